@@ -1,0 +1,40 @@
+# make         prepare this checkout (virtual environment, packages, compiled modules, Java)
+# make demo    the whole of it in a minute: broker, Spark, fraud pipeline, live panel
+# make test    lint, types and every test
+# make bench   against Apache Kafka; QUICK=1 for two minutes
+# make docs    the documentation that is generated from code
+VENV := .venv
+READY := $(VENV)/.ready
+PY := $(VENV)/bin/python
+
+.PHONY: all demo test lint bench docs lock clean
+all: $(READY)
+
+$(READY): pyproject.toml requirements.lock setup.py tools/setup $(wildcard src/millstream/records/*.pyx)
+	@tools/setup
+
+demo: $(READY)
+	@$(VENV)/bin/millstream demo $(ARGS)
+
+test: $(READY) lint
+	@tools/test-packages
+	$(PY) -m pytest $(ARGS)
+
+lint: $(READY)
+	$(VENV)/bin/ruff check src tests bench
+	$(VENV)/bin/ruff format --check src tests bench
+	$(VENV)/bin/mypy
+
+bench: $(READY)
+	$(PY) -m bench $(if $(QUICK),--quick) $(ARGS)
+
+docs: $(READY)
+	$(PY) -m millstream.cli.reference docs/reference
+
+# After a change of dependencies in pyproject.toml.
+lock: $(READY)
+	$(PY) -m uv pip compile -q --universal --python-version 3.11 --extra dev --generate-hashes \
+	    --no-emit-index-url --custom-compile-command "make lock" pyproject.toml -o requirements.lock
+
+clean:
+	rm -rf $(VENV) build dist

@@ -1,0 +1,97 @@
+"""Every exception that millstream raises on purpose.
+
+    MillstreamError
+    ├── ConfigError            a setting, an option or a file of settings is wrong
+    ├── DataDirectoryError     the data directory can't be used (unreadable, locked, foreign)
+    ├── CorruptBatch           bytes that should be a record batch are not one
+    ├── LogError               a partition's log refuses an operation; carries Kafka's error code
+    │   ├── AppendRefused      these records can't be appended; nothing was written
+    │   ├── OffsetOutOfRange   there is no such offset in this log
+    │   └── LogFailed          this log takes no more writes (disk full, failed sync)
+    ├── ProtocolError          a peer sent what is not the Kafka protocol
+    ├── BrokerUnavailable      no broker answers at the given address
+    ├── RequestFailed          a broker answered with an error; carries Kafka's error code
+    └── TopologyError          a pipeline is wrong; says where in the user's file
+
+The message of each says what was wrong, where, and what to do next: the command line prints it
+as it is, without a traceback. Anything else that escapes is a bug of ours.
+"""
+
+from __future__ import annotations
+
+
+class MillstreamError(Exception):
+    """Root of everything millstream raises on purpose."""
+
+
+class ConfigError(MillstreamError):
+    """A setting, an option or a file of settings is wrong."""
+
+
+class DataDirectoryError(MillstreamError):
+    """The data directory can't be used."""
+
+
+class CorruptBatch(MillstreamError):
+    """Bytes that should be a record batch are not one.
+
+    ``position`` is where the batch starts in the file or buffer that was read.
+    """
+
+    def __init__(self, reason: str, *, position: int = 0, source: str = "") -> None:
+        self.reason = reason
+        self.position = position
+        self.source = source
+        where = f"{source} at byte {position}" if source else f"at byte {position}"
+        super().__init__(f"corrupt record batch ({where}): {reason}")
+
+
+class LogError(MillstreamError):
+    """A partition's log refuses an operation. ``code`` is the number Kafka uses for it on the wire."""
+
+    def __init__(self, code: int, message: str) -> None:
+        self.code = code
+        super().__init__(message)
+
+
+class AppendRefused(LogError):
+    """These records can't be appended; nothing was written, the log is as it was."""
+
+
+class OffsetOutOfRange(LogError):
+    """There is no such offset in this log."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(1, message)
+
+
+class LogFailed(LogError):
+    """This log takes no more writes; reads go on. Kafka calls it KAFKA_STORAGE_ERROR."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(56, message)
+
+
+class ProtocolError(MillstreamError):
+    """A peer sent what is not the Kafka protocol; the connection can't go on."""
+
+
+class BrokerUnavailable(MillstreamError):
+    """No broker answers at the given address."""
+
+
+class RequestFailed(MillstreamError):
+    """A broker answered with an error. ``code`` is Kafka's number, ``name`` Kafka's word for it."""
+
+    def __init__(self, code: int, name: str, message: str) -> None:
+        self.code = code
+        self.name = name
+        super().__init__(message)
+
+
+class TopologyError(MillstreamError):
+    """A pipeline is wrong. ``where`` is ``file:line`` in the user's own code, if known."""
+
+    def __init__(self, message: str, *, where: str | None = None) -> None:
+        self.where = where
+        super().__init__(f"{where}: {message}" if where else message)

@@ -1,0 +1,1 @@
+"""What tests and benchmarks share: real servers to compare with, and waiting for conditions."""

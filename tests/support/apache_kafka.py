@@ -1,0 +1,171 @@
+"""A real Apache Kafka from its Maven artifacts: one combined node on loopback, and its command-line tools."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from tests.support.waiting import wait_for
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+POM = Path(__file__).parent / "kafka" / "pom.xml"
+JARS = REPOSITORY / "build" / "kafka"
+
+_QUIET = '<Configuration status="OFF"><Loggers><Root level="OFF"/></Loggers></Configuration>'
+
+
+class KafkaUnavailable(Exception):
+    """Kafka's jars can't be had here; the message says why. Tests turn it into a skip."""
+
+
+@cache
+def classpath() -> str:
+    """The class path of Kafka and its tools; fetched by Maven once per checkout."""
+    marker = JARS / ".complete"
+    if not marker.exists() or marker.read_text() != POM.read_text():
+        for program in ("mvn", "java"):
+            if shutil.which(program) is None:
+                raise KafkaUnavailable(f"Apache Kafka needs {program}, which is not installed")
+        shutil.rmtree(JARS, ignore_errors=True)
+        JARS.mkdir(parents=True)
+        command = [
+            "mvn",
+            "-q",
+            "-B",
+            "-f",
+            str(POM),
+            "dependency:copy-dependencies",
+            f"-DoutputDirectory={JARS}",
+        ]
+        fetched = subprocess.run(command, capture_output=True, text=True, timeout=900)
+        if fetched.returncode != 0:
+            raise KafkaUnavailable(f"Maven could not fetch Apache Kafka: {fetched.stdout[-400:]}")
+        (JARS / "log4j2.xml").write_text(_QUIET)
+        marker.write_text(POM.read_text())
+    return f"{JARS}/*"
+
+
+def java(main: str, *arguments: str, heap: str = "256m") -> list[str]:
+    """The command line that runs a class of Kafka's."""
+    quiet = f"-Dlog4j2.configurationFile={JARS}/log4j2.xml"
+    return [
+        "java",
+        f"-Xmx{heap}",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        quiet,
+        "-cp",
+        classpath(),
+        main,
+        *arguments,
+    ]
+
+
+def run_tool(
+    tool: str, *arguments: str, stdin: str | None = None, timeout: float = 120
+) -> subprocess.CompletedProcess[str]:
+    """Run a tool such as ``TopicCommand``; names without a package are in ``org.apache.kafka.tools``."""
+    main = (
+        tool if "." in tool and tool.split(".")[0] in ("org", "kafka") else f"org.apache.kafka.tools.{tool}"
+    )
+    return subprocess.run(
+        java(main, *arguments), input=stdin, capture_output=True, text=True, timeout=timeout
+    )
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass(frozen=True)
+class ApacheKafka:
+    address: str
+    pid: int
+    data: Path
+
+
+@contextmanager
+def apache_kafka(*, heap: str = "512m", settings: dict[str, str] | None = None) -> Iterator[ApacheKafka]:
+    """Start one node, wait until it answers, and end it at exit."""
+    port, controller = free_port(), free_port()
+    root = Path(tempfile.mkdtemp(prefix="apache-kafka-"))
+    values = {
+        "node.id": "0",
+        "process.roles": "broker,controller",
+        "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller}",
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
+        "controller.listener.names": "CONTROLLER",
+        "log.dirs": str(root / "data"),
+        "offsets.topic.replication.factor": "1",
+        "offsets.topic.num.partitions": "4",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "transaction.state.log.num.partitions": "4",
+        "share.coordinator.state.topic.replication.factor": "1",
+        "share.coordinator.state.topic.min.isr": "1",
+        "group.initial.rebalance.delay.ms": "0",
+        **(settings or {}),
+    }
+    properties = root / "server.properties"
+    properties.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
+    features = [
+        part
+        for name in ("share.version=1", "group.version=1", "transaction.version=2")
+        for part in ("--feature", name)
+    ]
+    cluster_id = "bWlsbHN0cmVhbS10ZXN0cw"
+    subprocess.run(
+        java(
+            "kafka.tools.StorageTool",
+            "format",
+            "--standalone",
+            "-t",
+            cluster_id,
+            "-c",
+            str(properties),
+            *features,
+        ),
+        check=True,
+        capture_output=True,
+    )
+    log = (root / "server.log").open("wb")
+    # The full JIT for the server: it is what others compare us with.
+    command = [
+        part
+        for part in java("kafka.Kafka", str(properties), heap=heap)
+        if "Tiered" not in part and "Serial" not in part
+    ]
+    process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+
+    def answers() -> bool:
+        if process.poll() is not None:
+            raise AssertionError(f"Apache Kafka ended: {(root / 'server.log').read_text()[-2000:]}")
+        try:
+            with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
+                connection.sendall(bytes.fromhex("0000000a 0012 0000 00000001 0000".replace(" ", "")))
+                return len(connection.recv(4)) == 4
+        except OSError:
+            return False
+
+    try:
+        wait_for(answers, timeout=90, what="Apache Kafka answers ApiVersions", every=0.1)
+        yield ApacheKafka(f"127.0.0.1:{port}", process.pid, root / "data")
+    finally:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        log.close()
+        shutil.rmtree(root, ignore_errors=True)
