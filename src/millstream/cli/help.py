@@ -12,10 +12,12 @@ import sys
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Entry(NamedTuple):
@@ -161,5 +163,5 @@ class App(typer.Typer):
             }
         )
 
-    def command(self, name: str | None = None, **settings: Any) -> Any:
+    def command(self, name: str | None = None, **settings: Any) -> Callable[[F], F]:
         return super().command(name, **{"cls": Command, "no_args_is_help": False, **settings})

@@ -140,7 +140,7 @@ class Admin:
 
     def unknown_topic(self, name: str) -> RequestFailed:
         """The error for a topic that isn't there, with the names that are nearest to it."""
-        near = difflib.get_close_matches(name, self.topics(), n=3, cutoff=0.5)
+        near = difflib.get_close_matches(name, self.topics(), n=3, cutoff=0.6)
         hint = (
             f"did you mean {' or '.join(repr(other) for other in near)}?"
             if near
@@ -359,7 +359,7 @@ class Admin:
         )
 
     def unknown_group(self, name: str) -> RequestFailed:
-        near = difflib.get_close_matches(name, [group.name for group in self.groups()], n=3, cutoff=0.5)
+        near = difflib.get_close_matches(name, [group.name for group in self.groups()], n=3, cutoff=0.6)
         hint = f"; did you mean {' or '.join(repr(other) for other in near)}?" if near else ""
         return RequestFailed(
             GROUP_NOT_FOUND,
