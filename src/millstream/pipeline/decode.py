@@ -67,7 +67,8 @@ def _reason(source: Source) -> str:
             f"WHEN {_DATA} IS NULL OR NOT startswith(trim(LEADING {_SPACE} FROM {_TEXT}), '{{')"
             " THEN 'JSON, but not an object'",
             # from_json stops at the end of the object and does not look further
-            f"WHEN NOT endswith(trim(TRAILING {_SPACE} FROM {_TEXT}), '}}') THEN 'not JSON: it goes on after }}'",
+            f"WHEN NOT endswith(trim(TRAILING {_SPACE} FROM {_TEXT}), '}}')"
+            " THEN 'not JSON: it goes on after the object'",
             f"WHEN {_DATA}.{_CORRUPT} IS NOT NULL"
             f" THEN coalesce(nullif(concat_ws('; ', {wrong}), ''), 'does not match the schema')",
         ]
