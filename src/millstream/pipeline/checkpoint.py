@@ -85,8 +85,8 @@ class Checkpoint:
                 changed = differences(json.loads(kept), json.loads(shapes(plan)))
                 if changed:
                     raise TopologyError(
-                        f"Spark can't continue the checkpoint {self.location}: since it was made, the topology"
-                        " has changed\n"
+                        f"Spark can't continue the checkpoint {self.location}: since it was made, the"
+                        " topology has changed\n"
                         + "\n".join(f"  - {line}" for line in changed)
                         + "\nChange the file back, or give a new directory with --checkpoint: the job then"
                         " starts again where its sources say (start=)",

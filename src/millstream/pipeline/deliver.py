@@ -45,7 +45,7 @@ class Brake:
         return query in self._held
 
     def pass_by(self, query: str) -> None:
-        """Called before a delivery. Once the brake is pulled it never returns, which would mean "delivered"."""
+        """Called before a delivery. Once the brake is pulled it doesn't return, which would mean "done"."""
         if self._wanted.is_set():
             self._held.add(query)
             self._released.wait()

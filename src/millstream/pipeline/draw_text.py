@@ -14,7 +14,7 @@ _LINES = {
     _UP | _LEFT | _RIGHT: "┴", 15: "┼", _UP: "│", _DOWN: "│", _LEFT: "─", _RIGHT: "─",
 }  # fmt: skip
 _CORNERS = {"topic": "╔═╗║╚╝", "view": "╒═╕│╘╛", "union": "╭─╮│╰╯", "channel": "╭─╮│╰╯", "rejected": "╭─╮│╰╯"}
-_TEXT_WIDTH = 34
+_TEXT_WIDTH = 28
 
 
 def draw_text(graph: Graph) -> str:
@@ -113,7 +113,10 @@ def _turns_first(one: Spot, other: Spot) -> bool:
 
 
 def _collide(one: Spot, other: Spot, spans: dict[int, tuple[int, int]]) -> bool:
-    """Whether two sideways lines can't share a row. They may meet end to end above a box both lead to."""
+    """Whether two sideways lines can't share a row. They may where both lead to one box and nowhere else,
+    and where they only meet end to end above a box that both lead to."""
+    if {id(spot) for spot in one.below} == {id(spot) for spot in other.below}:
+        return len({id(spot) for spot in one.below}) > 1
     (low, high), (other_low, other_high) = spans[id(one)], spans[id(other)]
     if low == other_high or high == other_low:
         common = set(map(_x, one.below)) & set(map(_x, other.below))

@@ -329,14 +329,14 @@ class Stream:
     # ---- looking at it ------------------------------------------------------------------------------
 
     def upstream(self) -> list[Stream]:
-        """This stream and all it is made from, nearest first, each once."""
+        """This stream and all it is made from, each once: branch by branch, as Spark numbers its state."""
         found: dict[int, Stream] = {}
-        queue: list[Stream] = [self]
-        while queue:
-            node = queue.pop(0)
+        stack: list[Stream] = [self]
+        while stack:
+            node = stack.pop()
             if id(node) not in found:
                 found[id(node)] = node
-                queue.extend(node.inputs)
+                stack.extend(reversed(node.inputs))
         return list(found.values())
 
     def about(self) -> str:
@@ -577,7 +577,7 @@ class Aggregate(Stream):
         )
 
     def about(self) -> str:
-        return f"{self.window_spec.describe()}: {', '.join(f'{n} = {e}' for n, e in self.aggregates.items())}"
+        return f"{self.window_spec.describe()}: {', '.join(self.aggregates)}"
 
 
 class Union(Stream):

@@ -262,6 +262,10 @@ class ViewReader:
             names = ", ".join(name for name, _, _ in self.views()) or "none"
             raise MillstreamError(f"{error}; the views in {self.path} are: {names}") from None
 
+    def all(self, name: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """Every row of a view, by key."""
+        return self.query(f"SELECT * FROM {_id(name)}")  # noqa: S608
+
     def get(self, name: str, key: Sequence[str]) -> tuple[list[str], list[tuple[Any, ...]]]:
         """The row of a key."""
         views = {view: columns for view, columns, _ in self.views()}
