@@ -142,10 +142,10 @@ class Job:
         reader = spark.readStream.format("millstream")
         for name, value in self._options().items():
             reader = reader.option(name, value)
-        reader = reader.option("topic", source.topic).option("group", self.plan.group(query))
-        reader = reader.option("start", source.start)
+        reader = reader.option("topic", source.topic).option("startingOffsets", source.start)
+        reader = reader.option("groupId", self.plan.group(query))
         if source.max_rows is not None:
-            reader = reader.option("maxRows", str(source.max_rows))
+            reader = reader.option("maxOffsetsPerTrigger", str(source.max_rows))
         return reader.load()
 
     def _write(self, records: DataFrame) -> None:
@@ -156,7 +156,8 @@ class Job:
 
     def _options(self) -> dict[str, str]:
         connection = self.settings.connection
-        return {"broker": connection.address, **connection.options}
+        secrets = {f"kafka.{name}": value for name, value in connection.options.items()}
+        return {"bootstrap": connection.address, **secrets}
 
     def _count_unkeyed(self, count: int) -> None:
         with self._lock:
