@@ -24,6 +24,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
+from millstream.broker.codes import (
+    INVALID_CONFIG,
+    INVALID_PARTITIONS,
+    INVALID_TOPIC,
+    TOPIC_ALREADY_EXISTS,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
 from millstream.broker.database import Database, damaged, fact, set_fact
 from millstream.broker.topicname import check_topic_name, metric_name
 from millstream.config import TopicConfig, with_changes
@@ -31,12 +38,6 @@ from millstream.errors import ConfigError, DataDirectoryError, RequestRefused
 
 FILE_NAME = "catalogue.db"
 MAX_PARTITIONS = 10_000  # of one topic
-
-UNKNOWN_TOPIC_OR_PARTITION = 3
-TOPIC_ALREADY_EXISTS = 36
-INVALID_PARTITIONS = 37
-INVALID_CONFIG = 40
-INVALID_TOPIC = 17
 
 _PRODUCER_ID_BLOCK = 1000
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
+from millstream.broker.codes import INVALID_TOPIC
 from millstream.errors import RequestRefused
 
-_INVALID_TOPIC = 17
 _LONGEST = 249  # with "-" and a partition number it still fits into a file name
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
@@ -23,7 +23,7 @@ def check_topic_name(name: str) -> None:
         reason = "only ASCII letters, digits, '.', '_' and '-' are allowed"
     else:
         return
-    raise RequestRefused(_INVALID_TOPIC, f"illegal topic name {name[:300]!r}: {reason}")
+    raise RequestRefused(INVALID_TOPIC, f"illegal topic name {name[:300]!r}: {reason}")
 
 
 def metric_name(name: str) -> str:
