@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Protocol
 
+from millstream.broker.codes import UNKNOWN_TOPIC_OR_PARTITION
 from millstream.errors import LogError, LogFailed
 from millstream.log.partition import PartitionLog
 from millstream.wire.fetch import Fetched, topic_head
@@ -12,9 +13,6 @@ from millstream.wire.produce import AckTemplate, ack_template
 
 if TYPE_CHECKING:
     from millstream.broker.connection import Connection
-
-UNKNOWN_TOPIC_OR_PARTITION = 3
-
 
 class Unsettled(Protocol):
     """A Produce request that waits for the fate of its records in some partitions."""

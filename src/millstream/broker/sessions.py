@@ -20,13 +20,14 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Sequence
 
+from millstream.broker.codes import (
+    FETCH_SESSION_ID_NOT_FOUND,
+    FETCH_SESSION_TOPIC_ID_ERROR,
+    INVALID_FETCH_SESSION_EPOCH,
+)
 from millstream.clock import Clock
 from millstream.wire.fetch import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, Fetched, FetchRequest, Wanted
 from millstream.wire.frame import TopicKey
-
-FETCH_SESSION_ID_NOT_FOUND = 70
-INVALID_FETCH_SESSION_EPOCH = 71
-FETCH_SESSION_TOPIC_ID_ERROR = 106
 
 EVICTABLE_AFTER = 120.0  # seconds without use
 _MAX_EPOCH = 2**31 - 1

@@ -13,6 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from millstream.broker.codes import (
+    FENCED_LEADER_EPOCH,
+    UNKNOWN_LEADER_EPOCH,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
 from millstream.broker.dispatch import serves_directly
 from millstream.broker.partition import HostedTopic, Partition
 from millstream.broker.sessions import FetchSession, Followed, SessionError
@@ -40,10 +46,6 @@ if TYPE_CHECKING:
     from millstream.broker.connection import Connection
     from millstream.broker.node import Node
 
-UNKNOWN_TOPIC_OR_PARTITION = 3
-FENCED_LEADER_EPOCH = 74
-UNKNOWN_LEADER_EPOCH = 75
-UNKNOWN_TOPIC_ID = 100
 READ_COMMITTED = 1
 API_KEY = 1
 

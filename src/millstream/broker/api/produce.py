@@ -14,11 +14,16 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING
 
+from millstream.broker.codes import (
+    INVALID_REQUEST,
+    INVALID_REQUIRED_ACKS,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
 from millstream.broker.dispatch import serves_directly
 from millstream.broker.partition import HostedTopic, Partition
 from millstream.broker.slot import Slot
 from millstream.errors import LogError, ProtocolError
-from millstream.records.batch import HEADER_SIZE, PREFIX, PREFIX_SIZE
 from millstream.wire.frame import HEAD_SIZE, INT, SHORT, frame, skip_tags
 from millstream.wire.produce import (
     FIRST,
@@ -34,19 +39,12 @@ from millstream.wire.produce import (
 if TYPE_CHECKING:
     from millstream.broker.connection import Connection
 
-CORRUPT_MESSAGE = 2
-UNKNOWN_TOPIC_OR_PARTITION = 3
-INVALID_REQUIRED_ACKS = 21
-INVALID_RECORD = 87
-UNKNOWN_TOPIC_ID = 100
-INVALID_REQUEST = 42
 API_KEY = 0
 
 # Advertised from 0: librdkafka silently stops compressing where the lowest version is higher.
 serves_directly(API_KEY, versions=(FIRST, LAST), advertised_from=0)
 
 _unpack_int = INT.unpack_from
-_unpack_prefix = PREFIX.unpack_from
 _INDEX_AND_SIZE = Struct(">ii").unpack_from
 
 
@@ -100,7 +98,7 @@ def produce(
             end = start + size
             usual = end == stop
         partitions = shape.topic.partitions
-        if usual and size >= HEADER_SIZE and 0 <= index < len(partitions):
+        if usual and 0 <= index < len(partitions):
             _append_one(
                 connection, partitions[index], view, start, end, version, correlation_id, shape.acks
             )
@@ -125,8 +123,6 @@ def _append_one(
     size = end - start
     log = partition.log
     try:
-        if _unpack_prefix(view, start)[1] + PREFIX_SIZE != size:
-            raise _not_one_batch(view, start, size)
         appended = log.append(view[start:end], turn.now_ms)
     except LogError as error:
         refused = PartitionResult(partition.index, error.code, message=str(error))
@@ -240,12 +236,10 @@ def _produce(
         if topic is not None and 0 <= records.partition < len(topic.partitions):
             prefix = bytes(view[header_at : records.partition_at])
             connection.produce_shape = ProduceShape(version, prefix, acks, topic)
-            if records.end - records.start >= HEADER_SIZE:
-                partition = topic.partitions[records.partition]
-                _append_one(
-                    connection, partition, view, records.start, records.end, version, correlation_id, acks
-                )
-                return
+            partition = topic.partitions[records.partition]
+            end = max(records.start, records.end)  # null counts as empty, and is refused as that
+            _append_one(connection, partition, view, records.start, end, version, correlation_id, acks)
+            return
     connection.server.metrics.requests[API_KEY] += 1
     turn = connection.turn
     if not turn.scheduled:
@@ -280,6 +274,7 @@ def _append(
 ) -> tuple[PartitionResult, Partition | None]:
     """Append one partition's records; the partition that will say when they are safe, if they were taken."""
     index, _, start, end = records
+    end = max(start, end)  # null counts as empty, and is refused as that
     if topic is None:
         if isinstance(key, bytes):
             return PartitionResult(index, UNKNOWN_TOPIC_ID, message="no topic has this id"), None
@@ -290,8 +285,6 @@ def _append(
     partition = topic.partitions[index]
     size = end - start
     try:
-        if size < HEADER_SIZE or _unpack_prefix(view, start)[1] + PREFIX_SIZE != size:
-            raise _not_one_batch(view, start, size)
         appended = partition.log.append(view[start:end], now_ms)
     except LogError as error:
         return PartitionResult(index, error.code, message=str(error)), None
@@ -303,15 +296,6 @@ def _append(
         ),
         partition,
     )
-
-
-def _not_one_batch(view: memoryview, start: int, size: int) -> LogError:
-    if size < HEADER_SIZE:
-        return LogError(INVALID_RECORD, "there is no record batch for this partition")
-    length = _unpack_prefix(view, start)[1] + PREFIX_SIZE
-    if HEADER_SIZE <= length < size:
-        return LogError(INVALID_RECORD, "more than one record batch for one partition in one request")
-    return LogError(CORRUPT_MESSAGE, f"a record batch says it has {length} bytes and has {size}")
 
 
 def _refuse_all(
