@@ -26,6 +26,7 @@ from millstream.log.checkpoints import LOG_START_OFFSETS, RECOVERY_POINTS, read_
 from millstream.log.files import DIRECTORY, FilePool, Files, MemoryFiles, OsFiles, read_file, replace_file
 from millstream.log.partition import PartitionLog
 from millstream.log.recovery import open_partition
+from millstream.log.retention import RetentionClock
 
 _log = logging.getLogger(__name__)
 
@@ -55,6 +56,7 @@ class LogDirectory:
         self._files = files
         self._clock = clock
         self._pool = FilePool(files)
+        self._retention_clock = RetentionClock()
         self._unlock = self._take_lock()
         try:
             self.clean = self._begin()
@@ -146,6 +148,7 @@ class LogDirectory:
             pool=self._pool,
             clock=self._clock,
             save_start_offset=self._save_start_offsets,
+            retention_clock=self._retention_clock,
         )
         try:
             new = not self._files.exists(path)

@@ -23,13 +23,15 @@ from crc32c import crc32c
 
 from millstream.clock import Clock
 from millstream.config import TopicConfig
-from millstream.errors import AppendRefused, LogError, LogFailed, OffsetOutOfRange
+from millstream.errors import AppendRefused, LogFailed, OffsetOutOfRange
 from millstream.log.epochs import LeaderEpochs
 from millstream.log.files import File, FilePool, replace_file
 from millstream.log.producers import Producers
 from millstream.log.refusal import CORRUPT_MESSAGE, HIGHEST_CODEC, refusal
+from millstream.log.retention import RetentionClock, due
 from millstream.log.scan import Damage
-from millstream.log.segment import Found, Segment, file_name
+from millstream.log.segment import DELETED_SUFFIX, Segment, file_name, offset_of
+from millstream.log.segments import NOTHING, Segments, Slice
 from millstream.records.batch import (
     CHECKED_FROM,
     CRC,
@@ -63,27 +65,6 @@ class Appended(NamedTuple):
     duplicate: bool
 
 
-class Slice:
-    """Where batches are, not the batches. Stays readable while it is held, also if its segment is deleted."""
-
-    __slots__ = ("file", "position", "size")
-
-    def __init__(self, file: File | None, position: int, size: int) -> None:
-        self.file = file
-        self.position = position
-        self.size = size
-
-    def fileno(self) -> int:
-        """For sendfile; -1 if the bytes are in memory, or there are none."""
-        return -1 if self.file is None else self.file.fileno()
-
-    def bytes(self) -> bytes:
-        return b"" if self.file is None else self.file.pread(self.size, self.position)
-
-
-_NOTHING = Slice(None, 0, 0)
-
-
 class _Mark(NamedTuple):
     """The state of the last segment when all was in the file, to go back to if a write fails."""
 
@@ -109,6 +90,7 @@ class PartitionLog:
         pool: FilePool,
         clock: Clock,
         save_start_offset: Callable[[], None],
+        retention_clock: RetentionClock,
     ) -> None:
         self.topic = topic
         self.partition = partition
@@ -125,9 +107,10 @@ class PartitionLog:
         self.leader_epoch = 0
         self.epochs = LeaderEpochs(pool.files, path)
         self.producers = Producers()
-        self.segments: list[Segment] = []
-        self._bases: list[int] = []
+        self.segments = Segments()
         self._save_start_offset = save_start_offset
+        self._retention_clock = retention_clock
+        self._deleted: list[tuple[int, list[str]]] = []  # when the files may go, and which
         self._staged = bytearray()
         self._recent_offsets: list[int] = []
         self._recent_positions: list[int] = []
@@ -162,7 +145,7 @@ class PartitionLog:
 
     @property
     def size_bytes(self) -> int:
-        return sum(segment.size for segment in self.segments)
+        return self.segments.size
 
     @property
     def damage(self) -> list[Damage]:
@@ -173,8 +156,7 @@ class PartitionLog:
 
     def adopt(self, segments: list[Segment], end_offset: int) -> None:
         """Take the segments found on disk, oldest first."""
-        self.segments = segments
-        self._bases = [segment.base_offset for segment in segments]
+        self.segments = Segments(segments)
         self.end_offset = self.written_offset = end_offset
         self.leader_epoch = self.epochs.latest
         self._commit()
@@ -195,7 +177,6 @@ class PartitionLog:
         )
         self._names_unsynced = True
         self.segments.append(segment)
-        self._bases.append(base_offset)
         self._recent_offsets.clear()
         self._recent_positions.clear()
         self._active_file = None
@@ -250,7 +231,7 @@ class PartitionLog:
 
         offset = self.end_offset
         last_offset = offset + delta
-        segment = self.segments[-1]
+        segment = self.segments.last
         position = segment.size
         if position and (
             position + size > self._segment_bytes
@@ -260,7 +241,7 @@ class PartitionLog:
             or segment.times.count >= self._index_entries
         ):
             self.roll()
-            segment = self.segments[-1]
+            segment = self.segments.last
             position = 0
 
         STAMP.pack_into(records, 0, offset, length, self.leader_epoch)
@@ -288,7 +269,7 @@ class PartitionLog:
     def roll(self) -> None:
         """Seal the last segment and start another one at the end offset."""
         self._write_staged_early()
-        sealed = self.segments[-1]
+        sealed = self.segments.last
         file = self._active_file
         try:
             sealed.write_indexes(final=True)
@@ -329,7 +310,7 @@ class PartitionLog:
         self._staged.clear()
 
     def _write(self, data: bytearray | memoryview) -> None:
-        segment = self.segments[-1]
+        segment = self.segments.last
         try:
             file = self._active_file
             if file is None:
@@ -353,7 +334,7 @@ class PartitionLog:
 
     def _commit(self) -> None:
         """All that was appended is in the file: this is what a failed write goes back to."""
-        segment = self.segments[-1]
+        segment = self.segments.last
         self._mark = _Mark(
             segment.size,
             segment.bytes_since_index,
@@ -370,7 +351,7 @@ class PartitionLog:
 
     def _undo(self) -> None:
         """As if nothing had been appended since the last write."""
-        segment, mark = self.segments[-1], self._mark
+        segment, mark = self.segments.last, self._mark
         segment.index.forget(mark.index_count)
         segment.times.forget(mark.times_count)
         (segment.size, segment.bytes_since_index, _, _, segment.max_timestamp, segment.max_timestamp_offset,
@@ -459,21 +440,17 @@ class PartitionLog:
             limit = upto
         if offset >= limit or offset < self.log_start_offset:
             if self.log_start_offset <= offset <= self.end_offset:
-                return _NOTHING
+                return NOTHING
             raise OffsetOutOfRange(
                 f"{self.name} has offsets {self.log_start_offset} to {self.end_offset}, not {offset}"
             )
         recent = self._recent_offsets
         if recent and offset >= recent[0]:
-            segment = self.segments[-1]
+            segment = self.segments.last
             positions = self._recent_positions
             number = bisect_right(recent, offset) - 1
             position = positions[number]
-            end = (
-                segment.written
-                if limit == self.written_offset
-                else positions[bisect_right(recent, limit) - 1]
-            )
+            end = segment.written if limit == self.written_offset else self._recent_position(limit)
             size = end - position
             if size > max_bytes:
                 following = positions[number + 1] if number + 1 < len(positions) else segment.size
@@ -483,58 +460,118 @@ class PartitionLog:
                 elif at_least_one:
                     size = first
                 else:
-                    return _NOTHING
+                    return NOTHING
             return Slice(segment.log.get(), position, size)
         return self._read_older(offset, max_bytes, limit, at_least_one)
 
     def _read_older(self, offset: int, max_bytes: int, limit: int, at_least_one: bool) -> Slice:
-        number = bisect_right(self._bases, offset) - 1
-        while number < len(self.segments):
-            segment = self.segments[number]
-            found = self._find(number, offset)
-            if found is None:
-                number += 1
-                continue
-            if found.base_offset >= limit:
-                return _NOTHING
-            end = self._position_of(number, limit)
-            size = max_bytes
-            if size < found.size:
-                if not at_least_one:
-                    return _NOTHING
-                size = found.size
-            end = min(end, found.position + size)
-            good = segment.good_until(found, end, self._ceiling(number))
-            if good > found.position:
-                return Slice(segment.log.get(), found.position, good - found.position)
-            # Damaged after all. Is what is wanted part of it? The next look round knows.
-        return _NOTHING
-
-    def _find(self, number: int, offset: int) -> Found | None:
-        segment = self.segments[number]
-        return segment.locate(offset, segment.written, self._ceiling(number))
-
-    def _ceiling(self, number: int) -> int:
-        """All offsets of a segment are below this."""
-        return self._bases[number + 1] if number + 1 < len(self._bases) else self.written_offset
-
-    def _position_of(self, number: int, limit: int) -> int:
-        """Where a reader that may see offsets below ``limit`` has to stop in a segment."""
-        segment = self.segments[number]
-        if limit >= self._ceiling(number):
-            return segment.written
         recent = self._recent_offsets
-        if number + 1 == len(self.segments) and recent and limit >= recent[0]:
-            return self._recent_positions[bisect_right(recent, limit) - 1]
-        try:
-            found = self._find(number, limit)
-        except LogError:
-            return next(
-                damage.position
-                for damage in segment.damage
-                if damage.first_offset <= limit < damage.next_offset
+        stop: int | None = None
+        if recent and limit >= recent[0]:
+            stop = self._recent_position(limit)
+        return self.segments.read(offset, max_bytes, limit, at_least_one, end=self.written_offset, stop=stop)
+
+    def _recent_position(self, offset: int) -> int:
+        return self._recent_positions[bisect_right(self._recent_offsets, offset) - 1]
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record that is not older than ``timestamp_ms``; None if all are."""
+        return self.segments.first_at(timestamp_ms, self.log_start_offset, end=self.written_offset)
+
+    def max_timestamp_offset(self) -> tuple[int, int]:
+        """(offset, timestamp) of the first record with the largest timestamp; (-1, -1) if there is none."""
+        return self.segments.newest(self.log_start_offset, end=self.written_offset)
+
+    # Deleting
+
+    def delete_records(self, offset: int) -> int:
+        """Records below ``offset`` are no more, also after a crash; the new start. -1 stands for all that is
+        written. Blocks for a sync. Segments that are wholly below go with the next retention."""
+        if offset == -1:
+            offset = self.written_offset
+        if not 0 <= offset <= self.written_offset:
+            raise OffsetOutOfRange(
+                f"{self.name} has offsets up to {self.written_offset}; it can't be trimmed to {offset}"
             )
-        return found.position if found else segment.written
+        if offset > self.log_start_offset:
+            before, self.log_start_offset = self.log_start_offset, offset
+            try:
+                self._save_start_offset()
+            except OSError as error:
+                self.log_start_offset = before
+                raise self._refused("delete records", error) from error
+        return self.log_start_offset
+
+    def apply_retention(self, now_ms: int) -> list[Segment]:
+        """Delete the segments that are due, and remove the files of those deleted long enough ago; start a new
+        segment where segment.ms has passed. Returns the segments deleted now."""
+        self._remove_deleted(now_ms)
+        if self.failed is not None:
+            return []
+        self.write_staged()
+        last = self.segments.last
+        if last.size and now_ms - self._rolls_from(last, now_ms) > self._segment_ms - last.jitter_ms:
+            self.roll()
+        config = self.config
+        by_policy = "delete" in config.cleanup_policy
+        count = due(
+            self.segments,
+            start_offset=self.log_start_offset,
+            now_ms=self._retention_clock.now_ms(now_ms, self.clock.monotonic()),
+            retention_ms=config.retention_ms if by_policy else -1,
+            retention_bytes=config.retention_bytes if by_policy else -1,
+            end=self.written_offset,
+        )
+        if count == 0:
+            return []
+        if count == len(self.segments):
+            self.roll()
+        return self._delete_first(count, now_ms)
+
+    def _delete_first(self, count: int, now_ms: int) -> list[Segment]:
+        files = self.pool.files
+        try:
+            # The file that is left names the end offset: it has to be on the disk before the others go.
+            if self._names_unsynced:
+                files.sync_directory(self.path)
+                self._names_unsynced = False
+            start = self.segments[count].base_offset
+            removed = self.segments.remove_first(count)
+            self.log_start_offset = max(self.log_start_offset, start)
+            self.epochs.cut_start(self.log_start_offset)
+            names = [name for segment in removed for name in segment.rename(DELETED_SUFFIX)]
+            names += self._old_snapshots(start)
+            self._deleted.append((now_ms + self.config.file_delete_delay_ms, names))
+        except OSError as error:
+            raise self._refused("delete old segments", error) from error
+        _log.info("%s: %d segments deleted, the log starts at %d", self.name, count, self.log_start_offset)
+        return removed
+
+    def _old_snapshots(self, start: int) -> list[str]:
+        """Producers' snapshots from before the log's start, renamed like its segments."""
+        files = self.pool.files
+        old = [
+            f"{self.path}/{name}"
+            for name in files.listing(self.path)
+            if name.endswith(SNAPSHOT_SUFFIX) and 0 <= offset_of(name) < start
+        ]
+        for name in old:
+            files.rename(name, name + DELETED_SUFFIX)
+        return [name + DELETED_SUFFIX for name in old]
+
+    def _remove_deleted(self, now_ms: int) -> None:
+        waiting = []
+        for due_ms, names in self._deleted:
+            # A clock that was set back must not keep them for years.
+            if now_ms >= due_ms or due_ms - now_ms > self.config.file_delete_delay_ms:
+                self.pool.files.discard(names)
+            else:
+                waiting.append((due_ms, names))
+        self._deleted = waiting
+
+    def expire_producers(self, now_ms: int, idle_ms: int) -> int:
+        """Forget producers that have not written for ``idle_ms``; how many."""
+        return self.producers.expire(now_ms - idle_ms)
 
     # Closing
 
@@ -543,7 +580,7 @@ class PartitionLog:
         if self.failed is not None:
             return
         self.write_staged()
-        active = self.segments[-1]
+        active = self.segments.last
         try:
             active.write_indexes(final=True)
             active.index.sync()

@@ -27,6 +27,7 @@ from millstream.log.segment import (
     TIME_INDEX_SUFFIX,
     Segment,
     file_name,
+    offset_of,
 )
 from millstream.records.batch import BatchHeader
 
@@ -34,12 +35,6 @@ _log = logging.getLogger(__name__)
 
 NO_CEILING = (1 << 63) - 1
 LEFTOVERS = (DELETED_SUFFIX, ".tmp")
-
-
-def offset_of(name: str) -> int:
-    """The offset a file is named after, or -1 if it is not named as the log names files."""
-    stem = name.partition(".")[0]
-    return int(stem) if len(stem) == 20 and stem.isdigit() else -1
 
 
 def open_partition(

@@ -32,6 +32,12 @@ def file_name(offset: int) -> str:
     return f"{offset:020d}"
 
 
+def offset_of(name: str) -> int:
+    """The offset a file is named after, or -1 if it is not named as the log names files."""
+    stem = name.partition(".")[0]
+    return int(stem) if len(stem) == 20 and stem.isdigit() else -1
+
+
 class Found(NamedTuple):
     """A batch by place and offsets."""
 
@@ -198,7 +204,48 @@ class Segment:
             verify_from=verify_from,
         )
 
+    def good_batches(self, offset: int, ceiling: int) -> Iterator[Batch]:
+        """The batches from the one that holds ``offset``; damaged ones are passed over."""
+        found: Found | None = None
+        while found is None:
+            try:
+                found = self.locate(offset, self.written, ceiling)
+                if found is None:
+                    return
+            except LogError:
+                damage = self.damage_of(offset)
+                assert damage is not None
+                offset = damage.next_offset
+        verify_from = found.position if found.position < self.trusted_from else self.written
+        for item in self.scan(found.position, self.written, found.base_offset, ceiling, verify_from):
+            if isinstance(item, Damage):
+                self.report(item)
+            else:
+                yield item
+
+    def offset_before(self, timestamp: int, ceiling: int) -> int:
+        """An offset such that all records before it are older than ``timestamp``: by the time index, which is
+        checked against the batch it points to and built anew if it is wrong."""
+        for _ in range(2):
+            entry = self.times.lookup(timestamp)
+            if entry is None:
+                break
+            indexed, offset = entry
+            batch = next(self.good_batches(offset, ceiling), None)
+            if batch is None or batch.header.max_timestamp == indexed or batch.header.base_offset > offset:
+                return offset
+            _log.warning("%s disagrees with the log at offset %d; built anew", self.times.path, offset)
+            self.rebuild_indexes(ceiling)
+        return self.base_offset
+
     # Damage
+
+    def damage_of(self, offset: int) -> Damage | None:
+        """The damage that took the record at ``offset``."""
+        for damage in self.damage:
+            if damage.first_offset <= offset < damage.next_offset:
+                return damage
+        return None
 
     def damage_at(self, position: int) -> Damage | None:
         for damage in self.damage:
@@ -294,6 +341,9 @@ class Segment:
         if appended is not None and appended > self.largest_timestamp()[0]:
             # Of a batch that is staged: it is in no file yet.
             self.max_timestamp, self.max_timestamp_offset = appended, appended_offset
+
+    def modified_ms(self) -> int:
+        return self._pool.files.modified_ms(self.log.path)
 
     def rename(self, suffix: str) -> list[str]:
         """Add a suffix to the names of the files; what they are called then. Open files stay readable."""
