@@ -288,6 +288,22 @@ class Catalogue:
 
         return self._database.write(write, remember)
 
+    def expire_offsets(self, group: str, expired: Iterable[tuple[str, int, int]]) -> asyncio.Future[None]:
+        """Forget offsets (topic, partition, time of commit) unless they were committed anew since."""
+        chosen = list(expired)
+
+        def write(db: sqlite3.Connection) -> list[tuple[str, int]]:
+            return [
+                (topic, partition)
+                for topic, partition, commit_ms in chosen
+                if db.execute(
+                    'DELETE FROM offsets WHERE "group" = ? AND topic = ? AND partition = ? AND commit_ms = ?',
+                    (group, topic, partition, commit_ms),
+                ).rowcount
+            ]
+
+        return self._database.write(write, lambda gone: self._forget_offsets(group, gone))
+
     def _forget_offsets(self, group: str, partitions: Iterable[tuple[str, int]]) -> None:
         kept = self._offsets.get(group, {})
         for topic, partition in partitions:
@@ -329,6 +345,24 @@ class Catalogue:
         def remember(_: None) -> None:
             self._offsets.pop(group, None)
             self._groups.pop(group, None)
+
+        return self._database.write(write, remember)
+
+    def forget_group(self, group: str) -> asyncio.Future[None]:
+        """Forget what a group agreed on, if no offsets of it are left by then."""
+
+        def write(db: sqlite3.Connection) -> bool:
+            return bool(
+                db.execute(
+                    "DELETE FROM groups WHERE name = ?1 "
+                    'AND NOT EXISTS (SELECT 1 FROM offsets WHERE "group" = ?1)',
+                    (group,),
+                ).rowcount
+            )
+
+        def remember(forgotten: bool) -> None:
+            if forgotten:
+                self._groups.pop(group, None)
 
         return self._database.write(write, remember)
 

@@ -886,6 +886,12 @@ class AnyOrder(RuleBasedStateMachine):
         for n in who:
             self.behave(self.actors[n])
 
+    @rule(rounds=st.integers(1, 4))
+    def all_but_the_leader_behave(self, rounds: int) -> None:
+        for actor in self.actors * rounds:
+            if actor.member_id != self.group.leader or self.group.state is not State.COMPLETING:
+                self.behave(actor)
+
     @rule(n=st.integers(0, ACTORS - 1))
     def someone_syncs(self, n: int) -> None:
         self.sync(self.actors[n])
@@ -973,7 +979,7 @@ class AnyOrder(RuleBasedStateMachine):
 
 
 AnyOrder.TestCase.settings = settings(
-    max_examples=100,
+    max_examples=200,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
