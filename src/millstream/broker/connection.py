@@ -29,9 +29,9 @@ from typing import TYPE_CHECKING
 
 from millstream.broker.api.fetch import fetch
 from millstream.broker.api.produce import ProduceShape, failed_ack, produce
-from millstream.broker.buffers import LARGEST_FIRST
 from millstream.broker.api.versions import unsupported_version
-from millstream.broker.dispatch import HANDLERS, Answer, Client, encode_answer, read_request
+from millstream.broker.buffers import LARGEST_FIRST
+from millstream.broker.dispatch import HANDLERS, Client, Reply, encode_answer, read_request
 from millstream.broker.outbox import Outbox
 from millstream.broker.slot import Slot
 from millstream.errors import LogError, ProtocolError
@@ -86,8 +86,7 @@ class Connection(asyncio.BufferedProtocol):
     # Life
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = transport  # type: ignore[assignment]  # uvloop's is no subclass of asyncio's
         peer = transport.get_extra_info("peername")
         self.host = peer[0] if peer else ""
         self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
@@ -186,7 +185,7 @@ class Connection(asyncio.BufferedProtocol):
             elif api_key == _FETCH:
                 fetch(self, buffer, position, stop, version, correlation_id)
             else:
-                self._handle(buffer, view, position, stop, api_key, version, correlation_id)
+                self._handle(view, position, stop, api_key, version, correlation_id)
             position = stop
             if self._held:
                 break
@@ -260,7 +259,6 @@ class Connection(asyncio.BufferedProtocol):
 
     def _handle(
         self,
-        buffer: bytearray,
         view: memoryview,
         position: int,
         stop: int,
@@ -277,8 +275,7 @@ class Connection(asyncio.BufferedProtocol):
                 return
             raise ProtocolError(f"asks for {name_of(api_key)} version {version}, which is not served here")
         self.server.metrics.requests[api_key] += 1
-        with view[position:stop] as frame:
-            request, client_id = read_request(frame, api_key, version)
+        request, client_id = read_request(bytes(view[position:stop]), api_key, version)
         self.client_id = client_id
         try:
             answer = served.handler(self.node, request, Client(client_id, self.host, version))
@@ -298,7 +295,7 @@ class Connection(asyncio.BufferedProtocol):
             self.answer(encode_answer(api_key, version, correlation_id, answer))
 
     def _handler_ended(
-        self, task: asyncio.Future[Answer], slot: Slot, api_key: int, version: int, correlation_id: int
+        self, task: asyncio.Future[Reply], slot: Slot, api_key: int, version: int, correlation_id: int
     ) -> None:
         self.server.tasks.discard(task)
         self._busy = False

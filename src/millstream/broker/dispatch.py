@@ -75,7 +75,7 @@ def serves_directly(api_key: int, *, versions: tuple[int, int], advertised_from:
     HANDLERS[api_key] = Served(api_key, *versions, handler, floor)
 
 
-def read_request(data: memoryview, api_key: int, version: int) -> tuple[Any, str]:
+def read_request(data: bytes, api_key: int, version: int) -> tuple[Any, str]:
     """The request in a whole frame, parsed, and who sent it."""
     try:
         client_id, position = read_client_id(data, is_flexible(api_key, version))

@@ -14,6 +14,7 @@ from millstream.wire.produce import AckTemplate, ack_template
 if TYPE_CHECKING:
     from millstream.broker.connection import Connection
 
+
 class Unsettled(Protocol):
     """A Produce request that waits for the fate of its records in some partitions."""
 
@@ -37,7 +38,7 @@ class Waiter(Protocol):
 class HostedTopic:
     """A topic with its partitions, looked up by name or by the bytes of its id."""
 
-    __slots__ = ("bytes_in", "bytes_out", "id", "id_bytes", "name", "partitions", "_heads")
+    __slots__ = ("_heads", "bytes_in", "bytes_out", "described", "id", "id_bytes", "name", "partitions")
 
     def __init__(self, name: str, topic_id: uuid.UUID) -> None:
         self.name = name
@@ -46,6 +47,7 @@ class HostedTopic:
         self.partitions: list[Partition] = []  # empty once the topic is deleted
         self.bytes_in = 0
         self.bytes_out = 0
+        self.described: dict[tuple[int, int], bytes] = {}  # in answers to Metadata
         self._heads: dict[int, bytes] = {}
 
     def head(self, version: int) -> bytes:
@@ -63,6 +65,7 @@ class Partition:
         "_acks",
         "awaiting_sync",
         "first_offset",
+        "in_memory",
         "index",
         "is_staged",
         "is_syncing",
@@ -75,7 +78,8 @@ class Partition:
         "waiters",
     )
 
-    def __init__(self, topic: HostedTopic, index: int, log: PartitionLog) -> None:
+    def __init__(self, topic: HostedTopic, index: int, log: PartitionLog, *, in_memory: bool) -> None:
+        self.in_memory = in_memory  # a sync of it takes no time
         self.topic = topic
         self.index = index
         self.log = log
@@ -107,6 +111,8 @@ class Partition:
         """The turn's records are in the file."""
         unsettled, self.unsettled = self.unsettled, []
         log = self.log
+        if self.in_memory:
+            log.sync()
         written = log.written_offset
         for request, place in unsettled:
             if request.needs_sync and log.synced_offset < written:

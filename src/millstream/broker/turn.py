@@ -74,7 +74,7 @@ class Turn:
                 if partition.unsettled:
                     partition.settle_written()
                 partition.unwritten.clear()
-                if partition.awaiting_sync or partition.log.wants_sync:
+                if partition.awaiting_sync or (partition.log.wants_sync and not partition.in_memory):
                     self._syncer.sync(partition)
         self._send()
         for partition in partitions:

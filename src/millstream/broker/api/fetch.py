@@ -73,9 +73,7 @@ def fetch(
         try:
             session = node.sessions.begin(request, version >= BY_ID)
         except SessionError as error:
-            parts, size = _frame(
-                version, correlation_id, fetch_answer(version, NO_SESSION, error.code, ())
-            )
+            parts, size = _frame(version, correlation_id, fetch_answer(version, NO_SESSION, error.code, ()))
             connection.answer_parts(parts, size)
             return
     reading = _read_topics(node, request, {}) if session is None else _read_session(node, request, session)
@@ -263,9 +261,7 @@ def _read_one(
     log = topic.partitions[index].log
     if leader_epoch >= 0 and leader_epoch != log.leader_epoch:
         fenced = leader_epoch < log.leader_epoch
-        return Fetched(
-            index, FENCED_LEADER_EPOCH if fenced else UNKNOWN_LEADER_EPOCH, -1, -1, -1, None, None
-        )
+        return Fetched(index, FENCED_LEADER_EPOCH if fenced else UNKNOWN_LEADER_EPOCH, -1, -1, -1, None, None)
     high = log.written_offset
     stable = log.last_stable_offset
     aborted: Sequence[tuple[int, int]] | None = () if committed else None

@@ -1,4 +1,4 @@
-"""ListOffsets and OffsetForLeaderEpoch: where a partition's log begins, ends, or reached a time or an epoch."""
+"""ListOffsets and OffsetForLeaderEpoch: where a log begins, ends, or reached a time or an epoch."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from millstream.broker.codes import (
     UNKNOWN_LEADER_EPOCH,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
-from millstream.broker.dispatch import Answer, Client, serves
+from millstream.broker.dispatch import Client, serves
 from millstream.errors import LogError
+from millstream.wire.codec import Answer
 
 if TYPE_CHECKING:
     from millstream.broker.node import Node
@@ -48,7 +49,7 @@ def list_offsets(node: Node, request: Any, client: Client) -> Answer:
             offset, timestamp = _offset(log, wanted.timestamp, committed)
         except LogError as failure:
             return {"partition_index": index, "error_code": failure.code}
-        epoch = log.epochs.epoch_at(offset) if offset >= 0 else -1
+        epoch = log.epochs.at(offset) if offset >= 0 else -1
         return {
             "partition_index": index,
             "error_code": NONE,
@@ -106,7 +107,10 @@ def offset_for_leader_epoch(node: Node, request: Any, client: Client) -> Answer:
 
     return {
         "topics": [
-            {"topic": topic.topic, "partitions": [look_up(topic.topic, wanted) for wanted in topic.partitions]}
+            {
+                "topic": topic.topic,
+                "partitions": [look_up(topic.topic, wanted) for wanted in topic.partitions],
+            }
             for topic in request.topics
         ]
     }

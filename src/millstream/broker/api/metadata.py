@@ -18,9 +18,10 @@ from millstream.broker.codes import (
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
-from millstream.broker.dispatch import Answer, Client, Reply, serves
+from millstream.broker.dispatch import Client, Reply, serves
 from millstream.broker.topicname import check_topic_name
 from millstream.errors import LogError, MillstreamError, RequestRefused
+from millstream.wire.codec import Answer
 from millstream.wire.metadata import NOT_ASKED, metadata_answer, metadata_topic
 
 if TYPE_CHECKING:

@@ -99,9 +99,7 @@ def produce(
             usual = end == stop
         partitions = shape.topic.partitions
         if usual and 0 <= index < len(partitions):
-            _append_one(
-                connection, partitions[index], view, start, end, version, correlation_id, shape.acks
-            )
+            _append_one(connection, partitions[index], view, start, end, version, correlation_id, shape.acks)
             return
     _produce(connection, buffer, view, position, stop, version, correlation_id)
 
@@ -248,12 +246,12 @@ def _produce(
     told: list[Partition] = []
     for key, wanted in topics:
         topic = hosted.get(key)
-        results = []
+        results: list[PartitionResult] = []
         for records in wanted:
-            result, partition = _append(turn.now_ms, topic, key, records, view)
-            if partition is not None:
+            result, taken_by = _append(turn.now_ms, topic, key, records, view)
+            if taken_by is not None:
                 slot.places.append((len(slot.results), len(results)))
-                told.append(partition)
+                told.append(taken_by)
             results.append(result)
         slot.results.append((topic if topic is not None else key, results))
     if not told:
@@ -291,16 +289,12 @@ def _append(
     partition.turn_bytes += size
     topic.bytes_in += size
     return (
-        PartitionResult(
-            index, 0, appended.base_offset, appended.log_append_time, appended.log_start_offset
-        ),
+        PartitionResult(index, 0, appended.base_offset, appended.log_append_time, appended.log_start_offset),
         partition,
     )
 
 
-def _refuse_all(
-    connection: Connection, request: ProduceRequest, version: int, correlation_id: int
-) -> None:
+def _refuse_all(connection: Connection, request: ProduceRequest, version: int, correlation_id: int) -> None:
     # Transactions are not served yet; EndTxn and its kin will be, and then this refusal goes.
     code, message = (
         (INVALID_REQUEST, "transactions are not served by this broker")
@@ -352,9 +346,7 @@ def _names(topic: HostedTopic | str | bytes) -> tuple[str, bytes]:
     return ("", topic) if isinstance(topic, bytes) else (topic, bytes(16))
 
 
-def failed_ack(
-    partition: Partition, version: int, correlation_id: int, failure: LogError
-) -> bytes:
+def failed_ack(partition: Partition, version: int, correlation_id: int, failure: LogError) -> bytes:
     """The answer that replaces an acknowledgement whose records could not be written."""
     result = PartitionResult(partition.index, failure.code, message=str(failure))
     return _encode(version, correlation_id, [(partition.topic, [result])])
