@@ -85,6 +85,7 @@ class Catalogue:
         self._by_metric_name: dict[str, str] = {}
         self._offsets: dict[str, dict[str, dict[int, CommittedOffset]]] = {}  # group, topic, partition
         self._groups: dict[str, str] = {}
+        self.altering = asyncio.Lock()  # held by who reads settings, computes a change and writes it
         self._producer_ids = iter(range(0))
         self._producer_ids_wanted = asyncio.Lock()
         self.topics: Mapping[str, Topic] = MappingProxyType(self._topics)
