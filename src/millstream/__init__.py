@@ -6,12 +6,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from millstream.embedded import Broker
     from millstream.pipeline.topology import Topology
 
 # Loaded when first asked for: a broker should not pay for Spark, nor a pipeline for a broker.
-_PUBLIC = {"Topology": "millstream.pipeline.topology"}
+_PUBLIC = {"Broker": "millstream.embedded", "Topology": "millstream.pipeline.topology"}
 
-__all__ = ["Topology"]
+__all__ = ["Broker", "Topology"]
 
 
 def __getattr__(name: str) -> Any:
