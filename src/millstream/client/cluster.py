@@ -121,6 +121,10 @@ class Cluster:
             raise refused(LEADER_NOT_AVAILABLE, f"{partition}")
         return self._link(self._brokers[node])
 
+    def forget_leader(self, partition: TopicPartition) -> None:
+        """Look up who leads a partition anew before the next request to it."""
+        self._leaders.pop(partition, None)
+
     def topics(self, names: Collection[str] | None = None, *, create: bool = False) -> dict[str, int]:
         """Topics and how many partitions each has; those that do not exist are left out. All but the
         internal ones without ``names``."""
