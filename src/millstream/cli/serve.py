@@ -12,7 +12,7 @@ import typer
 
 from millstream.cli.help import App, examples
 from millstream.cli.options import pairs
-from millstream.errors import ConfigError
+from millstream.errors import MillstreamError
 
 app = App()
 
@@ -83,7 +83,7 @@ def serve(
         return run(settings, on_ready=_ready)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise ConfigError(
+            raise MillstreamError(
                 f"{settings.listen} is in use by another program; choose another with --listen HOST:PORT"
             ) from None
         raise
