@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -33,22 +32,17 @@ def our_broker(
     for name, value in (settings or {}).items():
         command += ["--set", f"{name}={value}"]
     data.mkdir(parents=True, exist_ok=True)
-    log = data.with_name(data.name + ".log")
-    with log.open("wb") as errors:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
-    assert process.stdout is not None
-    os.set_blocking(process.stdout.fileno(), False)
-    said = ""
+    log, said = data.with_name(data.name + ".log"), data.with_name(data.name + ".out")
+    with log.open("wb") as errors, said.open("wb") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=errors)
 
     def address() -> str:
-        nonlocal said
-        assert process.stdout is not None
         if process.poll() is not None:
             raise AssertionError(
                 f"millstream serve ended with {process.returncode}: {log.read_text()[-2000:]}"
             )
-        said += process.stdout.read() or ""
-        return said.partition("\n")[0] if "\n" in said else ""
+        line, ended, _ = said.read_text().partition("\n")
+        return line if ended else ""
 
     try:
         yield OurBroker(wait_for(address, what="millstream serve prints its address"), process.pid, data, log)
@@ -58,4 +52,3 @@ def our_broker(
         if process.poll() is None:
             process.kill()
             process.wait()
-        process.stdout.close()

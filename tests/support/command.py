@@ -9,6 +9,9 @@ from typing import Any
 
 from tests.support.brokers import MILLSTREAM
 
+# Settings of whoever runs the tests: other brokers, and modules compiled anew by every process.
+_NOT_OURS = ("MILLSTREAM_", "PYTHONDONTWRITEBYTECODE")
+
 
 class CommandLine:
     """``millstream`` with a broker's address in its environment, as a user's shell would have it."""
@@ -16,7 +19,7 @@ class CommandLine:
     def __init__(self, address: str) -> None:
         self.address = address
         self.environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("MILLSTREAM_")},
+            **{name: value for name, value in os.environ.items() if not name.startswith(_NOT_OURS)},
             "MILLSTREAM_BROKER": address,
             "COLUMNS": "80",
         }
