@@ -392,7 +392,7 @@ class PartitionLog:
         except OSError as error:
             self._oldest_unsynced_ms = oldest
             raise self._fail(
-                f"the disk failed to sync ({error.strerror or error}); no more writes are taken, because what "
+                f"the disk failed to sync ({error.strerror or error}); no more writes are taken, as what "
                 "it holds is not known. Check the disk, then restart the broker."
             ) from error
         del self._unsynced[: len(sealed)]
