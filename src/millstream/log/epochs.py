@@ -63,6 +63,10 @@ class LeaderEpochs:
         if older:
             self._entries = [(older[-1][0], offset), *self._entries[len(older) :]]
 
+    def at(self, offset: int) -> int:
+        """The epoch that an offset was given in, or is going to be."""
+        return next((epoch for epoch, start in reversed(self._entries) if start <= offset), self.latest)
+
     def end_of(self, epoch: int, end_offset: int) -> tuple[int, int]:
         """(epoch, end offset) of the newest epoch not above ``epoch``; (-1, -1) for one yet to come."""
         if epoch == self.latest:
