@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from millstream.broker.api import cluster, configs, groups, offsets, producers, topics  # noqa: F401
+import millstream.broker.api  # noqa: F401  (registers the handlers)
 from millstream.broker.dispatch import HANDLERS, Client
 from millstream.wire.codec import (
     answer_reader,

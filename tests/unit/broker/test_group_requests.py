@@ -240,14 +240,16 @@ def test_a_member_that_disconnects_while_it_joins_does_not_hold_up_the_group(nod
 
 
 def test_time_passes_by_ticks(node: Node, run: Run, clock: ManualClock) -> None:
+    async def tick(seconds: float) -> None:
+        clock.advance(seconds)
+        node.coordinator.tick(clock.monotonic())
+
     run(joined(node))
-    clock.advance(9)
-    node.coordinator.tick(clock.monotonic())
+    run(tick(9))
     group = node.coordinator.group("g")
     assert group is not None
     assert len(group.members) == 1
-    clock.advance(2)
-    node.coordinator.tick(clock.monotonic())
+    run(tick(2))
     assert group.state.value == "Empty"
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from millstream.broker.node import Node
+from millstream.records.build import Record, build_batch
 from tests.support.asking import ask, versions
 from tests.unit.broker.conftest import Run
 
@@ -188,10 +189,8 @@ def test_records_are_deleted_up_to_an_offset_or_to_the_end(node: Node, run: Run,
 
 def _fill(node: Node, name: str, index: int, records: int) -> None:
     """Append empty records, a batch each."""
-    from millstream.records.build import build_batch
-
     partition = node.partition(name, index)
     assert partition is not None
     for _ in range(records):
-        partition.log.append(bytearray(build_batch([(None, b"v", ())], 0)), node.clock.now_ms())
+        partition.log.append(bytearray(build_batch([Record(None, b"v")])), node.clock.now_ms())
     partition.log.write_staged()

@@ -2,6 +2,30 @@
 
 from __future__ import annotations
 
-from millstream.broker.api import fetch, list_offsets, metadata, produce, versions
+from millstream.broker.api import (
+    cluster,
+    configs,
+    fetch,
+    groups,
+    list_offsets,
+    metadata,
+    offsets,
+    produce,
+    producers,
+    topics,
+    versions,
+)
 
-__all__ = ["fetch", "list_offsets", "metadata", "produce", "versions"]
+__all__ = [
+    "cluster",
+    "configs",
+    "fetch",
+    "groups",
+    "list_offsets",
+    "metadata",
+    "offsets",
+    "produce",
+    "producers",
+    "topics",
+    "versions",
+]
