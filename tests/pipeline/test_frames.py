@@ -147,7 +147,7 @@ def test_windows_agree_with_plain_python(spark: SparkSession) -> None:
     spans: list[tuple[str, int, int, int]] = []
     for card in "abc":
         for at in sorted(at for other, _, at in events if other == card):
-            if spans and spans[-1][0] == card and at < spans[-1][2]:
+            if spans and spans[-1][0] == card and at <= spans[-1][2]:
                 spans[-1] = (card, spans[-1][1], at + 7, spans[-1][3] + 1)
             else:
                 spans.append((card, at, at + 7, 1))

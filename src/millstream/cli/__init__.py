@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import typer
 
 from millstream.cli.help import App, Group, examples
-from millstream.errors import MillstreamError
+from millstream.errors import ConfigError, MillstreamError
 
 # The order is that of --help: start one, look at it, write, read, pipelines, repair.
 COMMANDS = {
@@ -108,7 +108,7 @@ def run(arguments: list[str]) -> int:
             args=arguments, prog_name="millstream", standalone_mode=False
         )
     except MillstreamError as error:
-        return _say(str(error), 1)
+        return _say(str(error), 2 if isinstance(error, ConfigError) else 1)
     except typer.Abort:
         return _say("stopped", 1)
     except Exception as error:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 app = App(help="Consumer groups: look at, measure their lag, move, delete.")
 
 _NON_EMPTY_GROUP = 68
+_WHY_NOT_MOVED = "they would go on from where they are and commit over the new offsets"
 
 
 @app.command(
@@ -260,7 +261,7 @@ def seek(
 
     position = parse_position(to, SystemClock().now_ms())
     with Admin(connection) as admin:
-        _refuse_while_active(admin, group, new=bool(topic))
+        _refuse_while_active(admin, group, _WHY_NOT_MOVED, new=bool(topic))
         committed = admin.committed(group)
         places = _places(admin, group, list(committed), topic, partition)
         bounds = admin.bounds(places)
@@ -279,7 +280,7 @@ def seek(
                 admin.commit(group, targets)
             except RequestFailed as error:
                 # A member joined since we looked; brokers differ in how they say so.
-                _refuse_while_active(admin, group, new=True)
+                _refuse_while_active(admin, group, _WHY_NOT_MOVED, new=True)
                 raise error from None
     rows = [
         {
@@ -301,7 +302,7 @@ def seek(
         note("nothing was changed (--dry-run)")
 
 
-def _refuse_while_active(admin: Admin, group: str, *, new: bool) -> None:
+def _refuse_while_active(admin: Admin, group: str, why: str, *, new: bool) -> None:
     try:
         info = admin.group(group)
     except RequestFailed:
@@ -313,8 +314,7 @@ def _refuse_while_active(admin: Admin, group: str, *, new: bool) -> None:
         raise RequestFailed(
             _NON_EMPTY_GROUP,
             "NON_EMPTY_GROUP",
-            f"{group} has {count(len(info.members), 'active member')} ({who}); stop them first: "
-            "they would commit over the new offsets",
+            f"{group} has {count(len(info.members), 'active member')} ({who}); stop them first: {why}",
         )
 
 
@@ -360,7 +360,7 @@ def delete(
 
     with Admin(connection) as admin:
         for group in groups:
-            _refuse_while_active(admin, group, new=False)
+            _refuse_while_active(admin, group, "a group in use is not deleted", new=False)
         offsets = {group: len(admin.committed(group)) for group in groups}
         what = ", ".join(f"{group} ({count(offsets[group], 'committed offset')})" for group in groups)
         ask(f"Delete {what}? Consumers of that name begin anew.", yes=yes)

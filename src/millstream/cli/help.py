@@ -92,7 +92,7 @@ def _option(option: Any) -> Entry:
 
 
 def _metavar(parameter: Any) -> str:
-    return parameter.metavar or parameter.name.upper()
+    return str(parameter.metavar or parameter.name.upper())
 
 
 def _summary(command: Any) -> str:

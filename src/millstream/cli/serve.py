@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import errno
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +11,7 @@ import typer
 
 from millstream.cli.help import App, examples
 from millstream.cli.options import pairs
-from millstream.errors import ConfigError
+from millstream.errors import ConfigError, MillstreamError
 
 app = App()
 
@@ -81,12 +80,9 @@ def serve(
         settings = dataclasses.replace(settings, topic=with_changes(settings.topic, topic_changes))
     try:
         return run(settings, on_ready=_ready)
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise ConfigError(
-                f"{settings.listen} is in use by another program; choose another with --listen HOST:PORT"
-            ) from None
-        raise
+    except ConfigError as error:
+        # The settings are well formed; the machine refuses them (a port in use, say): not a usage error.
+        raise MillstreamError(str(error)) from None
 
 
 def _ready(address: str) -> None:

@@ -85,10 +85,10 @@ class Admin:
         self.connection = connection
         self._timeout = timeout
         self._complaints = Complaints()
-        connection.check()
         self._client: Any = connection.open(
             AdminClient, connection.properties({"error_cb": self._complaints})
         )
+        connection.check()
 
     def __enter__(self) -> Self:
         return self

@@ -135,21 +135,23 @@ class Reader(_Reader):
     def read(self, most: int, wait: float) -> list[Any]:
         """Up to ``most`` records, in order within each partition; empty if none came in ``wait`` seconds."""
         records = []
+        following, stops = self._next, self._stops
         for message in self._arrived(most, wait):
-            partition = TopicPartition(message.topic(), message.partition())
+            place = (message.topic(), message.partition())  # equal to a TopicPartition, and much cheaper
             error = message.error()
             if error is not None:
-                self._event(partition, message, error)
+                self._event(TopicPartition(*place), message, error)
                 continue
             offset = message.offset()
-            self._next[partition] = offset + 1
-            if self._stops is not None:
-                stop = self._stops.get(partition)
-                if stop is None or offset >= stop:
-                    self.leave(partition)
-                    continue
-                if offset == stop - 1:
-                    self.leave(partition)
+            following[place] = offset + 1  # type: ignore[index]
+            if stops is not None:
+                stop = stops.get(place)  # type: ignore[call-overload]
+                if stop is None:
+                    continue  # more of a batch whose partition is read to its stop
+                if offset >= stop - 1:
+                    self.leave(TopicPartition(*place))
+                    if offset >= stop:
+                        continue
             records.append(message)
         return records
 

@@ -41,14 +41,17 @@ class Lag:
 
 
 def group_lag(admin: Admin, group: str, *, with_time: bool = True, timeout: float = 10.0) -> list[Lag]:
-    """The lag of every partition that a group has committed or a member of it holds."""
+    """The lag of every partition of the topics that a group has committed offsets of, or members on."""
     holders = {
         partition: member.client for member in admin.group(group).members for partition in member.assigned
     }
     committed = admin.committed(group)
-    places = sorted({*committed, *holders})
     existing = admin.topics()
-    places = [place for place in places if place.partition < existing.get(place.topic, 0)]
+    places = [
+        TopicPartition(topic, index)
+        for topic in sorted({place.topic for place in (*committed, *holders)})
+        for index in range(existing.get(topic, 0))
+    ]
     bounds = admin.bounds(places, committed_only=True)
     unread = {
         place: Bounds(max(committed[place], bounds[place].start), bounds[place].end)

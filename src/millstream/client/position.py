@@ -168,9 +168,8 @@ def parse_range(text: str, now_ms: int) -> Range:
 def _stop(text: str, now_ms: int, *, after_time: bool) -> Position | None:
     if not text:
         return None
-    # After a time a bare number or date is a time too: @2026-01-01:2026-01-02.
-    if after_time and not text.startswith("@") and text.lower() not in _WORDS:
-        return Position("time", _time_ms(text, now_ms))
+    if after_time and not text.startswith("@") and (text.isdigit() or _offset(text) is None):
+        return Position("time", _time_ms(text, now_ms))  # as in @2026-01-01:2026-01-02 and @-2h:-1h
     return parse_position(text, now_ms)
 
 

@@ -48,7 +48,7 @@ _CONTROLS = {
 def printable(data: bytes) -> bytes:
     """``data`` with everything a terminal could choke on or obey written as ``\\xNN``."""
     text = data.decode("utf-8", "backslashreplace")
-    return data if text.isprintable() else text.translate(_CONTROLS).encode()
+    return (text if text.isprintable() else text.translate(_CONTROLS)).encode()
 
 
 def utc(timestamp_ms: int) -> str:
