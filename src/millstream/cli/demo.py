@@ -24,6 +24,13 @@ if TYPE_CHECKING:
 app = App()
 
 
+# A minute is too short for compiling well to pay: quick compilation, and none of whole stages.
+_SHORT_LIVED = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.codegen.wholeStage": "false",
+}
+
+
 class _Enough(Exception):
     """The user has pressed Ctrl-C."""
 
@@ -134,7 +141,9 @@ class _Stage:
         flow = load_topology(Path(topology.__file__))
         self._job = Job(flow, Settings(connection, str(self._home / "pipeline"), on_progress=self._progress))
         self._job.prepare()
-        engine = start_engine("millstream demo", master=master, log_file=self._home / "spark.log")
+        engine = start_engine(
+            "millstream demo", master=master, log_file=self._home / "spark.log", settings=_SHORT_LIVED
+        )
         session = self._await(engine)
         self._closing.callback(end_engine, session)
         self._done(f"Spark {session.version}", began)
