@@ -165,8 +165,9 @@ class _Stage:
     def _begin(self, what: str) -> float:
         self._picture.phase = what
         self._picture.steps.append((what, None))
+        self._picture.step_began = time.monotonic()
         self._breathe()
-        return time.monotonic()
+        return self._picture.step_began
 
     def _done(self, what: str, began: float) -> None:
         self._picture.steps[-1] = (what, time.monotonic() - began)
@@ -225,7 +226,8 @@ class _Stage:
             picture.p50, picture.p95 = percentile(latencies, 0.5), percentile(latencies, 0.95)
         if time.monotonic() - self._tick > 0.5:
             self._tick = time.monotonic()
-            picture.rates.append(picture.processed - self._before)
+            if self._up:
+                picture.rates.append(picture.processed - self._before)
             self._before = picture.processed
             picture.blocked = self._blocked()
             if hasattr(self, "_job") and (error := self._job.failed()) is not None:
