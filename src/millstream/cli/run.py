@@ -132,7 +132,8 @@ def run(
         if session is None:
             return 130
         try:
-            job.start(session)
+            with spinner("planning the pipeline"):
+                job.start(session)
             print(_started(job), flush=True)
             return _watch(job, totals, interrupts)
         finally:

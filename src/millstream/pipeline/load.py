@@ -9,7 +9,8 @@ from pathlib import Path
 from types import ModuleType
 
 from millstream.errors import MillstreamError, TopologyError
-from millstream.pipeline.streams import Stream, shown
+from millstream.pipeline.declaring import shown
+from millstream.pipeline.streams import Stream
 from millstream.pipeline.topology import Topology
 
 

@@ -7,19 +7,24 @@ now or when Spark plans the job, can be reported there.
 from __future__ import annotations
 
 import inspect
-import re
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from millstream.errors import TopologyError
+from millstream.pipeline.declaring import (
+    Time,
+    WindowSpec,
+    caller,
+    check_topic,
+    check_view,
+    check_window,
+    shown,
+)
 from millstream.pipeline.expressions import (
     ExpressionError,
     check_sql,
-    duration_ms,
     duration_text,
     no_such_column,
     output_name,
@@ -29,41 +34,9 @@ from millstream.pipeline.schema import Schema
 if TYPE_CHECKING:
     from millstream.pipeline.topology import Topology
 
-_HERE = str(Path(__file__).parent)
-_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-_TABLE = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,62}")
-
 # What a window's result says about itself, beside its keys and aggregates.
 WINDOW_START, WINDOW_END, TIME_BASIS = "window_start", "window_end", "time_basis"
 REJECTED_COLUMNS = ("reason", "topic", "partition", "offset", "timestamp", "key", "value")
-
-
-def caller() -> str:
-    """``file:line`` of the user's code that is calling us."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_HERE):
-        frame = frame.f_back
-    return f"{shown(frame.f_code.co_filename)}:{frame.f_lineno}"
-
-
-def shown(filename: str) -> str:
-    """A path as the user would type it here."""
-    path = Path(filename)
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
-
-
-@dataclass(frozen=True, slots=True)
-class Time:
-    """Which time a stream goes by, in which column, and how late an event may come."""
-
-    kind: str  # event, log or processing
-    column: str
-    lateness_ms: int
-
-    @property
-    def basis(self) -> str:
-        """As results name it."""
-        return f"event time ({self.column})" if self.kind == "event" else f"{self.kind} time"
 
 
 class Stream:
@@ -202,43 +175,11 @@ class Stream:
         watermark has passed its end. Sessions are always final, other windows update unless told.
         """
         at = caller()
-        keys = (by,) if isinstance(by, str) else tuple(by)
-        if not keys:
-            raise TopologyError("window(by=...) needs at least one column to group by", where=at)
-        for key in keys:
+        spec = check_window(by, size, every, gap, emit, at)
+        for key in spec.by:
             self._check(key, "the key", at)
-            if output_name(key) is None:
-                raise TopologyError(f"give the key {key!r} a name: {key + ' AS name'!r}", where=at)
-        if every == "event":
-            raise TopologyError(
-                "a window that moves with every event (every='event') is not in this version;"
-                " a hopping window, for example every='10 seconds', comes near",
-                where=at,
-            )
-        if (size is None) == (gap is None):
-            raise TopologyError(
-                "a window has either size= (tumbling; with every=, hopping) or gap= (sessions)", where=at
-            )
-        if every is not None and size is None:
-            raise TopologyError("every= goes with size=; a session has only its gap=", where=at)
-        try:
-            size_ms = duration_ms(size) if size is not None else None
-            every_ms = duration_ms(every) if every is not None else None
-            gap_ms = duration_ms(gap) if gap is not None else None
-        except ExpressionError as error:
-            raise TopologyError(str(error), where=at) from None
-        if size_ms is not None and every_ms is not None and every_ms > size_ms:
-            raise TopologyError(
-                f"every={every!r} is longer than size={size!r}: events in between would be in no window",
-                where=at,
-            )
-        chosen = emit or ("final" if gap is not None else "update")
-        if chosen not in ("update", "final"):
-            raise TopologyError(f"emit= is 'update' or 'final', not {emit!r}", where=at)
-        if gap is not None and chosen != "final":
-            raise TopologyError("a session is known only when it has ended: emit='final'", where=at)
         self._can_be_windowed(at)
-        return Window(self, keys, size_ms, every_ms, gap_ms, chosen, name, at)
+        return Window(self, spec, name, at)
 
     def _can_be_windowed(self, at: str) -> None:
         earlier = next((node for node in self.upstream() if isinstance(node, Aggregate)), None)
@@ -305,16 +246,7 @@ class Stream:
         which a row is later than another of its key; the end of the window or the stream's time if left out.
         """
         at = caller()
-        if (
-            not isinstance(name, str)
-            or not _TABLE.fullmatch(name)
-            or name.lower().startswith(("sqlite_", "millstream_"))
-        ):
-            raise TopologyError(
-                f"{name!r} can't be a view's name: letters, digits and _, not starting with a digit,"
-                " sqlite_ or millstream_",
-                where=at,
-            )
+        check_view(name, at)
         keys = (key,) if isinstance(key, str) else tuple(key)
         if not keys:
             raise TopologyError(f"view {name!r} needs key=, the columns that tell its rows apart", where=at)
@@ -517,19 +449,8 @@ class Select(Stream):
 class Window:
     """A window that waits for its aggregates: ``.agg(n="count(*)", spent="sum(amount)")``."""
 
-    def __init__(
-        self,
-        stream: Stream,
-        by: tuple[str, ...],
-        size_ms: int | None,
-        every_ms: int | None,
-        gap_ms: int | None,
-        emit: str,
-        name: str | None,
-        at: str,
-    ) -> None:
-        self.stream, self.by, self.emit, self.name, self.at = stream, by, emit, name, at
-        self.size_ms, self.every_ms, self.gap_ms = size_ms, every_ms, gap_ms
+    def __init__(self, stream: Stream, spec: WindowSpec, name: str | None, at: str) -> None:
+        self.stream, self.spec, self.name, self.at = stream, spec, name, at
         self.aggregated = False
         stream.flow._windows.append(self)
 
@@ -538,7 +459,7 @@ class Window:
         at = caller()
         if not aggregates:
             raise TopologyError("agg needs at least one aggregate, for example n='count(*)'", where=at)
-        taken = [*(str(output_name(key)) for key in self.by), WINDOW_START, WINDOW_END, TIME_BASIS]
+        taken = [*(str(output_name(key)) for key in self.spec.by), WINDOW_START, WINDOW_END, TIME_BASIS]
         for name, expression in aggregates.items():
             self.stream._check(expression, f"aggregate {name}=", at)
             if "(" not in expression:
@@ -554,15 +475,6 @@ class Window:
         self.aggregated = True
         return Aggregate(self, aggregates, (*taken[:-1], *aggregates, TIME_BASIS))
 
-    def describe(self) -> str:
-        if self.gap_ms is not None:
-            text = f"sessions, gap {duration_text(self.gap_ms)}"
-        else:
-            text = duration_text(self.size_ms or 0)
-            if self.every_ms is not None:
-                text += f" every {duration_text(self.every_ms)}"
-        return f"{text} by {', '.join(self.by)}"
-
 
 class Aggregate(Stream):
     """What a window gives: its keys, window_start, window_end, the aggregates, and the time it went by."""
@@ -570,7 +482,7 @@ class Aggregate(Stream):
     kind = "window"
 
     def __init__(self, window: Window, aggregates: dict[str, str], columns: tuple[str, ...]) -> None:
-        self.window_spec = window
+        self.window_spec = window.spec
         self.aggregates = aggregates
         super().__init__(
             window.stream.flow, (window.stream,), at=window.at, name=window.name, columns=columns
@@ -631,11 +543,3 @@ class ViewSink:
 
 
 Sink = TopicSink | ViewSink
-
-
-def check_topic(topic: object, at: str) -> None:
-    """Kafka's rule for names."""
-    if not isinstance(topic, str) or not _TOPIC.fullmatch(topic) or topic in (".", ".."):
-        raise TopologyError(
-            f"{topic!r} can't be a topic's name: up to 249 of letters, digits, '.', '_' and '-'", where=at
-        )

@@ -14,6 +14,7 @@ import re
 from collections.abc import Sequence
 
 from millstream.errors import TopologyError
+from millstream.pipeline.declaring import Time, caller, check_topic
 from millstream.pipeline.expressions import ExpressionError, duration_ms, no_such_column
 from millstream.pipeline.schema import Field, Schema, SchemaError, schema_of
 from millstream.pipeline.streams import (
@@ -21,13 +22,10 @@ from millstream.pipeline.streams import (
     Sink,
     Source,
     Stream,
-    Time,
     TopicSink,
     Union,
     ViewSink,
     Window,
-    caller,
-    check_topic,
 )
 
 GUARANTEES = ("at-most-once", "at-least-once")

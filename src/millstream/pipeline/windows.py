@@ -11,8 +11,9 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
+from millstream.pipeline.declaring import Time
 from millstream.pipeline.expressions import output_name, without_alias
-from millstream.pipeline.streams import TIME_BASIS, WINDOW_END, WINDOW_START, Aggregate, Time
+from millstream.pipeline.streams import TIME_BASIS, WINDOW_END, WINDOW_START, Aggregate
 from millstream.pipeline.taps import SharedState
 
 WHICH = "millstream_window"
