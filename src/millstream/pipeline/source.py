@@ -42,7 +42,7 @@ from millstream.pipeline.offsets import (
     to_json,
 )
 from millstream.pipeline.options import ReadOptions
-from millstream.records import arrow
+from millstream.records.batch import batches
 
 log = logging.getLogger(__name__)
 
@@ -339,10 +339,9 @@ class StreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailableNow)
                 wanted = {p: (begun[p], max(1024, _SAMPLE_BYTES // len(moved))) for p in partitions}
                 link.send_fetch(wanted, wait_ms=0, read_committed=self.options.read_committed)
                 for answer in link.receive_fetch():
-                    first = begun[TopicPartition(answer.topic, answer.partition)]
-                    following = arrow.next_offset(answer.records, first)
-                    size += len(answer.records) if following > first else 0
-                    offsets += following - first
+                    for _, header in batches(answer.records):
+                        size += header.size
+                        offsets += header.last_offset_delta + 1
             return size / offsets if offsets else 1.0
 
         return cluster.patiently("looking at what is waiting", sample) if moved else 1.0
