@@ -1,4 +1,4 @@
-"""One Spark session for all pipeline tests (it takes seconds to start), and a broker for each test."""
+"""One Spark session for all pipeline tests (starting one costs as much as all of them), a broker for each."""
 
 from __future__ import annotations
 
@@ -9,31 +9,30 @@ import pytest
 from tests.support.apache_kafka import KafkaUnavailable, apache_kafka
 
 from millstream import Broker
-from millstream.errors import MillstreamError
-from millstream.pipeline.session import spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A local session: two cores, two shuffle partitions, quick to start."""
-    try:
-        session = spark_session(
-            "millstream tests",
-            master="local[2]",
-            settings={
-                "spark.sql.shuffle.partitions": "2",
-                "spark.driver.memory": "1g",
-                "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-            },
-            log_level="off",
-        )
-    except MillstreamError as problem:
-        pytest.skip(str(problem))
+    pytest.importorskip("pyspark")
+    from millstream.pipeline.engine import end_engine
+    from millstream.pipeline.session import spark_session
+
+    session = spark_session(
+        "millstream-tests",
+        master="local[2]",
+        settings={
+            "spark.sql.shuffle.partitions": "2",
+            "spark.driver.memory": "1g",
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        },
+        log_file=tmp_path_factory.mktemp("spark") / "spark.log",
+    )
     yield session
-    session.stop()
+    end_engine(session)
 
 
 @pytest.fixture
