@@ -97,7 +97,7 @@ def _offsets(value: Any) -> dict[tuple[str, str], int]:
     }
 
 
-class Listener(StreamingQueryListener):  # type: ignore[misc]
+class Listener(StreamingQueryListener):
     """Hands every progress of the given queries on."""
 
     def __init__(self, queries: list[Query], report: Callable[[Progress], None]) -> None:
