@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from millstream.broker.server import Server
 
 FAIR_READ = 128 * 1024  # after a read of this much, others have their turn
+SHORT_READ = 16 * 1024  # while memory for requests is scarce
 SEND_BUFFER = 100 * 1024
 _SMALLEST_FRAME = 10  # api key, version, correlation id and the length of a client id
 _PRODUCE, _FETCH = 0, 1
@@ -61,6 +62,7 @@ class Connection(asyncio.BufferedProtocol):
         self.out: list[Part] = []  # answers of this turn
         self.queued = False  # in the turn's list of those with answers
         self.pending: deque[Slot] = deque()
+        self.appended_in = -1  # the last turn with records of this client's
         self.host = self.peer = ""
         self.client_id = ""
         self.last_active = server.ticks
@@ -80,6 +82,7 @@ class Connection(asyncio.BufferedProtocol):
         self._held = False
         self._busy = False  # a handler runs
         self._out_of_memory = False
+        self._may_pass = False  # its turn has come to take memory
         self._reading = True
         self._closing = False
 
@@ -145,7 +148,7 @@ class Connection(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> bytearray | memoryview:
         partial = self._partial
         if partial is None:
-            return self._receive
+            return self._receive if not self.server.buffers.is_scarce else self._receive_view[:SHORT_READ]
         return memoryview(partial)[self._filled : min(self._frame_size, len(partial))]
 
     def buffer_updated(self, count: int) -> None:
@@ -183,6 +186,8 @@ class Connection(asyncio.BufferedProtocol):
             if api_key == _PRODUCE:
                 produce(self, buffer, view, position, stop, version, correlation_id)
             elif api_key == _FETCH:
+                if self.appended_in == self.turn.number:
+                    self.turn.write()  # what this client was writing, it may read
                 fetch(self, buffer, position, stop, version, correlation_id)
             else:
                 self._handle(view, position, stop, api_key, version, correlation_id)
@@ -204,12 +209,17 @@ class Connection(asyncio.BufferedProtocol):
             (size,) = SIZE.unpack_from(buffer, position)
             self._check_size(size, buffer, position)
             self._frame_size = size + 4
-        partial = self.server.buffers.take(min(self._frame_size, LARGEST_FIRST))
+        buffers = self.server.buffers
+        wanted = min(self._frame_size, LARGEST_FIRST)
+        if not self._may_pass and not buffers.has_room_for(wanted):
+            self._waiting = buffer[position:end]
+            self._wait_for_memory(wanted)
+            return
+        self._may_pass = False
+        partial = buffers.take(wanted)
         partial[:filled] = memoryview(buffer)[position:end]
         self._partial = partial
         self._filled = filled
-        if self.server.buffers.is_full:
-            self._wait_for_memory()
 
     def _grow_partial(self) -> None:
         """The size of the frame became known, or more of it came than was believed at first."""
@@ -224,12 +234,14 @@ class Connection(asyncio.BufferedProtocol):
             wanted = min(self._frame_size, len(partial) * 2)
         if wanted > len(partial):
             buffers = self.server.buffers
+            if not self._may_pass and not buffers.has_room_for(wanted):
+                self._wait_for_memory(wanted)
+                return
+            self._may_pass = False
             larger = buffers.take(wanted)
             larger[: self._filled] = memoryview(partial)[: self._filled]
-            buffers.give_back(partial)
             self._partial = larger
-            if buffers.is_full:
-                self._wait_for_memory()
+            buffers.give_back(partial)
 
     def _finish_partial(self) -> None:
         partial = self._partial
@@ -274,6 +286,8 @@ class Connection(asyncio.BufferedProtocol):
                 self.answer(unsupported_version(correlation_id))
                 return
             raise ProtocolError(f"asks for {name_of(api_key)} version {version}, which is not served here")
+        if self.appended_in == self.turn.number:
+            self.turn.write()
         self.server.metrics.requests[api_key] += 1
         request, client_id = read_request(bytes(view[position:stop]), api_key, version)
         self.client_id = client_id
@@ -450,13 +464,17 @@ class Connection(asyncio.BufferedProtocol):
         if not self._held:
             self._unpause()
 
-    def _wait_for_memory(self) -> None:
+    def _wait_for_memory(self, size: int) -> None:
         self._out_of_memory = True
         self._hold()
-        self.server.buffers.wait(self._memory_returned)
+        self.server.buffers.wait(size, self._memory_returned)
 
     def _memory_returned(self) -> None:
+        """There is room, or it is this connection's turn to go on without."""
         self._out_of_memory = False
+        self._may_pass = True
+        if self._partial is not None:
+            self._grow_partial()
         self.resume_if_possible()
 
     def _pause(self) -> None:

@@ -28,6 +28,7 @@ from millstream.broker.turn import Turn
 from millstream.clock import Clock, SystemClock
 from millstream.config import BrokerConfig
 from millstream.errors import ConfigError, MillstreamError, ProtocolError
+from millstream.log.files import Files
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +39,9 @@ GRACE = 10.0  # seconds for what is under way when the broker is told to stop
 class Server:
     """A broker that listens. ``start`` and ``stop`` once each, on the running loop."""
 
-    def __init__(self, config: BrokerConfig, clock: Clock | None = None) -> None:
+    def __init__(
+        self, config: BrokerConfig, clock: Clock | None = None, *, files: Files | None = None
+    ) -> None:
         import millstream.broker.api  # noqa: F401  (registers every handler)
 
         self.config = config
@@ -52,7 +55,7 @@ class Server:
         self.receive_view = memoryview(self.receive_buffer)
         self.is_ready = False
         self._complaints = RateLimited(_log)
-        self.node = Node(config, self.clock, self.loop)
+        self.node = Node(config, self.clock, self.loop, files=files)
         self.metrics = self.node.metrics
         self.syncer = Syncer(self.loop, self.clock, self.metrics, threads=config.log_flush_threads)
         self.turn = Turn(self.loop, self.clock, self.syncer, self.metrics)

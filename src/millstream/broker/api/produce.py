@@ -129,6 +129,7 @@ def _append_one(
     if not partition.is_staged:
         partition.is_staged = True
         turn.partitions.append(partition)
+    connection.appended_in = turn.number
     partition.turn_bytes += size
     partition.topic.bytes_in += size
     connection.server.metrics.requests[API_KEY] += 1
@@ -257,6 +258,7 @@ def _produce(
     if not told:
         _answer(connection, version, correlation_id, acks, slot.results)
         return
+    connection.appended_in = turn.number
     slot.left = len(told)
     for place, partition in enumerate(told):
         if not partition.is_staged:
