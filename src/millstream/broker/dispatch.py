@@ -79,6 +79,8 @@ def read_request(data: bytes, api_key: int, version: int) -> tuple[Any, str]:
     """The request in a whole frame, parsed, and who sent it."""
     try:
         client_id, position = read_client_id(data, is_flexible(api_key, version))
+        if api_key == API_VERSIONS:
+            return None, client_id  # nothing in it matters, and it comes first: kio may still be loading
         request, size = request_reader(api_key, version)(data, position)
     except Exception as error:  # whatever the parsers make of bytes that are not a request
         raise ProtocolError(f"sent a request that can't be read: {error}") from error
