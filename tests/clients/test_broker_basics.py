@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import aiokafka
@@ -18,6 +16,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import millstream
+from tests.support.server_process import ServerProcess
 from tests.support.waiting import wait_for
 from tests.support.wire_client import FETCH, METADATA, WireClient, answer, fetch
 
@@ -211,38 +210,22 @@ def test_records_and_an_idempotent_producer_outlive_a_restart(tmp_path: Path) ->
     assert delivered == 1500
 
 
-def server(data: Path, ready: Callable[[str], None], *settings: str) -> subprocess.Popen[str]:
-    """A broker in a process of its own."""
-    code = (
-        "import sys; from millstream.broker.server import run; from millstream.config import *;"
-        "changes = dict(zip(sys.argv[1::2], sys.argv[2::2]));"
-        "sys.exit(run(with_changes(BrokerConfig(), changes), on_ready=lambda a: print(a, flush=True)))"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, "data", str(data), "listen", "127.0.0.1:0", *settings],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    ready(process.stdout.readline().strip())
-    return process
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_in_order_and_answers_what_is_in_flight(tmp_path: Path, number: int) -> None:
-    addresses: list[str] = []
-    process = server(tmp_path, addresses.append, "http.listen", "127.0.0.1:0")
-    with WireClient(addresses[0]) as client:
-        client.call(METADATA, 12, topics=[{"name": "t"}], allow_auto_topic_creation=True)
-        client.send(fetch(5, "t", wait=60_000))
-        process.send_signal(number)
-        correlation_id, found = answer(FETCH, 12, client.receive())
-        assert correlation_id == 5
-        assert found.responses[0].partitions[0].error_code.value == 0
-        assert client.is_closed()
-    assert process.wait(20) == 0
-    _, log = process.communicate()
+    with ServerProcess(tmp_path) as server:
+        with WireClient(server.address) as client:
+            client.call(METADATA, 12, topics=[{"name": "t"}], allow_auto_topic_creation=True)
+            client.send(fetch(5, "t", wait=60_000))
+            # An answer to somebody else: by then the long poll has been read as well.
+            with WireClient(server.address) as other:
+                other.call(METADATA, 12, topics=[])
+            server.process.send_signal(number)
+            correlation_id, found = answer(FETCH, 12, client.receive())
+            assert correlation_id == 5
+            assert found.responses[0].partitions[0].error_code.value == 0
+            assert client.is_closed()
+        _, log = server.process.communicate(timeout=30)
+        assert server.process.returncode == 0
     assert "stopped in order" in log
     assert (tmp_path / ".kafka_cleanshutdown").exists()
 

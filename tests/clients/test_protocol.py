@@ -89,7 +89,9 @@ def test_produce_is_announced_from_0_or_librdkafka_stops_compressing(client: Wir
 
 
 @pytest.mark.parametrize("version", [5, 99])
-def test_an_unknown_version_of_api_versions_is_answered_in_version_0(client: WireClient, version: int) -> None:
+def test_an_unknown_version_of_api_versions_is_answered_in_version_0(
+    client: WireClient, version: int
+) -> None:
     ask = bytearray(request(API_VERSIONS, 4, 7, client_software_name="new", client_software_version="9"))
     ask[6:8] = version.to_bytes(2, "big")
     client.send(bytes(ask))
@@ -115,7 +117,9 @@ def test_metadata_of_all_topics_and_of_none(client: WireClient, topic: str) -> N
 
 
 @pytest.mark.parametrize("version", range(14))
-def test_metadata_names_the_leader_of_every_partition(client: WireClient, broker: Broker, topic: str, version: int) -> None:
+def test_metadata_names_the_leader_of_every_partition(
+    client: WireClient, broker: Broker, topic: str, version: int
+) -> None:
     found = client.call(METADATA, version, topics=[{"name": topic}])
     host, port = broker.address.split(":")
     assert [(b.node_id, b.host, b.port) for b in found.brokers] == [(0, host, int(port))]
@@ -155,7 +159,9 @@ def test_a_name_that_no_topic_can_have_is_refused(client: WireClient, name: str)
 
 def test_topics_are_found_by_id(client: WireClient, topic: str) -> None:
     known, unknown = topic_id(client, topic), uuid.uuid4()
-    found = client.call(METADATA, 12, topics=[{"topic_id": known, "name": None}, {"topic_id": unknown, "name": None}])
+    found = client.call(
+        METADATA, 12, topics=[{"topic_id": known, "name": None}, {"topic_id": unknown, "name": None}]
+    )
     assert [(t.error_code.value, t.name, t.topic_id) for t in found.topics] == [
         (0, topic, known),
         (UNKNOWN_TOPIC_ID, None, unknown),
@@ -199,7 +205,12 @@ def test_partitions_are_described_a_page_at_a_time(client: WireClient) -> None:
 
 
 def test_describing_a_topic_that_is_not_there_says_so(client: WireClient) -> None:
-    found = client.call(DESCRIBE_TOPIC_PARTITIONS, 0, topics=[{"name": "nowhere"}, {"name": "a/b"}], response_partition_limit=9)
+    found = client.call(
+        DESCRIBE_TOPIC_PARTITIONS,
+        0,
+        topics=[{"name": "nowhere"}, {"name": "a/b"}],
+        response_partition_limit=9,
+    )
     assert [(t.name, t.error_code.value) for t in found.topics] == [("a/b", INVALID_TOPIC), ("nowhere", 3)]
 
 
@@ -218,7 +229,11 @@ def test_every_version_of_produce_appends(client: WireClient, topic: str, versio
                 acks=-1 if expected == 2 else 1,
                 timeout=1000,
                 topic_data=[
-                    {"name": topic, "topic_id": by_id, "partition_data": [{"index": 1, "records": records(b"v")}]}
+                    {
+                        "name": topic,
+                        "topic_id": by_id,
+                        "partition_data": [{"index": 1, "records": records(b"v")}],
+                    }
                 ],
             )
         )
@@ -290,7 +305,9 @@ def test_log_append_time_is_in_the_answer_and_in_the_records(client: WireClient)
     assert record.timestamp == round(time.timestamp() * 1000)
 
 
-def test_a_topic_deleted_and_created_again_under_a_producer_is_another_topic(client: WireClient, topic: str) -> None:
+def test_a_topic_deleted_and_created_again_under_a_producer_is_another_topic(
+    client: WireClient, topic: str
+) -> None:
     assert produced(client, produce(1, topic)).base_offset == 0
     assert produced(client, produce(1, topic)).base_offset == 1
     client.call(20, 4, topic_names=[topic], timeout=5000)
@@ -336,7 +353,9 @@ def test_at_least_one_batch_comes_even_if_it_is_larger_than_every_limit(
     assert values(fetched(client, fetch(1, topic, **limit))) == [b"a" * 5000]
 
 
-def test_the_limit_of_a_partition_cuts_after_whole_batches_for_the_reader(client: WireClient, topic: str) -> None:
+def test_the_limit_of_a_partition_cuts_after_whole_batches_for_the_reader(
+    client: WireClient, topic: str
+) -> None:
     for _ in range(5):
         produced(client, produce(1, topic, batch=records(b"a" * 100)))
     size = len(records(b"a" * 100))
@@ -352,7 +371,8 @@ def test_only_the_first_partition_with_records_may_pass_the_limit(client: WireCl
     client.send(produce(1, topic, 0, 1, 2, batch=records(b"v" * 1000)))
     client.receive()
     wanted = [
-        {"partition": p, "current_leader_epoch": -1, "fetch_offset": 0, "partition_max_bytes": 10_000} for p in (2, 0, 1)
+        {"partition": p, "current_leader_epoch": -1, "fetch_offset": 0, "partition_max_bytes": 10_000}
+        for p in (2, 0, 1)
     ]
     client.send(fetch(1, topic, max_bytes=500, topics=[{"topic": topic, "partitions": wanted}]))
     partitions = answer(FETCH, 12, client.receive())[1].responses[0].partitions
@@ -397,7 +417,12 @@ def test_read_committed_gets_a_list_of_aborted_transactions_even_if_it_is_empty(
 def test_a_session_tells_only_what_is_new(client: WireClient, topic: str) -> None:
     def ask(session: int, epoch: int, partitions: tuple[int, ...] = (), **fields: Any) -> Any:
         wanted = [
-            {"partition": p, "current_leader_epoch": -1, "fetch_offset": offset, "partition_max_bytes": 10_000}
+            {
+                "partition": p,
+                "current_leader_epoch": -1,
+                "fetch_offset": offset,
+                "partition_max_bytes": 10_000,
+            }
             for p, offset in fields.pop("at", [(p, 0) for p in partitions])
         ]
         topics = [{"topic": topic, "partitions": wanted}] if wanted else []
@@ -431,7 +456,8 @@ def test_in_a_session_each_partition_has_its_turn_to_come_first(client: WireClie
     client.send(produce(1, topic, 0, 1, 2, batch=records(b"v" * 2000)))
     client.receive()
     wanted = [
-        {"partition": p, "current_leader_epoch": -1, "fetch_offset": 0, "partition_max_bytes": 10_000} for p in range(3)
+        {"partition": p, "current_leader_epoch": -1, "fetch_offset": 0, "partition_max_bytes": 10_000}
+        for p in range(3)
     ]
     seen: list[int] = []
     session, epoch = 0, 0
@@ -449,7 +475,9 @@ def test_in_a_session_each_partition_has_its_turn_to_come_first(client: WireClie
 
 def offset_of(client: WireClient, topic: str, timestamp: int, version: int = 10, **fields: Any) -> Any:
     wanted = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": timestamp, **fields}
-    found = client.call(LIST_OFFSETS, version, replica_id=-1, topics=[{"name": topic, "partitions": [wanted]}])
+    found = client.call(
+        LIST_OFFSETS, version, replica_id=-1, topics=[{"name": topic, "partitions": [wanted]}]
+    )
     return found.topics[0].partitions[0]
 
 

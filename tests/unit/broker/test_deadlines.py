@@ -82,7 +82,9 @@ def test_a_loop_that_was_late_misses_nobody() -> None:
         found.add(one, number * 0.037)
     clock.advance(2)
     loop.fire()
-    assert [one.ended for one in waiting] == [1 if n * 0.037 < 2 - 2 * TICK else one.ended for n, one in enumerate(waiting)]
+    assert [one.ended for one in waiting] == [
+        1 if n * 0.037 < 2 - 2 * TICK else one.ended for n, one in enumerate(waiting)
+    ]
     clock.advance(60)
     loop.fire()
     assert all(one.ended == 1 for one in waiting)

@@ -219,7 +219,9 @@ def test_whatever_clients_do_there_are_never_more_sessions_than_slots(steps: Any
                 known.append(session)
         else:
             session = known[which % len(known)]
-            epoch = {"next": session.epoch, "wrong": session.epoch + 1, "end": -1, "forget": session.epoch}[action]
+            epoch = {"next": session.epoch, "wrong": session.epoch + 1, "end": -1, "forget": session.epoch}[
+                action
+            ]
             forgotten = [("t", (partition,))] if action == "forget" else ()
             try:
                 sessions.begin(request(session.id, epoch, forgotten=forgotten), by_id=False)
