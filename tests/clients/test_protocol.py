@@ -201,7 +201,9 @@ def test_partitions_are_described_a_page_at_a_time(client: WireClient) -> None:
             "partition_index": found.next_cursor.partition_index,
         }
     assert all(len(page) <= 2 for page in pages)
-    assert sum(pages, []) == [(name, index) for name in names for index in range(3)]
+    assert [found for page in pages for found in page] == [
+        (name, index) for name in names for index in range(3)
+    ]
 
 
 def test_describing_a_topic_that_is_not_there_says_so(client: WireClient) -> None:

@@ -1,4 +1,4 @@
-"""A connection without a network: the test gives the bytes in any pieces it likes and sees what comes back."""
+"""A connection without a network: the test gives bytes in any pieces it likes and sees what comes back."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class FakePeer:
         """Bytes arrive, when the connection reads."""
         while data:
             async with asyncio.timeout(20):
-                while not self.transport.is_reading_now:
+                while not self.transport.is_reading_now:  # noqa: ASYNC110
                     await asyncio.sleep(0)
             room = min(len(self.connection.get_buffer(-1)), len(data))
             self.give(data[:room])

