@@ -9,38 +9,7 @@ import pytest
 
 from millstream.broker.node import Node
 from millstream.clock import ManualClock
-from tests.support.asking import ask, versions
-from tests.unit.broker.conftest import Run
-
-
-def join(node: Node, version: int, member_id: str = "", **more: Any) -> Any:
-    fields = {
-        "group_id": "g",
-        "session_timeout": 10_000,
-        "rebalance_timeout": 60_000,
-        "member_id": member_id,
-        "group_instance_id": None,
-        "protocol_type": "consumer",
-        "protocols": [{"name": "range", "metadata": b"meta"}],
-        "reason": "because",
-        **more,
-    }
-    return ask(node, 11, version, "client", **fields)
-
-
-def sync(node: Node, version: int, member_id: str, generation: int, assignments: dict[str, bytes]) -> Any:
-    return ask(
-        node,
-        14,
-        version,
-        group_id="g",
-        generation_id=generation,
-        member_id=member_id,
-        group_instance_id=None,
-        protocol_type="consumer",
-        protocol_name="range",
-        assignments=[{"member_id": each, "assignment": part} for each, part in assignments.items()],
-    )
+from tests.support.asking import Run, ask, join, sync, versions
 
 
 async def joined(node: Node, version: int = 9) -> Any:
