@@ -118,6 +118,17 @@ class Connection(asyncio.BufferedProtocol):
         self.pending.clear()
         self.server.disconnected(self)
 
+    def is_gone(self) -> bool:
+        """Whether the client hung up, also where that was not read yet."""
+        if self.is_closed or self._socket is None:
+            return True
+        try:
+            return self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
     def eof_received(self) -> bool:
         return False
 
@@ -292,7 +303,7 @@ class Connection(asyncio.BufferedProtocol):
         request, client_id = read_request(bytes(view[position:stop]), api_key, version)
         self.client_id = client_id
         try:
-            answer = served.handler(self.node, request, Client(client_id, self.host, version))
+            answer = served.handler(self.node, request, Client(client_id, self.host, version, self.is_gone))
         except Exception as error:
             self._give_up(error, api_key, version)
             return

@@ -37,6 +37,8 @@ class Client:
     client_id: str
     host: str
     version: int  # of the request at hand
+    # Whether it hung up. A connection is not read from while a handler waits, so it does not tell by itself.
+    is_gone: Callable[[], bool] = bool
 
 
 @dataclass(frozen=True, slots=True)
