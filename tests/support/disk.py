@@ -143,7 +143,9 @@ class SimulatedDisk:
         for _, change in self._changes:
             if chance.random() < 0.5:
                 change(names)
-        names = {name: content for name, content in names.items() if os.path.dirname(name) in after.directories}
+        names = {
+            name: content for name, content in names.items() if os.path.dirname(name) in after.directories
+        }
         # One file may have two names here (the old and the new): they stay one file.
         survived = {id(c): c.after_power_loss(chance) for c in names.values()}
         after.files = {name: survived[id(content)] for name, content in names.items()}
