@@ -197,6 +197,9 @@ class _Opening:
                     item = item._replace(next_offset=max(self.recovery_point, item.first_offset + 1))
                 segment.report(item)
                 end = item.next_offset
+        if not last and end < ceiling:
+            segment.report_missing(end, ceiling)
+            end = ceiling
         segment.trusted_from = 0
         segment.write_indexes(final=True)
         return end

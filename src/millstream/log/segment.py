@@ -116,8 +116,8 @@ class Segment:
         self.bytes_since_index += size
 
     def largest_timestamp(self, ceiling: int) -> tuple[int, int]:
-        """(timestamp, last offset of the first batch that has it), or (-1, -1) if no batch has a time. By the last
-        entry of the time index, which is checked when it is first asked for: retention deletes by it."""
+        """(timestamp, last offset of the first batch that has it), or (-1, -1) if no batch has a time. By the
+        last entry of the time index, checked when it is first asked for: retention deletes by it."""
         if self.max_timestamp is None:
             last = self.times.last()
             if last is not None and not self._has_time(*last, ceiling):
@@ -179,6 +179,8 @@ class Segment:
                 expected = base + delta + 1
                 position += size
             else:
+                if offset < ceiling and expected < ceiling:
+                    raise damaged(self.report_missing(expected, ceiling))
                 return None
             # Something is wrong here, or in a batch passed on the way: their checksums tell which.
             if not self.examine(start, end, ceiling):
@@ -287,6 +289,13 @@ class Segment:
             self.damage.append(damage)
             self.damage.sort(key=lambda known: known.position)
             _log.error("damaged records: %s. They are not served; the rest of the log is.", damage)
+
+    def report_missing(self, first_offset: int, next_offset: int) -> Damage:
+        """The file ends before the next segment begins."""
+        reason = "the file ends here, before the next segment begins"
+        missing = Damage(self.log.path, self.written, 0, first_offset, next_offset, reason, True)
+        self.report(missing)
+        return missing
 
     def good_until(self, found: Found, end: int, ceiling: int) -> int:
         """Check the batches from ``found`` to position ``end`` as far as that was not done before. Returns

@@ -1,18 +1,10 @@
-"""Appending: what is checked, what is stamped, when a segment is full, and what a failed write leaves behind."""
+"""Appending: what is checked and stamped, when a segment is full, and what a failed write leaves behind."""
 
 from __future__ import annotations
 
 import struct
 
 import pytest
-
-from millstream.clock import ManualClock
-from millstream.errors import AppendRefused, LogFailed
-from millstream.log import partition
-from millstream.log.files import MemoryFiles
-from millstream.log.partition import Appended, PartitionLog
-from millstream.records.batch import LOG_APPEND_TIME, read_header, seal, verify
-from millstream.records.build import Record, build_batch
 from tests.support.disk import SimulatedDisk, bad_disk
 from tests.support.logs import (
     NOW,
@@ -25,6 +17,14 @@ from tests.support.logs import (
     reopen,
     settings,
 )
+
+from millstream.clock import ManualClock
+from millstream.errors import AppendRefused, LogFailed
+from millstream.log import partition
+from millstream.log.files import MemoryFiles
+from millstream.log.partition import Appended, PartitionLog
+from millstream.records.batch import LOG_APPEND_TIME, read_header, seal, verify
+from millstream.records.build import Record, build_batch
 
 
 @pytest.fixture
