@@ -148,6 +148,7 @@ class PartitionLog:
         self.log_start_offset = start_offset
         self.end_offset = self.written_offset = self.synced_offset = end_offset
         self.leader_epoch = self.epochs.latest
+        self.segments.last.largest_timestamp(end_offset)
         self._commit()
 
     def start_at(self, offset: int, *, new_directory: bool = False) -> None:

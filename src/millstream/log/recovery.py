@@ -32,7 +32,7 @@ from millstream.log.segment import (
     file_name,
     offset_of,
 )
-from millstream.records.batch import LOG_APPEND_TIME, BatchHeader
+from millstream.records.batch import LOG_APPEND_TIME, NO_TIMESTAMP, BatchHeader
 
 _log = logging.getLogger(__name__)
 
@@ -139,7 +139,8 @@ class _Opening:
             if header is None or header.last_offset != segment.base_offset + relative:
                 return None
             expected = header.base_offset
-        largest = segment.largest_timestamp()[0]
+        times = segment.times.last()
+        largest = times[0] if times else NO_TIMESTAMP
         for item in segment.scan(start, segment.size, expected, NO_CEILING, segment.size):
             if isinstance(item, Damage) or item.header.max_timestamp > largest:
                 return None
@@ -196,6 +197,9 @@ class _Opening:
                     item = item._replace(next_offset=max(self.recovery_point, item.first_offset + 1))
                 segment.report(item)
                 end = item.next_offset
+        if not last and end < ceiling:
+            segment.report_missing(end, ceiling)
+            end = ceiling
         segment.trusted_from = 0
         segment.write_indexes(final=True)
         return end

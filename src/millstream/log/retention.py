@@ -104,8 +104,9 @@ class Retention:
             last = segment is log.segments.last
             if last and segment.size == 0:
                 break
-            trimmed = not last and log.segments.ceiling(number, log.written_offset) <= log.log_start_offset
-            too_old = retention_ms >= 0 and now_ms - segment.newest_ms() > retention_ms
+            ceiling = log.segments.ceiling(number, log.end_offset)
+            trimmed = not last and ceiling <= log.log_start_offset
+            too_old = retention_ms >= 0 and now_ms - segment.newest_ms(ceiling) > retention_ms
             too_large = retention_bytes >= 0 and surplus >= segment.size
             if not (trimmed or too_old or too_large):
                 break
