@@ -189,14 +189,17 @@ class Connection(asyncio.BufferedProtocol):
     def _work(self, buffer: bytearray, view: memoryview, end: int) -> None:
         """Handle the whole frames in ``buffer[:end]`` and keep the rest."""
         position = 0
+        requests = self.server.metrics.requests
         while end - position >= HEAD_SIZE:
             size, api_key, version, correlation_id = _unpack_head(buffer, position)
             stop = position + 4 + size
             if stop > end or size < _SMALLEST_FRAME:
                 break
             if api_key == _PRODUCE:
+                requests[_PRODUCE] += 1
                 produce(self, buffer, view, position, stop, version, correlation_id)
             elif api_key == _FETCH:
+                requests[_FETCH] += 1
                 if self.appended_in == self.turn.number:
                     self.turn.write()  # what this client was writing, it may read
                 fetch(self, buffer, position, stop, version, correlation_id)
@@ -205,6 +208,8 @@ class Connection(asyncio.BufferedProtocol):
             position = stop
             if self._held:
                 break
+        if self.outbox.unsent > self._max_unsent:
+            self._hold()
         if position < end:
             self._keep(buffer, position, end)
 

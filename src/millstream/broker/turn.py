@@ -92,6 +92,7 @@ class Turn:
             written, self._written = self._written, []
             for partition in written:
                 count, partition.turn_bytes = partition.turn_bytes, 0
+                partition.topic.bytes_in += count
                 if count and partition.waiters:
                     partition.wake(count)
         if self.connections:

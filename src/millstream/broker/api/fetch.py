@@ -67,7 +67,6 @@ def fetch(
         position = skip_tags(buffer, position) if buffer[position] else position + 1
     request = read_fetch(buffer, position, stop, version)
     node = connection.node
-    node.metrics.requests[API_KEY] += 1
     session: FetchSession | None = None
     if request.session_id != NO_SESSION or request.session_epoch != FINAL_EPOCH:
         try:
