@@ -43,6 +43,7 @@ FLEXIBLE = 12
 BY_ID = 13
 SESSIONS = 7
 LARGE = 32 * 1024  # records of more than this go from the file to the socket without passing through here
+INLINED = 128 * 1024  # of an answer with more small ones than this, the rest is read when it is sent
 
 NO_SESSION = 0
 FINAL_EPOCH = -1  # the session ends with this request, or none is wanted
@@ -213,6 +214,7 @@ def fetch_answer(
         out += error.to_bytes(2, "big", signed=True) + session_id.to_bytes(4, "big", signed=True)
     out += unsigned_varint(len(topics) + 1) if flexible else len(topics).to_bytes(4, "big")
     parts: list[Part] = []
+    inlined = 0
     for head, partitions in topics:
         out += head
         out += unsigned_varint(len(partitions) + 1) if flexible else len(partitions).to_bytes(4, "big")
@@ -221,12 +223,13 @@ def fetch_answer(
             size = records.size if records is not None else 0
             out += partition_head(version, fetched, size)
             if records is not None and size:
-                if size > LARGE:
+                inlined += size
+                if size > LARGE or inlined > INLINED:
                     parts.append(out)
                     parts.append(records)
                     out = bytearray()
                 else:
-                    out += records.bytes()
+                    out += whole(records)
             if flexible:
                 out.append(0)
         if flexible:
@@ -235,6 +238,14 @@ def fetch_answer(
         out.append(0)
     parts.append(out)
     return parts
+
+
+def whole(records: Slice) -> bytes:
+    """The records, as many bytes as the answer's head promised; fewer would shift all that follows."""
+    data = records.bytes()
+    if len(data) != records.size:
+        raise OSError(f"a log is shorter than it was: of {records.size} bytes, {len(data)} are there")
+    return data
 
 
 def partition_head(version: int, fetched: Fetched, size: int) -> bytes:
