@@ -1,4 +1,4 @@
-"""A broker inside one's own process: its settings, why it may not start, and what it tells those who watch."""
+"""A broker inside one's own process: settings, why it may not start, and what it tells those who watch."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from millstream.broker.api.fetch import fetch
+from millstream.broker.api.fetch import FetchShape, fetch
 from millstream.broker.api.produce import ProduceShape, failed_ack, produce
 from millstream.broker.api.versions import unsupported_version
 from millstream.broker.dispatch import HANDLERS, Client, Reply, encode_answer, read_request
@@ -56,6 +56,7 @@ class Connection(FrameReader):
         self.host = self.peer = ""
         self.client_id = ""
         self.produce_shape: ProduceShape | None = None
+        self.fetch_shape: FetchShape | None = None
         self.outbox: Outbox
         self._socket: socket.socket | None = None
         self._max_in_flight = server.config.connection_max_in_flight
@@ -147,7 +148,7 @@ class Connection(FrameReader):
                 requests[_FETCH] += 1
                 if self.appended_in == self.turn.number:
                     self.turn.write()  # what this client was writing, it may read
-                fetch(self, buffer, position, stop, version, correlation_id)
+                fetch(self, buffer, view, position, stop, version, correlation_id)
             else:
                 self._handle(view, position, stop, api_key, version, correlation_id)
             position = stop

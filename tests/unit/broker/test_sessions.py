@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from millstream.broker.sessions import EVICTABLE_AFTER, FetchSession, FetchSessions, SessionError
 from millstream.clock import ManualClock
-from millstream.wire.fetch import Fetched, FetchRequest, Wanted
+from millstream.wire.fetch import Fetched, FetchRequest
 
 NOT_FOUND, WRONG_EPOCH, TOPIC_ID_ERROR = 70, 71, 106
 
@@ -26,7 +26,7 @@ def request(
         0,
         session_id,
         epoch,
-        [(name, [Wanted(p, -1, offset, -1, 1000) for p in partitions]) for name, partitions in topics],
+        [(name, [(p, -1, offset, -1, 1000) for p in partitions]) for name, partitions in topics],
         forgotten,
     )
 
@@ -49,7 +49,7 @@ def opened(sessions: FetchSessions, *partitions: int) -> FetchSession:
 
 def followed(session: FetchSession | None) -> list[tuple[Any, int, int]]:
     assert session is not None
-    return [(f.key, f.wanted.partition, f.wanted.offset) for f in session.partitions.values()]
+    return [(f.key, f.wanted[0], f.wanted[2]) for f in session.partitions.values()]
 
 
 def test_epoch_0_opens_a_session_with_the_partitions_named(sessions: FetchSessions) -> None:
