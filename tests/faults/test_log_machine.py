@@ -56,6 +56,7 @@ class LogMachine(RuleBasedStateMachine):
     def _appended(self, base: int, values: list[bytes]) -> None:
         assert base == self.end
         self.records += list(enumerate(values, base))
+        self.written = self.log.written_offset  # a new segment has what was staged written first
 
     @rule(values=VALUES, large=st.booleans())
     def append(self, values: list[bytes], large: bool) -> None:

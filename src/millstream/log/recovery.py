@@ -227,8 +227,8 @@ class _Opening:
     # Producers
 
     def _load_producers(self, *, newest: int, replay_to: int) -> None:
-        """Producers' state by the newest snapshot that is not beyond ``newest``, and by the batches between it
-        and ``replay_to``."""
+        """Producers' state by the newest snapshot that is not beyond ``newest``, and by the batches between
+        it and ``replay_to``."""
         producers = self.log.producers
         self.replay_from = self.segments[0].base_offset
         for offset in sorted((o for o in self.snapshots if o <= newest), reverse=True):
