@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.support.disk import SimulatedDisk
 from tests.support.logs import NOW, TOPIC, a_batch, an_idempotent_batch, contents
 from tests.support.logs import settings as topic_settings
@@ -17,8 +17,6 @@ VALUES = st.lists(st.binary(max_size=60), min_size=1, max_size=3)
 
 
 class LogMachine(RuleBasedStateMachine):
-    sequences = Bundle("sequences")
-
     def __init__(self) -> None:
         super().__init__()
         self.disk = SimulatedDisk()
@@ -28,6 +26,7 @@ class LogMachine(RuleBasedStateMachine):
         self.synced = 0
         self.written = 0
         self.sequence = 0
+        self.sent: dict[int, tuple[list[bytes], int]] = {}  # by sequence: what, and where it stands
 
     @initialize(
         segment_bytes=st.sampled_from([1024, 1500, 1 << 20]),
@@ -57,6 +56,7 @@ class LogMachine(RuleBasedStateMachine):
     def _appended(self, base: int, values: list[bytes]) -> None:
         assert base == self.end
         self.records += list(enumerate(values, base))
+        self.written = self.log.written_offset  # a new segment has what was staged written first
 
     @rule(values=VALUES, large=st.booleans())
     def append(self, values: list[bytes], large: bool) -> None:
@@ -67,26 +67,22 @@ class LogMachine(RuleBasedStateMachine):
             self.log.write_staged()
             self.written = self.end
 
-    @rule(target=sequences, values=VALUES)
-    def append_idempotent(self, values: list[bytes]) -> tuple[int, list[bytes], int]:
-        sequence = self.sequence
-        appended = self.log.append(an_idempotent_batch(sequence, *values), self.clock.now_ms())
+    @rule(values=VALUES)
+    def append_idempotent(self, values: list[bytes]) -> None:
+        appended = self.log.append(an_idempotent_batch(self.sequence, *values), self.clock.now_ms())
         assert not appended.duplicate
         self._appended(appended.base_offset, values)
+        self.sent[self.sequence] = (values, appended.base_offset)
         self.sequence += len(values)
-        return sequence, values, appended.base_offset
 
-    @rule(sent=sequences)
-    def send_again(self, sent: tuple[int, list[bytes], int]) -> None:
-        sequence, values, base = sent
-        state = self.log.producers.states.get(7)
-        kept = state is not None and any(
-            (first, last) == (sequence, sequence + len(values) - 1) for first, last, *_ in state[2]
-        )
-        if kept:
-            again = self.log.append(an_idempotent_batch(sequence, *values), self.clock.now_ms())
-            assert again.duplicate
-            assert again.base_offset == base
+    @precondition(lambda self: self.sent)
+    @rule(data=st.data())
+    def send_again(self, data: st.DataObject) -> None:
+        sequence = data.draw(st.sampled_from(sorted(self.sent)[-5:]))
+        values, base = self.sent[sequence]
+        again = self.log.append(an_idempotent_batch(sequence, *values), self.clock.now_ms())
+        assert again.duplicate
+        assert again.base_offset == base
 
     @rule()
     def write(self) -> None:
@@ -166,7 +162,7 @@ class LogMachine(RuleBasedStateMachine):
             left = dict(contents(self.log))
             known = dict(self.records)
             assert all(known.get(at, value) == value for at, value in left.items())
-            must = [at for at, _ in self.records if self.start <= at < self.synced]
+            must = [at for at, value in self.records if self.start <= at < self.synced and value is not GAP]
             assert set(must) <= set(left)
             self.records = sorted(left.items())
         else:
@@ -177,7 +173,17 @@ class LogMachine(RuleBasedStateMachine):
         if not self.records or self.records[-1][0] + 1 != self.log.end_offset:
             self.records = [*self.records, (self.log.end_offset - 1, GAP)] if self.log.end_offset else []
         self.synced = self.log.synced_offset
+        # Producers' state holds for what is left, no more and no less.
         state = self.log.producers.states.get(7)
+        sent = {s: sent for s, sent in self.sent.items() if sent[1] < self.log.end_offset}
+        if gone:
+            # Of those lost, some may be in the middle: then their successors are known, and so are they.
+            known = {first for first, *_ in state[2]} if state else set()
+            sent = {s: one for s, one in sent.items() if s in known}
+        else:
+            assert state is None or not sent or state[1] == max(sent) + len(sent[max(sent)][0])
+            assert (state is None) <= (not sent)
+        self.sent = sent
         self.sequence = state[1] if state else 0
 
     @invariant()

@@ -1,4 +1,4 @@
-"""The machine loses power: what a sync covered is there, in order and once; what is left of the rest is sound."""
+"""The machine loses power: what a sync covered is there, in order and once; the rest is sound or gone."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_nothing_that_a_sync_covered_is_lost(seed: int) -> None:
         assert {offset for offset in appended if offset < synced} <= set(left)
         assert all(appended[offset] == value for offset, value in left.items())
         appended = left
-        # The producer goes on from what it knows to be synced: what is there is a duplicate, what is not is new.
+        # The producer goes on after the last of its batches that the log knows.
         sequence = log.producers.states[7][1] if 7 in log.producers.states else 0
 
 

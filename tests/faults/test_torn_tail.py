@@ -1,4 +1,4 @@
-"""A write that a crash cut off: whatever is left of it, all whole batches before it are kept, and nothing else."""
+"""A write that a crash cut off: whatever is left of it, the whole batches before it are kept, no more."""
 
 from __future__ import annotations
 

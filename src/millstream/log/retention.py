@@ -78,7 +78,11 @@ class Retention:
             return []
         if count == len(log.segments):
             log.roll()
-        # The file that is left tells the end offset: it has to be on the disk before the others go.
+        # What is left has to be on the disk before the others go: a file that tells the end offset, and what
+        # the producers of the deleted records did.
+        snapshot = log.snapshot_path(log.segments[count].base_offset)
+        if log.pool.files.exists(snapshot):
+            log.pool.files.open(snapshot).sync()
         log.sync_names()
         removed = log.segments.remove_first(count)
         start = log.segments[0].base_offset
