@@ -317,6 +317,45 @@ def test_identical_long_polls_are_all_answered_by_one_append() -> None:
     with_server(steps)
 
 
+def test_a_readers_next_request_is_read_as_its_first_whatever_changed() -> None:
+    """Requests that look alike are recognised; this has each follow each other on one connection."""
+    shapes = [(0,), (1,), (0, 1), (1, 0), (0,), (0,)]
+
+    def ask(number: int, version: int, partitions: tuple[int, ...], offset: int) -> bytes:
+        wanted = [
+            {
+                "partition": p,
+                "current_leader_epoch": -1,
+                "fetch_offset": offset + p,
+                "partition_max_bytes": 1 if number % 4 == 3 else 100_000,
+            }
+            for p in partitions
+        ]
+        return fetch(number, "t", version=version, topics=[{"topic": "t", "partitions": wanted}])
+
+    async def steps(server: Server, connect: Connect) -> None:
+        writer = connect()
+        writer.give(b"".join(produce(n, "t", n % 2, batch=records(b"%d" % n)) for n in range(40)))
+        await writer.answers(40)
+        asked = [
+            (version, partitions, offset)
+            for version in (4, 5, 9, 11, 12)
+            for offset in (0, 5, 12)
+            for partitions in shapes
+        ]
+        one = connect()
+        one.give(b"".join(ask(n, *each) for n, each in enumerate(asked)))
+        together = await one.answers(len(asked))
+        for number, each in enumerate(asked):
+            alone = connect()
+            alone.give(ask(number, *each))
+            assert (await alone.answers(1))[0] == together[number], each
+            partitions = answer(FETCH, each[0], together[number])[1].responses[0].partitions
+            assert [p.partition_index for p in partitions] == list(each[1])
+
+    with_server(steps)
+
+
 def test_a_long_poll_waits_for_min_bytes() -> None:
     async def steps(server: Server, connect: Connect) -> None:
         reader, writer = connect(), connect()
