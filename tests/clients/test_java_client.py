@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.apache_kafka import KafkaUnavailable, classpath, run_tool
 
 import millstream
-from tests.support.apache_kafka import KafkaUnavailable, classpath, run_tool
 
 
 @pytest.fixture(scope="module", autouse=True)

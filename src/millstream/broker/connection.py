@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections import deque
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
@@ -45,13 +44,33 @@ _unpack_head = HEAD.unpack_from
 class Connection(FrameReader):
     """See the module's description."""
 
+    __slots__ = (
+        "_busy",
+        "_closing",
+        "_max_in_flight",
+        "_max_unsent",
+        "_socket",
+        "appended_in",
+        "client_id",
+        "fetch_shape",
+        "host",
+        "node",
+        "out",
+        "outbox",
+        "peer",
+        "pending",
+        "produce_shape",
+        "queued",
+        "turn",
+    )
+
     def __init__(self, server: Server) -> None:
         super().__init__(server)
         self.node = server.node
         self.turn = server.turn
         self.out: list[Part] = []  # answers of this turn
         self.queued = False  # in the turn's list of those with answers
-        self.pending: deque[Slot] = deque()
+        self.pending: list[Slot] = []
         self.appended_in = -1  # the last turn with records of this client's
         self.host = self.peer = ""
         self.client_id = ""
@@ -298,13 +317,14 @@ class Connection(FrameReader):
         """Queue every answer that is there and has no unanswered one before it."""
         if self.is_closed:
             return
-        pending = self.pending
-        while pending:
-            slot = pending[0]
+        ready = 0
+        for slot in self.pending:
             if slot.answer is None:
                 break
-            pending.popleft()
             self.out += slot.answer
+            ready += 1
+        if ready:
+            del self.pending[:ready]
             self._queued()
         if self._held:
             self.turn.resume(self)

@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections import deque
 from collections.abc import Callable
 from itertools import islice
 from typing import Protocol
@@ -76,7 +75,7 @@ class Outbox:
         self._metrics = metrics
         self._drained = drained  # called after bytes left that had to wait
         self._broken = broken  # called once, when the peer is gone
-        self._parts: deque[Part | memoryview] = deque()
+        self._parts: list[Part | memoryview] = []
         self._sent_of_first = 0  # of a slice at the front
         self._watch = -1  # the second descriptor
         self.unsent = 0
@@ -146,11 +145,10 @@ class Outbox:
         more = len(parts) > count
         sent = self._socket.send(data, _MORE) if more else self._socket.send(data)
         self._count(sent)
-        for _ in range(count):
-            parts.popleft()
         if sent < size:
-            parts.appendleft(memoryview(data)[sent:])
+            parts[:count] = [memoryview(data)[sent:]]
             return False
+        del parts[:count]
         return True
 
     def _send_slice(self, records: Slice) -> bool:
@@ -169,7 +167,7 @@ class Outbox:
             self._sent_of_first = done
             return False
         self._sent_of_first = 0
-        self._parts.popleft()
+        del self._parts[0]
         return True
 
     def _count(self, sent: int) -> None:

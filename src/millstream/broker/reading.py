@@ -33,6 +33,23 @@ class FrameReader(asyncio.BufferedProtocol):
     """The reading half of a connection. What to do with frames, and whether anything but memory holds the
     connection, is up to the subclass."""
 
+    __slots__ = (
+        "_filled",
+        "_frame_size",
+        "_held",
+        "_may_pass",
+        "_out_of_memory",
+        "_partial",
+        "_reading",
+        "_receive",
+        "_receive_view",
+        "_transport",
+        "_waiting",
+        "is_closed",
+        "last_active",
+        "server",
+    )
+
     _transport: asyncio.Transport
 
     def __init__(self, server: Server) -> None:

@@ -12,6 +12,7 @@ import errno
 import logging
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -228,6 +229,9 @@ def run(config: BrokerConfig, *, on_ready: Callable[[str], None] | None = None) 
             loop.add_signal_handler(number, signalled)
         await serve(config, on_ready=on_ready, stop=stop, hurry=hurry)
 
+    # kio loads hypothesis where it is installed, for the sake of tests; that is a third of an idle broker's
+    # memory and most of its start, and this process is a broker and nothing else.
+    sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
     import uvloop
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
