@@ -21,7 +21,6 @@ LATEST = -1
 
 UNKNOWN_TOPIC = 3
 LEADER_NOT_AVAILABLE = 5
-NOT_COORDINATOR = 16
 
 T = TypeVar("T")
 
@@ -43,6 +42,7 @@ class Cluster:
         self._spare: Link | None = None  # for questions while all others are busy
         self._brokers: dict[int, tuple[str, int]] = {}
         self._leaders: dict[TopicPartition, int] = {}
+        self._coordinators: dict[str, tuple[str, int]] = {}
 
     def close(self) -> None:
         for link in self._links.values():
@@ -69,6 +69,7 @@ class Cluster:
                 if not is_retriable(problem.code) or time.monotonic() > deadline:
                     raise
             self._leaders.clear()
+            self._coordinators.clear()
             time.sleep(pause)
             pause = min(2 * pause, 1.0)
 
@@ -242,10 +243,13 @@ class Cluster:
             self.patiently(f"committing the offsets of group {group}", ask)
 
     def _coordinator(self, group: str) -> Link:
-        answer = self.any_link().request(raw.FIND_COORDINATOR, {"key": group, "key_type": 0})
-        if answer.error_code:
-            raise refused(int(answer.error_code), f"finding the coordinator of group {group}")
-        return self._link((answer.host, answer.port))
+        address = self._coordinators.get(group)
+        if address is None:
+            answer = self.any_link().request(raw.FIND_COORDINATOR, {"key": group, "key_type": 0})
+            if answer.error_code:
+                raise refused(int(answer.error_code), f"finding the coordinator of group {group}")
+            address = self._coordinators[group] = (answer.host, answer.port)
+        return self._link(address)
 
     # Producing ---------------------------------------------------------------------------------------
 

@@ -42,7 +42,7 @@ from millstream.pipeline.offsets import (
     to_json,
 )
 from millstream.pipeline.options import ReadOptions
-from millstream.records import arrow
+from millstream.records.batch import batches
 
 log = logging.getLogger(__name__)
 
@@ -204,6 +204,7 @@ class StreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailableNow)
             )
         self._last_call: Offsets | None = None  # AvailableNow: nothing beyond this
         self._latest: Offsets | None = None
+        self._committed: Offsets | None = None
         self._waiting_since: float | None = None
 
     # Planning, in Spark's long-lived driver-side process ------------------------------------------------
@@ -229,6 +230,9 @@ class StreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         begun = from_json(start)
+        # What is asked to go on from is processed. Spark itself tells of it only with the next batch, so the
+        # group of a query that has caught up would seem to lag for ever.
+        self._commit(begun)
         partitions = self.topic_partitions()
         self._check_gone(begun, partitions)
         self._latest = self._ends(partitions)
@@ -262,16 +266,20 @@ class StreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self.tasks(spans)
 
     def commit(self, end: dict[str, Any]) -> None:
-        if self.options.group is None or not self.options.commit:
-            return
-        try:
-            self.cluster.commit(self.options.group, from_json(end))
-        except MillstreamError as problem:
-            # Spark's checkpoint is what counts; the group is for those who watch.
-            log.warning("offsets were not committed to group %s: %s", self.options.group, problem)
+        self._commit(from_json(end))
 
     def stop(self) -> None:
         self.cluster.close()
+
+    def _commit(self, processed: Offsets) -> None:
+        if self.options.group is None or not self.options.commit or processed == self._committed:
+            return
+        self._committed = processed
+        try:
+            self.cluster.commit(self.options.group, processed)
+        except MillstreamError as problem:
+            # Spark's checkpoint is what counts; the group is for those who watch.
+            log.warning("offsets were not committed to group %s: %s", self.options.group, problem)
 
     def _ends(self, partitions: Sequence[TopicPartition]) -> Offsets:
         if not partitions:
@@ -339,10 +347,9 @@ class StreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailableNow)
                 wanted = {p: (begun[p], max(1024, _SAMPLE_BYTES // len(moved))) for p in partitions}
                 link.send_fetch(wanted, wait_ms=0, read_committed=self.options.read_committed)
                 for answer in link.receive_fetch():
-                    first = begun[TopicPartition(answer.topic, answer.partition)]
-                    following = arrow.next_offset(answer.records, first)
-                    size += len(answer.records) if following > first else 0
-                    offsets += following - first
+                    for _, header in batches(answer.records):
+                        size += header.size
+                        offsets += header.last_offset_delta + 1
             return size / offsets if offsets else 1.0
 
         return cluster.patiently("looking at what is waiting", sample) if moved else 1.0
