@@ -7,7 +7,8 @@ in one request. Errors are RequestFailed with Kafka's code, or BrokerUnavailable
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from millstream.errors import BrokerUnavailable, MillstreamError, RequestFailed
 UNKNOWN_TOPIC = 3
 TOPIC_EXISTS = 36
 GROUP_NOT_FOUND = 69
+_COORDINATOR_TO_COME = ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR")
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +247,7 @@ class Admin:
         """The offset of the first record at or after a time; None where every record is older."""
         from confluent_kafka.admin import OffsetSpec
 
-        specs = {partition: OffsetSpec.for_timestamp(time) for partition, time in times_ms.items()}
+        specs = {partition: OffsetSpec.for_timestamp(moment) for partition, moment in times_ms.items()}
         answers = self._list_offsets(specs, committed_only=False)
         return {partition: offset if offset >= 0 else None for partition, (offset, _) in answers.items()}
 
@@ -256,7 +258,9 @@ class Admin:
         answers = self._list_offsets(
             dict.fromkeys(partitions, OffsetSpec.max_timestamp()), committed_only=False
         )
-        return {partition: time if time >= 0 else None for partition, (_, time) in answers.items()}
+        return {
+            partition: timestamp if timestamp >= 0 else None for partition, (_, timestamp) in answers.items()
+        }
 
     def resolve(
         self,
@@ -330,9 +334,13 @@ class Admin:
 
     def group(self, name: str) -> GroupInfo:
         """A group's state and members. A name that no group has is an error with the nearest names."""
-        futures = self._client.describe_consumer_groups([name], request_timeout=self._timeout)
+
+        def ask() -> Any:
+            futures = self._client.describe_consumer_groups([name], request_timeout=self._timeout)
+            return self._result(futures[name], f"group {name!r}")
+
         try:
-            group = self._result(futures[name], f"group {name!r}")
+            group = self._once_coordinated(ask)
         except RequestFailed as error:
             raise self.unknown_group(name) if error.code == GROUP_NOT_FOUND else error from None
         if _state(group.state) == "Dead" and not group.members:
@@ -371,16 +379,14 @@ class Admin:
         """Every offset that a group has committed."""
         from confluent_kafka import ConsumerGroupTopicPartitions
 
-        futures = self._client.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group)], request_timeout=self._timeout
-        )
-        answer = self._result(futures[group], f"can't read the offsets of group {group!r}")
-        offsets = {}
-        for partition in answer.topic_partitions or ():
-            if partition.error is not None:
-                raise failure(partition.error, self.connection, f"group {group!r}, {_ours(partition)}")
-            if partition.offset >= 0:
-                offsets[_ours(partition)] = partition.offset
+        def ask() -> Any:
+            futures = self._client.list_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(group)], request_timeout=self._timeout
+            )
+            return self._partitions(futures[group], f"can't read the offsets of group {group!r}")
+
+        committed = self._once_coordinated(ask)
+        offsets = {_ours(partition): partition.offset for partition in committed if partition.offset >= 0}
         return dict(sorted(offsets.items()))
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
@@ -392,11 +398,12 @@ class Admin:
         request = ConsumerGroupTopicPartitions(
             group, [_theirs(partition, offset) for partition, offset in offsets.items()]
         )
-        futures = self._client.alter_consumer_group_offsets([request], request_timeout=self._timeout)
-        answer = self._result(futures[group], f"can't set the offsets of group {group!r}")
-        for partition in answer.topic_partitions or ():
-            if partition.error is not None:
-                raise failure(partition.error, self.connection, f"group {group!r}, {_ours(partition)}")
+
+        def ask() -> Any:
+            futures = self._client.alter_consumer_group_offsets([request], request_timeout=self._timeout)
+            return self._partitions(futures[group], f"can't set the offsets of group {group!r}")
+
+        self._once_coordinated(ask)
 
     def delete_groups(self, names: Sequence[str]) -> dict[str, MillstreamError | None]:
         """Delete groups and their offsets; each one's error, or None where it is gone."""
@@ -424,6 +431,25 @@ class Admin:
             raise BrokerUnavailable(
                 f"{what}: {self.connection.address} did not answer within {self._timeout:g} s"
             ) from None
+
+    def _partitions(self, future: Future[Any], what: str) -> list[Any]:
+        """The partitions of an answer that carries an error for each."""
+        partitions = list(self._result(future, what).topic_partitions or ())
+        for partition in partitions:
+            if partition.error is not None:
+                raise failure(partition.error, self.connection, f"{what}: {_ours(partition)}")
+        return partitions
+
+    def _once_coordinated(self, ask: Callable[[], Any]) -> Any:
+        """Ask until the group has a coordinator that is ready: a cluster's first group has to wait for one."""
+        deadline = time.monotonic() + self.connection.patience
+        while True:
+            try:
+                return ask()
+            except RequestFailed as error:
+                if error.name not in _COORDINATOR_TO_COME or time.monotonic() > deadline:
+                    raise
+            time.sleep(0.1)
 
     def _outcome(self, future: Future[Any], what: str) -> MillstreamError | None:
         try:

@@ -93,7 +93,8 @@ class Sender:
                     if self.first_failure is not None:
                         return  # the broker is gone or refuses: the caller looks, and stops reading
                 except KafkaException as error:
-                    raise self._refused(error.args[0], value, key, partition) from None
+                    size = len(value or b"") + len(key or b"")
+                    raise self._refused(error.args[0], size, partition) from None
             self.sent += 1
         self._producer.poll(0)
 
@@ -116,21 +117,19 @@ class Sender:
             return
         self.failed += 1
         if self.first_failure is None:
-            self.first_failure = failure(
-                error, self.connection, f"topic {self.topic!r}", complaints=self._complaints
-            )
+            size = len(message.value() or b"") + len(message.key() or b"")
+            self.first_failure = self._refused(error, size, message.partition())
 
-    def _refused(self, error: Any, value: bytes | None, key: bytes | None, partition: int) -> MillstreamError:
-        if error.name() == "MSG_SIZE_TOO_LARGE":
-            size = len(value or b"") + len(key or b"")
-            return RequestFailed(
-                error.code(),
-                error.name(),
-                f"a record of {size:,} bytes is larger than this client sends; "
-                "allow it with -X message.max.bytes=..., and at the topic with max.message.bytes",
-            )
-        if error.name() == "_UNKNOWN_PARTITION":
-            return RequestFailed(
-                error.code(), error.name(), f"topic {self.topic!r} has no partition {partition}"
-            )
-        return failure(error, self.connection, f"topic {self.topic!r}", complaints=self._complaints)
+    def _refused(self, error: Any, size: int, partition: int) -> MillstreamError:
+        """A record's error, whether librdkafka or the broker had it: with what to do about it."""
+        match error.name():
+            case "MSG_SIZE_TOO_LARGE" | "_MSG_SIZE_TOO_LARGE":
+                reason = (
+                    f"a record of {size:,} bytes is too large; allow it at the topic with max.message.bytes, "
+                    "and here with -X message.max.bytes=..."
+                )
+            case "_UNKNOWN_PARTITION":
+                reason = f"topic {self.topic!r} has no partition {partition}"
+            case _:
+                return failure(error, self.connection, f"topic {self.topic!r}", complaints=self._complaints)
+        return RequestFailed(error.code(), error.name(), reason)
