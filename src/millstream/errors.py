@@ -13,6 +13,7 @@
     ├── ProtocolError          a peer sent what is not the Kafka protocol
     ├── BrokerUnavailable      no broker answers at the given address
     ├── RequestFailed          a broker answered with an error; carries Kafka's error code
+    ├── DataLoss               records that were to be read are gone; says which
     ├── InputError             text to be produced is not a record; says in which line
     └── TopologyError          a pipeline is wrong; says where in the user's file
 
@@ -105,6 +106,10 @@ class RequestFailed(MillstreamError):
         self.code = code
         self.name = name
         super().__init__(message)
+
+
+class DataLoss(MillstreamError):
+    """Records that were to be read are gone."""
 
 
 class InputError(MillstreamError):

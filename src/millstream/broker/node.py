@@ -38,6 +38,7 @@ class Node:
     def __init__(self, config: BrokerConfig, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
         """Open the data directory and everything in it. Raises DataDirectoryError."""
         self.config = config
+        self._configured = config  # as it was started; what is changed while running stands over it
         self.clock = clock
         self.host = ""  # where clients are told to connect; the server knows once it listens
         self.port = 0
@@ -171,7 +172,7 @@ class Node:
         self.coordinator.set_config(changed)
 
     def _with_overrides(self, overrides: Mapping[str, str]) -> BrokerConfig:
-        return with_changes(self.config, overrides)
+        return with_changes(self._configured, overrides)
 
     # Logs
 

@@ -27,6 +27,10 @@ COMMANDS = {
     "produce": "millstream.cli.produce",
     "consume": "millstream.cli.consume",
     "group": "millstream.cli.group",
+    "run": "millstream.cli.run",
+    "graph": "millstream.cli.graph",
+    "view": "millstream.cli.view",
+    "demo": "millstream.cli.demo",
     "version": "millstream.cli.version",
 }
 

@@ -17,6 +17,7 @@ import os
 import re
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from millstream.clock import Clock, SystemClock
@@ -35,6 +36,7 @@ CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 META_PROPERTIES = "meta.properties"
 DELETE_SUFFIX = "-delete"
 STRAY_SUFFIX = "-stray"
+_CLOSING_THREADS = 8
 
 _PARTITION_NAME = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
 
@@ -68,8 +70,8 @@ class LogDirectory:
     def open(
         cls, path: str | Path, *, files: Files | None = None, clock: Clock | None = None
     ) -> LogDirectory:
-        """Take the directory, which is made if it is not there. Raises DataDirectoryError if it can't be used, or
-        if another broker uses it."""
+        """Take the directory, which is made if it is not there. Raises DataDirectoryError if it can't be
+        used, or if another broker uses it."""
         files = files or OsFiles()
         name = os.path.abspath(path)
         try:
@@ -93,7 +95,7 @@ class LogDirectory:
             ) from None
 
     def _begin(self) -> bool:
-        """Read the checkpoints, and take the mark of a clean shutdown away: until the next one, there was none."""
+        """Read the checkpoints, and take away the mark of a clean shutdown: until the next there was none."""
         self._recovery_points = read_offsets(self._files, f"{self.path}/{RECOVERY_POINTS}")
         self._start_offsets = read_offsets(self._files, f"{self.path}/{LOG_START_OFFSETS}")
         mark = f"{self.path}/{CLEAN_SHUTDOWN}"
@@ -167,8 +169,8 @@ class LogDirectory:
         return log
 
     def delete_log(self, topic: str, partition: int) -> None:
-        """Take a partition's log away. Once this returns it does not come back, even after a crash; its space is
-        given back a little later."""
+        """Take a partition's log away. Once this returns it does not come back, even after a crash; its space
+        is given back a little later."""
         key = (topic, partition)
         self.logs.pop(key, None)
         self._recovery_points.pop(key, None)
@@ -201,8 +203,8 @@ class LogDirectory:
         return new
 
     def checkpoint(self) -> None:
-        """Write down how far each log is synced and where it starts. To be called now and then: after a crash,
-        only what lies beyond is read and checked."""
+        """Write down how far each log is synced and where it starts. To be called now and then: after a
+        crash, only what lies beyond is read and checked. Blocks for a sync."""
         for key, log in self.logs.items():
             self._recovery_points[key] = log.synced_offset
         write_offsets(self._files, f"{self.path}/{RECOVERY_POINTS}", self._recovery_points)
@@ -218,13 +220,9 @@ class LogDirectory:
 
     def close(self) -> None:
         """Close every log; if all went well, leave the mark that the next start need not check anything."""
-        clean = True
-        for log in self.logs.values():
-            try:
-                log.close()
-            except LogError:
-                pass  # it was logged, and the log says so itself
-            clean = clean and log.failed is None
+        # Mostly waiting for the disk, which can do several at once.
+        with ThreadPoolExecutor(_CLOSING_THREADS, "millstream-close") as threads:
+            clean = all(list(threads.map(_closes, self.logs.values())))
         try:
             self.checkpoint()
             if clean:
@@ -235,6 +233,14 @@ class LogDirectory:
             )
         self.logs.clear()
         self._unlock()
+
+
+def _closes(log: PartitionLog) -> bool:
+    try:
+        log.close()
+    except LogError:
+        return False  # it has logged why
+    return log.failed is None
 
 
 class MemoryDirectory:

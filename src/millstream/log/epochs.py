@@ -1,8 +1,8 @@
 """Which leader epoch began at which offset: what OffsetForLeaderEpoch answers from.
 
-Kept in Kafka's ``leader-epoch-checkpoint``, a line ``epoch offset`` for each. An epoch ends where the next one
-begins. After a crash a partition goes on in a new epoch: a reader that had seen records which the crash took
-along finds out by asking where its epoch ended.
+Kept in Kafka's ``leader-epoch-checkpoint``, a line ``epoch offset`` for each. An epoch ends where the next
+one begins. After a crash a partition goes on in a new epoch: a reader that had seen records which the crash
+took along finds out by asking where its epoch ended.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class LeaderEpochs:
         return next((epoch for epoch, start in reversed(self._entries) if start <= offset), self.latest)
 
     def end_of(self, epoch: int, end_offset: int) -> tuple[int, int]:
-        """(epoch, end offset) of the newest epoch that is not above ``epoch``; (-1, -1) for one yet to come."""
+        """(epoch, end offset) of the newest epoch not above ``epoch``; (-1, -1) for one yet to come."""
         if epoch == self.latest:
             return epoch, end_offset
         if epoch > self.latest:

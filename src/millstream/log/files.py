@@ -20,6 +20,7 @@ import errno
 import fcntl
 import logging
 import os
+import resource
 import shutil
 import threading
 import time
@@ -343,21 +344,33 @@ class FilePool:
     the pool's hold: who still uses the file keeps its descriptor open.
     """
 
-    def __init__(self, files: Files, limit: int = 256) -> None:
+    def __init__(self, files: Files, limit: int | None = None) -> None:
         self.files = files
-        self.limit = limit
+        # Half of what the process may have: the other half is for connections.
+        self.limit = limit or min(max(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2, 16), 4096)
         self._open: deque[LazyFile] = deque()
+        self._lock = threading.Lock()  # a closing directory closes its logs in several threads
 
     def open(self, lazy: LazyFile, *, create: bool = False) -> File:
-        file = lazy.file = self.files.open(lazy.path, create=create)
-        opened = self._open
-        opened.append(lazy)
-        while len(opened) > self.limit:
-            candidate = opened.popleft()
+        with self._lock:
+            try:
+                file = self.files.open(lazy.path, create=create)
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE):
+                    raise
+                self._let_go(len(self._open) // 2)
+                file = self.files.open(lazy.path, create=create)
+            lazy.file = file
+            lazy.used = True
+            self._let_go(self.limit - 1)
+            self._open.append(lazy)
+        return file
+
+    def _let_go(self, limit: int) -> None:
+        while len(self._open) > limit:
+            candidate = self._open.popleft()
             if candidate.used and candidate.file is not None:
                 candidate.used = False
-                opened.append(candidate)
+                self._open.append(candidate)
             else:
                 candidate.file = None
-        lazy.used = True
-        return file

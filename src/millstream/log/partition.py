@@ -2,10 +2,11 @@
 
     log_start_offset <= synced_offset <= written_offset <= end_offset
 
-``append`` gives offsets and stages small batches in memory; ``write_staged`` puts what is staged into the file with
-one write, and from then on it is read; ``sync`` makes it survive the machine. If a write fails, all that was staged is
-undone: offsets, index entries, producers' sequences, as if it had never been appended. If a sync fails the log takes
-no more writes, for good: after a failed sync nobody knows what is on the disk (fail-stop).
+``append`` gives offsets and stages small batches in memory; ``write_staged`` puts what is staged into the
+file with one write, and from then on it is read; ``sync`` makes it survive the machine. If a write fails,
+all that was staged is undone: offsets, index entries, producers' sequences, as if it had never been
+appended. If a sync fails the log takes no more writes, for good: after that nobody knows what is on the
+disk (fail-stop).
 
 All methods belong to one thread, but for ``sync``, which may run in another, one at a time.
 """
@@ -25,12 +26,12 @@ from millstream.clock import Clock
 from millstream.config import TopicConfig
 from millstream.errors import AppendRefused, LogFailed, OffsetOutOfRange
 from millstream.log.epochs import LeaderEpochs
-from millstream.log.files import File, FilePool, replace_file
-from millstream.log.producers import Producers
-from millstream.log.refusal import CORRUPT_MESSAGE, HIGHEST_CODEC, refusal
-from millstream.log.retention import RetentionClock, due
+from millstream.log.files import FilePool, replace_file
+from millstream.log.producers import SNAPSHOT_SUFFIX, Producers
+from millstream.log.refusal import CORRUPT_MESSAGE, HIGHEST_CODEC, refusal, require_keys
+from millstream.log.retention import Retention, RetentionClock
 from millstream.log.scan import Damage
-from millstream.log.segment import DELETED_SUFFIX, Segment, file_name, offset_of
+from millstream.log.segment import Segment, file_name
 from millstream.log.segments import NOTHING, Segments, Slice
 from millstream.records.batch import (
     CHECKED_FROM,
@@ -48,12 +49,12 @@ from millstream.records.batch import (
 _log = logging.getLogger(__name__)
 
 STAGED_BELOW = 16 * 1024  # larger batches go straight to the file: copying them costs more than a write
-SNAPSHOT_SUFFIX = ".snapshot"
 _RECENT = 1024  # appends whose positions are remembered for readers near the end
 _MAX_RELATIVE_OFFSET = 0x7FFFFFFF
 _ATTRIBUTES_AT = 21
 _MAX_TIMESTAMP_AT = 35
-_COMES_BACK = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+# Errors that pass: the write is undone, and the next one tried. After any other the log takes no more writes.
+_PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 class Appended(NamedTuple):
@@ -62,19 +63,7 @@ class Appended(NamedTuple):
     base_offset: int
     log_append_time: int  # -1 for CreateTime
     log_start_offset: int
-    duplicate: bool
-
-
-class _Mark(NamedTuple):
-    """The state of the last segment when all was in the file, to go back to if a write fails."""
-
-    size: int
-    bytes_since_index: int
-    index_count: int
-    times_count: int
-    max_timestamp: int | None
-    max_timestamp_offset: int
-    first_timestamp: int | None
+    duplicate: bool  # it was here before, at base_offset
 
 
 class PartitionLog:
@@ -108,20 +97,17 @@ class PartitionLog:
         self.epochs = LeaderEpochs(pool.files, path)
         self.producers = Producers()
         self.segments = Segments()
+        self._retention = Retention(self, retention_clock)
         self._save_start_offset = save_start_offset
-        self._retention_clock = retention_clock
-        self._deleted: list[tuple[int, list[str]]] = []  # when the files may go, and which
         self._staged = bytearray()
-        self._recent_offsets: list[int] = []
+        self._recent_offsets: list[int] = []  # of the last appends, all in the last segment
         self._recent_positions: list[int] = []
-        self._unsynced: list[File] = []  # sealed segments' files, with writes that no sync has covered
-        self._active_file: File | None = None  # held while it has such writes, so that a sync hears of errors
-        self._names_unsynced = True  # files were created in this directory since it was synced
-        self.parent_unsynced = False
+        self._unsynced: list[Segment] = []  # sealed ones, with writes that no sync has covered
         self._oldest_unsynced_ms: int | None = None
+        self._names_unsynced = False  # files were created in the directory since it was synced
+        self._parent_unsynced = False  # the directory itself was
+        self._changed = False  # since it was opened
         self.set_config(config)
-
-    # Configuration
 
     def set_config(self, config: TopicConfig) -> None:
         """Settings may change while the log is in use; they count from the next append on."""
@@ -133,10 +119,12 @@ class PartitionLog:
         self._segment_bytes = config.segment_bytes
         self._segment_ms = config.segment_ms
         self._interval = config.index_interval_bytes
-        self._index_entries = min(config.segment_index_bytes // 8, config.segment_index_bytes // 12)
+        self._index_entries = max(config.segment_index_bytes // 12, 1)
+        self._needs_keys = "compact" in config.cleanup_policy
 
     @property
     def last_stable_offset(self) -> int:
+        """What a reader of committed records may see up to."""
         return self.written_offset
 
     @property
@@ -152,35 +140,22 @@ class PartitionLog:
         """The damaged stretches found so far."""
         return [damage for segment in self.segments for damage in segment.damage]
 
-    # Opening: what the directory and recovery call
+    # What recovery calls, to set the log up
 
-    def adopt(self, segments: list[Segment], end_offset: int) -> None:
-        """Take the segments found on disk, oldest first."""
+    def adopt(self, segments: list[Segment], start_offset: int, end_offset: int) -> None:
+        """Take the segments found on disk, oldest first; all of it is synced."""
         self.segments = Segments(segments)
-        self.end_offset = self.written_offset = end_offset
+        self.log_start_offset = start_offset
+        self.end_offset = self.written_offset = self.synced_offset = end_offset
         self.leader_epoch = self.epochs.latest
         self._commit()
 
-    def recovered(self, segments: list[Segment], *, synced_offset: int) -> None:
-        """What the disk is known to hold. ``segments`` were read after a crash, and may be in the operating
-        system's cache alone: the next sync covers them."""
-        self.synced_offset = synced_offset
-        self._unsynced = [segment.log.get() for segment in segments]
-
-    def start_segment(self, base_offset: int) -> None:
-        """A new last segment; raises OSError, with nothing changed, if its file can't be made."""
-        path = f"{self.path}/{file_name(base_offset)}"
-        segment = Segment(self.pool, path, base_offset)
-        segment.log.get(create=True).truncate(0)
-        segment.jitter_ms = (
-            random.randrange(self.config.segment_jitter_ms) if self.config.segment_jitter_ms else 0
-        )
-        self._names_unsynced = True
-        self.segments.append(segment)
-        self._recent_offsets.clear()
-        self._recent_positions.clear()
-        self._active_file = None
-        self._commit()
+    def start_at(self, offset: int, *, new_directory: bool = False) -> None:
+        """Go on at ``offset``, in a new segment: the first one, or after records that are missing."""
+        self.end_offset = self.written_offset = self.synced_offset = offset
+        self.leader_epoch = self.epochs.latest
+        self._start_segment()
+        self._parent_unsynced = new_directory
 
     # Appending
 
@@ -204,7 +179,7 @@ class PartitionLog:
             or delta < 0
             or count != delta + 1
             or not 0 <= attributes <= HIGHEST_CODEC
-            or (producer_id != -1 and (sequence < 0 or epoch < 0))
+            or (producer_id != -1 and (producer_id < 0 or sequence < 0 or epoch < 0))
             or first_timestamp < NO_TIMESTAMP
             or max_timestamp < NO_TIMESTAMP
         ):
@@ -220,6 +195,8 @@ class PartitionLog:
             if first is not None:
                 time = first.time_ms if self._stamps_time else NO_TIMESTAMP
                 return Appended(first.base_offset, time, self.log_start_offset, True)
+        if self._needs_keys:
+            require_keys(records)
         append_time = NO_TIMESTAMP
         if self._stamps_time:
             append_time = max_timestamp = now_ms
@@ -236,7 +213,7 @@ class PartitionLog:
         if position and (
             position + size > self._segment_bytes
             or last_offset - segment.base_offset > _MAX_RELATIVE_OFFSET
-            or max_timestamp - self._rolls_from(segment, now_ms) > self._segment_ms - segment.jitter_ms
+            or max_timestamp - segment.rolls_from(now_ms) > self._segment_ms - segment.jitter_ms
             or segment.index.count >= self._index_entries
             or segment.times.count >= self._index_entries
         ):
@@ -260,27 +237,34 @@ class PartitionLog:
             self._write(records)
         return Appended(offset, append_time, self.log_start_offset, False)
 
-    def _rolls_from(self, segment: Segment, now_ms: int) -> int:
-        """The time that segment.ms counts from: of the segment's first batch, as Kafka does it."""
-        if segment.first_timestamp is None:
-            segment.first_timestamp = HEADER.unpack(segment.log.get().pread(HEADER_SIZE, 0))[8]
-        return segment.first_timestamp if segment.first_timestamp >= 0 else now_ms
-
     def roll(self) -> None:
-        """Seal the last segment and start another one at the end offset."""
-        self._write_staged_early()
+        """Seal the last segment and start another one at the end offset; an empty one stays."""
         sealed = self.segments.last
-        file = self._active_file
+        if sealed.size == 0:
+            return
+        self._write_staged_early()
         try:
             sealed.write_indexes(final=True)
-            self.write_snapshot()
-            self.start_segment(self.end_offset)
+            self._write_snapshot()
+            # In this order: a sync that comes in between must find it in one place or the other.
+            self._unsynced.append(sealed)
+            self._start_segment()
         except OSError as error:
             raise self._refused("start a new segment", error) from error
-        if file is not None:
-            self._unsynced.append(file)
 
-    def write_snapshot(self, *, sync: bool = False) -> None:
+    def _start_segment(self) -> None:
+        """A new last segment; raises OSError, with nothing changed, if its file can't be made."""
+        segment = Segment(self.pool, f"{self.path}/{file_name(self.end_offset)}", self.end_offset)
+        segment.log.get(create=True).truncate(0)
+        if self.config.segment_jitter_ms:
+            segment.jitter_ms = random.randrange(self.config.segment_jitter_ms)
+        self._names_unsynced = self._changed = True
+        self.segments.append(segment)
+        self._recent_offsets.clear()
+        self._recent_positions.clear()
+        self._commit()
+
+    def _write_snapshot(self, *, sync: bool = False) -> None:
         """Keep the producers' state as of the end offset, all of which is in the file."""
         path = f"{self.path}/{file_name(self.end_offset)}{SNAPSHOT_SUFFIX}"
         replace_file(self.pool.files, path, self.producers.snapshot(), sync=sync)
@@ -289,7 +273,7 @@ class PartitionLog:
 
     def write_staged(self) -> None:
         """Put what is staged into the file. Raises LogFailed if the disk refuses: then everything appended
-        since the last call of this is undone."""
+        since the last call of this is undone, but for what ``written_offset`` covers."""
         if self._undone is not None:
             undone, self._undone, self._stopped = self._undone, None, self.failed
             raise undone
@@ -312,16 +296,14 @@ class PartitionLog:
     def _write(self, data: bytearray | memoryview) -> None:
         segment = self.segments.last
         try:
-            file = self._active_file
-            if file is None:
-                file = self._active_file = segment.log.get()
-            file.pwrite(data, segment.written)
+            segment.log.get().pwrite(data, segment.written)
         except OSError as error:
             self._undo()
             self._cut_file(segment)
             raise self._refused("write", error) from error
         segment.written = segment.size
         self.written_offset = self.end_offset
+        self._changed = True
         if self._oldest_unsynced_ms is None:
             self._oldest_unsynced_ms = self.clock.now_ms()
         if segment.index.page_waits:
@@ -335,7 +317,7 @@ class PartitionLog:
     def _commit(self) -> None:
         """All that was appended is in the file: this is what a failed write goes back to."""
         segment = self.segments.last
-        self._mark = _Mark(
+        self._mark = (
             segment.size,
             segment.bytes_since_index,
             segment.index.count,
@@ -351,11 +333,11 @@ class PartitionLog:
 
     def _undo(self) -> None:
         """As if nothing had been appended since the last write."""
-        segment, mark = self.segments.last, self._mark
-        segment.index.forget(mark.index_count)
-        segment.times.forget(mark.times_count)
-        (segment.size, segment.bytes_since_index, _, _, segment.max_timestamp, segment.max_timestamp_offset,
-         segment.first_timestamp) = mark  # fmt: skip
+        segment = self.segments.last
+        (segment.size, segment.bytes_since_index, index_count, times_count, segment.max_timestamp,
+         segment.max_timestamp_offset, segment.first_timestamp) = self._mark  # fmt: skip
+        segment.index.forget(index_count)
+        segment.times.forget(times_count)
         self.end_offset = self.written_offset
         kept = bisect_right(self._recent_offsets, self.written_offset - 1)
         del self._recent_offsets[kept:]
@@ -369,18 +351,23 @@ class PartitionLog:
         try:
             segment.log.get().truncate(segment.written)
         except OSError as error:
-            self._fail(LogFailed(f"{self.name}: can't undo a failed write to {segment.log.path}: {error}"))
+            self._fail(f"can't undo a failed write to {segment.log.path}: {error.strerror or error}")
 
-    def _fail(self, failure: LogFailed) -> None:
+    def _fail(self, what: str) -> LogFailed:
         """No more writes, for good."""
+        failure = LogFailed(f"{self.name}: {what}")
         self.failed = self._stopped = failure
-
-    def _refused(self, action: str, error: OSError) -> LogFailed:
-        failure = LogFailed(f"{self.name}: can't {action}: {error.strerror or error}")
-        if error.errno not in _COMES_BACK and self.failed is None:
-            self._fail(failure)
         _log.error("%s", failure)
         return failure
+
+    def _refused(self, action: str, error: OSError) -> LogFailed:
+        what = f"can't {action}: {error.strerror or error}"
+        if self.failed is not None:
+            return self.failed
+        if error.errno not in _PASSING:
+            return self._fail(f"{what}; no more writes are taken. Check the disk, then restart the broker.")
+        _log.error("%s: %s", self.name, what)
+        return LogFailed(f"{self.name}: {what}")
 
     def sync(self) -> int:
         """Block until all that was written when this was called is on the disk; the offset below which all
@@ -388,35 +375,39 @@ class PartitionLog:
         if self.failed is not None:
             raise LogFailed(str(self.failed))
         upto = self.written_offset
-        sealed = list(self._unsynced)
-        active = self._active_file
-        oldest = self._oldest_unsynced_ms
-        self._oldest_unsynced_ms = None
+        oldest, self._oldest_unsynced_ms = self._oldest_unsynced_ms, None
+        last = self.segments.last
+        sealed = list(self._unsynced)  # after the last one: see roll()
         files = self.pool.files
         try:
-            for file in sealed:
-                file.sync()
-            if active is not None and active not in sealed:
-                active.sync()
+            for segment in sealed:
+                segment.sync()
+            last.sync()
             if self._names_unsynced:
                 self._names_unsynced = False
                 files.sync_directory(self.path)
-            if self.parent_unsynced:
-                self.parent_unsynced = False
+            if self._parent_unsynced:
+                self._parent_unsynced = False
                 files.sync_directory(self.path.rpartition("/")[0])
         except OSError as error:
             self._oldest_unsynced_ms = oldest
-            failure = LogFailed(
-                f"{self.name}: the disk failed to sync ({error.strerror or error}): no more writes are taken, "
-                "because what it holds is unknown. Check the disk, then restart the broker."
-            )
-            self._fail(failure)
-            _log.error("%s", failure)
-            raise failure from error
+            raise self._fail(
+                f"the disk failed to sync ({error.strerror or error}); no more writes are taken, as what "
+                "it holds is not known. Check the disk, then restart the broker."
+            ) from error
         del self._unsynced[: len(sealed)]
         if upto > self.synced_offset:
             self.synced_offset = upto
         return upto
+
+    def sync_names(self) -> None:
+        """Make sure the disk knows every file of this log by name, before any of them is taken away."""
+        if self._names_unsynced:
+            self._names_unsynced = False
+            try:
+                self.pool.files.sync_directory(self.path)
+            except OSError as error:
+                raise self._fail(f"the disk failed to sync ({error.strerror or error})") from error
 
     @property
     def wants_sync(self) -> bool:
@@ -475,7 +466,7 @@ class PartitionLog:
         return self._recent_positions[bisect_right(self._recent_offsets, offset) - 1]
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record that is not older than ``timestamp_ms``; None if all are."""
+        """(offset, timestamp) of the first record not older than ``timestamp_ms``; None if all are."""
         return self.segments.first_at(timestamp_ms, self.log_start_offset, end=self.written_offset)
 
     def max_timestamp_offset(self) -> tuple[int, int]:
@@ -503,71 +494,17 @@ class PartitionLog:
         return self.log_start_offset
 
     def apply_retention(self, now_ms: int) -> list[Segment]:
-        """Delete the segments that are due, and remove the files of those deleted long enough ago; start a new
-        segment where segment.ms has passed. Returns the segments deleted now."""
-        self._remove_deleted(now_ms)
+        """Delete the segments that are due, and remove the files of those deleted long enough ago; start a
+        new segment where segment.ms has passed. Returns the segments deleted now."""
         if self.failed is not None:
             return []
-        self.write_staged()
         last = self.segments.last
-        if last.size and now_ms - self._rolls_from(last, now_ms) > self._segment_ms - last.jitter_ms:
+        if last.size and now_ms - last.rolls_from(now_ms) > self._segment_ms - last.jitter_ms:
             self.roll()
-        config = self.config
-        by_policy = "delete" in config.cleanup_policy
-        count = due(
-            self.segments,
-            start_offset=self.log_start_offset,
-            now_ms=self._retention_clock.now_ms(now_ms, self.clock.monotonic()),
-            retention_ms=config.retention_ms if by_policy else -1,
-            retention_bytes=config.retention_bytes if by_policy else -1,
-            end=self.written_offset,
-        )
-        if count == 0:
-            return []
-        if count == len(self.segments):
-            self.roll()
-        return self._delete_first(count, now_ms)
-
-    def _delete_first(self, count: int, now_ms: int) -> list[Segment]:
-        files = self.pool.files
         try:
-            # The file that is left names the end offset: it has to be on the disk before the others go.
-            if self._names_unsynced:
-                files.sync_directory(self.path)
-                self._names_unsynced = False
-            start = self.segments[count].base_offset
-            removed = self.segments.remove_first(count)
-            self.log_start_offset = max(self.log_start_offset, start)
-            self.epochs.cut_start(self.log_start_offset)
-            names = [name for segment in removed for name in segment.rename(DELETED_SUFFIX)]
-            names += self._old_snapshots(start)
-            self._deleted.append((now_ms + self.config.file_delete_delay_ms, names))
+            return self._retention.apply(now_ms)
         except OSError as error:
             raise self._refused("delete old segments", error) from error
-        _log.info("%s: %d segments deleted, the log starts at %d", self.name, count, self.log_start_offset)
-        return removed
-
-    def _old_snapshots(self, start: int) -> list[str]:
-        """Producers' snapshots from before the log's start, renamed like its segments."""
-        files = self.pool.files
-        old = [
-            f"{self.path}/{name}"
-            for name in files.listing(self.path)
-            if name.endswith(SNAPSHOT_SUFFIX) and 0 <= offset_of(name) < start
-        ]
-        for name in old:
-            files.rename(name, name + DELETED_SUFFIX)
-        return [name + DELETED_SUFFIX for name in old]
-
-    def _remove_deleted(self, now_ms: int) -> None:
-        waiting = []
-        for due_ms, names in self._deleted:
-            # A clock that was set back must not keep them for years.
-            if now_ms >= due_ms or due_ms - now_ms > self.config.file_delete_delay_ms:
-                self.pool.files.discard(names)
-            else:
-                waiting.append((due_ms, names))
-        self._deleted = waiting
 
     def expire_producers(self, now_ms: int, idle_ms: int) -> int:
         """Forget producers that have not written for ``idle_ms``; how many."""
@@ -577,20 +514,21 @@ class PartitionLog:
 
     def close(self) -> None:
         """Write, sync and snapshot, so that the next start need not scan. A failed log is left as it is."""
-        if self.failed is not None:
+        if self.failed is not None or not self._changed:
             return
-        self.write_staged()
-        active = self.segments.last
+        self._write_staged_early()
+        last = self.segments.last
         try:
-            active.write_indexes(final=True)
-            active.index.sync()
-            active.times.sync()
-            self.write_snapshot(sync=True)
+            last.write_indexes(final=True)
+            last.index.sync()
+            last.times.sync()
+            self._write_snapshot(sync=True)
             self.epochs.write(sync=True)
         except OSError as error:
             raise self._refused("close", error) from error
-        self._active_file = self._active_file or active.log.get()
+        self._names_unsynced = True
         self.sync()
+        self._changed = False
 
 
 def _stamp_time(records: bytearray | memoryview, attributes: int, now_ms: int) -> None:

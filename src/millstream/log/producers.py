@@ -18,8 +18,8 @@ Snapshots are Kafka's ``.snapshot`` files, named after the offset up to which th
        8 producer id | 2 epoch | 4 last sequence | 8 last offset | 4 offset delta | 8 time |
        4 coordinator epoch | 8 first offset of the open transaction
 
-Kafka keeps a producer's last batch only. Here a producer has up to five entries, oldest first, so that all five
-survive a restart; Kafka's reader takes the last of them, which is its own meaning.
+Kafka keeps a producer's last batch only. Here a producer has up to five entries, oldest first, so that all
+five survive a restart; Kafka's reader takes the last of them, which is its own meaning.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from crc32c import crc32c
 
 from millstream.errors import AppendRefused
 
+SNAPSHOT_SUFFIX = ".snapshot"
 KEPT_BATCHES = 5
 SEQUENCE_MASK = 0x7FFFFFFF
 
@@ -44,28 +45,21 @@ _VERSION = 1
 _CHECKED_FROM = 6  # where the bytes under the snapshot's checksum start
 
 
-class KeptBatch(NamedTuple):
-    """One of a producer's last batches."""
+# One of a producer's last batches: base sequence, last sequence, last offset, offset delta, and when it came
+# by the broker's clock. Plain tuples, because making anything else costs a third of an append.
+KeptBatch = tuple[int, int, int, int, int]
 
-    base_sequence: int
-    last_sequence: int
-    last_offset: int
-    offset_delta: int
+# A producer: its newest epoch, the sequence number that comes next, its last batches (oldest first), and when
+# it last wrote. Replaced as a whole, never changed, so that an append that fails to reach the file is undone
+# by putting the old one back.
+ProducerState = tuple[int, int, tuple[KeptBatch, ...], int]
+
+
+class Duplicate(NamedTuple):
+    """Where a batch that was sent again stands in the log."""
+
+    base_offset: int
     time_ms: int
-
-    @property
-    def base_offset(self) -> int:
-        return self.last_offset - self.offset_delta
-
-
-class ProducerState(NamedTuple):
-    """A producer's newest epoch and its last batches, oldest first. Replaced as a whole, never changed, so
-    that an append that fails to reach the file is undone by putting the old one back."""
-
-    epoch: int
-    next_sequence: int
-    batches: tuple[KeptBatch, ...]
-    time_ms: int  # when it last wrote, by the broker's clock
 
 
 class Producers:
@@ -77,30 +71,29 @@ class Producers:
         self.states: dict[int, ProducerState] = {}
         self._before: dict[int, ProducerState | None] = {}  # as it was at the last commit()
 
-    def check(self, producer_id: int, epoch: int, base_sequence: int, offset_delta: int) -> KeptBatch | None:
+    def check(self, producer_id: int, epoch: int, base_sequence: int, offset_delta: int) -> Duplicate | None:
         """The first appearance of this batch if it is a duplicate, None if it may be appended; raises
         AppendRefused otherwise."""
         state = self.states.get(producer_id)
         if state is None:
             return None
-        if epoch == state.epoch:
-            if base_sequence == state.next_sequence:
+        known_epoch, next_sequence, batches, _ = state
+        if epoch == known_epoch:
+            if base_sequence == next_sequence:
                 return None
-            last_sequence = (base_sequence + offset_delta) & SEQUENCE_MASK
-            for kept in state.batches:
-                if kept.base_sequence == base_sequence and kept.last_sequence == last_sequence:
-                    return kept
-            if not state.batches:
-                return None
+            wanted = (base_sequence, (base_sequence + offset_delta) & SEQUENCE_MASK)
+            for first, last, last_offset, delta, time_ms in batches:
+                if (first, last) == wanted:
+                    return Duplicate(last_offset - delta, time_ms)
             raise AppendRefused(
                 OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"producer {producer_id} (epoch {epoch}) sent sequence {base_sequence}, "
-                f"{state.next_sequence} comes next",
+                f"{next_sequence} comes next",
             )
-        if epoch < state.epoch:
+        if epoch < known_epoch:
             raise AppendRefused(
                 INVALID_PRODUCER_EPOCH,
-                f"producer {producer_id} has epoch {state.epoch} by now; epoch {epoch} may write no more",
+                f"producer {producer_id} has epoch {known_epoch} by now; epoch {epoch} may write no more",
             )
         if base_sequence != 0:
             raise AppendRefused(
@@ -123,12 +116,12 @@ class Producers:
         if producer_id not in self._before:
             self._before[producer_id] = state
         last_sequence = (base_sequence + offset_delta) & SEQUENCE_MASK
-        kept = KeptBatch(base_sequence, last_sequence, base_offset + offset_delta, offset_delta, time_ms)
-        if state is None or state.epoch != epoch:
+        kept = (base_sequence, last_sequence, base_offset + offset_delta, offset_delta, time_ms)
+        if state is None or state[0] != epoch:
             batches: tuple[KeptBatch, ...] = (kept,)
         else:
-            batches = (*state.batches[1 - KEPT_BATCHES :], kept)
-        self.states[producer_id] = ProducerState(epoch, (last_sequence + 1) & SEQUENCE_MASK, batches, time_ms)
+            batches = (*state[2][1 - KEPT_BATCHES :], kept)
+        self.states[producer_id] = (epoch, (last_sequence + 1) & SEQUENCE_MASK, batches, time_ms)
 
     def commit(self) -> None:
         """What was recorded so far is in the file."""
@@ -147,8 +140,8 @@ class Producers:
         """Forget producers that last wrote before then; how many."""
         gone = [
             producer_id
-            for producer_id, state in self.states.items()
-            if state.time_ms < older_than_ms and producer_id not in self._before
+            for producer_id, (_, _, _, time_ms) in self.states.items()
+            if time_ms < older_than_ms and producer_id not in self._before
         ]
         for producer_id in gone:
             del self.states[producer_id]
@@ -157,18 +150,9 @@ class Producers:
     def snapshot(self) -> bytes:
         """The states as a snapshot file."""
         entries = [
-            _ENTRY.pack(
-                producer_id,
-                state.epoch,
-                kept.last_sequence,
-                kept.last_offset,
-                kept.offset_delta,
-                kept.time_ms,
-                -1,
-                -1,
-            )
-            for producer_id, state in self.states.items()
-            for kept in state.batches
+            _ENTRY.pack(producer_id, epoch, last_sequence, last_offset, delta, time_ms, -1, -1)
+            for producer_id, (epoch, _, batches, _) in self.states.items()
+            for _, last_sequence, last_offset, delta, time_ms in batches
         ]
         body = b"".join(entries)
         count = len(entries).to_bytes(4, "big")

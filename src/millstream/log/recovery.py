@@ -1,15 +1,17 @@
 """Opening a partition's log: what is on disk becomes what it was, and never more than was written.
 
-After a clean shutdown little is read: the directory's listing, the last index entry of the last segment and the
-headers after it, the newest producer snapshot. Otherwise every segment that is not wholly below the recovery point
-(the offset up to which a sync is known to have finished) is read and every checksum verified:
+After a clean shutdown little is read: the directory's listing, the last index entry of the last segment
+and the headers after it, the newest producer snapshot. Otherwise every segment that is not wholly below
+the recovery point (the offset up to which a sync is known to have finished) is read and every checksum
+verified:
 
-- No valid batch follows the first bad one in the last segment, and its offset is at or above the recovery point:
-  a write was cut off. The file is cut there.
+- No valid batch follows the first bad one in the last segment, and its offset is at or above the recovery
+  point: a write was cut off. The file is cut there.
 - Anything else that is bad is damage: it stays in the file, is reported with its place, and is never served.
 - Indexes and producers' state are built anew from the batches.
-- Offsets that may have been given before are not given again: if synced records are missing at the end, the log
-  goes on after them, in a new segment.
+- Offsets that may have been given before are not given again: if synced records are missing at the end, the
+  log goes on after them, in a new segment.
+- What was kept is synced, so that it does not vanish with a second crash after it was served.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from __future__ import annotations
 import logging
 
 from millstream.log.files import read_file
-from millstream.log.partition import SNAPSHOT_SUFFIX, PartitionLog
+from millstream.log.partition import PartitionLog
+from millstream.log.producers import SNAPSHOT_SUFFIX
 from millstream.log.scan import Batch, Damage
 from millstream.log.segment import (
     DELETED_SUFFIX,
@@ -29,7 +32,7 @@ from millstream.log.segment import (
     file_name,
     offset_of,
 )
-from millstream.records.batch import BatchHeader
+from millstream.records.batch import LOG_APPEND_TIME, BatchHeader
 
 _log = logging.getLogger(__name__)
 
@@ -40,13 +43,23 @@ LEFTOVERS = (DELETED_SUFFIX, ".tmp")
 def open_partition(
     log: PartitionLog, *, new: bool, clean: bool, recovery_point: int, start_offset: int
 ) -> None:
-    """Bring ``log`` to the state that its directory holds; a new one if it holds nothing."""
-    _Opening(log, recovery_point).run(clean, start_offset)
-    if new:
-        log.parent_unsynced = True
+    """Bring ``log`` to the state that its directory holds. May raise OSError."""
+    opening = _Opening(log, recovery_point)
+    opening.list_files()
+    log.epochs.load()
+    if opening.segments:
+        opening.take(clean, start_offset)
+    else:
+        start = max(start_offset, recovery_point)
+        log.epochs.begin(log.epochs.latest, start)
+        log.epochs.write()
+        log.log_start_offset = start
+        log.start_at(start, new_directory=new)
 
 
 class _Opening:
+    """One opening of one log."""
+
     def __init__(self, log: PartitionLog, recovery_point: int) -> None:
         self.log = log
         self.files = log.pool.files
@@ -54,28 +67,42 @@ class _Opening:
         self.snapshots: list[int] = []
         self.segments: list[Segment] = []
         self.now_ms = log.clock.now_ms()
-        self.recovered: list[Segment] = []
 
-    def run(self, clean: bool, start_offset: int) -> None:
+    def take(self, clean: bool, start_offset: int) -> None:
+        """Take over what is there."""
         log = self.log
-        self._list()
-        log.epochs.load()
-        if not self.segments:
-            self._create(max(start_offset, self.recovery_point))
-            return
         end = self._clean_end() if clean else None
         if end is not None and end >= self.recovery_point:
+            recovered = False
             self._check_indexes(self.segments)
-            self._replay_producers(end)
+            self._load_producers(end)
         else:
+            recovered = True
             if clean:
                 _log.warning("%s is not as the last shutdown left it; it is recovered", log.path)
             end = self._recover()
-        log.log_start_offset = max(start_offset, self.segments[0].base_offset)
-        log.adopt(self.segments, end)
-        self._go_on_at(max(end, self.recovery_point, log.log_start_offset), clean=not self.recovered)
+        self._drop_snapshots(end)
+        start = max(start_offset, self.segments[0].base_offset)
+        go_on = max(end, self.recovery_point, start)
+        log.epochs.cut_start(start)
+        if recovered:
+            # Readers that saw more than what is left find out by where their epoch ended.
+            log.epochs.cut_end(go_on)
+            log.epochs.begin(log.epochs.latest + 1, go_on)
+            log.epochs.write()
+        log.adopt(self.segments, start, end)
+        if end < self.recovery_point:
+            _log.error(
+                "%s: records %d to %d were synced and are missing; the log goes on at %d",
+                log.path,
+                end,
+                self.recovery_point - 1,
+                go_on,
+            )
+        if go_on > end or any(damage.tail for damage in self.segments[-1].damage):
+            log.start_at(go_on)
 
-    def _list(self) -> None:
+    def list_files(self) -> None:
         listing = self.files.listing(self.log.path)
         leftovers = [f"{self.log.path}/{name}" for name in listing if name.endswith(LEFTOVERS)]
         if leftovers:
@@ -100,14 +127,6 @@ class _Opening:
             elif name.endswith(SUFFIXES) and name.partition(".")[0] + LOG_SUFFIX not in listing:
                 self.files.remove(f"{self.log.path}/{name}")  # an index without its log
         self.snapshots.sort()
-
-    def _create(self, offset: int) -> None:
-        log = self.log
-        log.log_start_offset = log.end_offset = log.written_offset = log.synced_offset = offset
-        log.epochs.begin(0, offset)
-        log.epochs.write()
-        log.leader_epoch = log.epochs.latest
-        log.start_segment(offset)
 
     def _clean_end(self) -> int | None:
         """The end offset by the headers after the last index entry; None if they don't lead to the end of the
@@ -147,11 +166,13 @@ class _Opening:
         doubtful = [s for s in self.segments if self._ceiling(s) > self.recovery_point]
         synced = self.segments[: len(self.segments) - len(doubtful)]
         self._check_indexes(synced)
-        self._replay_producers(doubtful[0].base_offset)
+        self._load_producers(doubtful[0].base_offset)
         end = doubtful[0].base_offset
         for segment in doubtful:
             end = self._recover_segment(segment, end)
-        self.recovered = doubtful
+            segment.sync()
+        self.log.producers.commit()
+        self.files.sync_directory(self.log.path)
         return end
 
     def _recover_segment(self, segment: Segment, end: int) -> int:
@@ -187,39 +208,12 @@ class _Opening:
             tail.size,
             tail.reason,
         )
-        file = segment.log.get()
-        file.truncate(tail.position)
-        file.sync()
+        segment.log.get().truncate(tail.position)
         segment.size = segment.written = tail.position
-
-    def _go_on_at(self, offset: int, *, clean: bool) -> None:
-        """Take appends from ``offset`` on, which is the end of the log or beyond it."""
-        log = self.log
-        log.epochs.cut_start(log.log_start_offset)
-        if not clean:
-            # Readers that saw more than what is left find out by the epoch's end.
-            log.epochs.cut_end(max(offset, 1))
-            log.epochs.begin(log.epochs.latest + 1, offset)
-            log.epochs.write()
-        log.leader_epoch = log.epochs.latest
-        active = log.segments[-1]
-        lost = log.end_offset < self.recovery_point
-        if lost:
-            _log.error(
-                "%s: records %d to %d were synced and are missing; the log goes on at %d",
-                log.path,
-                log.end_offset,
-                self.recovery_point - 1,
-                offset,
-            )
-        if offset > log.end_offset or any(damage.tail for damage in active.damage):
-            log.end_offset = log.written_offset = offset
-            log.start_segment(offset)
-        log.recovered(self.recovered, synced_offset=offset if clean else min(self.recovery_point, offset))
 
     # Producers
 
-    def _replay_producers(self, upto: int) -> None:
+    def _load_producers(self, upto: int) -> None:
         """Producers' state as of ``upto``: the newest snapshot below it, and the batches after that."""
         producers = self.log.producers
         start = self.segments[0].base_offset
@@ -241,6 +235,15 @@ class _Opening:
                     self._replay(item.header)
         producers.commit()
 
+    def _drop_snapshots(self, end: int) -> None:
+        """Remove the snapshots that hold for no segment's start and are not the newest; those beyond the end
+        are of a log that is no more."""
+        valid = [offset for offset in self.snapshots if offset <= end]
+        kept = {segment.base_offset for segment in self.segments} | set(valid[-1:])
+        for offset in self.snapshots:
+            if offset > end or offset not in kept:
+                self.files.remove(f"{self.log.path}/{file_name(offset)}{SNAPSHOT_SUFFIX}")
+
     def _replay(self, header: BatchHeader) -> None:
         if header.producer_id >= 0 and not header.is_control:
             self.log.producers.record(
@@ -249,8 +252,8 @@ class _Opening:
                 header.base_sequence,
                 header.last_offset_delta,
                 header.base_offset,
-                # When it came is not known: the state is kept a little longer rather than forgotten early.
-                self.now_ms,
+                # Else when it came is not known: better kept a little longer than forgotten early.
+                header.max_timestamp if header.attributes & LOG_APPEND_TIME else self.now_ms,
             )
         if header.leader_epoch > self.log.epochs.latest:
             self.log.epochs.begin(header.leader_epoch, header.base_offset)

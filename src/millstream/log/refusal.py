@@ -1,10 +1,12 @@
-"""Why a batch is refused: the checks of an append once more, one by one, with Kafka's error code and a message
-that says what was wrong. The append itself asks all of it in one condition; this runs only when that failed."""
+"""Why a batch is refused, with Kafka's error code and a message that says what was wrong.
+
+An append asks all of it in one condition; only when that failed are the questions asked one by one, here.
+"""
 
 from __future__ import annotations
 
 from millstream.config import TopicConfig
-from millstream.errors import AppendRefused
+from millstream.errors import AppendRefused, CorruptBatch
 from millstream.records.batch import (
     CODEC_MASK,
     CONTROL,
@@ -17,6 +19,7 @@ from millstream.records.batch import (
     TRANSACTIONAL,
     read_header,
 )
+from millstream.records.build import read_records
 
 CORRUPT_MESSAGE = 2
 MESSAGE_TOO_LARGE = 10
@@ -81,12 +84,31 @@ def refusal(records: bytearray | memoryview, config: TopicConfig, now_ms: int) -
         )
     if header.attributes & LOG_APPEND_TIME:
         return AppendRefused(INVALID_TIMESTAMP, "a producer may not set the timestamp type to LogAppendTime")
-    if header.producer_id != NO_PRODUCER_ID and (header.producer_epoch < 0 or header.base_sequence < 0):
+    if (
+        header.producer_id != NO_PRODUCER_ID
+        and min(header.producer_id, header.producer_epoch, header.base_sequence) < 0
+    ):
         return AppendRefused(
             INVALID_RECORD,
-            f"producer {header.producer_id} sent epoch {header.producer_epoch} and sequence {header.base_sequence}",
+            f"producer {header.producer_id} sent epoch {header.producer_epoch}, "
+            f"sequence {header.base_sequence}: none may be negative",
         )
     return _bad_time(header.base_timestamp, header.max_timestamp, config, now_ms)
+
+
+def require_keys(records: bytearray | memoryview) -> None:
+    """Every record of a compacted topic needs a key. The one check that looks at records."""
+    try:
+        keyless = next(
+            (number for number, record in enumerate(read_records(records)) if record.key is None), None
+        )
+    except CorruptBatch as problem:
+        raise AppendRefused(CORRUPT_MESSAGE, str(problem)) from None
+    if keyless is not None:
+        raise AppendRefused(
+            INVALID_RECORD,
+            f"record {keyless} of the batch has no key: a compacted topic takes records with keys only",
+        )
 
 
 def _bad_time(first: int, largest: int, config: TopicConfig, now_ms: int) -> AppendRefused:

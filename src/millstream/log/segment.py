@@ -10,7 +10,7 @@ from typing import NamedTuple
 from millstream.errors import LogError
 from millstream.log.files import FilePool, LazyFile
 from millstream.log.index import OffsetIndex, TimeIndex
-from millstream.log.scan import Batch, Damage, scan
+from millstream.log.scan import WINDOW, Batch, Damage, scan
 from millstream.records.batch import HEADER_SIZE, MAGIC, NO_TIMESTAMP, PREFIX_SIZE, BatchHeader, read_header
 
 _log = logging.getLogger(__name__)
@@ -24,6 +24,7 @@ DELETED_SUFFIX = ".deleted"
 
 _WALK = Struct(">qi4xb6xi")  # base offset, length, magic, last offset delta: what a walk looks at
 _WALK_READ = 8192
+_HEADERS_READ = 1 << 16
 _MAX_INTERVALS = 64
 
 
@@ -56,6 +57,7 @@ class Segment:
         "base_offset",
         "bytes_since_index",
         "damage",
+        "deleted",
         "first_timestamp",
         "index",
         "jitter_ms",
@@ -93,14 +95,18 @@ class Segment:
         self.first_timestamp: int | None = None  # largest of the first batch, which segment.ms counts from
         self.jitter_ms = 0
         self.damage: list[Damage] = []
-        # Batches from here on were checked by this process, when they were appended or recovered; those before
-        # are checked when they are first read.
+        self.deleted = False
+        # Batches from here on were checked by this process, when they were appended or recovered; those
+        # before are checked when they are first read.
         self.trusted_from = size
         self._verified: list[tuple[int, int, int]] = []  # start, end, next offset
 
     def added(self, position: int, size: int, last_offset: int, max_timestamp: int, interval: int) -> None:
         """Keep the books for a batch that now stands at ``position``. The caller adds to ``size``."""
-        if max_timestamp > self.largest_timestamp()[0]:
+        largest = self.max_timestamp
+        if largest is None:
+            largest = self.largest_timestamp()[0]
+        if max_timestamp > largest:
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = last_offset
         if self.first_timestamp is None:
@@ -191,7 +197,7 @@ class Segment:
         return header if header.magic == MAGIC else None
 
     def scan(
-        self, start: int, end: int, next_offset: int, ceiling: int, verify_from: int
+        self, start: int, end: int, next_offset: int, ceiling: int, verify_from: int, read: int = WINDOW
     ) -> Iterator[Batch | Damage]:
         return scan(
             self.log.get(),
@@ -202,6 +208,8 @@ class Segment:
             next_offset=next_offset,
             ceiling=ceiling,
             verify_from=verify_from,
+            # Large batches are jumped over when only headers are wanted: don't read what is not looked at.
+            read=read if verify_from < end else _HEADERS_READ,
         )
 
     def good_batches(self, offset: int, ceiling: int) -> Iterator[Batch]:
@@ -283,7 +291,8 @@ class Segment:
                 position, expected = known
                 continue
             start = position
-            for item in self.scan(start, self.trusted_from, expected, ceiling, start):
+            read = min(max(stop - start, found.size), WINDOW)
+            for item in self.scan(start, self.trusted_from, expected, ceiling, start, read):
                 if isinstance(item, Damage):
                     self.report(item)
                     self._remember_verified(start, position, expected)
@@ -342,24 +351,42 @@ class Segment:
             # Of a batch that is staged: it is in no file yet.
             self.max_timestamp, self.max_timestamp_offset = appended, appended_offset
 
-    def modified_ms(self) -> int:
-        return self._pool.files.modified_ms(self.log.path)
+    # Its files
 
-    def rename(self, suffix: str) -> list[str]:
-        """Add a suffix to the names of the files; what they are called then. Open files stay readable."""
+    def rolls_from(self, now_ms: int) -> int:
+        """The time that segment.ms counts from: the first batch's, as Kafka does it; now if that has none."""
+        if self.first_timestamp is None:
+            header = self.header_at(0)
+            self.first_timestamp = header.max_timestamp if header else NO_TIMESTAMP
+        return self.first_timestamp if self.first_timestamp >= 0 else now_ms
+
+    def newest_ms(self) -> int:
+        """The time of the newest record; when the file was last written, if the records carry none."""
+        largest = self.largest_timestamp()[0]
+        return largest if largest >= 0 else self._pool.files.modified_ms(self.log.path)
+
+    def sync(self) -> None:
+        """Sync the log file, from any thread. Its descriptor may have been let go since it was written:
+        Linux tells whoever opens a file next of a failed write that nobody has heard of."""
+        try:
+            file = self.log.file or self._pool.files.open(self.log.path)
+        except FileNotFoundError:
+            if self.deleted:
+                return
+            raise
+        file.sync()
+
+    def delete(self) -> list[str]:
+        """Rename the files as deleted; their new names. Whoever has them open reads on."""
         files = self._pool.files
-        renamed = []
-        for lazy, name in (
-            (self.log, LOG_SUFFIX),
-            (self.index, INDEX_SUFFIX),
-            (self.times, TIME_INDEX_SUFFIX),
-        ):
-            old = self.path + name
-            if files.exists(old):
-                files.rename(old, old + suffix)
-                renamed.append(old + suffix)
-            lazy.path = old + suffix
-        return renamed
+        self.deleted = True
+        names = []
+        for suffix in SUFFIXES:
+            name = self.path + suffix
+            if files.exists(name):
+                files.rename(name, name + DELETED_SUFFIX)
+                names.append(name + DELETED_SUFFIX)
+        return names
 
 
 def damaged(damage: Damage) -> LogError:

@@ -119,8 +119,7 @@ def _fetched(node: Node, group: str, asked: Iterable[Any] | None, by_id: bool) -
     if asked is None:  # everything there is
         return [
             {
-                "name": name,
-                "topic_id": topic.id,
+                **({"topic_id": topic.id} if by_id else {"name": name}),
                 "partitions": [_partition(index, committed) for index, committed in partitions.items()],
             }
             for name, partitions in offsets.items()

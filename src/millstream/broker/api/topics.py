@@ -28,6 +28,8 @@ from millstream.wire.codec import Answer
 if TYPE_CHECKING:
     from millstream.broker.node import Node
 
+# What the answer to CreateTopics tells of each setting.
+_TOLD = ("name", "value", "read_only", "config_source", "is_sensitive")
 _REFUSALS = (RequestRefused, LogError)
 _TO_THE_END = -1  # DeleteRecords: everything up to the high watermark
 
@@ -53,7 +55,7 @@ async def create_topics(node: Node, request: Any, client: Client) -> Answer:
                     "error_message": None,
                     "num_partitions": topic.partitions,
                     "replication_factor": 1,
-                    "configs": topic_entries(node, topic),
+                    "configs": [{key: entry[key] for key in _TOLD} for entry in topic_entries(node, topic)],
                 }
             )
     return {"topics": results}
