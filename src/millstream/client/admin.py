@@ -1,4 +1,4 @@
-"""What an administrator asks of a cluster: topics, their settings, offsets, consumer groups.
+"""What an administrator asks of a cluster: topics, their settings, offsets, and (in ``groups``) groups.
 
 Over confluent-kafka, so it works with any Kafka. Calls block until answered; many partitions are asked for
 in one request. Errors are RequestFailed with Kafka's code, or BrokerUnavailable.
@@ -7,22 +7,17 @@ in one request. Errors are RequestFailed with Kafka's code, or BrokerUnavailable
 from __future__ import annotations
 
 import difflib
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-from millstream.client.connect import Complaints, Connection, failure
+from millstream.client.connect import failure, ours, theirs
+from millstream.client.groups import Groups
 from millstream.client.position import Bounds, Position, TopicPartition
-from millstream.errors import BrokerUnavailable, MillstreamError, RequestFailed
+from millstream.errors import MillstreamError, RequestFailed
 
 UNKNOWN_TOPIC = 3
 TOPIC_EXISTS = 36
-GROUP_NOT_FOUND = 69
-_COORDINATOR_TO_COME = ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,53 +47,8 @@ class ConfigValue:
     sensitive: bool
 
 
-@dataclass(frozen=True, slots=True)
-class GroupListing:
-    name: str
-    state: str
-    kind: str  # "classic" or "consumer" (KIP-848)
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    id: str
-    instance: str | None
-    client: str
-    host: str
-    assigned: tuple[TopicPartition, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class GroupInfo:
-    name: str
-    state: str
-    kind: str
-    assignor: str
-    coordinator: str
-    members: tuple[Member, ...]
-
-
-class Admin:
-    """One administrator's connection. ``timeout`` is how long one request may take, in seconds."""
-
-    def __init__(self, connection: Connection, *, timeout: float = 30.0) -> None:
-        from confluent_kafka.admin import AdminClient
-
-        self.connection = connection
-        self._timeout = timeout
-        self._complaints = Complaints()
-        self._client: Any = connection.open(
-            AdminClient, connection.properties({"error_cb": self._complaints})
-        )
-        connection.check()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        del self._client  # librdkafka ends its threads when the last reference goes
+class Admin(Groups):
+    """One administrator's connection."""
 
     # topics
 
@@ -289,12 +239,12 @@ class Admin:
         if not offsets:
             return {}
         futures = self._client.delete_records(
-            [_theirs(partition, offset) for partition, offset in offsets.items()],
+            [theirs(partition, offset) for partition, offset in offsets.items()],
             operation_timeout=self._timeout,
             request_timeout=self._timeout,
         )
         return {
-            _ours(partition): self._result(future, f"can't trim {_ours(partition)}").low_watermark
+            ours(partition): self._result(future, f"can't trim {ours(partition)}").low_watermark
             for partition, future in futures.items()
         }
 
@@ -306,7 +256,7 @@ class Admin:
         if not specs:
             return {}
         futures = self._client.list_offsets(
-            {_theirs(partition): spec for partition, spec in specs.items()},
+            {theirs(partition): spec for partition, spec in specs.items()},
             isolation_level=(
                 IsolationLevel.READ_COMMITTED if committed_only else IsolationLevel.READ_UNCOMMITTED
             ),
@@ -314,103 +264,9 @@ class Admin:
         )
         answers = {}
         for partition, future in futures.items():
-            answer = self._result(future, f"can't ask for the offsets of {_ours(partition)}")
-            answers[_ours(partition)] = (answer.offset, answer.timestamp)
+            answer = self._result(future, f"can't ask for the offsets of {ours(partition)}")
+            answers[ours(partition)] = (answer.offset, answer.timestamp)
         return answers
-
-    # groups
-
-    def groups(self) -> list[GroupListing]:
-        """Every consumer group."""
-        listed = self._result(
-            self._client.list_consumer_groups(request_timeout=self._timeout), "can't list the groups"
-        )
-        for error in listed.errors or ():
-            raise failure(error.args[0], self.connection, "can't list the groups")
-        return [
-            GroupListing(group.group_id, _state(group.state), group.type.name.lower())
-            for group in sorted(listed.valid or (), key=lambda group: group.group_id)
-        ]
-
-    def group(self, name: str) -> GroupInfo:
-        """A group's state and members. A name that no group has is an error with the nearest names."""
-
-        def ask() -> Any:
-            futures = self._client.describe_consumer_groups([name], request_timeout=self._timeout)
-            return self._result(futures[name], f"group {name!r}")
-
-        try:
-            group = self._once_coordinated(ask)
-        except RequestFailed as error:
-            raise self.unknown_group(name) if error.code == GROUP_NOT_FOUND else error from None
-        if _state(group.state) == "Dead" and not group.members:
-            # Kafka before 4 answers so for a group that never was.
-            raise self.unknown_group(name)
-        members = tuple(
-            Member(
-                member.member_id,
-                member.group_instance_id,
-                member.client_id,
-                member.host.lstrip("/"),
-                tuple(sorted(_ours(partition) for partition in member.assignment.topic_partitions)),
-            )
-            for member in sorted(group.members, key=lambda member: (member.client_id, member.member_id))
-        )
-        coordinator = group.coordinator
-        return GroupInfo(
-            group.group_id,
-            _state(group.state),
-            group.type.name.lower(),
-            group.partition_assignor or "",
-            f"{coordinator.host}:{coordinator.port}" if coordinator else "",
-            members,
-        )
-
-    def unknown_group(self, name: str) -> RequestFailed:
-        near = difflib.get_close_matches(name, [group.name for group in self.groups()], n=3, cutoff=0.6)
-        hint = f"; did you mean {' or '.join(repr(other) for other in near)}?" if near else ""
-        return RequestFailed(
-            GROUP_NOT_FOUND,
-            "GROUP_ID_NOT_FOUND",
-            f"there is no consumer group {name!r} at {self.connection.address}{hint}",
-        )
-
-    def committed(self, group: str) -> dict[TopicPartition, int]:
-        """Every offset that a group has committed."""
-        from confluent_kafka import ConsumerGroupTopicPartitions
-
-        def ask() -> Any:
-            futures = self._client.list_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(group)], request_timeout=self._timeout
-            )
-            return self._partitions(futures[group], f"can't read the offsets of group {group!r}")
-
-        committed = self._once_coordinated(ask)
-        offsets = {_ours(partition): partition.offset for partition in committed if partition.offset >= 0}
-        return dict(sorted(offsets.items()))
-
-    def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Set a group's offsets; refused by the broker while the group has members."""
-        from confluent_kafka import ConsumerGroupTopicPartitions
-
-        if not offsets:
-            return
-        request = ConsumerGroupTopicPartitions(
-            group, [_theirs(partition, offset) for partition, offset in offsets.items()]
-        )
-
-        def ask() -> Any:
-            futures = self._client.alter_consumer_group_offsets([request], request_timeout=self._timeout)
-            return self._partitions(futures[group], f"can't set the offsets of group {group!r}")
-
-        self._once_coordinated(ask)
-
-    def delete_groups(self, names: Sequence[str]) -> dict[str, MillstreamError | None]:
-        """Delete groups and their offsets; each one's error, or None where it is gone."""
-        futures = self._client.delete_consumer_groups(list(names), request_timeout=self._timeout)
-        return {name: self._outcome(futures[name], f"can't delete group {name!r}") for name in names}
-
-    # how answers come
 
     def _metadata(self) -> Any:
         from confluent_kafka import KafkaException
@@ -419,56 +275,3 @@ class Admin:
             return self._client.list_topics(timeout=min(self._timeout, self.connection.patience))
         except KafkaException as error:
             raise failure(error.args[0], self.connection, complaints=self._complaints) from None
-
-    def _result(self, future: Future[Any], what: str) -> Any:
-        from confluent_kafka import KafkaException
-
-        try:
-            return future.result(self._timeout + 5)
-        except KafkaException as error:
-            raise failure(error.args[0], self.connection, what, complaints=self._complaints) from None
-        except FutureTimeout:
-            raise BrokerUnavailable(
-                f"{what}: {self.connection.address} did not answer within {self._timeout:g} s"
-            ) from None
-
-    def _partitions(self, future: Future[Any], what: str) -> list[Any]:
-        """The partitions of an answer that carries an error for each."""
-        partitions = list(self._result(future, what).topic_partitions or ())
-        for partition in partitions:
-            if partition.error is not None:
-                raise failure(partition.error, self.connection, f"{what}: {_ours(partition)}")
-        return partitions
-
-    def _once_coordinated(self, ask: Callable[[], Any]) -> Any:
-        """Ask until the group has a coordinator that is ready: a cluster's first group has to wait for one."""
-        deadline = time.monotonic() + self.connection.patience
-        while True:
-            try:
-                return ask()
-            except RequestFailed as error:
-                if error.name not in _COORDINATOR_TO_COME or time.monotonic() > deadline:
-                    raise
-            time.sleep(0.1)
-
-    def _outcome(self, future: Future[Any], what: str) -> MillstreamError | None:
-        try:
-            self._result(future, what)
-        except MillstreamError as error:
-            return error
-        return None
-
-
-def _theirs(partition: TopicPartition, offset: int = -1001) -> Any:
-    from confluent_kafka import TopicPartition as Theirs
-
-    return Theirs(partition.topic, partition.partition, offset)
-
-
-def _ours(partition: Any) -> TopicPartition:
-    return TopicPartition(partition.topic, partition.partition)
-
-
-def _state(state: Any) -> str:
-    """Kafka's word for a group's state: ``PreparingRebalance``."""
-    return "".join(word.capitalize() for word in state.name.split("_"))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from millstream.client.position import TopicPartition
 from millstream.errors import BrokerUnavailable, ConfigError, MillstreamError, RequestFailed
 
 if TYPE_CHECKING:
@@ -175,3 +176,15 @@ def load_profile(path: Path, name: str) -> dict[str, Any]:
                 f"{path}: [profile.{name}] has no setting {key!r}; there are {', '.join(sorted(allowed))}"
             )
     return dict(profiles[name])
+
+
+def theirs(partition: TopicPartition, offset: int = -1001) -> Any:
+    """A partition, and an offset in it, as confluent-kafka has them."""
+    from confluent_kafka import TopicPartition as Theirs
+
+    return Theirs(partition.topic, partition.partition, offset)
+
+
+def ours(partition: Any) -> TopicPartition:
+    """A partition of confluent-kafka's, without what else it carries."""
+    return TopicPartition(partition.topic, partition.partition)
