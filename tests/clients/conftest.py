@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
+
 from tests.support.apache_kafka import KafkaUnavailable, apache_kafka
 from tests.support.brokers import our_broker
 from tests.support.command import CommandLine

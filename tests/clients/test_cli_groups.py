@@ -7,7 +7,6 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
-from tests.support.command import CommandLine
 
 from millstream.client.admin import Admin
 from millstream.client.connect import Connection
@@ -15,6 +14,7 @@ from millstream.client.lines import Outgoing
 from millstream.client.position import TopicPartition
 from millstream.client.produce import Sender
 from millstream.clock import SystemClock
+from tests.support.command import CommandLine
 
 MINUTE = 60_000
 

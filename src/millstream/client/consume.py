@@ -169,9 +169,9 @@ class Reader(_Reader):
     def _skip_gap(self, partition: TopicPartition) -> None:
         from confluent_kafka import KafkaException
 
-        theirs = theirs(partition)
+        there = theirs(partition)
         try:
-            start, end = self._consumer.get_watermark_offsets(theirs, timeout=self.connection.patience)
+            start, end = self._consumer.get_watermark_offsets(there, timeout=self.connection.patience)
         except KafkaException as error:
             raise failure(error.args[0], self.connection, complaints=self._complaints) from None
         wanted = self._next[partition]
@@ -179,7 +179,7 @@ class Reader(_Reader):
         if at > wanted and self._on_gap is not None:
             self._on_gap(Gap(partition, wanted, at))
         self._next[partition] = at
-        self._consumer.incremental_unassign([theirs])
+        self._consumer.incremental_unassign([there])
         self._consumer.incremental_assign([theirs(partition, at)])
 
     def leave(self, partition: TopicPartition) -> None:

@@ -33,7 +33,7 @@ class Sender:
         properties: Mapping[str, Any] | None = None,
     ) -> None:
         """``timeout``: seconds after which a record that could not be delivered has failed."""
-        from confluent_kafka import Producer
+        from confluent_kafka import Producer as Client
 
         self.connection = connection
         self.topic = topic
@@ -42,7 +42,7 @@ class Sender:
         self.first_failure: MillstreamError | None = None
         self._complaints = Complaints()
         self._producer: Any = connection.open(
-            Producer,
+            Client,
             connection.properties(
                 {
                     "acks": acks,

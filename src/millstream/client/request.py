@@ -58,7 +58,7 @@ class Requests:
         return partitions
 
     def _once_coordinated(self, ask: Callable[[], Any]) -> Any:
-        """Ask until the group has a coordinator that is ready: a cluster's first group has to wait for one."""
+        """Ask until the group's coordinator is ready: a cluster's first group has to wait for one."""
         deadline = time.monotonic() + self.connection.patience
         while True:
             try:
