@@ -11,7 +11,17 @@ from hypothesis import strategies as st
 
 from millstream.errors import ProtocolError
 from millstream.wire.codec import answer_writer, request_writer
-from millstream.wire.fetch import BY_ID, FIRST, LARGE, LAST, Fetched, Wanted, fetch_answer, read_fetch, topic_head
+from millstream.wire.fetch import (
+    BY_ID,
+    FIRST,
+    LARGE,
+    LAST,
+    Fetched,
+    Wanted,
+    fetch_answer,
+    read_fetch,
+    topic_head,
+)
 
 VERSIONS = range(FIRST, LAST + 1)
 TOPIC_ID = uuid.UUID("01234567-89ab-cdef-0123-456789abcdef")
