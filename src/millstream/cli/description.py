@@ -6,7 +6,7 @@ import shutil
 import textwrap
 from typing import Any
 
-from millstream.cli.output import Column, bytes_text, count, duration_text, show_table
+from millstream.cli.output import bytes_text, count, duration_text, show_table
 from millstream.client.admin import Admin, TopicInfo
 from millstream.client.position import TopicPartition
 from millstream.client.sizes import partition_sizes
@@ -75,7 +75,7 @@ def show_description(topic: dict[str, Any], *, all_settings: bool) -> None:
         f"{topic['topic']}: {count(len(partitions), 'partition')}, {count(total, 'record')}"
         + (f", {bytes_text(size)}" if sized else "")
     )
-    columns: list[str | Column] = ["partition", "start", "end", "records"]
+    columns: list[str] = ["partition", "start", "end", "records"]
     columns += ["size"] if sized else []
     columns += ["newest"]
     columns += ["leader", "replicas", "in sync"] if several else []

@@ -3,8 +3,10 @@ from __future__ import annotations
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from millstream.cli.output import ask, bytes_text, count, duration_text, show_json, show_table
+from millstream.cli.output import ask, bytes_text, count, duration_text, show_json, show_table, table_lines
 from millstream.errors import ConfigError
 
 
@@ -15,6 +17,30 @@ def test_a_table_in_a_pipe_is_plain_columns(capsys: pytest.CaptureFixture[str]) 
         "a          1234567  1 h",
         "long-name        5  -",
     ]
+
+
+def test_a_terminal_gets_grouped_numbers_and_bold_titles() -> None:
+    assert list(table_lines(["topic", "records"], [["a", 1_234_567]], 80)) == [
+        "\033[1mtopic    records\033[0m",
+        "a      1,234,567",
+    ]
+
+
+def test_a_name_too_wide_is_folded_and_a_number_never_cut() -> None:
+    lines = list(table_lines(["topic", "records"], [["a-very-long-name-of-a-topic", 1_234_567]], 30))
+    assert lines[1:] == ["a-very-long-name-of  1,234,567", "-a-topic"]
+    assert len(lines[1]) == 30
+
+
+@given(
+    st.lists(st.tuples(st.text("abc", max_size=60), st.integers(0, 10**12)), min_size=1, max_size=5),
+    st.integers(20, 120),
+)
+def test_whatever_the_width_everything_is_shown(rows: list[tuple[str, int]], width: int) -> None:
+    shown = "".join("".join(table_lines(["name", "number"], rows, width)).split())
+    for name, number in rows:
+        assert f"{number:,}" in shown
+        assert all(letter in shown for letter in name)
 
 
 def test_json_is_readable_and_whole(capsys: pytest.CaptureFixture[str]) -> None:
