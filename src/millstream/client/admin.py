@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from millstream.client.connect import failure, ours, theirs
+from millstream.client.connect import ours, theirs
 from millstream.client.groups import Groups
 from millstream.client.position import Bounds, Position, TopicPartition
 from millstream.errors import MillstreamError, RequestFailed
@@ -267,11 +267,3 @@ class Admin(Groups):
             answer = self._result(future, f"can't ask for the offsets of {ours(partition)}")
             answers[ours(partition)] = (answer.offset, answer.timestamp)
         return answers
-
-    def _metadata(self) -> Any:
-        from confluent_kafka import KafkaException
-
-        try:
-            return self._client.list_topics(timeout=min(self._timeout, self.connection.patience))
-        except KafkaException as error:
-            raise failure(error.args[0], self.connection, complaints=self._complaints) from None

@@ -132,6 +132,11 @@ class Complaints:
         if self.last is None or error.name() != "_ALL_BROKERS_DOWN":
             self.last = error
 
+    @property
+    def final(self) -> bool:
+        """Whether trying again is of no use: the broker is there and does not let us in."""
+        return self.last is not None and self.last.name() in _NOT_LET_IN
+
 
 _NOBODY_THERE = ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT", "_TIMED_OUT_QUEUE")
 _NOT_LET_IN = ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "_SSL")

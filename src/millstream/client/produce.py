@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from millstream.client.connect import Complaints, Connection, failure
@@ -70,12 +70,16 @@ class Sender:
     def delivered(self) -> int:
         return self.sent - self.failed - self.unanswered
 
-    def send(self, records: Iterable[Outgoing]) -> None:
-        """Queue records, waiting for room. Raises if one can't be sent: too large, no such partition."""
+    def send(self, records: Sequence[Outgoing], ended: Callable[[], bool] = bool) -> None:
+        """Queue records, waiting for room. Raises if one can't be sent: too large, no such partition.
+
+        While there is no room it gives up on the rest once a record has failed (they count as failed too) or
+        ``ended`` says so (they don't: somebody wants to stop here).
+        """
         from confluent_kafka import KafkaException
 
         produce, topic, failed = self._producer.produce, self.topic, self._failed
-        for value, key, headers, partition, timestamp in records:
+        for at, (value, key, headers, partition, timestamp) in enumerate(records):
             while True:
                 try:
                     produce(
@@ -91,7 +95,11 @@ class Sender:
                 except BufferError:
                     self._producer.poll(0.1)
                     if self.first_failure is not None:
-                        return  # the broker is gone or refuses: the caller looks, and stops reading
+                        self.sent += len(records) - at
+                        self.failed += len(records) - at
+                        return
+                    if ended():
+                        return
                 except KafkaException as error:
                     size = len(value or b"") + len(key or b"")
                     raise self._refused(error.args[0], size, partition) from None

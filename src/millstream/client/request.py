@@ -37,17 +37,42 @@ class Requests:
     ) -> None:
         del self._client  # librdkafka ends its threads when the last reference goes
 
+    def _metadata(self) -> Any:
+        """Every topic and broker of the cluster: the first thing most commands ask."""
+        from confluent_kafka import KafkaException
+
+        deadline = time.monotonic() + self.connection.patience
+        while True:
+            try:
+                return self._client.list_topics(timeout=min(1.0, self.connection.patience))
+            except KafkaException as error:
+                self._heed_complaints()
+                if time.monotonic() > deadline:
+                    raise failure(error.args[0], self.connection, complaints=self._complaints) from None
+
     def _result(self, future: Future[Any], what: str) -> Any:
         from confluent_kafka import KafkaException
 
-        try:
-            return future.result(self._timeout + 5)
-        except KafkaException as error:
-            raise failure(error.args[0], self.connection, what, complaints=self._complaints) from None
-        except FutureTimeout:
-            raise BrokerUnavailable(
-                f"{what}: {self.connection.address} did not answer within {self._timeout:g} s"
-            ) from None
+        deadline = time.monotonic() + self._timeout + 5
+        while True:
+            try:
+                return future.result(0.5)
+            except KafkaException as error:
+                self._heed_complaints()
+                raise failure(error.args[0], self.connection, what, complaints=self._complaints) from None
+            except FutureTimeout:
+                self._heed_complaints()
+                if time.monotonic() > deadline:
+                    raise BrokerUnavailable(
+                        f"{what}: {self.connection.address} did not answer within {self._timeout:g} s"
+                    ) from None
+
+    def _heed_complaints(self) -> None:
+        """Hear what librdkafka complains of; give up at once where waiting can't help."""
+        self._client.poll(0)
+        if self._complaints.final:
+            assert self._complaints.last is not None
+            raise failure(self._complaints.last, self.connection)
 
     def _partitions(self, future: Future[Any], what: str) -> list[Any]:
         """The partitions of an answer that carries an error for each."""
