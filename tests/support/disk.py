@@ -1,9 +1,9 @@
 """A disk that can be told to fail, and that forgets at a power loss what nobody synced.
 
-``SimulatedDisk`` keeps what a machine would have in memory (``files``, what a process sees) apart from what is on
-the platter: a file's bytes get there by ``File.sync``, names by ``sync_directory``. After ``power_loss`` only the
-latter is left, plus whatever a seeded generator lets slip through: some of the unsynced writes, whole or torn, in
-any order, files that grew without their bytes, names that were created, renamed or removed without a sync.
+``SimulatedDisk`` keeps what a machine would have in memory (``files``, what a process sees) apart from what
+is on the platter: a file's bytes get there by ``File.sync``, names by ``sync_directory``. After a power loss
+only the latter is left, plus whatever a seeded generator lets slip through: some of the unsynced writes,
+whole or torn, in any order, files that grew without their bytes, names created, renamed or removed.
 """
 
 from __future__ import annotations
@@ -143,7 +143,9 @@ class SimulatedDisk:
         for _, change in self._changes:
             if chance.random() < 0.5:
                 change(names)
-        names = {name: content for name, content in names.items() if os.path.dirname(name) in after.directories}
+        names = {
+            name: content for name, content in names.items() if os.path.dirname(name) in after.directories
+        }
         # One file may have two names here (the old and the new): they stay one file.
         survived = {id(c): c.after_power_loss(chance) for c in names.values()}
         after.files = {name: survived[id(content)] for name, content in names.items()}
@@ -217,3 +219,6 @@ class SimulatedDisk:
             raise BlockingIOError(errno.EWOULDBLOCK, os.strerror(errno.EWOULDBLOCK), path)
         self._locked.add(path)
         return lambda: self._locked.discard(path)
+
+    def is_locked(self, path: str) -> bool:
+        return path in self._locked

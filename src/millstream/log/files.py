@@ -84,6 +84,9 @@ class Files(Protocol):
         """Take the lock file, for this process alone, and return what releases it. Raises
         BlockingIOError if somebody else holds it."""
 
+    def is_locked(self, path: str) -> bool:
+        """Does somebody hold the lock file? It is not taken."""
+
 
 def read_file(files: Files, path: str) -> bytes:
     file = files.open(path)
@@ -192,6 +195,16 @@ class OsFiles:
             os.close(fd)
             raise
         return lambda: os.close(fd)
+
+    def is_locked(self, path: str) -> bool:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(fd)
+        return False
 
 
 def _remove_all(paths: list[str]) -> None:
@@ -319,6 +332,9 @@ class MemoryFiles:
             raise BlockingIOError(errno.EWOULDBLOCK, os.strerror(errno.EWOULDBLOCK), path)
         self._locks.add(path)
         return lambda: self._locks.discard(path)
+
+    def is_locked(self, path: str) -> bool:
+        return path in self._locks
 
 
 class LazyFile:

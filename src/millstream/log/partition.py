@@ -148,6 +148,7 @@ class PartitionLog:
         self.log_start_offset = start_offset
         self.end_offset = self.written_offset = self.synced_offset = end_offset
         self.leader_epoch = self.epochs.latest
+        self.segments.last.largest_timestamp(end_offset)
         self._commit()
 
     def start_at(self, offset: int, *, new_directory: bool = False) -> None:
@@ -245,7 +246,7 @@ class PartitionLog:
         self._write_staged_early()
         try:
             sealed.write_indexes(final=True)
-            self._write_snapshot()
+            self.write_snapshot(self.end_offset)
             # In this order: a sync that comes in between must find it in one place or the other.
             self._unsynced.append(sealed)
             self._start_segment()
@@ -264,10 +265,12 @@ class PartitionLog:
         self._recent_positions.clear()
         self._commit()
 
-    def _write_snapshot(self, *, sync: bool = False) -> None:
-        """Keep the producers' state as of the end offset, all of which is in the file."""
-        path = f"{self.path}/{file_name(self.end_offset)}{SNAPSHOT_SUFFIX}"
-        replace_file(self.pool.files, path, self.producers.snapshot(), sync=sync)
+    def snapshot_path(self, offset: int) -> str:
+        return f"{self.path}/{file_name(offset)}{SNAPSHOT_SUFFIX}"
+
+    def write_snapshot(self, offset: int, *, sync: bool = False) -> None:
+        """Keep the producers' state, which is that of ``offset``; all before it is in the file."""
+        replace_file(self.pool.files, self.snapshot_path(offset), self.producers.snapshot(), sync=sync)
 
     # Writing and syncing
 
@@ -514,15 +517,17 @@ class PartitionLog:
 
     def close(self) -> None:
         """Write, sync and snapshot, so that the next start need not scan. A failed log is left as it is."""
-        if self.failed is not None or not self._changed:
+        if self.failed is not None:
             return
         self._write_staged_early()
+        if not self._changed:
+            return
         last = self.segments.last
         try:
             last.write_indexes(final=True)
             last.index.sync()
             last.times.sync()
-            self._write_snapshot(sync=True)
+            self.write_snapshot(self.end_offset, sync=True)
             self.epochs.write(sync=True)
         except OSError as error:
             raise self._refused("close", error) from error

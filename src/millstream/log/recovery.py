@@ -17,6 +17,7 @@ verified:
 from __future__ import annotations
 
 import logging
+from bisect import bisect_right
 
 from millstream.log.files import read_file
 from millstream.log.partition import PartitionLog
@@ -32,7 +33,7 @@ from millstream.log.segment import (
     file_name,
     offset_of,
 )
-from millstream.records.batch import LOG_APPEND_TIME, BatchHeader
+from millstream.records.batch import LOG_APPEND_TIME, NO_TIMESTAMP, BatchHeader
 
 _log = logging.getLogger(__name__)
 
@@ -66,6 +67,9 @@ class _Opening:
         self.recovery_point = recovery_point
         self.snapshots: list[int] = []
         self.segments: list[Segment] = []
+        self.bases: list[int] = []
+        self.end = NO_CEILING  # of the log, once it is known
+        self.replay_from = 0  # batches from here on tell what producers did
         self.now_ms = log.clock.now_ms()
 
     def take(self, clean: bool, start_offset: int) -> None:
@@ -74,14 +78,15 @@ class _Opening:
         end = self._clean_end() if clean else None
         if end is not None and end >= self.recovery_point:
             recovered = False
+            self.end = end
             self._check_indexes(self.segments)
-            self._load_producers(end)
+            self._load_producers(newest=end, replay_to=end)
+            self._drop_snapshots(end)
         else:
             recovered = True
             if clean:
                 _log.warning("%s is not as the last shutdown left it; it is recovered", log.path)
             end = self._recover()
-        self._drop_snapshots(end)
         start = max(start_offset, self.segments[0].base_offset)
         go_on = max(end, self.recovery_point, start)
         log.epochs.cut_start(start)
@@ -107,10 +112,10 @@ class _Opening:
         leftovers = [f"{self.log.path}/{name}" for name in listing if name.endswith(LEFTOVERS)]
         if leftovers:
             self.files.discard(leftovers)
-        bases = sorted(
+        self.bases = sorted(
             offset_of(name) for name in listing if name.endswith(LOG_SUFFIX) and offset_of(name) >= 0
         )
-        for base in bases:
+        for base in self.bases:
             name = file_name(base)
             segment = Segment(
                 self.log.pool,
@@ -139,7 +144,8 @@ class _Opening:
             if header is None or header.last_offset != segment.base_offset + relative:
                 return None
             expected = header.base_offset
-        largest = segment.largest_timestamp()[0]
+        times = segment.times.last()
+        largest = times[0] if times else NO_TIMESTAMP
         for item in segment.scan(start, segment.size, expected, NO_CEILING, segment.size):
             if isinstance(item, Damage) or item.header.max_timestamp > largest:
                 return None
@@ -156,8 +162,8 @@ class _Opening:
                 segment.rebuild_indexes(self._ceiling(segment))
 
     def _ceiling(self, segment: Segment) -> int:
-        number = self.segments.index(segment)
-        return self.segments[number + 1].base_offset if number + 1 < len(self.segments) else NO_CEILING
+        number = bisect_right(self.bases, segment.base_offset)
+        return self.bases[number] if number < len(self.bases) else self.end
 
     # After a crash
 
@@ -166,13 +172,17 @@ class _Opening:
         doubtful = [s for s in self.segments if self._ceiling(s) > self.recovery_point]
         synced = self.segments[: len(self.segments) - len(doubtful)]
         self._check_indexes(synced)
-        self._load_producers(doubtful[0].base_offset)
         end = doubtful[0].base_offset
+        self._load_producers(newest=max(end, self.recovery_point), replay_to=end)
         for segment in doubtful:
+            if segment.base_offset >= self.replay_from:
+                self.log.write_snapshot(segment.base_offset)  # the one there may be lost or damaged
+                self.snapshots.append(segment.base_offset)
             end = self._recover_segment(segment, end)
             segment.sync()
         self.log.producers.commit()
-        self.files.sync_directory(self.log.path)
+        self._drop_snapshots(end)
+        self.files.sync_directory(self.log.path)  # so that none of them comes back
         return end
 
     def _recover_segment(self, segment: Segment, end: int) -> int:
@@ -196,6 +206,9 @@ class _Opening:
                     item = item._replace(next_offset=max(self.recovery_point, item.first_offset + 1))
                 segment.report(item)
                 end = item.next_offset
+        if not last and end < ceiling:
+            segment.report_missing(end, ceiling)
+            end = ceiling
         segment.trusted_from = 0
         segment.write_indexes(final=True)
         return end
@@ -213,39 +226,37 @@ class _Opening:
 
     # Producers
 
-    def _load_producers(self, upto: int) -> None:
-        """Producers' state as of ``upto``: the newest snapshot below it, and the batches after that."""
+    def _load_producers(self, *, newest: int, replay_to: int) -> None:
+        """Producers' state by the newest snapshot that is not beyond ``newest``, and by the batches between
+        it and ``replay_to``."""
         producers = self.log.producers
-        start = self.segments[0].base_offset
-        for offset in reversed(self.snapshots):
-            if offset > upto:
-                continue
-            path = f"{self.log.path}/{file_name(offset)}{SNAPSHOT_SUFFIX}"
+        self.replay_from = self.segments[0].base_offset
+        for offset in sorted((o for o in self.snapshots if o <= newest), reverse=True):
+            path = self.log.snapshot_path(offset)
             if producers.load(read_file(self.files, path)):
-                start = offset
+                self.replay_from = offset
                 break
             _log.warning("%s is damaged; producers' state is read from the log instead", path)
+            self.snapshots.remove(offset)
+            self.files.remove(path)
         for segment in self.segments:
-            ceiling = min(self._ceiling(segment), upto)
-            if start >= ceiling:
-                continue
-            position, expected = segment.anchor(start, self._ceiling(segment))
-            for item in segment.scan(position, segment.size, expected, NO_CEILING, segment.size):
-                if isinstance(item, Batch) and start <= item.header.base_offset < upto:
-                    self._replay(item.header)
+            ceiling = min(self._ceiling(segment), replay_to)
+            if max(segment.base_offset, self.replay_from) < ceiling:
+                for batch in segment.good_batches(self.replay_from, ceiling):
+                    self._replay(batch.header)
         producers.commit()
 
     def _drop_snapshots(self, end: int) -> None:
         """Remove the snapshots that hold for no segment's start and are not the newest; those beyond the end
         are of a log that is no more."""
-        valid = [offset for offset in self.snapshots if offset <= end]
-        kept = {segment.base_offset for segment in self.segments} | set(valid[-1:])
+        newest = max((offset for offset in self.snapshots if offset <= end), default=-1)
+        kept = {newest, *self.bases}
         for offset in self.snapshots:
             if offset > end or offset not in kept:
-                self.files.remove(f"{self.log.path}/{file_name(offset)}{SNAPSHOT_SUFFIX}")
+                self.files.remove(self.log.snapshot_path(offset))
 
     def _replay(self, header: BatchHeader) -> None:
-        if header.producer_id >= 0 and not header.is_control:
+        if header.base_offset >= self.replay_from and header.producer_id >= 0 and not header.is_control:
             self.log.producers.record(
                 header.producer_id,
                 header.producer_epoch,

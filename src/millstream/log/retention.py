@@ -78,7 +78,11 @@ class Retention:
             return []
         if count == len(log.segments):
             log.roll()
-        # The file that is left tells the end offset: it has to be on the disk before the others go.
+        # What is left has to be on the disk before the others go: a file that tells the end offset, and what
+        # the producers of the deleted records did.
+        snapshot = log.snapshot_path(log.segments[count].base_offset)
+        if log.pool.files.exists(snapshot):
+            log.pool.files.open(snapshot).sync()
         log.sync_names()
         removed = log.segments.remove_first(count)
         start = log.segments[0].base_offset
@@ -104,8 +108,9 @@ class Retention:
             last = segment is log.segments.last
             if last and segment.size == 0:
                 break
-            trimmed = not last and log.segments.ceiling(number, log.written_offset) <= log.log_start_offset
-            too_old = retention_ms >= 0 and now_ms - segment.newest_ms() > retention_ms
+            ceiling = log.segments.ceiling(number, log.end_offset)
+            trimmed = not last and ceiling <= log.log_start_offset
+            too_old = retention_ms >= 0 and now_ms - segment.newest_ms(ceiling) > retention_ms
             too_large = retention_bytes >= 0 and surplus >= segment.size
             if not (trimmed or too_old or too_large):
                 break

@@ -90,7 +90,7 @@ class Segment:
         self.index = OffsetIndex(pool, path + INDEX_SUFFIX, base_offset, index_size)
         self.times = TimeIndex(pool, path + TIME_INDEX_SUFFIX, base_offset, times_size)
         self.bytes_since_index = 0
-        self.max_timestamp: int | None = None  # None: not read yet, see largest_timestamp()
+        self.max_timestamp = None if size else NO_TIMESTAMP  # None: not read yet, see largest_timestamp()
         self.max_timestamp_offset = -1
         self.first_timestamp: int | None = None  # largest of the first batch, which segment.ms counts from
         self.jitter_ms = 0
@@ -103,10 +103,7 @@ class Segment:
 
     def added(self, position: int, size: int, last_offset: int, max_timestamp: int, interval: int) -> None:
         """Keep the books for a batch that now stands at ``position``. The caller adds to ``size``."""
-        largest = self.max_timestamp
-        if largest is None:
-            largest = self.largest_timestamp()[0]
-        if max_timestamp > largest:
+        if self.max_timestamp is None or max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = last_offset
         if self.first_timestamp is None:
@@ -118,18 +115,36 @@ class Segment:
             self.bytes_since_index = 0
         self.bytes_since_index += size
 
-    def largest_timestamp(self) -> tuple[int, int]:
-        """(timestamp, last offset of the first batch that has it), or (-1, -1) if no batch has a time."""
+    def largest_timestamp(self, ceiling: int) -> tuple[int, int]:
+        """(timestamp, last offset of the first batch that has it), or (-1, -1) if no batch has a time. By the
+        last entry of the time index, checked when it is first asked for: retention deletes by it."""
         if self.max_timestamp is None:
             last = self.times.last()
-            self.max_timestamp, self.max_timestamp_offset = last or (NO_TIMESTAMP, -1)
+            if last is not None and not self._has_time(*last, ceiling):
+                self._distrust(self.times, ceiling)
+            else:
+                self.max_timestamp, self.max_timestamp_offset = last or (NO_TIMESTAMP, -1)
+        assert self.max_timestamp is not None
         return self.max_timestamp, self.max_timestamp_offset
+
+    def _has_time(self, timestamp: int, offset: int, ceiling: int) -> bool:
+        """Is this the entry for a batch of ours? One that is damaged is given the benefit of the doubt."""
+        if not self.base_offset <= offset < ceiling:
+            return False
+        batch = next(self.good_batches(offset, ceiling), None)
+        if batch is None or batch.header.base_offset > offset:
+            return self.damage_of(offset) is not None
+        return batch.header.max_timestamp == timestamp and batch.header.last_offset == offset
+
+    def _distrust(self, index: OffsetIndex | TimeIndex, ceiling: int) -> None:
+        _log.warning("%s disagrees with the log; built anew", index.path)
+        self.rebuild_indexes(ceiling)
 
     def write_indexes(self, *, final: bool) -> None:
         """Put waiting entries into the files; ``final`` when no batch follows for now, so that the largest
         timestamp of all is the last entry of the time index."""
-        if final and self.largest_timestamp()[0] >= 0:
-            self.times.append(*self.largest_timestamp())
+        if final and self.max_timestamp is not None and self.max_timestamp >= 0:
+            self.times.append(self.max_timestamp, self.max_timestamp_offset)
         self.index.write()
         self.times.write()
 
@@ -164,6 +179,8 @@ class Segment:
                 expected = base + delta + 1
                 position += size
             else:
+                if offset < ceiling and expected < ceiling:
+                    raise damaged(self.report_missing(expected, ceiling))
                 return None
             # Something is wrong here, or in a batch passed on the way: their checksums tell which.
             if not self.examine(start, end, ceiling):
@@ -184,8 +201,7 @@ class Segment:
                 base, _, magic, delta = _WALK.unpack(self.log.get().pread(_WALK.size, position))
                 if magic == MAGIC and base + delta == last_offset and base >= self.base_offset:
                     return position, base
-            _log.warning("%s disagrees with the log at byte %d; built anew", self.index.path, position)
-            self.rebuild_indexes(ceiling)
+            self._distrust(self.index, ceiling)
         return 0, self.base_offset
 
     def header_at(self, position: int) -> BatchHeader | None:
@@ -238,12 +254,9 @@ class Segment:
             entry = self.times.lookup(timestamp)
             if entry is None:
                 break
-            indexed, offset = entry
-            batch = next(self.good_batches(offset, ceiling), None)
-            if batch is None or batch.header.max_timestamp == indexed or batch.header.base_offset > offset:
-                return offset
-            _log.warning("%s disagrees with the log at offset %d; built anew", self.times.path, offset)
-            self.rebuild_indexes(ceiling)
+            if self._has_time(*entry, ceiling):
+                return entry[1]
+            self._distrust(self.times, ceiling)
         return self.base_offset
 
     # Damage
@@ -277,6 +290,13 @@ class Segment:
             self.damage.sort(key=lambda known: known.position)
             _log.error("damaged records: %s. They are not served; the rest of the log is.", damage)
 
+    def report_missing(self, first_offset: int, next_offset: int) -> Damage:
+        """The file ends before the next segment begins."""
+        reason = "the file ends here, before the next segment begins"
+        missing = Damage(self.log.path, self.written, 0, first_offset, next_offset, reason, True)
+        self.report(missing)
+        return missing
+
     def good_until(self, found: Found, end: int, ceiling: int) -> int:
         """Check the batches from ``found`` to position ``end`` as far as that was not done before. Returns
         where the last good one ends; ``found.position`` if ``found`` itself is damaged, which is reported."""
@@ -292,7 +312,8 @@ class Segment:
                 continue
             start = position
             read = min(max(stop - start, found.size), WINDOW)
-            for item in self.scan(start, self.trusted_from, expected, ceiling, start, read):
+            # To the end of the file, so that what was appended since is found behind damage.
+            for item in self.scan(start, self.written, expected, ceiling, start, read):
                 if isinstance(item, Damage):
                     self.report(item)
                     self._remember_verified(start, position, expected)
@@ -347,7 +368,7 @@ class Segment:
             if self.index.page_waits:
                 self.write_indexes(final=False)
         self.write_indexes(final=self.written == self.size)
-        if appended is not None and appended > self.largest_timestamp()[0]:
+        if appended is not None and (self.max_timestamp is None or appended > self.max_timestamp):
             # Of a batch that is staged: it is in no file yet.
             self.max_timestamp, self.max_timestamp_offset = appended, appended_offset
 
@@ -360,9 +381,9 @@ class Segment:
             self.first_timestamp = header.max_timestamp if header else NO_TIMESTAMP
         return self.first_timestamp if self.first_timestamp >= 0 else now_ms
 
-    def newest_ms(self) -> int:
+    def newest_ms(self, ceiling: int) -> int:
         """The time of the newest record; when the file was last written, if the records carry none."""
-        largest = self.largest_timestamp()[0]
+        largest = self.largest_timestamp(ceiling)[0]
         return largest if largest >= 0 else self._pool.files.modified_ms(self.log.path)
 
     def sync(self) -> None:

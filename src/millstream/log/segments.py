@@ -117,7 +117,7 @@ class Segments:
         """(offset, timestamp) of the first record from ``start`` on with that timestamp or a later one."""
         for number, segment in enumerate(self._segments):
             ceiling = self.ceiling(number, end)
-            if ceiling <= start or segment.largest_timestamp()[0] < timestamp:
+            if ceiling <= start or segment.largest_timestamp(ceiling)[0] < timestamp:
                 continue
             begin = max(start, segment.offset_before(timestamp, ceiling))
             for batch in segment.good_batches(begin, ceiling):
@@ -133,27 +133,23 @@ class Segments:
         best = (-1, -1)
         for number, segment in enumerate(self._segments):
             ceiling = self.ceiling(number, end)
-            if ceiling > start and segment.largest_timestamp()[0] > best[1]:
+            if ceiling > start and segment.largest_timestamp(ceiling)[0] > best[1]:
                 best = max(best, _newest_in(segment, start, ceiling), key=lambda found: found[1])
         return best
 
 
 def _newest_in(segment: Segment, start: int, ceiling: int) -> tuple[int, int]:
-    largest, offset = segment.largest_timestamp()
-    if offset < start:
-        # The record that the index names is deleted: look at those that are left.
-        batches = list(segment.good_batches(start, ceiling))
-        largest = max((batch.header.max_timestamp for batch in batches), default=-1)
-    else:
-        batches = list(islice(segment.good_batches(offset, ceiling), 1))
-    times = (
-        found
-        for batch in batches
-        if batch.header.max_timestamp >= largest
-        for found in _times(segment, batch)
-        if found[0] >= start
-    )
-    return max(times, key=lambda found: found[1], default=(-1, -1))
+    largest, offset = segment.largest_timestamp(ceiling)
+    for batch in islice(segment.good_batches(max(offset, start), ceiling), 1):
+        if batch.header.max_timestamp == largest and batch.header.base_offset >= start:
+            return max(_times(segment, batch), key=lambda found: found[1])
+    # That record is deleted, damaged, or not in the file yet: look at all the others.
+    best = (-1, -1)
+    for batch in segment.good_batches(start, ceiling):
+        if batch.header.max_timestamp > best[1]:
+            left = (found for found in _times(segment, batch) if found[0] >= start)
+            best = max(best, *left, key=lambda found: found[1])
+    return best
 
 
 def _times(segment: Segment, batch: Batch) -> Iterator[tuple[int, int]]:
