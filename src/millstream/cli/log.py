@@ -43,7 +43,7 @@ def check(
     indexes that are wrong, are reported too, but they mend themselves at the next start and lose nothing that
     was acknowledged.
     """
-    from millstream.log.check import Finding, Progress, Summary, check_directory
+    from millstream.log.check import Finding, Progress, check_directory
 
     findings: list[Finding] = []
     summary: Summary | None = None
@@ -73,8 +73,8 @@ def check(
 def _show(summary: Summary) -> None:
     print(
         f"{count(summary.partitions, 'partition')}, {count(summary.segments, 'segment')}, "
-        f"{count(summary.records, 'record')} in {count(summary.batches, 'batch').replace('batchs', 'batches')}, "
-        f"{bytes_text(summary.bytes)}; the broker {'was shut down in order' if summary.clean_shutdown else 'crashed'}"
+        f"{count(summary.records, 'record')}, {bytes_text(summary.bytes)}; "
+        + ("shut down in order" if summary.clean_shutdown else "not shut down in order")
     )
     if summary.sound:
         print("everything is in order")

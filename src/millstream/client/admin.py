@@ -126,6 +126,19 @@ class Admin(Groups):
             if error.code == TOPIC_EXISTS and if_not_exists:
                 return False
             raise
+        self._until_seen(lambda: self._exists(name))
+        return True
+
+    def _exists(self, name: str) -> bool:
+        from confluent_kafka import TopicCollection
+
+        futures = self._client.describe_topics(TopicCollection([name]), request_timeout=self._timeout)
+        try:
+            self._result(futures[name], f"topic {name!r}")
+        except RequestFailed as error:
+            if error.code != UNKNOWN_TOPIC:
+                raise
+            return False
         return True
 
     def delete_topics(self, names: Sequence[str]) -> dict[str, MillstreamError | None]:
@@ -133,7 +146,10 @@ class Admin(Groups):
         futures = self._client.delete_topics(
             list(names), operation_timeout=self._timeout, request_timeout=self._timeout
         )
-        return {name: self._outcome(futures[name], f"can't delete topic {name!r}") for name in names}
+        outcomes = {name: self._outcome(futures[name], f"can't delete topic {name!r}") for name in names}
+        gone = [name for name, error in outcomes.items() if error is None]
+        self._until_seen(lambda: not any(self._exists(name) for name in gone))
+        return outcomes
 
     def add_partitions(self, name: str, total: int) -> None:
         """Raise a topic's partitions to ``total``."""
@@ -143,6 +159,7 @@ class Admin(Groups):
             [NewPartitions(name, total)], operation_timeout=self._timeout, request_timeout=self._timeout
         )
         self._result(futures[name], f"can't add partitions to {name!r}")
+        self._until_seen(lambda: len(self.partitions([name])) >= total)
 
     # settings
 
@@ -179,6 +196,13 @@ class Admin(Groups):
         resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=entries)
         futures = self._client.incremental_alter_configs([resource], request_timeout=self._timeout)
         self._result(futures[resource], f"can't change topic {name!r}")
+
+        def seen() -> bool:
+            own = {value.name: value.value for value in self.topic_config(name) if value.own}
+            changed = all(own.get(setting) == value for setting, value in changes.items())
+            return changed and not any(setting in own for setting in unset)
+
+        self._until_seen(seen, patience=1.0)  # a broker may also write a value in another way than we did
 
     # offsets
 

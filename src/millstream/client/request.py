@@ -93,6 +93,12 @@ class Requests:
                     raise
             time.sleep(0.1)
 
+    def _until_seen(self, seen: Callable[[], bool], patience: float = 5.0) -> None:
+        """Wait until a change can be seen: Kafka answers before every broker has heard of it."""
+        deadline = time.monotonic() + patience
+        while not seen() and time.monotonic() < deadline:
+            time.sleep(0.02)
+
     def _outcome(self, future: Future[Any], what: str) -> MillstreamError | None:
         try:
             self._result(future, what)
