@@ -156,7 +156,7 @@ def test_a_deleted_log_takes_no_appends_and_gives_its_descriptors_back(tmp_path:
     directory.delete_log("t", 0)
     with pytest.raises(LogFailed, match="is deleted"):
         log.append(a_batch(), NOW)
-    assert len(os.listdir("/proc/self/fd")) <= before
+    wait_for(lambda: len(os.listdir("/proc/self/fd")) <= before, what="descriptors are closed")
     directory.close()
 
 
