@@ -17,7 +17,7 @@ import asyncio
 import heapq
 import itertools
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 from typing import Any
 
@@ -42,6 +42,7 @@ from millstream.errors import CatalogueFailed
 
 _log = logging.getLogger(__name__)
 
+_LOOK_EVERY = 1.0  # seconds between looks for clients that hung up while they wait
 _EXPIRE_EVERY = 60.0  # seconds between looks for offsets beyond their retention
 _EXPIRE_AT_ONCE = 2000  # offsets looked at in one tick
 
@@ -60,6 +61,8 @@ class GroupCoordinator:
         self._order = itertools.count()
         self._expire_at = clock.monotonic() + _EXPIRE_EVERY
         self._to_expire: list[str] = []  # groups still to be looked at in this round
+        self._joining: dict[asyncio.Future[Joined], tuple[Group, Callable[[], bool]]] = {}  # that wait
+        self._look_at = 0.0
         self._closed = False
         for name, text in catalogue.group_states.items():
             group = self._create(name)
@@ -86,7 +89,8 @@ class GroupCoordinator:
 
     # The classic protocol
 
-    def join(self, name: str, join: Join) -> asyncio.Future[Joined]:
+    def join(self, name: str, join: Join, is_gone: Callable[[], bool] = bool) -> asyncio.Future[Joined]:
+        """The answer to a join, when there is one. While it waits, ``is_gone`` is asked now and then."""
         waiter: asyncio.Future[Joined] = asyncio.get_running_loop().create_future()
         shortest, longest = (
             self._config.group_min_session_timeout_ms,
@@ -106,14 +110,17 @@ class GroupCoordinator:
             group.join(join, waiter, self._clock.monotonic())
             self._after(group)
             if not waiter.done():
-                waiter.add_done_callback(lambda _: self._abandon_if_cancelled(name, waiter))
+                self._joining[waiter] = (group, is_gone)
         return waiter
 
-    def _abandon_if_cancelled(self, name: str, waiter: asyncio.Future[Joined]) -> None:
-        group = self._groups.get(name)
-        if waiter.cancelled() and group is not None:  # the client's connection is gone
-            group.abandon(waiter, self._clock.monotonic())
-            self._after(group)
+    def _abandon_joins_of_the_gone(self) -> None:
+        for waiter, (group, is_gone) in list(self._joining.items()):
+            if not waiter.done() and is_gone():
+                waiter.cancel()
+                group.abandon(waiter, self._clock.monotonic())
+                self._after(group)
+            if waiter.done():
+                del self._joining[waiter]
 
     def sync(
         self,
@@ -273,6 +280,9 @@ class GroupCoordinator:
                 del self._scheduled[group.name]
                 group.tick(now)
                 self._after(group)
+        if now >= self._look_at:
+            self._look_at = now + _LOOK_EVERY
+            self._abandon_joins_of_the_gone()
         if now >= self._expire_at:
             self._expire_at = now + _EXPIRE_EVERY
             self._to_expire = [group.name for group in self.groups()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Iterator
 from typing import Any
 
 import pytest
@@ -11,8 +11,7 @@ import pytest
 from millstream.broker.node import Node
 from millstream.clock import ManualClock
 from millstream.config import BrokerConfig
-
-Run = Callable[[Awaitable[Any]], Any]
+from tests.support.asking import Run
 
 
 @pytest.fixture

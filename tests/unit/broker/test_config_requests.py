@@ -9,8 +9,7 @@ import pytest
 
 from millstream.broker.node import Node
 from millstream.config import BrokerConfig, TopicConfig, settings_of
-from tests.support.asking import ask, versions
-from tests.unit.broker.conftest import Run
+from tests.support.asking import Run, ask, versions
 
 TOPIC, BROKER = 2, 4
 SET, DELETE, APPEND, SUBTRACT = range(4)

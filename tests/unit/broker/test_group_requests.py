@@ -7,40 +7,10 @@ from typing import Any
 
 import pytest
 
+from millstream.broker.member import Join
 from millstream.broker.node import Node
 from millstream.clock import ManualClock
-from tests.support.asking import ask, versions
-from tests.unit.broker.conftest import Run
-
-
-def join(node: Node, version: int, member_id: str = "", **more: Any) -> Any:
-    fields = {
-        "group_id": "g",
-        "session_timeout": 10_000,
-        "rebalance_timeout": 60_000,
-        "member_id": member_id,
-        "group_instance_id": None,
-        "protocol_type": "consumer",
-        "protocols": [{"name": "range", "metadata": b"meta"}],
-        "reason": "because",
-        **more,
-    }
-    return ask(node, 11, version, "client", **fields)
-
-
-def sync(node: Node, version: int, member_id: str, generation: int, assignments: dict[str, bytes]) -> Any:
-    return ask(
-        node,
-        14,
-        version,
-        group_id="g",
-        generation_id=generation,
-        member_id=member_id,
-        group_instance_id=None,
-        protocol_type="consumer",
-        protocol_name="range",
-        assignments=[{"member_id": each, "assignment": part} for each, part in assignments.items()],
-    )
+from tests.support.asking import Run, ask, join, sync, versions
 
 
 async def joined(node: Node, version: int = 9) -> Any:
@@ -225,14 +195,19 @@ def test_groups_are_deleted_once_they_are_empty(node: Node, run: Run, version: i
     assert not node.catalogue.group_states
 
 
-def test_a_member_that_disconnects_while_it_joins_does_not_hold_up_the_group(node: Node, run: Run) -> None:
+def test_a_client_that_hangs_up_while_it_joins_does_not_hold_up_the_group(
+    node: Node, run: Run, clock: ManualClock
+) -> None:
     async def steps() -> None:
         first = await joined(node)
-        waiting = asyncio.ensure_future(join(node, 3))  # a client that can't be given an id first
-        await asyncio.sleep(0)
-        waiting.cancel()
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        wanted = Join("", None, "c", "h", 10.0, 60.0, "consumer", (("range", b""),))
+        gone = False
+        waiting = node.coordinator.join("g", wanted, lambda: gone)
+        for gone in (False, True):
+            clock.advance(1)
+            node.coordinator.tick()
+            assert waiting.done() == gone
+        assert waiting.cancelled()
         again = await join(node, 9, first.member_id)
         assert [member.member_id for member in again.members] == [first.member_id]
 

@@ -10,9 +10,7 @@ import pytest
 
 from millstream.broker.node import Node
 from millstream.clock import ManualClock
-from tests.support.asking import ask, versions
-from tests.unit.broker.conftest import Run
-from tests.unit.broker.test_group_requests import join, sync
+from tests.support.asking import Run, ask, join, sync, versions
 
 UNKNOWN_ID = uuid.UUID(int=99)
 MINUTE = 60.0

@@ -7,8 +7,7 @@ import asyncio
 import pytest
 
 from millstream.broker.node import Node
-from tests.support.asking import ask, versions
-from tests.unit.broker.conftest import Run
+from tests.support.asking import Run, ask, versions
 
 
 @pytest.mark.parametrize("version", versions(22))

@@ -10,8 +10,7 @@ import pytest
 
 from millstream.broker.node import Node
 from millstream.records.build import Record, build_batch
-from tests.support.asking import ask, versions
-from tests.unit.broker.conftest import Run
+from tests.support.asking import Run, ask, versions
 
 
 def topic(name: str, partitions: int = 2, replication: int = 1, **more: Any) -> dict[str, Any]:

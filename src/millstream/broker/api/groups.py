@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from millstream.broker.codes import (
@@ -13,7 +14,7 @@ from millstream.broker.codes import (
 from millstream.broker.dispatch import Client, serves
 from millstream.broker.group import Group, State
 from millstream.broker.member import Join
-from millstream.wire.codec import Answer
+from millstream.wire.codec import Answer, answer_writer
 
 if TYPE_CHECKING:
     from millstream.broker.node import Node
@@ -66,6 +67,7 @@ async def join_group(node: Node, request: Any, client: Client) -> Answer:
             id_required=client.version >= 4,
             can_skip_assignment=client.version >= 9,
         ),
+        client.is_gone,
     )
     return {
         "error_code": joined.error,
@@ -102,12 +104,20 @@ async def sync_group(node: Node, request: Any, client: Client) -> Answer:
 
 
 @serves(12, versions=(0, 4))
-def heartbeat(node: Node, request: Any, client: Client) -> Answer:
+def heartbeat(node: Node, request: Any, client: Client) -> bytes:
     instance_id = request.group_instance_id if client.version >= 3 else None
     error = node.coordinator.heartbeat(
         request.group_id, request.member_id, instance_id, request.generation_id
     )
-    return {"error_code": error}
+    return _heartbeat_answer(client.version, error)
+
+
+@cache
+def _heartbeat_answer(version: int, error: int) -> bytes:
+    """There are only a few, and every member of every group gets one every few seconds."""
+    body = bytearray()
+    answer_writer(12, version)(body, {"error_code": error})
+    return bytes(body)
 
 
 @serves(13, versions=(0, 5))
