@@ -9,101 +9,102 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as fn
 
 from millstream.pipeline.checkpoint import Checkpoint
-from millstream.pipeline.frames import DELETE, RECORD, SINK, view_column
+from millstream.pipeline.frames import TAP, tap_column
+from millstream.pipeline.outgoing import arriving, deleted, record
 from millstream.pipeline.plan import Query
-from millstream.pipeline.streams import TopicSink
+from millstream.pipeline.streams import Stream, TopicSink, ViewSink
 from millstream.pipeline.views import Changes, View, ViewStore
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+_DELETED = "millstream_deleted"
 
 
 class Stopped(Exception):
     """The job is being stopped; this batch is left for the next run."""
 
 
-class Brake:
-    """Stops queries between two batches: none is cut off while it delivers, none is begun and half done."""
-
-    def __init__(self) -> None:
-        self._wanted = threading.Event()
-        self._released = threading.Event()
-        self._held: set[str] = set()
-
-    def pull(self) -> None:
-        """From now on every query stops before its next delivery."""
-        self._wanted.set()
-
-    def release(self) -> None:
-        """The queries have been stopped: let go of the calls that wait."""
-        self._released.set()
-
-    def holds(self, query: str) -> bool:
-        return query in self._held
-
-    def pass_by(self, query: str) -> None:
-        """Called before a delivery. Once the brake is pulled it doesn't return, which would mean "done"."""
-        if self._wanted.is_set():
-            self._held.add(query)
-            self._released.wait()
-            raise Stopped
-
-
 class Delivery:
-    """The ``foreachBatch`` of one query."""
+    """The ``foreachBatch`` of one query; ``views`` are those that it fills."""
 
     def __init__(
         self,
         query: Query,
-        views: dict[int, View],
+        views: list[tuple[View, ViewSink]],
         *,
         store: ViewStore | None,
         write: Callable[[DataFrame], None],
-        brake: Brake,
+        stopping: threading.Event,
         attempts: Checkpoint | None = None,
-        on_unkeyed: Callable[[int], None] = lambda count: None,
     ) -> None:
         self._query = query
         self._views = views
         self._store = store
         self._write = write
-        self._brake = brake
+        self._stopping = stopping
         self._attempts = attempts
-        self._on_unkeyed = on_unkeyed
-        self._has_topics = any(isinstance(sink, TopicSink) for sink in query.sinks)
+        self._topics = [sink for sink in query.sinks if isinstance(sink, TopicSink)]
+        self.written: dict[int, dict[str, int]] = {}  # rows by sink, of batches not yet reported
+        self.unkeyed = 0
 
     def __call__(self, batch: DataFrame, number: int) -> None:
-        self._brake.pass_by(self._query.name)
+        if self._stopping.is_set():
+            raise Stopped  # to return would mean that it was delivered
         query_id = str(batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
         if self._attempts is not None and not self._attempts.begin(self._query.name, query_id, number):
             batch.write.format("noop").mode("append").save()  # the state must move on all the same
             return
-        both = self._has_topics and bool(self._views)
-        if both:
-            batch = batch.persist()  # worked out once, given twice
+        shared = len(self._query.sinks) > 1
+        if shared:
+            batch = batch.persist()  # worked out once, given several times
         try:
-            if self._has_topics:
-                self._write(batch.where(f"{RECORD} IS NOT NULL").select(f"{RECORD}.*"))
+            counts = self._produce(batch) if self._topics else {}
             if self._views:
-                self._keep(batch, query_id, number)
+                counts.update(self._keep(batch, query_id, number))
+            self.written[number] = counts
         finally:
-            if both:
+            if shared:
                 batch.unpersist()
 
-    def _keep(self, batch: DataFrame, query_id: str, number: int) -> None:
+    def _rows(self, batch: DataFrame) -> Callable[[Stream], DataFrame]:
+        """The rows of a tap in this batch."""
+        taps = self._query.taps
+
+        def of(stream: Stream) -> DataFrame:
+            index = next(index for index, tap in enumerate(taps) if tap is stream)
+            rows = batch if len(taps) == 1 else batch.where(f"{TAP} = {index}")
+            return rows.select(f"{tap_column(index)}.*")
+
+        return of
+
+    def _produce(self, batch: DataFrame) -> dict[str, int]:
+        """All topics with one write: a record says where it goes."""
+        rows = self._rows(batch)
+        parts = [
+            arriving(self._query, sink, rows).selectExpr(f"{record(sink)} AS record") for sink in self._topics
+        ]
+        records = parts[0]
+        for part in parts[1:]:
+            records = records.union(part)
+        topics = sorted({sink.topic for sink in self._topics})
+        counts = [fn.count_if(fn.col("topic") == topic).alias(topic) for topic in topics]
+        counted = Observation()
+        self._write(records.select("record.*").observe(counted, *counts))
+        return {f"topic {topic}": int(counted.get[topic] or 0) for topic in topics}
+
+    def _keep(self, batch: DataFrame, query_id: str, number: int) -> dict[str, int]:
+        """All views in one transaction."""
         assert self._store is not None
-        names = [view_column(index) for index in self._views]
-        rows = batch.where(f"{SINK} IN ({', '.join(map(str, self._views))})").select(SINK, *names).collect()
+        rows = self._rows(batch)
         changes = []
-        for index, view in self._views.items():
-            found = [row[view_column(index)] for row in rows if row[SINK] == index]
-            width = len(view.columns)
-            changes.append(
-                Changes(view, [tuple(row)[:width] for row in found], [row[DELETE] for row in found])
+        for view, sink in self._views:
+            found = (
+                arriving(self._query, sink, rows).selectExpr("*", f"{deleted(sink)} AS {_DELETED}").collect()
             )
+            changes.append(Changes(view, [row[:-1] for row in found], [row[-1] for row in found]))
         unkeyed = self._store.apply(query_id, number, changes)
-        if unkeyed:
-            self._on_unkeyed(unkeyed)
+        self.unkeyed += unkeyed or 0
+        return {f"view {change.view.name}": len(change.rows) for change in changes}

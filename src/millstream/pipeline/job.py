@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import logging
-import re
 import sys
 import threading
 import time
@@ -19,14 +18,16 @@ from millstream.client.connect import Connection
 from millstream.errors import MillstreamError, TopologyError
 from millstream.pipeline.checkpoint import Checkpoint
 from millstream.pipeline.plan import Plan, Query, plan
-from millstream.pipeline.streams import Source
+from millstream.pipeline.streams import Source, TopicSink, ViewSink
 from millstream.pipeline.topology import Topology
-from millstream.pipeline.views import ViewStore
+from millstream.pipeline.views import View, ViewStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
+    from millstream.pipeline.deliver import Delivery
+    from millstream.pipeline.frames import Frames
     from millstream.pipeline.progress import Progress
 
 
@@ -47,20 +48,17 @@ class Job:
     """One run of a topology. ``prepare`` needs no Spark and finds most mistakes; ``start`` does the rest."""
 
     def __init__(self, flow: Topology, settings: Settings) -> None:
-        from millstream.pipeline.deliver import Brake
-
         self.flow = flow
         self.settings = settings
         self.plan: Plan = plan(flow)
         self.checkpoint = Checkpoint(settings.checkpoint)
         self.views = settings.views or (self.checkpoint.local or Path(".millstream") / flow.name) / "views.db"
-        self.unkeyed = 0
-        self._brake = Brake()
+        self._stopping = threading.Event()
         self._store: ViewStore | None = None
         self._listener: Any = None
         self._spark: SparkSession | None = None
         self._queries: dict[str, StreamingQuery] = {}
-        self._lock = threading.Lock()
+        self._deliveries: dict[str, Delivery] = {}
 
     # ---- before Spark -------------------------------------------------------------------------------
 
@@ -105,29 +103,29 @@ class Job:
         outputs = []
         for query in self.plan.queries:
             frames = Frames(partial(self._read, spark, query))
-            for arm in query.arms:
-                _check_supported(spark, frames.arm(arm), query.output_mode, arm.sink.at)
-            outputs.append(frames.output(query))
+            for tap in query.taps:
+                _check_supported(spark, frames.of(tap), query.output_mode, tap.at)
+            outputs.append((query, frames.output(query), self._check_sinks(query, frames)))
         if self.plan.views:
             self._store = ViewStore(self.views)
-            for query, (_, views) in zip(self.plan.queries, outputs, strict=True):
-                for index, view in views.items():
-                    self._store.prepare(view, where=query.sinks[index].at)
-        self._listener = Listener(list(self.plan.queries), self.settings.on_progress)
+            for _, _, views in outputs:
+                for view, sink in views:
+                    self._store.prepare(view, where=sink.at)
+        self._listener = Listener(list(self.plan.queries), self._written, self.settings.on_progress)
         spark.streams.addListener(self._listener)
-        # Each arm alone has passed Spark's check. It refuses several windows side by side in update mode,
+        # Each tap alone has passed Spark's check. It refuses several windows side by side in update mode,
         # which is only wrong for windows over windows; those are refused when they are declared.
         spark.conf.set("spark.sql.streaming.unsupportedOperationCheck", "false")
-        for query, (output, views) in zip(self.plan.queries, outputs, strict=True):
+        for query, output, views in outputs:
             delivery = Delivery(
                 query,
                 views,
                 store=self._store,
                 write=self._write,
-                brake=self._brake,
+                stopping=self._stopping,
                 attempts=self.checkpoint if self.flow.guarantee == "at-most-once" else None,
-                on_unkeyed=self._count_unkeyed,
             )
+            self._deliveries[query.name] = delivery
             writer = output.writeStream.queryName(query.name).outputMode(query.output_mode)
             writer = writer.option("checkpointLocation", self.checkpoint.query(query.name)).foreachBatch(
                 delivery
@@ -137,6 +135,26 @@ class Job:
             elif self.settings.trigger is not None:
                 writer = writer.trigger(processingTime=self.settings.trigger)
             self._queries[query.name] = writer.start()
+
+    def _check_sinks(self, query: Query, frames: Frames) -> list[tuple[View, ViewSink]]:
+        """Go every way from tap to sink once, so that what is wrong on it is known before anything runs."""
+        from millstream.pipeline.causes import condensed
+        from millstream.pipeline.outgoing import arriving, deleted, record, view_of
+
+        views = []
+        for sink in query.sinks:
+            try:
+                frame = arriving(query, sink, frames.of)
+                if isinstance(sink, TopicSink):
+                    _ = frame.selectExpr(record(sink)).schema
+                else:
+                    _ = frame.selectExpr(deleted(sink)).schema
+                    views.append((view_of(sink, frame), sink))
+            except MillstreamError:
+                raise
+            except Exception as error:
+                raise TopologyError(condensed(error), where=sink.at) from error
+        return views
 
     def _read(self, spark: SparkSession, query: Query, source: Source) -> DataFrame:
         reader = spark.readStream.format("millstream")
@@ -159,9 +177,13 @@ class Job:
         secrets = {f"kafka.{name}": value for name, value in connection.options.items()}
         return {"bootstrap": connection.address, **secrets}
 
-    def _count_unkeyed(self, count: int) -> None:
-        with self._lock:
-            self.unkeyed += count
+    def _written(self, query: str, batch: int) -> dict[str, int]:
+        return self._deliveries[query].written.pop(batch, {})
+
+    @property
+    def unkeyed(self) -> int:
+        """Rows that were left out of a view because their key was null."""
+        return sum(delivery.unkeyed for delivery in self._deliveries.values())
 
     @property
     def running(self) -> bool:
@@ -169,31 +191,32 @@ class Job:
 
     def failed(self) -> MillstreamError | None:
         """Why a query ended on its own, None if none did or all is well."""
-        from millstream.pipeline.frames import condensed
+        from millstream.pipeline.causes import condensed, line_in
 
         for name, query in self._queries.items():
-            error = None if query.isActive else query.exception()
+            error = None if query.isActive or self._stopping.is_set() else query.exception()
             if error is not None:
-                text = str(error)
-                return TopologyError(f"query {name!r} failed: {condensed(error)}", where=_line_in(text))
+                return TopologyError(f"query {name!r} failed: {condensed(error)}", where=line_in(str(error)))
         return None
 
-    def stop(self, patience: float = 30.0) -> None:
-        """End between two batches; what was read and not delivered is read again by the next run."""
-        self._brake.pull()
+    def stop(self, patience: float = 60.0) -> None:
+        """End between two batches; what was read and not delivered is read again by the next run.
+
+        A delivery under way is waited for. A query that has a batch to begin ends itself when it comes to
+        deliver it; one that has nothing to do is stopped. (Spark can't interrupt a thread that waits for
+        Python, so stopping it in the middle of a delivery would only wait, and then fail.)
+        """
+        self._stopping.set()
         deadline = time.monotonic() + patience
-        for name, query in self._queries.items():
-            while query.isActive and not self._brake.holds(name) and time.monotonic() < deadline:
+        for query in self._queries.values():
+            while query.isActive and time.monotonic() < deadline:
                 if str(query.status["message"]).startswith("Waiting"):
-                    break  # between batches already, with nothing to do
+                    query.stop()
                 time.sleep(0.02)
-            if query.isActive:
-                query.stop()
         self.close()
 
     def close(self) -> None:
-        """Let go of the listener, the views and what waits at the brake; the session is the caller's."""
-        self._brake.release()
+        """Let go of the listener and the views; the session is the caller's."""
         if self._spark is not None and self._listener is not None:
             self._spark.streams.removeListener(self._listener)
             self._listener = None
@@ -204,7 +227,7 @@ class Job:
 
 def _check_supported(spark: SparkSession, frame: DataFrame, mode: str, at: str) -> None:
     """Spark's own check of what a streaming query may do, on one arm."""
-    from millstream.pipeline.frames import condensed
+    from millstream.pipeline.causes import condensed
 
     java: Any = spark._jvm
     modes = java.org.apache.spark.sql.streaming.OutputMode
@@ -231,15 +254,3 @@ def _ship_user_code(flow: Topology) -> None:
         module = sys.modules.get(getattr(getattr(stream, "function", None), "__module__", ""))
         if module is not None and module.__name__.startswith("millstream_pipeline_"):
             cloudpickle.register_pickle_by_value(module)
-
-
-def _line_in(text: str) -> str | None:
-    """The last line of a user's file in a traceback that came back from a worker."""
-    frames = re.findall(r'File "([^"]+)", line (\d+)', text)
-    own = [
-        frame
-        for frame in frames
-        if "site-packages" not in frame[0] and "/millstream/pipeline/" not in frame[0]
-    ]
-    own = [frame for frame in own if "/lib/python" not in frame[0] and not frame[0].startswith("<")]
-    return f"{own[-1][0]}:{own[-1][1]}" if own else None

@@ -2,8 +2,10 @@
 
 The rules:
 
-- What shares a source shares a query: it is read once a batch, one ``foreachBatch`` writes all of the
-  query's sinks, and a later guarantee can make that one transaction.
+- What shares a source shares a query: one ``foreachBatch`` writes all of the query's sinks, and a later
+  guarantee can make that one transaction.
+- A window is computed once, however many sinks its results reach: the query gives out its *taps*, the last
+  streams before the ways part, and the steps after a tap are taken batch by batch.
 - Spark has one output mode a query. Windows that update and windows that are final never share one; where
   both flow into one sink, the union in front of it is split and each side writes on its own.
 - Rows without state go along with a query that reads the same source anyway.
@@ -39,9 +41,9 @@ Step = Where | Otherwise | Select | Union
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """What one query writes to one sink: a stream, then row-by-row steps taken over from a split union.
+    """A way from a tap of a query to a sink: the tap, then the steps that are taken batch by batch.
 
-    A union among the steps only adds its tag; ``tags`` has the name to add, step by step.
+    A step comes with the name of the branch it follows: all that a union among them does is to add it.
     """
 
     sink: Sink
@@ -71,7 +73,11 @@ class Query:
 
     @property
     def windows(self) -> list[Aggregate]:
-        return _distinct([window for arm in self.arms for window in arm.windows])
+        return _distinct([window for tap in self.taps for window in Arm(self.sinks[0], tap).windows])
+
+    @property
+    def taps(self) -> list[Stream]:
+        return _distinct([arm.base for arm in self.arms])
 
     @property
     def sinks(self) -> list[Sink]:
@@ -162,7 +168,7 @@ def plan(flow: Topology) -> Plan:
             groups.remove(("update", group))
             home.extend(group)
     queries = [
-        Query(_name(group, emit, bool(groups) and emit == "final"), emit, _in_order(flow, group))
+        Query(_name(group, emit, bool(groups) and emit == "final"), emit, _tapped(_in_order(flow, group)))
         for emit, group in (*groups, *finals)
     ]
     return Plan(flow, tuple(queries))
@@ -185,14 +191,12 @@ def _emits(stream: Stream) -> set[str]:
 def _arms(sink: Sink, stream: Stream) -> list[Arm]:
     if len(_emits(stream)) <= 1:
         return [Arm(sink, stream)]
-    if isinstance(stream, Union):
+    if isinstance(stream, Union | Where | Otherwise | Select):
         return [
-            Arm(sink, arm.base, (*arm.steps, (stream, branch.name)))
-            for branch in stream.inputs
-            for arm in _arms(sink, branch)
+            Arm(sink, further.base, (*further.steps, *arm.steps))
+            for arm in _upstream(Arm(sink, stream))
+            for further in _arms(sink, arm.base)
         ]
-    if isinstance(stream, Where | Otherwise | Select):
-        return [Arm(sink, arm.base, (*arm.steps, (stream, ""))) for arm in _arms(sink, stream.inputs[0])]
     by_mode = {
         node.window_spec.emit: node for node in reversed(stream.upstream()) if isinstance(node, Aggregate)
     }
@@ -202,6 +206,40 @@ def _arms(sink: Sink, stream: Stream) -> list[Arm]:
         " or write one to a topic and read it from there",
         where=stream.at,
     )
+
+
+def _upstream(arm: Arm) -> list[Arm]:
+    """The same arm with its tap one stream further up; several where a union divides, none where it can't."""
+    stream = arm.base
+    if isinstance(stream, Union):
+        return [Arm(arm.sink, branch, ((stream, branch.name), *arm.steps)) for branch in stream.inputs]
+    if isinstance(stream, Where | Otherwise | Select):
+        return [Arm(arm.sink, stream.inputs[0], ((stream, ""), *arm.steps))]
+    return []  # an operator may hold state of Spark's own, which a batch by itself does not have
+
+
+def _tapped(arms: list[Arm]) -> list[Arm]:
+    """Move taps up until no window, nor anything else that is shared, stands above two different ones."""
+    while True:
+        for arm in arms:
+            others = [other for other in arms if other.base is not arm.base and _share(arm, other)]
+            # the one further down moves; of two side by side, the one with more above it
+            below = any(other.base in arm.base.upstream() for other in others)
+            longest = all(len(arm.base.upstream()) >= len(other.base.upstream()) for other in others)
+            moved = _upstream(arm) if others and (below or longest) else []
+            if moved:
+                at = arms.index(arm)
+                arms = [*arms[:at], *moved, *arms[at + 1 :]]
+                break
+        else:
+            return arms
+
+
+def _share(one: Arm, other: Arm) -> bool:
+    """Whether one thing would be worked out for both: a window, or where there is none, anything."""
+    if one.windows or other.windows:
+        return any(window in other.windows for window in one.windows)
+    return any(stream in other.base.upstream() for stream in one.base.upstream())
 
 
 def _connected(arms: list[Arm]) -> list[list[Arm]]:

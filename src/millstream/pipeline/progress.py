@@ -46,19 +46,18 @@ class Progress:
         return f"{self.query} #{self.batch}  " + "  ".join([*parts, f"{self.milliseconds:,} ms"])
 
 
-def progress_of(query: Query, report: dict[str, Any]) -> Progress:
-    """Spark's report in our words. Its own count of input rows counts a source once for every time it is
-    scanned, so rows are counted by what we observe on the way."""
+def progress_of(query: Query, report: dict[str, Any], written: dict[str, int]) -> Progress:
+    """Spark's report in our words, with what was ``written`` to each sink. Spark counts a source once for
+    every time it is scanned, so rows are counted by what we observe on the way."""
     observed = report.get("observedMetrics") or {}
     counts = [observed.get(f"source {source.name}") or {} for source in query.sources]
-    out = observed.get("out") or {}
     watermark = (report.get("eventTime") or {}).get("watermark")
     return Progress(
         query=query.name,
         batch=int(report["batchId"]),
         rows_in=sum(int(count.get("rows") or 0) for count in counts),
         rejected=sum(int(count.get("rejected") or 0) for count in counts),
-        rows_out={sink.label: int(out.get(f"sink_{index}") or 0) for index, sink in enumerate(query.sinks)},
+        rows_out=written,
         lag=_lag(report.get("sources") or []),
         watermark=_time(watermark) if watermark else None,
         milliseconds=int((report.get("durationMs") or {}).get("triggerExecution") or 0),
@@ -97,20 +96,27 @@ def _offsets(value: Any) -> dict[tuple[str, str], int]:
     }
 
 
-class Listener(StreamingQueryListener):  # type: ignore[misc]
-    """Hands every progress of the given queries on."""
+class Listener(StreamingQueryListener):
+    """Hands every progress of the given queries on. ``written`` tells what a batch of a query wrote."""
 
-    def __init__(self, queries: list[Query], report: Callable[[Progress], None]) -> None:
+    def __init__(
+        self,
+        queries: list[Query],
+        written: Callable[[str, int], dict[str, int]],
+        report: Callable[[Progress], None],
+    ) -> None:
         self._queries = {query.name: query for query in queries}
+        self._written = written
         self._report = report
 
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's names
         pass
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         query = self._queries.get(event.progress.name)
         if query is not None:
-            self._report(progress_of(query, json.loads(event.progress.json)))
+            written = self._written(query.name, event.progress.batchId)
+            self._report(progress_of(query, json.loads(event.progress.json), written))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
         pass

@@ -10,7 +10,7 @@ from millstream.examples.fraud.generator import KINDS, Event, Generator
 
 
 def take(count: int, **settings: object) -> tuple[list[Event], Generator]:
-    generator = Generator(cards=200, **settings)  # type: ignore[arg-type]
+    generator = Generator(cards=400, regulars=2, **settings)  # type: ignore[arg-type]
     return list(islice(generator.events(), count)), generator
 
 

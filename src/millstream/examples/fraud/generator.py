@@ -80,14 +80,15 @@ class _Card:
 class Generator:
     """An endless stream of events from ``start_ms`` on. ``planted`` grows as it is read.
 
-    ``history`` seconds before the start every card pays a few times, quickly: habits have to come from
-    somewhere. Fraud begins with the live part.
+    In the ``history`` seconds before the start one card in ``regulars`` pays a few times: habits have to
+    come from somewhere. Fraud begins with the live part, on cards that have habits.
     """
 
     seed: int = 7
     start_ms: int = 1_767_225_600_000  # 2026-01-01
     rate: float = 100.0  # payments a second, fraud not counted
-    cards: int = 2000
+    cards: int = 8000  # so many that an honest one rarely pays twice a minute
+    regulars: int = 8
     fraud_every: float = 3.0  # seconds between two planted frauds, on average
     malformed: float = 0.001  # share of records
     history: float = 3 * 3600.0
@@ -98,9 +99,9 @@ class Generator:
         """In the order of their times."""
         rng = random.Random(self.seed)
         cards = [self._card(rng, index) for index in range(self.cards)]
-        victims = list(range(self.cards))
-        rng.shuffle(victims)
-        yield from self._past(rng, cards)
+        regulars = cards[:: self.regulars]
+        victims = rng.sample(regulars, len(regulars) // 2)  # fraud strikes each of these once
+        yield from self._past(rng, regulars)
         yield from self._live(rng, cards, victims)
 
     def _card(self, rng: random.Random, index: int) -> _Card:
@@ -127,9 +128,9 @@ class Generator:
         for at_ms, card in times:
             yield self._payment(rng, at_ms, card)
 
-    def _live(self, rng: random.Random, cards: list[_Card], victims: list[int]) -> Iterator[Event]:
-        reserved = set(victims[: len(victims) // 4])  # fraud strikes each of these once
-        honest = [card for index, card in enumerate(cards) if index not in reserved]
+    def _live(self, rng: random.Random, cards: list[_Card], victims: list[_Card]) -> Iterator[Event]:
+        reserved = {card.number for card in victims}
+        honest = [card for card in cards if card.number not in reserved]
         waiting: list[tuple[int, int, Event]] = []  # planted payments whose time comes later
         number = 0
         clock = float(self.start_ms)
@@ -137,8 +138,8 @@ class Generator:
         while True:
             clock += rng.expovariate(self.rate) * 1000
             while next_fraud <= clock:
-                if victims and victims[0] in reserved:
-                    for event in self._plant(rng, int(next_fraud), cards[victims.pop(0)], cards):
+                if victims:
+                    for event in self._plant(rng, int(next_fraud), victims.pop()):
                         number += 1
                         heapq.heappush(waiting, (event.at_ms, number, event))
                 next_fraud += rng.uniform(0.5, 1.5) * self.fraud_every * 1000
@@ -152,13 +153,10 @@ class Generator:
                 yield self._payment(rng, at_ms, card)
 
     def _someone(self, rng: random.Random, cards: list[_Card], at_ms: int) -> _Card:
-        """A card in use at this hour; rarely one that is not."""
+        """A card, rather one that is in use at this hour."""
         hour = datetime.fromtimestamp(at_ms / 1000, UTC).hour
-        for _ in range(5):
-            card = rng.choice(cards)
-            if card.hours[0] <= hour < card.hours[1]:
-                break
-        return card
+        card = rng.choice(cards)
+        return card if card.hours[0] <= hour < card.hours[1] else rng.choice(cards)
 
     # ---- payments -----------------------------------------------------------------------------------
 
@@ -202,7 +200,7 @@ class Generator:
 
     # ---- fraud --------------------------------------------------------------------------------------
 
-    def _plant(self, rng: random.Random, at_ms: int, card: _Card, cards: list[_Card]) -> list[Event]:
+    def _plant(self, rng: random.Random, at_ms: int, card: _Card) -> list[Event]:
         kind = KINDS[len(self.planted) % len(KINDS)]
         events = getattr(self, f"_{kind}")(rng, at_ms, card)
         self.planted.append(Fraud(card.number, kind, events[0].at_ms, events[-1].at_ms))
