@@ -17,6 +17,7 @@ import typer
 from millstream.cli import app
 from millstream.cli.help import Entry, Page, page
 from millstream.config import BrokerConfig, Setting, TopicConfig, settings_of
+from millstream.pipeline.options import OPTIONS
 
 _GENERATED = "<!-- Written by `make docs` from the code; changes here are overwritten. -->"
 
@@ -119,7 +120,26 @@ def _escaped(text: str) -> str:
     return text
 
 
-PAGES = {"cli.md": cli_page, "settings.md": settings_page}
+_ABOUT_SPARK_OPTIONS = """\
+Given with `.option(name, value)` to `spark.read`, `spark.readStream`, `df.write` and `df.writeStream` with
+`format("millstream")`: see [topics as DataFrames](../spark.md). Names are taken in any case; a name that is
+not here is refused."""
+
+
+def spark_page() -> str:
+    """docs/reference/spark.md"""
+    out = [_GENERATED, "# Options of the Spark source and sink", _ABOUT_SPARK_OPTIONS]
+    for title, use in (("Reading", "read"), ("Writing", "write"), ("Both", "both")):
+        rows = ["| option | other names | meaning |", "| --- | --- | --- |"]
+        for option in OPTIONS:
+            if option.use == use:
+                aliases = ", ".join(f"`{alias}`" for alias in option.aliases)
+                rows.append(f"| `{option.name}` | {aliases} | {option.doc.replace('|', '&#124;')} |")
+        out += [f"## {title}", "\n".join(rows)]
+    return "\n\n".join(out) + "\n"
+
+
+PAGES = {"cli.md": cli_page, "settings.md": settings_page, "spark.md": spark_page}
 
 
 def stale(directory: Path) -> list[str]:

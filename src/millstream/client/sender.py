@@ -8,14 +8,17 @@ A broker remembers the last five batches of a producer in a partition, so no mor
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Iterable
 
 from millstream.client.cluster import Cluster
 from millstream.client.position import TopicPartition
 from millstream.client.raw import Link, Produced, is_retriable, refused
-from millstream.errors import MillstreamError, ProtocolError, RequestFailed
+from millstream.errors import ProtocolError, RequestFailed
 from millstream.records import batch
+
+log = logging.getLogger(__name__)
 
 MAX_IN_FLIGHT = 5
 
@@ -33,7 +36,10 @@ Batch = tuple[TopicPartition, bytearray]
 
 
 class Sender:
-    """Sends batches under one producer id, stamping it into them. After an error it can't be used again."""
+    """Sends batches under one producer id, stamping it into them. After an error it can't be used again.
+
+    Without idempotence a batch that is sent again may be appended twice, or after later ones.
+    """
 
     def __init__(
         self, cluster: Cluster, *, acks: int = -1, timeout_ms: int = 30_000, idempotent: bool = True
@@ -65,6 +71,11 @@ class Sender:
         except BaseException:
             self.failed = True
             raise
+
+    def close(self) -> None:
+        """Drop the connections, and whatever is in flight with them."""
+        self.failed = True
+        self._cluster.close()
 
     def flush(self) -> None:
         """Wait until all that was sent is acknowledged."""
@@ -139,15 +150,12 @@ class Sender:
             problem = _refusal(answer, len(part.get(partition, b"")))
             if not is_retriable(answer.code) and answer.code not in _PRODUCER_FORGOTTEN:
                 raise problem
-            if not self._idempotent:
-                raise problem
             seen = seen or problem
         return left, seen
 
     def _recover(self, problem: OSError | RequestFailed, unsent: list[Batch]) -> None:
         """Send again, one after the other, all that is not acknowledged, and then what was not yet sent."""
-        if not self._idempotent:
-            raise self._as_ours(problem)
+        log.info("sending again after: %s", problem)
         pending = self._take_back() + unsent
         renewed = False
         while pending:
@@ -171,7 +179,7 @@ class Sender:
                 continue
             # Refused for good under this producer id, so it is not in the log: the broker forgot the
             # producer (expired, or data was lost). Under a new id, nothing is doubted.
-            if renewed:
+            if renewed or not self._idempotent:
                 raise refused(code, f"sending to {partition}")
             renewed = True
             self._renew(pending)
@@ -191,11 +199,6 @@ class Sender:
         self._sequences.clear()
         for partition, data in pending:
             self._stamp(partition, data)
-
-    def _as_ours(self, problem: OSError | RequestFailed) -> MillstreamError:
-        if isinstance(problem, RequestFailed):
-            return problem
-        return self._cluster.connection.unavailable(problem.strerror or str(problem))
 
 
 def _refusal(answer: Produced, size: int) -> RequestFailed:

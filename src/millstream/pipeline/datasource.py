@@ -1,12 +1,10 @@
 """``format("millstream")`` as Spark knows it.
 
 In an environment where millstream is installed Spark finds it by itself, through the module
-``pyspark_millstream``; ``register`` is for sessions that don't look (a remote one, or one started before).
+``pyspark_millstream``; ``millstream.pipeline.register`` is for sessions that don't look.
 """
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -20,9 +18,6 @@ from pyspark.sql.types import StructType
 from millstream.pipeline.options import ReadOptions, WriteOptions
 from millstream.pipeline.sink import BatchWriter, StreamWriter
 from millstream.pipeline.source import BatchReader, StreamReader, schema_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 class MillstreamDataSource(DataSource):
@@ -46,8 +41,3 @@ class MillstreamDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         return StreamWriter(WriteOptions.of(self.options), schema)
-
-
-def register(spark: SparkSession) -> None:
-    """Make ``format("millstream")`` known to a session that has not found it by itself."""
-    spark.dataSource.register(MillstreamDataSource)

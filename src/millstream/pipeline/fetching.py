@@ -11,10 +11,10 @@ from collections.abc import Collection, Iterator
 
 import pyarrow as pa
 
-from millstream.client.cluster import EARLIEST, LATEST, Cluster
+from millstream.client.cluster import EARLIEST, LATEST, UNKNOWN_TOPIC, Cluster
 from millstream.client.position import TopicPartition
-from millstream.client.raw import Fetched, is_retriable, refused
-from millstream.errors import CorruptBatch, DataLoss
+from millstream.client.raw import Fetched, Link, is_retriable, refused
+from millstream.errors import CorruptBatch, DataLoss, RequestFailed
 from millstream.pipeline.offsets import Span
 from millstream.records import arrow
 
@@ -56,20 +56,25 @@ class SpanReader:
         self._at = span.first
         self._record_bytes = 512.0  # a guess until the first answer
         self._deadline = 0.0
+        self._asked: Link | None = None  # where an answer is on its way from
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The span's records, without those of control batches and aborted transactions."""
         self._renew_deadline()
-        asked = False
+        try:
+            yield from self._batches()
+        finally:
+            # Given up halfway: the answer on its way must not be taken for another one's.
+            if self._asked is not None:
+                self._cluster.drop(self._asked)
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
         while self._at < self._span.end:
-            if not asked:
-                self._cluster.patiently(f"fetching {self._span.partition}", self._ask)
             answer = self._answer()
-            asked = False
             if answer is None:
                 continue
             if answer.code:
-                self._refused(answer)
+                self._refused(answer.code)
                 continue
             first = self._at
             self._at = arrow.next_offset(answer.records, first, self._span.end)
@@ -79,7 +84,7 @@ class SpanReader:
             self._renew_deadline()
             self._record_bytes = len(answer.records) / (self._at - first)
             if self._at < self._span.end:
-                asked = self._ask_ahead()
+                self._ask_ahead()
             try:
                 yield from arrow.decode(
                     answer.records,
@@ -101,23 +106,33 @@ class SpanReader:
     def _ask(self) -> None:
         # No more than the rest of the span should need: a short span must not pull megabytes.
         likely = int(1.2 * self._record_bytes * (self._span.end - self._at)) + _LEAST_FETCH
-        self._cluster.leader(self._span.partition).send_fetch(
+        link = self._cluster.leader(self._span.partition)
+        link.send_fetch(
             {self._span.partition: (self._at, min(self._most, likely))},
             wait_ms=_WAIT_MS,
             read_committed=self._read_committed,
         )
+        self._asked = link
 
-    def _ask_ahead(self) -> bool:
+    def _ask_ahead(self) -> None:
+        """Ask already while there is something else to do; what goes wrong is seen when it is asked again."""
         try:
             self._ask()
-        except OSError:
+        except (OSError, RequestFailed):
             self._cluster.close()
-            return False
-        return True
 
     def _answer(self) -> Fetched | None:
-        """The answer to what was asked; None where the link broke and it must be asked again."""
-        link = self._cluster.leader(self._span.partition)
+        """The answer to what was asked, or is asked now; None where it must be asked again."""
+        if self._asked is None:
+            try:
+                self._cluster.patiently(f"fetching {self._span.partition}", self._ask)
+            except RequestFailed as problem:
+                if problem.code != UNKNOWN_TOPIC:
+                    raise
+                self._skip(self._span.end, "the topic was deleted")
+                return None
+        link, self._asked = self._asked, None
+        assert link is not None
         try:
             (answer,) = link.receive_fetch()
         except OSError as problem:
@@ -129,8 +144,8 @@ class SpanReader:
             return None
         return answer
 
-    def _refused(self, answer: Fetched) -> None:
-        if answer.code == _OFFSET_OUT_OF_RANGE:
+    def _refused(self, code: int) -> None:
+        if code == _OFFSET_OUT_OF_RANGE:
             start = self._cluster.ends([self._span.partition], EARLIEST)[self._span.partition]
             if start > self._at:
                 self._skip(min(start, self._span.end), f"the log starts at {start}")
@@ -138,8 +153,8 @@ class SpanReader:
                 end = self._cluster.ends([self._span.partition], LATEST)[self._span.partition]
                 self._skip(self._span.end, f"the log ends at {end}: the topic was created anew or cut")
             return
-        if not is_retriable(answer.code) or time.monotonic() > self._deadline:
-            raise refused(answer.code, f"fetching {self._span.partition} from offset {self._at}")
+        if not is_retriable(code) or time.monotonic() > self._deadline:
+            raise refused(code, f"fetching {self._span.partition} from offset {self._at}")
         self._cluster.forget_leader(self._span.partition)
         time.sleep(0.05)
 

@@ -38,7 +38,10 @@ def shared_sender(options: WriteOptions) -> Sender:
     """This process's sender with these options; a new one after one has failed."""
     key = (*_key(options.connection), options.acks, options.idempotent)
     sender = _senders.get(key)
-    if sender is None or sender.failed:
+    if sender is not None and sender.failed:
+        sender.close()
+        sender = None
+    if sender is None:
         cluster = Cluster(options.connection, patience=options.connection.patience)
         timeout_ms = round(1000 * options.connection.patience)
         sender = Sender(cluster, acks=options.acks, timeout_ms=timeout_ms, idempotent=options.idempotent)

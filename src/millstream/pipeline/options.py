@@ -136,7 +136,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "kafka.enable.idempotence",
         "write",
-        "Whether a batch sent again after a lost answer is recognised. Default: true.",
+        "Whether a batch sent again after a lost answer is recognised. Without it rows may be there twice or"
+        " out of order. Default: true.",
     ),
     Option(
         "kafka.request.timeout.ms",

@@ -47,7 +47,7 @@ NO_END = 2**63 - 1
 
 # Bytes of records decoded into one Arrow batch: enough to be fast, small enough to pass on soon. Offsets
 # inside a column are 32 bits, so one Kafka batch more than this must stay below 2 GiB, and does.
-CHUNK_BYTES = 16 * 1024 * 1024
+CHUNK_BYTES = 4 * 1024 * 1024
 
 
 def decode(
