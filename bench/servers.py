@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.apache_kafka import apache_kafka, free_port
+from tests.support.apache_kafka import apache_kafka
+from tests.support.serve import ServeProcess
 from tests.support.waiting import wait_for
 
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -41,24 +39,11 @@ class Server:
 @contextmanager
 def millstream(*, data: Path | None = None, settings: dict[str, str] | None = None) -> Iterator[Server]:
     """``millstream serve`` on a free port, ended at exit."""
-    with tempfile.TemporaryDirectory(prefix="millstream-bench-") as scratch:
-        directory = data or Path(scratch) / "data"
-        port = free_port()
-        options = [part for name, value in (settings or {}).items() for part in ("--set", f"{name}={value}")]
-        command = [
-            str(Path(sys.executable).with_name("millstream")),
-            *("serve", "--data", str(directory), "--listen", f"127.0.0.1:{port}", *options),
-        ]
-        with (Path(scratch) / "server.log").open("wb") as log:
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
-            try:
-                assert process.stdout is not None
-                if not process.stdout.readline():
-                    raise RuntimeError((Path(scratch) / "server.log").read_text()[-2000:])
-                yield Server("millstream", f"127.0.0.1:{port}", process.pid)
-            finally:
-                process.send_signal(signal.SIGTERM)
-                process.wait(60)
+    with (
+        tempfile.TemporaryDirectory(prefix="millstream-bench-") as scratch,
+        ServeProcess(data or Path(scratch) / "data", settings=settings) as process,
+    ):
+        yield Server("millstream", process.address, process.pid)
 
 
 @contextmanager
