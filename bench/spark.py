@@ -69,7 +69,7 @@ def run(server: Server, *, quick: bool) -> Iterator[Figure]:
     from millstream.pipeline.session import spark_session
 
     jars = ",".join(str(jar) for jar in sorted(fetch_jars(POM).glob("*.jar")))
-    spark = spark_session("bench", config={"spark.jars": jars, "spark.sql.shuffle.partitions": "2"})
+    spark = spark_session("bench", settings={"spark.jars": jars, "spark.sql.shuffle.partitions": "2"})
     rounds = 2 if quick else 5
     try:
         for size, rows, read_target in ((100, 2_000_000, 3.0), (1000, 500_000, 1.0)):
