@@ -135,9 +135,8 @@ def test_killed_under_load_nothing_acknowledged_is_lost_or_doubled_or_reordered(
     broker = ServeProcess(tmp_path / "data", settings={"topic.segment.bytes": "100000"})
     with broker:
         topic = "numbers"
-        AdminClient({"bootstrap.servers": broker.address}).create_topics([NewTopic(topic, PARTITIONS, 1)])[
-            topic
-        ].result(10)
+        admin = AdminClient({"bootstrap.servers": broker.address})
+        admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(10)
         # librdkafka insists on acks=all for idempotence; with acks=1 order is kept by one request in flight.
         idempotent = acks == "all"
         settings = {"enable.idempotence": True} if idempotent else {"acks": 1, "max.in.flight": 1}
