@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.apache_kafka import KafkaUnavailable, apache_kafka
+from tests.support.apache_kafka import apache_kafka
 from tests.support.command import CommandLine
+from tests.support.maven import JarsUnavailable
 
 _USERS = 'PlainLoginModule required username="broker" password="b" user_broker="b" user_anna="secret";'
 
@@ -25,7 +26,7 @@ def guarded() -> Iterator[str]:
     try:
         with apache_kafka(settings=settings) as kafka:
             yield kafka.address
-    except KafkaUnavailable as reason:
+    except JarsUnavailable as reason:
         pytest.skip(str(reason))
 
 
