@@ -12,49 +12,25 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from tests.support.maven import fetch_jars
 from tests.support.waiting import wait_for
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 POM = Path(__file__).parent / "kafka" / "pom.xml"
-JARS = REPOSITORY / "build" / "kafka"
 
 _QUIET = '<Configuration status="OFF"><Loggers><Root level="OFF"/></Loggers></Configuration>'
 
 
-class KafkaUnavailable(Exception):
-    """Kafka's jars can't be had here; the message says why. Tests turn it into a skip."""
-
-
 @cache
-def classpath() -> str:
-    """The class path of Kafka and its tools; fetched by Maven once per checkout."""
-    marker = JARS / ".complete"
-    if not marker.exists() or marker.read_text() != POM.read_text():
-        for program in ("mvn", "java"):
-            if shutil.which(program) is None:
-                raise KafkaUnavailable(f"Apache Kafka needs {program}, which is not installed")
-        shutil.rmtree(JARS, ignore_errors=True)
-        JARS.mkdir(parents=True)
-        command = [
-            "mvn",
-            "-q",
-            "-B",
-            "-f",
-            str(POM),
-            "dependency:copy-dependencies",
-            f"-DoutputDirectory={JARS}",
-        ]
-        fetched = subprocess.run(command, capture_output=True, text=True, timeout=900)
-        if fetched.returncode != 0:
-            raise KafkaUnavailable(f"Maven could not fetch Apache Kafka: {fetched.stdout[-400:]}")
-        (JARS / "log4j2.xml").write_text(_QUIET)
-        marker.write_text(POM.read_text())
-    return f"{JARS}/*"
+def jars() -> Path:
+    """The directory of Kafka's jars, with a logging configuration that keeps its tools quiet."""
+    directory = fetch_jars(POM)
+    (directory / "log4j2.xml").write_text(_QUIET)
+    return directory
 
 
 def java(main: str, *arguments: str, heap: str = "256m") -> list[str]:
     """The command line that runs a class of Kafka's."""
-    quiet = f"-Dlog4j2.configurationFile={JARS}/log4j2.xml"
+    quiet = f"-Dlog4j2.configurationFile={jars()}/log4j2.xml"
     return [
         "java",
         f"-Xmx{heap}",
@@ -62,7 +38,7 @@ def java(main: str, *arguments: str, heap: str = "256m") -> list[str]:
         "-XX:TieredStopAtLevel=1",
         quiet,
         "-cp",
-        classpath(),
+        f"{jars()}/*",
         main,
         *arguments,
     ]

@@ -185,6 +185,14 @@ class SimulatedDisk:
             path = os.path.dirname(path)
 
     def rename(self, old: str, new: str) -> None:
+        if old in self.directories:
+            # The deletion of a log: known to the disk at once, which is all that tests need.
+            self.directories = {new if d == old else d for d in self.directories}
+            self._synced_directories = {new if d == old else d for d in self._synced_directories}
+            for name in [name for name in self.files if name.startswith(old + "/")]:
+                self.files[new + name[len(old) :]] = self.files.pop(name)
+            self._synced_names = dict(self.files)
+            return
         if old not in self.files:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), old)
         content = self.files[old]
@@ -200,7 +208,9 @@ class SimulatedDisk:
 
     def discard(self, paths: list[str]) -> None:
         for path in paths:
-            self.remove(path)
+            for name in [name for name in self.files if name == path or name.startswith(path + "/")]:
+                self.remove(name)
+            self.directories.discard(path)
 
     def sync_directory(self, path: str) -> None:
         self.maybe_fail_sync(path)

@@ -156,6 +156,7 @@ class LogDirectory:
             new = not self._files.exists(path)
             if new:
                 self._files.make_directory(path)
+                self._forget_offsets(key)
             open_partition(
                 log,
                 new=new,
@@ -168,14 +169,18 @@ class LogDirectory:
         self.logs[key] = log
         return log
 
+    def _forget_offsets(self, key: tuple[str, int]) -> None:
+        """What the checkpoints say of a log that was deleted does not hold for a new one of the same name."""
+        known = (self._recovery_points.pop(key, None), self._start_offsets.pop(key, None))
+        if known != (None, None):
+            self.checkpoint()
+
     def delete_log(self, topic: str, partition: int) -> None:
         """Take a partition's log away. Once this returns it does not come back, even after a crash; its space
         is given back a little later."""
-        key = (topic, partition)
-        self.logs.pop(key, None)
-        self._recovery_points.pop(key, None)
-        self._start_offsets.pop(key, None)
-        self.checkpoint()
+        log = self.logs.pop((topic, partition), None)
+        if log is not None:
+            log.abandon()
         path = f"{self.path}/{topic}-{partition}"
         if self._files.exists(path):
             self._files.discard([self._rename(path, DELETE_SUFFIX)])

@@ -262,70 +262,69 @@ class MemoryFiles:
     """A file system that lives and dies with the process."""
 
     def __init__(self) -> None:
-        self.files: dict[str, MemoryFile] = {}
-        self.directories: set[str] = set()
+        # What is in each directory, by name; None stands for a directory.
+        self._directories: dict[str, dict[str, MemoryFile | None]] = {"": {}}
         self._locks: set[str] = set()
 
+    def _place(self, path: str) -> tuple[dict[str, MemoryFile | None], str]:
+        directory, _, name = path.rpartition("/")
+        try:
+            return self._directories[directory], name
+        except KeyError:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from None
+
     def open(self, path: str, *, create: bool = False) -> File:
-        file = self.files.get(path)
+        names, name = self._place(path)
+        file = names.get(name)
         if file is None:
-            if not create or os.path.dirname(path) not in self.directories:
+            if not create or name in names:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-            file = self.files[path] = MemoryFile()
+            file = names[name] = MemoryFile()
         return file
 
     def listing(self, path: str) -> dict[str, int]:
-        if path not in self.directories:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        inside = path.rstrip("/") + "/"
-        here: dict[str, int] = {}
-        for directory in self.directories:
-            if directory.startswith(inside):
-                here[directory[len(inside) :].partition("/")[0]] = DIRECTORY
-        for name, file in self.files.items():
-            if name.startswith(inside) and "/" not in name[len(inside) :]:
-                here[name[len(inside) :]] = file.size()
-        return here
+        names, _ = self._place(path + "/")
+        return {name: DIRECTORY if file is None else file.size() for name, file in names.items()}
 
     def exists(self, path: str) -> bool:
-        return path in self.files or path in self.directories
+        directory, _, name = path.rpartition("/")
+        return name in self._directories.get(directory, ())
 
     def make_directory(self, path: str) -> None:
-        while path not in self.directories and path not in ("", "/"):
-            self.directories.add(path)
-            path = os.path.dirname(path)
+        if path not in self._directories:
+            parent, _, name = path.rpartition("/")
+            self.make_directory(parent)
+            self._directories[parent][name] = None
+            self._directories[path] = {}
 
     def rename(self, old: str, new: str) -> None:
-        if old in self.files:
-            self.files[new] = self.files.pop(old)
-            return
-        if old not in self.directories:
+        names, name = self._place(old)
+        if name not in names:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), old)
-        inside = old + "/"
-        for name in [name for name in self.files if name.startswith(inside)]:
-            self.files[new + name[len(old) :]] = self.files.pop(name)
-        for name in [name for name in self.directories if name == old or name.startswith(inside)]:
-            self.directories.remove(name)
-            self.directories.add(new + name[len(old) :])
+        moved = names.pop(name)
+        new_names, new_name = self._place(new)
+        new_names[new_name] = moved
+        if moved is None:
+            for path in [path for path in self._directories if path == old or path.startswith(old + "/")]:
+                self._directories[new + path[len(old) :]] = self._directories.pop(path)
 
     def remove(self, path: str) -> None:
-        self.files.pop(path, None)
+        names, name = self._place(path)
+        names.pop(name, None)
 
     def discard(self, paths: list[str]) -> None:
         for path in paths:
-            self.files.pop(path, None)
-            inside = path + "/"
-            for name in [name for name in self.files if name.startswith(inside)]:
-                del self.files[name]
-            self.directories = {
-                name for name in self.directories if name != path and not name.startswith(inside)
-            }
+            self.remove(path)
+            for gone in [name for name in self._directories if name == path or name.startswith(path + "/")]:
+                del self._directories[gone]
 
     def sync_directory(self, path: str) -> None:
         pass
 
     def modified_ms(self, path: str) -> int:
-        return self.files[path].modified_ms
+        names, name = self._place(path)
+        file = names[name]
+        return 0 if file is None else file.modified_ms
 
     def lock(self, path: str) -> Callable[[], None]:
         if path in self._locks:
@@ -340,13 +339,18 @@ class MemoryFiles:
 class LazyFile:
     """A file that is opened when it is first needed, and let go when its pool needs the descriptor."""
 
-    __slots__ = ("_pool", "file", "path", "used")
+    __slots__ = ("_pool", "file", "page", "path", "used")
 
     def __init__(self, pool: FilePool, path: str) -> None:
         self._pool = pool
         self.path = path
         self.file: File | None = None
+        self.page = b""  # what its owner remembers of it, let go with it
         self.used = False
+
+    def let_go(self) -> None:
+        self.file = None
+        self.page = b""
 
     def get(self, *, create: bool = False) -> File:
         self.used = True
@@ -389,4 +393,4 @@ class FilePool:
                 candidate.used = False
                 self._open.append(candidate)
             else:
-                candidate.file = None
+                candidate.let_go()

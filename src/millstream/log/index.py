@@ -42,8 +42,7 @@ class SparseIndex:
         self._in_file = size // entry.size
         self._whole = size % entry.size == 0
         self._pending = bytearray()
-        self._page = b""
-        self._page_first = 0
+        self._page_first = 0  # the number of the first entry of the file's remembered page
         self.count = self._in_file
 
     @property
@@ -74,14 +73,14 @@ class SparseIndex:
             return self._in_file + self._search(self._pending, 0, len(self._pending) // size, key)
         if self._in_file == 0:
             return -1
-        page = self._page
+        page = self._file.page
         if not (page and self._entry.unpack_from(page)[0] <= key < self._last_of_page()):
             page = self._load_page(key)
         found = self._search(page, 0, len(page) // size, key)
         return self._page_first + found if found >= 0 else -1
 
     def _last_of_page(self) -> int:
-        last: int = self._entry.unpack_from(self._page, len(self._page) - self._entry.size)[0]
+        last: int = self._entry.unpack_from(self._file.page, len(self._file.page) - self._entry.size)[0]
         return last
 
     def _load_page(self, key: int) -> bytes:
@@ -96,8 +95,8 @@ class SparseIndex:
                 high = middle
         self._page_first = low
         # As much as fits: a reader that goes on from here finds the next ones in it too.
-        self._page = file.pread(min(_PAGE, self._in_file - low) * size, low * size)
-        return self._page
+        self._file.page = file.pread(min(_PAGE, self._in_file - low) * size, low * size)
+        return self._file.page
 
     def _search(self, buffer: bytes | bytearray, low: int, high: int, key: int) -> int:
         unpack_from, size = self._entry.unpack_from, self._entry.size
@@ -134,15 +133,19 @@ class SparseIndex:
             self._pending.clear()
             self._file.get(create=True).truncate(count * self._entry.size)
             self._in_file = count
-            self._page = b""
+            self._file.page = b""
         self.count = count
+
+    def let_go(self) -> None:
+        """Close the file, as far as nobody else uses it."""
+        self._file.let_go()
 
     def clear(self) -> None:
         """Drop all entries, and whatever else is in the file."""
         self._pending.clear()
         self._file.get(create=True).truncate(0)
         self._in_file = self.count = 0
-        self._page = b""
+        self._file.page = b""
 
 
 class OffsetIndex(SparseIndex):
@@ -175,8 +178,8 @@ class OffsetIndex(SparseIndex):
     def entry_near(self, number: int) -> tuple[int, int]:
         """As ``entry``, from the remembered page where it is there."""
         start = (number - self._page_first) * 8
-        if number < self._in_file and 0 <= start <= len(self._page) - 8:
-            found = self._entry.unpack_from(self._page, start)
+        if number < self._in_file and 0 <= start <= len(self._file.page) - 8:
+            found = self._entry.unpack_from(self._file.page, start)
             return found[0], found[1]
         return self.entry(number)
 

@@ -381,17 +381,11 @@ class PartitionLog:
         oldest, self._oldest_unsynced_ms = self._oldest_unsynced_ms, None
         last = self.segments.last
         sealed = list(self._unsynced)  # after the last one: see roll()
-        files = self.pool.files
         try:
             for segment in sealed:
                 segment.sync()
             last.sync()
-            if self._names_unsynced:
-                self._names_unsynced = False
-                files.sync_directory(self.path)
-            if self._parent_unsynced:
-                self._parent_unsynced = False
-                files.sync_directory(self.path.rpartition("/")[0])
+            self._sync_names()
         except OSError as error:
             self._oldest_unsynced_ms = oldest
             raise self._fail(
@@ -405,12 +399,18 @@ class PartitionLog:
 
     def sync_names(self) -> None:
         """Make sure the disk knows every file of this log by name, before any of them is taken away."""
+        try:
+            self._sync_names()
+        except OSError as error:
+            raise self._fail(f"the disk failed to sync ({error.strerror or error})") from error
+
+    def _sync_names(self) -> None:
         if self._names_unsynced:
             self._names_unsynced = False
-            try:
-                self.pool.files.sync_directory(self.path)
-            except OSError as error:
-                raise self._fail(f"the disk failed to sync ({error.strerror or error})") from error
+            self.pool.files.sync_directory(self.path)
+        if self._parent_unsynced:
+            self._parent_unsynced = False
+            self.pool.files.sync_directory(self.path.rpartition("/")[0])
 
     @property
     def wants_sync(self) -> bool:
@@ -420,6 +420,8 @@ class PartitionLog:
     def sync_due(self, now_ms: int) -> bool:
         """Something written has waited for flush.ms."""
         oldest = self._oldest_unsynced_ms
+        if oldest is not None and now_ms < oldest:
+            oldest = self._oldest_unsynced_ms = now_ms  # the clock was set back
         return oldest is not None and now_ms - oldest >= self.config.flush_ms
 
     # Reading
@@ -488,6 +490,7 @@ class PartitionLog:
                 f"{self.name} has offsets up to {self.written_offset}; it can't be trimmed to {offset}"
             )
         if offset > self.log_start_offset:
+            self.sync_names()  # a start offset means nothing if the log itself is gone
             before, self.log_start_offset = self.log_start_offset, offset
             try:
                 self._save_start_offset()
@@ -514,6 +517,14 @@ class PartitionLog:
         return self.producers.expire(now_ms - idle_ms)
 
     # Closing
+
+    def abandon(self) -> None:
+        """The files are about to be deleted: no more appends, and a sync finds nothing to do. Whoever holds a
+        slice reads on."""
+        self.failed = self._stopped = LogFailed(f"{self.name}: the log is deleted")
+        self._names_unsynced = self._parent_unsynced = False
+        for segment in self.segments:
+            segment.let_go()
 
     def close(self) -> None:
         """Write, sync and snapshot, so that the next start need not scan. A failed log is left as it is."""

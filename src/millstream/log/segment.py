@@ -231,6 +231,7 @@ class Segment:
     def good_batches(self, offset: int, ceiling: int) -> Iterator[Batch]:
         """The batches from the one that holds ``offset``; damaged ones are passed over."""
         found: Found | None = None
+        offset = max(offset, self.base_offset)
         while found is None:
             try:
                 found = self.locate(offset, self.written, ceiling)
@@ -400,14 +401,22 @@ class Segment:
     def delete(self) -> list[str]:
         """Rename the files as deleted; their new names. Whoever has them open reads on."""
         files = self._pool.files
-        self.deleted = True
+        self.deleted = True  # first: a sync may be looking for them
         names = []
         for suffix in SUFFIXES:
             name = self.path + suffix
             if files.exists(name):
                 files.rename(name, name + DELETED_SUFFIX)
                 names.append(name + DELETED_SUFFIX)
+        self.let_go()
         return names
+
+    def let_go(self) -> None:
+        """Close the files, as far as nobody else uses them: a deleted file takes space while it is open."""
+        self.deleted = True
+        self.log.let_go()
+        self.index.let_go()
+        self.times.let_go()
 
 
 def damaged(damage: Damage) -> LogError:

@@ -14,7 +14,7 @@ from tests.support.waiting import wait_for
 
 from millstream.clock import ManualClock
 from millstream.config import TopicConfig
-from millstream.errors import DataDirectoryError
+from millstream.errors import DataDirectoryError, LogFailed
 from millstream.log.directory import LogDirectory, MemoryDirectory
 from millstream.log.files import OsFiles
 
@@ -129,6 +129,34 @@ def test_a_deleted_log_is_gone_and_its_offsets_start_anew(tmp_path: Path) -> Non
     wait_for(lambda: not any(p.name.endswith("-delete") for p in tmp_path.iterdir()), what="files removed")
     log = directory.open_log("t", 0, TopicConfig())
     assert (log.log_start_offset, log.end_offset) == (0, 0)
+    directory.close()
+
+
+def test_what_is_remembered_of_a_deleted_log_does_not_hold_for_a_new_one_of_its_name() -> None:
+    disk = SimulatedDisk()
+    directory, log = open_log(disk)
+    for _ in range(9):
+        append(log)
+    log.sync()
+    log.delete_records(4)
+    directory.checkpoint()
+    directory.delete_log("t", 0)
+    directory.open_log("t", 0, TopicConfig())
+    disk.process_killed()
+    _, log = open_log(disk)
+    assert (log.log_start_offset, log.end_offset) == (0, 0)
+
+
+def test_a_deleted_log_takes_no_appends_and_gives_its_descriptors_back(tmp_path: Path) -> None:
+    directory = LogDirectory.open(tmp_path)
+    before = len(os.listdir("/proc/self/fd"))
+    log = directory.open_log("t", 0, TopicConfig(segment_bytes=1024))
+    for _ in range(50):
+        append(log, b"v" * 100)
+    directory.delete_log("t", 0)
+    with pytest.raises(LogFailed, match="is deleted"):
+        log.append(a_batch(), NOW)
+    wait_for(lambda: len(os.listdir("/proc/self/fd")) <= before, what="descriptors are closed")
     directory.close()
 
 
