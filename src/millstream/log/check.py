@@ -1,0 +1,253 @@
+"""Reading every byte of a stopped broker's directory, and saying what is wrong with it. Changes nothing.
+
+``check_directory`` is the engine of ``millstream log check``: it yields a ``Finding`` for whatever is not as
+it should be, a ``Progress`` now and then, and one ``Summary`` at the end.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from millstream.errors import DataDirectoryError
+from millstream.log.checkpoints import LOG_START_OFFSETS, RECOVERY_POINTS, read_offsets
+from millstream.log.directory import CLEAN_SHUTDOWN, LOCK, partition_of
+from millstream.log.files import DIRECTORY, FilePool, Files, OsFiles, read_file
+from millstream.log.index import OffsetIndex, TimeIndex
+from millstream.log.producers import SNAPSHOT_SUFFIX, Producers
+from millstream.log.scan import Batch, Damage
+from millstream.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment, file_name, offset_of
+
+_NO_CEILING = (1 << 63) - 1
+_PROGRESS_BYTES = 16 << 20
+
+DAMAGE = "damage"  # records that are lost
+TORN = "torn"  # the end of a write that a crash cut off: cut at the next start
+INDEX = "index"  # derived data that is wrong or missing: built anew when it is needed
+GAP = "gap"  # offsets that are in no file
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is not as it should be. ``position`` is a byte in ``file``."""
+
+    kind: str
+    partition: str
+    file: str
+    position: int
+    message: str
+
+    @property
+    def loses_records(self) -> bool:
+        return self.kind in (DAMAGE, GAP)
+
+    def __str__(self) -> str:
+        return f"{self.file} at byte {self.position}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the check is."""
+
+    partition: str
+    bytes_read: int
+    bytes_total: int
+
+
+@dataclass(slots=True)
+class Summary:
+    """What was read, and how many findings of each kind there were."""
+
+    clean_shutdown: bool
+    partitions: int = 0
+    segments: int = 0
+    batches: int = 0
+    records: int = 0
+    bytes: int = 0
+    damage: int = 0
+    torn: int = 0
+    index: int = 0
+    gap: int = 0
+
+    @property
+    def sound(self) -> bool:
+        return not (self.damage or self.torn or self.index or self.gap)
+
+
+def check_directory(
+    path: str | Path, *, files: Files | None = None
+) -> Iterator[Finding | Progress | Summary]:
+    """Check every partition. Raises DataDirectoryError if the directory can't be read or a broker uses it."""
+    files = files or OsFiles(read_only=True)
+    root = os.path.abspath(path)
+    try:
+        listing = files.listing(root)
+    except OSError as error:
+        raise DataDirectoryError(
+            f"can't read the data directory {root}: {error.strerror or error}"
+        ) from error
+    if LOCK in listing and files.is_locked(f"{root}/{LOCK}"):
+        holder = read_file(files, f"{root}/{LOCK}").decode(errors="replace").strip()
+        raise DataDirectoryError(f"a broker (process {holder}) uses {root}; stop it first")
+    yield from _Check(files, root, listing).run()
+
+
+class _Check:
+    def __init__(self, files: Files, root: str, listing: dict[str, int]) -> None:
+        self.files = files
+        self.root = root
+        self.pool = FilePool(files)
+        self.partitions = sorted(n for n, size in listing.items() if size == DIRECTORY and partition_of(n))
+        self.summary = Summary(CLEAN_SHUTDOWN in listing, len(self.partitions))
+        self.read = 0
+        self.total = 0
+
+    def run(self) -> Iterator[Finding | Progress | Summary]:
+        points = read_offsets(self.files, f"{self.root}/{RECOVERY_POINTS}")
+        starts = read_offsets(self.files, f"{self.root}/{LOG_START_OFFSETS}")
+        listings = {name: self.files.listing(f"{self.root}/{name}") for name in self.partitions}
+        self.total = sum(
+            size
+            for listing in listings.values()
+            for name, size in listing.items()
+            if name.endswith(LOG_SUFFIX)
+        )
+        for name in self.partitions:
+            key = partition_of(name)
+            assert key is not None
+            for item in self._partition(name, listings[name], points.get(key, 0), starts.get(key, 0)):
+                if isinstance(item, Finding):
+                    setattr(self.summary, item.kind, getattr(self.summary, item.kind) + 1)
+                yield item
+        yield self.summary
+
+    def _partition(
+        self, partition: str, listing: dict[str, int], recovery_point: int, start_offset: int
+    ) -> Iterator[Finding | Progress]:
+        directory = f"{self.root}/{partition}"
+        bases = sorted(offset_of(n) for n in listing if n.endswith(LOG_SUFFIX) and offset_of(n) >= 0)
+        end = 0
+        for number, base in enumerate(bases):
+            name = file_name(base)
+            segment = Segment(
+                self.pool,
+                f"{directory}/{name}",
+                base,
+                size=listing[name + LOG_SUFFIX],
+                index_size=listing.get(name + INDEX_SUFFIX, 0),
+                times_size=listing.get(name + TIME_INDEX_SUFFIX, 0),
+            )
+            last = number + 1 == len(bases)
+            ceiling = _NO_CEILING if last else bases[number + 1]
+            end = yield from self._segment(partition, segment, ceiling, recovery_point)
+            self.summary.segments += 1
+        for name in sorted(listing):
+            if name.endswith(SNAPSHOT_SUFFIX) and not Producers().load(
+                read_file(self.files, f"{directory}/{name}")
+            ):
+                yield Finding(
+                    INDEX, partition, f"{directory}/{name}", 0, "the producers' snapshot is damaged"
+                )
+        if bases and end < max(recovery_point, start_offset):
+            path = f"{directory}/{file_name(bases[-1])}{LOG_SUFFIX}"
+            message = (
+                f"the records end at {end}, but up to {max(recovery_point, start_offset)} they were synced"
+            )
+            yield Finding(GAP, partition, path, listing[file_name(bases[-1]) + LOG_SUFFIX], message)
+
+    def _segment(
+        self, partition: str, segment: Segment, ceiling: int, recovery_point: int
+    ) -> Generator[Finding | Progress, None, int]:
+        """Check one segment and its indexes; returns the offset after its last record."""
+        path = segment.log.path
+        last = ceiling == _NO_CEILING
+        indexes = _Indexes(self.files, segment)
+        end = segment.base_offset
+        reported = self.read
+        for item in segment.scan(0, segment.size, segment.base_offset, ceiling, 0):
+            if isinstance(item, Damage):
+                torn = last and item.tail and item.first_offset >= recovery_point
+                offsets = "" if item.tail else f", offsets {item.first_offset} to {item.next_offset - 1}"
+                message = f"{item.reason} ({item.size} bytes{offsets})"
+                yield Finding(TORN if torn else DAMAGE, partition, path, item.position, message)
+                end = item.first_offset if last and item.tail else item.next_offset
+                self.read += item.size
+                continue
+            indexes.compare(item)
+            self.summary.batches += 1
+            self.summary.records += item.header.record_count
+            self.summary.bytes += item.header.size
+            self.read += item.header.size
+            end = item.header.next_offset
+            if self.read - reported >= _PROGRESS_BYTES:
+                reported = self.read
+                yield Progress(partition, self.read, self.total)
+        if not last and end < ceiling:
+            message = f"the file ends after offset {end - 1}, the next one starts at {ceiling}"
+            yield Finding(GAP, partition, path, segment.size, message)
+        if self.summary.clean_shutdown or not last:
+            # Those of the last segment are built anew anyway after a crash.
+            for file, position, message in indexes.wrong():
+                yield Finding(INDEX, partition, file, position, message)
+        yield Progress(partition, self.read, self.total)
+        return end
+
+
+class _Indexes:
+    """A segment's indexes, compared with its batches as they go by."""
+
+    def __init__(self, files: Files, segment: Segment) -> None:
+        self._files = files
+        self._segment = segment
+        self._offsets = _entries(segment.index)
+        self._times = _entries(segment.times)
+        self._positions = {position: number for number, (_, position) in enumerate(self._offsets)}
+        self._last_offsets = {relative: number for number, (_, relative) in enumerate(self._times)}
+        self._right_offsets: set[int] = set()
+        self._right_times: set[int] = set()
+        self._largest = -1
+
+    def compare(self, batch: Batch) -> None:
+        header = batch.header
+        self._largest = max(self._largest, header.max_timestamp)
+        relative = header.last_offset - self._segment.base_offset
+        number = self._positions.get(batch.position)
+        if number is not None and self._offsets[number][0] == relative:
+            self._right_offsets.add(number)
+        number = self._last_offsets.get(relative)
+        if number is not None and self._times[number][0] == header.max_timestamp == self._largest:
+            self._right_times.add(number)
+
+    def wrong(self) -> Iterator[tuple[str, int, str]]:
+        """(file, position, message) for everything in the indexes that is not so."""
+        segment = self._segment
+        for index in (segment.index, segment.times):
+            if not self._files.exists(index.path) or not index.intact(segment.size):
+                yield (
+                    index.path,
+                    0,
+                    "missing, or not an index of this log; it is built anew when it is needed",
+                )
+                return
+        for number, (relative, position) in enumerate(self._offsets):
+            if number not in self._right_offsets:
+                message = (
+                    f"entry {number}: no batch at byte {position} ends with {segment.base_offset + relative}"
+                )
+                yield segment.index.path, number * segment.index.ENTRY.size, message
+        for number, (timestamp, relative) in enumerate(self._times):
+            if number not in self._right_times:
+                offset = segment.base_offset + relative
+                message = (
+                    f"entry {number}: no batch that ends with {offset} is the first to reach {timestamp}"
+                )
+                yield segment.times.path, number * segment.times.ENTRY.size, message
+        if self._times and self._times[-1][0] < self._largest:
+            message = f"the last entry is {self._times[-1][0]}, the newest record's time is {self._largest}"
+            yield segment.times.path, len(self._times) * segment.times.ENTRY.size, message
+
+
+def _entries(index: OffsetIndex | TimeIndex) -> list[tuple[int, int]]:
+    return [index.entry(number) for number in range(index.count)]

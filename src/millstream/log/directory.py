@@ -1,0 +1,269 @@
+"""A data directory: one lock, the checkpoints of all partitions in it, and a directory for each.
+
+.lock                              held by the broker that uses the directory; names its process
+meta.properties                    whose directory this is
+.kafka_cleanshutdown               there only while no broker runs, and if the last one ended in order
+recovery-point-offset-checkpoint   below it everything was synced
+log-start-offset-checkpoint        where the records begin, where that is not where the files do
+TOPIC-PARTITION/                   a log
+TOPIC-PARTITION.ID-delete/         a log on its way out
+TOPIC-PARTITION.ID-stray/          a log that the catalogue does not know: set aside, never deleted
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from millstream.clock import Clock, SystemClock
+from millstream.config import TopicConfig
+from millstream.errors import DataDirectoryError, LogError
+from millstream.log.checkpoints import LOG_START_OFFSETS, RECOVERY_POINTS, read_offsets, write_offsets
+from millstream.log.files import DIRECTORY, FilePool, Files, MemoryFiles, OsFiles, read_file, replace_file
+from millstream.log.partition import PartitionLog
+from millstream.log.recovery import open_partition
+from millstream.log.retention import RetentionClock
+
+_log = logging.getLogger(__name__)
+
+LOCK = ".lock"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+META_PROPERTIES = "meta.properties"
+DELETE_SUFFIX = "-delete"
+STRAY_SUFFIX = "-stray"
+_CLOSING_THREADS = 8
+
+_PARTITION_NAME = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
+
+
+def partition_of(name: str) -> tuple[str, int] | None:
+    """The topic and partition that a directory is named after, or None."""
+    if name.endswith((DELETE_SUFFIX, STRAY_SUFFIX)):
+        return None
+    match = _PARTITION_NAME.fullmatch(name)
+    return (match[1], int(match[2])) if match else None
+
+
+class LogDirectory:
+    """One data directory, in use by this process alone. Made by ``open``."""
+
+    def __init__(self, path: str, files: Files, clock: Clock) -> None:
+        self.path = path
+        self.logs: dict[tuple[str, int], PartitionLog] = {}
+        self._files = files
+        self._clock = clock
+        self._pool = FilePool(files)
+        self._retention_clock = RetentionClock()
+        self._unlock = self._take_lock()
+        try:
+            self.clean = self._begin()
+        except BaseException:
+            self._unlock()
+            raise
+
+    @classmethod
+    def open(
+        cls, path: str | Path, *, files: Files | None = None, clock: Clock | None = None
+    ) -> LogDirectory:
+        """Take the directory, which is made if it is not there. Raises DataDirectoryError if it can't be
+        used, or if another broker uses it."""
+        files = files or OsFiles()
+        name = os.path.abspath(path)
+        try:
+            files.make_directory(name)
+            return cls(name, files, clock or SystemClock())
+        except OSError as error:
+            raise DataDirectoryError(
+                f"can't use the data directory {name}: {error.strerror or error}; "
+                "give one that this user may read and write"
+            ) from error
+
+    def _take_lock(self) -> Callable[[], None]:
+        path = f"{self.path}/{LOCK}"
+        try:
+            return self._files.lock(path)
+        except BlockingIOError:
+            holder = read_file(self._files, path).decode(errors="replace").strip() or "unknown"
+            raise DataDirectoryError(
+                f"the data directory {self.path} is in use by another broker (process {holder}); "
+                "stop it, or give another directory"
+            ) from None
+
+    def _begin(self) -> bool:
+        """Read the checkpoints, and take away the mark of a clean shutdown: until the next there was none."""
+        self._recovery_points = read_offsets(self._files, f"{self.path}/{RECOVERY_POINTS}")
+        self._start_offsets = read_offsets(self._files, f"{self.path}/{LOG_START_OFFSETS}")
+        mark = f"{self.path}/{CLEAN_SHUTDOWN}"
+        clean = self._files.exists(mark)
+        if clean:
+            self._files.remove(mark)
+            self._files.sync_directory(self.path)
+        listing = self._files.listing(self.path)
+        gone = [f"{self.path}/{name}" for name in listing if name.endswith(DELETE_SUFFIX)]
+        if gone:
+            self._files.discard(gone)
+        return clean
+
+    def claim(self, cluster_id: str, node_id: int) -> None:
+        """Check that this is the directory of that cluster and node, and write it down if it is new."""
+        path = f"{self.path}/{META_PROPERTIES}"
+        try:
+            text = read_file(self._files, path).decode(errors="replace")
+        except FileNotFoundError:
+            directory_id = uuid.uuid4().hex
+            lines = [
+                "#",
+                f"cluster.id={cluster_id}",
+                f"directory.id={directory_id}",
+                f"node.id={node_id}",
+                "version=1",
+                "",
+            ]
+            replace_file(self._files, path, "\n".join(lines).encode())
+            return
+        known = dict(
+            line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#")
+        )
+        for name, mine in (("version", "1"), ("cluster.id", cluster_id), ("node.id", str(node_id))):
+            if known.get(name) != mine:
+                raise DataDirectoryError(
+                    f"{path} says {name}={known.get(name)}, this broker has {mine}: "
+                    "the directory belongs to another broker; give the right one"
+                )
+
+    def open_log(self, topic: str, partition: int, config: TopicConfig) -> PartitionLog:
+        """Open a partition's log, made if it is not there, recovered if the last shutdown was not clean."""
+        key = (topic, partition)
+        if key in self.logs:
+            raise ValueError(f"{topic}-{partition} is open already")
+        path = f"{self.path}/{topic}-{partition}"
+        log = PartitionLog(
+            topic,
+            partition,
+            config,
+            path=path,
+            pool=self._pool,
+            clock=self._clock,
+            save_start_offset=self._save_start_offsets,
+            retention_clock=self._retention_clock,
+        )
+        try:
+            new = not self._files.exists(path)
+            if new:
+                self._files.make_directory(path)
+                self._forget_offsets(key)
+            open_partition(
+                log,
+                new=new,
+                clean=self.clean,
+                recovery_point=self._recovery_points.get(key, 0),
+                start_offset=self._start_offsets.get(key, 0),
+            )
+        except OSError as error:
+            raise DataDirectoryError(f"can't open the log {path}: {error.strerror or error}") from error
+        self.logs[key] = log
+        return log
+
+    def _forget_offsets(self, key: tuple[str, int]) -> None:
+        """What the checkpoints say of a log that was deleted does not hold for a new one of the same name."""
+        known = (self._recovery_points.pop(key, None), self._start_offsets.pop(key, None))
+        if known != (None, None):
+            self.checkpoint()
+
+    def delete_log(self, topic: str, partition: int) -> None:
+        """Take a partition's log away. Once this returns it does not come back, even after a crash; its space
+        is given back a little later."""
+        log = self.logs.pop((topic, partition), None)
+        if log is not None:
+            log.abandon()
+        path = f"{self.path}/{topic}-{partition}"
+        if self._files.exists(path):
+            self._files.discard([self._rename(path, DELETE_SUFFIX)])
+
+    def strays(self, known: set[tuple[str, int]]) -> list[Path]:
+        """Directories of partitions that are not among ``known``."""
+        listing = self._files.listing(self.path)
+        return [
+            Path(self.path, name)
+            for name, size in sorted(listing.items())
+            if size == DIRECTORY and (found := partition_of(name)) is not None and found not in known
+        ]
+
+    def set_aside(self, path: Path) -> Path:
+        """Rename a directory that nobody knows so that it is in nobody's way; its new name."""
+        return Path(self._rename(str(path), STRAY_SUFFIX))
+
+    def _rename(self, path: str, suffix: str) -> str:
+        # A file's name has 255 bytes at most, and a topic's may have 249.
+        head, _, name = path.rpartition("/")
+        suffix = f".{uuid.uuid4().hex}{suffix}"
+        new = f"{head}/{name[: 255 - len(suffix)]}{suffix}"
+        self._files.rename(path, new)
+        self._files.sync_directory(self.path)
+        return new
+
+    def checkpoint(self) -> None:
+        """Write down how far each log is synced and where it starts. To be called now and then: after a
+        crash, only what lies beyond is read and checked. Blocks for a sync."""
+        for key, log in self.logs.items():
+            self._recovery_points[key] = log.synced_offset
+        write_offsets(self._files, f"{self.path}/{RECOVERY_POINTS}", self._recovery_points)
+        self._save_start_offsets()
+
+    def _save_start_offsets(self) -> None:
+        for key, log in self.logs.items():
+            if log.log_start_offset > log.segments[0].base_offset:
+                self._start_offsets[key] = log.log_start_offset
+            else:
+                self._start_offsets.pop(key, None)
+        write_offsets(self._files, f"{self.path}/{LOG_START_OFFSETS}", self._start_offsets)
+
+    def close(self) -> None:
+        """Close every log; if all went well, leave the mark that the next start need not check anything."""
+        # Mostly waiting for the disk, which can do several at once.
+        with ThreadPoolExecutor(_CLOSING_THREADS, "millstream-close") as threads:
+            clean = all(list(threads.map(_closes, self.logs.values())))
+        try:
+            self.checkpoint()
+            if clean:
+                replace_file(self._files, f"{self.path}/{CLEAN_SHUTDOWN}", b'{"version":0,"brokerEpoch":-1}')
+        except OSError as error:
+            _log.error(
+                "can't write the checkpoints in %s: %s; the next start checks the logs", self.path, error
+            )
+        self.logs.clear()
+        self._unlock()
+
+
+def _closes(log: PartitionLog) -> bool:
+    try:
+        log.close()
+    except LogError:
+        return False  # it has logged why
+    return log.failed is None
+
+
+class MemoryDirectory:
+    """Logs in memory: for topics with ``millstream.storage=memory``, and brokers without a directory."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._directory = LogDirectory.open("/memory", files=MemoryFiles(), clock=clock)
+
+    @property
+    def logs(self) -> dict[tuple[str, int], PartitionLog]:
+        return self._directory.logs
+
+    def open_log(self, topic: str, partition: int, config: TopicConfig) -> PartitionLog:
+        return self._directory.open_log(topic, partition, config)
+
+    def delete_log(self, topic: str, partition: int) -> None:
+        self._directory.delete_log(topic, partition)
+
+    def close(self) -> None:
+        """Everything is gone."""
+        self._directory.logs.clear()

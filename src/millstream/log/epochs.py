@@ -1,0 +1,81 @@
+"""Which leader epoch began at which offset: what OffsetForLeaderEpoch answers from.
+
+Kept in Kafka's ``leader-epoch-checkpoint``, a line ``epoch offset`` for each. An epoch ends where the next
+one begins. After a crash a partition goes on in a new epoch: a reader that had seen records which the crash
+took along finds out by asking where its epoch ended.
+"""
+
+from __future__ import annotations
+
+from millstream.log.checkpoints import read_lines, write_lines
+from millstream.log.files import Files
+
+CHECKPOINT = "leader-epoch-checkpoint"
+NONE = (-1, -1)
+
+
+class LeaderEpochs:
+    """The epochs of one partition, oldest first."""
+
+    __slots__ = ("_entries", "_files", "_path")
+
+    def __init__(self, files: Files, directory: str) -> None:
+        self._files = files
+        self._path = f"{directory}/{CHECKPOINT}"
+        self._entries: list[tuple[int, int]] = []
+
+    def load(self) -> None:
+        entries: list[tuple[int, int]] = []
+        for words in read_lines(self._files, self._path) or []:
+            if len(words) != 2 or not words[0].isdigit() or not words[1].isdigit():
+                continue
+            epoch, offset = int(words[0]), int(words[1])
+            if not entries or (epoch > entries[-1][0] and offset >= entries[-1][1]):
+                entries.append((epoch, offset))
+        self._entries = entries
+
+    def write(self, *, sync: bool = False) -> None:
+        """Without ``sync``, a crash may lose the newest epoch: it stands in the batches as well."""
+        write_lines(
+            self._files, self._path, [f"{epoch} {offset}" for epoch, offset in self._entries], sync=sync
+        )
+
+    @property
+    def latest(self) -> int:
+        return self._entries[-1][0] if self._entries else 0
+
+    def begin(self, epoch: int, offset: int) -> bool:
+        """``epoch`` begins at ``offset``; False if it is no newer than the latest."""
+        if self._entries and epoch <= self._entries[-1][0]:
+            return False
+        while self._entries and self._entries[-1][1] >= offset:
+            self._entries.pop()  # it has no records
+        self._entries.append((epoch, offset))
+        return True
+
+    def cut_end(self, offset: int) -> None:
+        """The log ends at ``offset`` now."""
+        self._entries = [entry for entry in self._entries if entry[1] < offset]
+
+    def cut_start(self, offset: int) -> None:
+        """The log starts at ``offset`` now; the epoch it starts in begins there."""
+        older = [entry for entry in self._entries if entry[1] <= offset]
+        if older:
+            self._entries = [(older[-1][0], offset), *self._entries[len(older) :]]
+
+    def at(self, offset: int) -> int:
+        """The epoch that an offset was given in, or is going to be."""
+        return next((epoch for epoch, start in reversed(self._entries) if start <= offset), self.latest)
+
+    def end_of(self, epoch: int, end_offset: int) -> tuple[int, int]:
+        """(epoch, end offset) of the newest epoch not above ``epoch``; (-1, -1) for one yet to come."""
+        if epoch == self.latest:
+            return epoch, end_offset
+        if epoch > self.latest:
+            return NONE
+        below = -1
+        for known, offset in self._entries:
+            if known > epoch:
+                return (below if below >= 0 else epoch), offset
+            below = known
+        return NONE

@@ -1,0 +1,222 @@
+"""A segment's two sparse indexes, in Kafka's formats. Both are derived from the log: what is lost or wrong is
+built anew, and whoever looks something up checks the answer against the batch it points to.
+
+    .index      4  offset relative to the segment's base: the last offset of the batch at that position
+                4  position of that batch in the .log file
+    .timeindex  8  the largest timestamp of any batch so far
+                4  relative offset: the last offset of the first batch that has that timestamp
+
+New entries wait in memory and go to the file a page at a time; a look-up reads one page of the file at most,
+after a few single entries, and remembers it for the next look-up nearby.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from millstream.log.files import FilePool, LazyFile
+
+_UNINDEXED = 64 * 1024  # a log up to this size is walked as fast as an index for it is built
+_PAGE = 512  # entries read at once, and entries that wait in memory at most
+
+
+class SparseIndex:
+    """Entries in ascending order of their first field."""
+
+    __slots__ = (
+        "_entry",
+        "_file",
+        "_in_file",
+        "_page",
+        "_page_first",
+        "_pending",
+        "_whole",
+        "base_offset",
+        "count",
+    )
+
+    def __init__(self, pool: FilePool, path: str, base_offset: int, entry: Struct, size: int) -> None:
+        self._file = LazyFile(pool, path)
+        self._entry = entry
+        self.base_offset = base_offset
+        self._in_file = size // entry.size
+        self._whole = size % entry.size == 0
+        self._pending = bytearray()
+        self._page_first = 0  # the number of the first entry of the file's remembered page
+        self.count = self._in_file
+
+    @property
+    def path(self) -> str:
+        return self._file.path
+
+    @path.setter
+    def path(self, path: str) -> None:
+        self._file.path = path
+
+    def entry(self, number: int) -> tuple[int, int]:
+        """The raw fields of entry ``number``."""
+        size = self._entry.size
+        if number >= self._in_file:
+            found = self._entry.unpack_from(self._pending, (number - self._in_file) * size)
+        else:
+            found = self._entry.unpack(self._file.get().pread(size, number * size))
+        return found[0], found[1]
+
+    def push(self, first: int, second: int) -> None:
+        self._pending += self._entry.pack(first, second)
+        self.count += 1
+
+    def find(self, key: int) -> int:
+        """The number of the last entry whose first field is at most ``key``; -1 if there is none."""
+        size = self._entry.size
+        if self._pending and self._entry.unpack_from(self._pending)[0] <= key:
+            return self._in_file + self._search(self._pending, 0, len(self._pending) // size, key)
+        if self._in_file == 0:
+            return -1
+        page = self._file.page
+        if not (page and self._entry.unpack_from(page)[0] <= key < self._last_of_page()):
+            page = self._load_page(key)
+        found = self._search(page, 0, len(page) // size, key)
+        return self._page_first + found if found >= 0 else -1
+
+    def _last_of_page(self) -> int:
+        last: int = self._entry.unpack_from(self._file.page, len(self._file.page) - self._entry.size)[0]
+        return last
+
+    def _load_page(self, key: int) -> bytes:
+        size = self._entry.size
+        file = self._file.get()
+        low, high = 0, self._in_file
+        while high - low > _PAGE:
+            middle = (low + high) // 2
+            if self._entry.unpack(file.pread(size, middle * size))[0] <= key:
+                low = middle
+            else:
+                high = middle
+        self._page_first = low
+        # As much as fits: a reader that goes on from here finds the next ones in it too.
+        self._file.page = file.pread(min(_PAGE, self._in_file - low) * size, low * size)
+        return self._file.page
+
+    def _search(self, buffer: bytes | bytearray, low: int, high: int, key: int) -> int:
+        unpack_from, size = self._entry.unpack_from, self._entry.size
+        while low < high:
+            middle = (low + high) // 2
+            if unpack_from(buffer, middle * size)[0] <= key:
+                low = middle + 1
+            else:
+                high = middle
+        return low - 1
+
+    @property
+    def page_waits(self) -> bool:
+        return len(self._pending) >= _PAGE * self._entry.size
+
+    def write(self) -> None:
+        """Put the waiting entries into the file, which is created if it is not there."""
+        file = self._file.get(create=True)
+        if self._pending:
+            file.pwrite(self._pending, self._in_file * self._entry.size)
+            self._in_file = self.count
+            self._pending.clear()
+
+    def sync(self) -> None:
+        self._file.get(create=True).sync()
+
+    def forget(self, count: int) -> None:
+        """Drop the entries from ``count`` on."""
+        if count >= self.count:
+            return
+        if count >= self._in_file:
+            del self._pending[(count - self._in_file) * self._entry.size :]
+        else:
+            self._pending.clear()
+            self._file.get(create=True).truncate(count * self._entry.size)
+            self._in_file = count
+            self._file.page = b""
+        self.count = count
+
+    def let_go(self) -> None:
+        """Close the file, as far as nobody else uses it."""
+        self._file.let_go()
+
+    def clear(self) -> None:
+        """Drop all entries, and whatever else is in the file."""
+        self._pending.clear()
+        self._file.get(create=True).truncate(0)
+        self._in_file = self.count = 0
+        self._file.page = b""
+
+
+class OffsetIndex(SparseIndex):
+    """From an offset to a position in the log at or before it."""
+
+    __slots__ = ()
+    ENTRY = Struct(">ii")
+
+    def __init__(self, pool: FilePool, path: str, base_offset: int, size: int = 0) -> None:
+        super().__init__(pool, path, base_offset, self.ENTRY, size)
+
+    def append(self, last_offset: int, position: int) -> None:
+        self.push(last_offset - self.base_offset, position)
+
+    def intact(self, log_size: int) -> bool:
+        """Could this be the index of a log of that size? Looks at its last entry only."""
+        if not self._whole or not self.count:
+            return self._whole and log_size <= _UNINDEXED
+        relative, position = self.entry(self.count - 1)
+        return relative >= 0 and 0 <= position < log_size
+
+    def lookup(self, offset: int) -> tuple[int, int] | None:
+        """(last offset, position) of the last indexed batch that ends at or before ``offset``."""
+        number = self.find(offset - self.base_offset)
+        if number < 0:
+            return None
+        relative, position = self.entry_near(number)
+        return self.base_offset + relative, position
+
+    def entry_near(self, number: int) -> tuple[int, int]:
+        """As ``entry``, from the remembered page where it is there."""
+        start = (number - self._page_first) * 8
+        if number < self._in_file and 0 <= start <= len(self._file.page) - 8:
+            found = self._entry.unpack_from(self._file.page, start)
+            return found[0], found[1]
+        return self.entry(number)
+
+
+class TimeIndex(SparseIndex):
+    """From a timestamp to the offset from which to look for it."""
+
+    __slots__ = ()
+    ENTRY = Struct(">qi")
+
+    def __init__(self, pool: FilePool, path: str, base_offset: int, size: int = 0) -> None:
+        super().__init__(pool, path, base_offset, self.ENTRY, size)
+
+    def append(self, timestamp: int, offset: int) -> None:
+        """Timestamps only grow: one that is not larger than the last is left out."""
+        if self.count and self.entry(self.count - 1)[0] >= timestamp:
+            return
+        self.push(timestamp, offset - self.base_offset)
+
+    def intact(self, log_size: int) -> bool:
+        """Could this be the index of a log of that size? One is there for every log that has a record."""
+        if not self._whole or not self.count:
+            return self._whole and log_size == 0
+        timestamp, relative = self.entry(self.count - 1)
+        return timestamp >= 0 and relative >= 0
+
+    def lookup(self, timestamp: int) -> tuple[int, int] | None:
+        """(timestamp, offset) of the last entry at or before ``timestamp``."""
+        number = self.find(timestamp)
+        if number < 0:
+            return None
+        found, relative = self.entry(number)
+        return found, self.base_offset + relative
+
+    def last(self) -> tuple[int, int] | None:
+        """(timestamp, offset) of the last entry."""
+        if self.count == 0:
+            return None
+        timestamp, relative = self.entry(self.count - 1)
+        return timestamp, self.base_offset + relative

@@ -1,0 +1,554 @@
+"""A partition's log: appends, reads, and what of it has reached the file and the disk.
+
+    log_start_offset <= synced_offset <= written_offset <= end_offset
+
+``append`` gives offsets and stages small batches in memory; ``write_staged`` puts what is staged into the
+file with one write, and from then on it is read; ``sync`` makes it survive the machine. If a write fails,
+all that was staged is undone: offsets, index entries, producers' sequences, as if it had never been
+appended. If a sync fails the log takes no more writes, for good: after that nobody knows what is on the
+disk (fail-stop).
+
+All methods belong to one thread, but for ``sync``, which may run in another, one at a time.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import random
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from millstream.clock import Clock
+from millstream.config import TopicConfig
+from millstream.errors import AppendRefused, LogFailed, OffsetOutOfRange
+from millstream.log.epochs import LeaderEpochs
+from millstream.log.files import FilePool, replace_file
+from millstream.log.producers import SNAPSHOT_SUFFIX, Producers
+from millstream.log.refusal import CORRUPT_MESSAGE, HIGHEST_CODEC, refusal, require_keys
+from millstream.log.retention import Retention, RetentionClock
+from millstream.log.scan import Damage
+from millstream.log.segment import Segment, file_name
+from millstream.log.segments import NOTHING, Segments, Slice
+from millstream.records.batch import (
+    CHECKED_FROM,
+    CRC,
+    CRC_AT,
+    HEADER,
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    MAGIC,
+    NO_TIMESTAMP,
+    PREFIX_SIZE,
+    STAMP,
+)
+
+_log = logging.getLogger(__name__)
+
+STAGED_BELOW = 16 * 1024  # larger batches go straight to the file: copying them costs more than a write
+_RECENT = 1024  # appends whose positions are remembered for readers near the end
+_MAX_RELATIVE_OFFSET = 0x7FFFFFFF
+_ATTRIBUTES_AT = 21
+_MAX_TIMESTAMP_AT = 35
+# Errors that pass: the write is undone, and the next one tried. After any other the log takes no more writes.
+_PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+
+
+class Appended(NamedTuple):
+    """What a producer is told."""
+
+    base_offset: int
+    log_append_time: int  # -1 for CreateTime
+    log_start_offset: int
+    duplicate: bool  # it was here before, at base_offset
+
+
+class PartitionLog:
+    """One partition. Opened by ``LogDirectory.open_log``, which also recovers it."""
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        config: TopicConfig,
+        *,
+        path: str,
+        pool: FilePool,
+        clock: Clock,
+        save_start_offset: Callable[[], None],
+        retention_clock: RetentionClock,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.path = path
+        self.pool = pool
+        self.clock = clock
+        self.failed: LogFailed | None = None  # for good
+        self._undone: LogFailed | None = None  # what write_staged has yet to tell
+        self._stopped: LogFailed | None = None  # either of them: appends are refused
+        self.log_start_offset = 0
+        self.end_offset = 0
+        self.written_offset = 0
+        self.synced_offset = 0
+        self.leader_epoch = 0
+        self.epochs = LeaderEpochs(pool.files, path)
+        self.producers = Producers()
+        self.segments = Segments()
+        self._retention = Retention(self, retention_clock)
+        self._save_start_offset = save_start_offset
+        self._staged = bytearray()
+        self._recent_offsets: list[int] = []  # of the last appends, all in the last segment
+        self._recent_positions: list[int] = []
+        self._unsynced: list[Segment] = []  # sealed ones, with writes that no sync has covered
+        self._oldest_unsynced_ms: int | None = None
+        self._names_unsynced = False  # files were created in the directory since it was synced
+        self._parent_unsynced = False  # the directory itself was
+        self._changed = False  # since it was opened
+        self.set_config(config)
+
+    def set_config(self, config: TopicConfig) -> None:
+        """Settings may change while the log is in use; they count from the next append on."""
+        self.config = config
+        self._max_message_bytes = min(config.max_message_bytes, config.segment_bytes)
+        self._stamps_time = config.message_timestamp_type == "LogAppendTime"
+        self._after_max_ms = config.message_timestamp_after_max_ms
+        self._before_max_ms = config.message_timestamp_before_max_ms
+        self._segment_bytes = config.segment_bytes
+        self._segment_ms = config.segment_ms
+        self._interval = config.index_interval_bytes
+        self._index_entries = max(config.segment_index_bytes // 12, 1)
+        self._needs_keys = "compact" in config.cleanup_policy
+
+    @property
+    def last_stable_offset(self) -> int:
+        """What a reader of committed records may see up to."""
+        return self.written_offset
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def size_bytes(self) -> int:
+        return self.segments.size
+
+    @property
+    def damage(self) -> list[Damage]:
+        """The damaged stretches found so far."""
+        return [damage for segment in self.segments for damage in segment.damage]
+
+    # What recovery calls, to set the log up
+
+    def adopt(self, segments: list[Segment], start_offset: int, end_offset: int) -> None:
+        """Take the segments found on disk, oldest first; all of it is synced."""
+        self.segments = Segments(segments)
+        self.log_start_offset = start_offset
+        self.end_offset = self.written_offset = self.synced_offset = end_offset
+        self.leader_epoch = self.epochs.latest
+        self.segments.last.largest_timestamp(end_offset)
+        self._commit()
+
+    def start_at(self, offset: int, *, new_directory: bool = False) -> None:
+        """Go on at ``offset``, in a new segment: the first one, or after records that are missing."""
+        self.end_offset = self.written_offset = self.synced_offset = offset
+        self.leader_epoch = self.epochs.latest
+        self._start_segment()
+        self._parent_unsynced = new_directory
+
+    # Appending
+
+    def append(self, records: bytearray | memoryview, now_ms: int) -> Appended:
+        """Check a batch, stamp it with its offset, in place, and stage or write it.
+
+        Raises AppendRefused, with nothing changed. Raises LogFailed if the disk refuses; if that undid what
+        was staged before, the next ``write_staged`` raises it again, and no append is taken until then."""
+        if self._stopped is not None:
+            raise LogFailed(str(self._stopped))
+        size = len(records)
+        if size < HEADER_SIZE:
+            raise refusal(records, self.config, now_ms)
+        (base, length, _, magic, crc, attributes, delta, first_timestamp, max_timestamp, producer_id, epoch,
+         sequence, count) = HEADER.unpack_from(records)  # fmt: skip
+        if (
+            magic != MAGIC
+            or length + PREFIX_SIZE != size
+            or size > self._max_message_bytes
+            or base != 0
+            or delta < 0
+            or count != delta + 1
+            or not 0 <= attributes <= HIGHEST_CODEC
+            or (producer_id != -1 and (producer_id < 0 or sequence < 0 or epoch < 0))
+            or first_timestamp < NO_TIMESTAMP
+            or max_timestamp < NO_TIMESTAMP
+        ):
+            raise refusal(records, self.config, now_ms)
+        actual = crc32c(memoryview(records)[CHECKED_FROM:])
+        if actual != crc:
+            raise AppendRefused(
+                CORRUPT_MESSAGE,
+                f"the batch's checksum is {crc:#010x}, the bytes that came give {actual:#010x}",
+            )
+        if producer_id >= 0:
+            first = self.producers.check(producer_id, epoch, sequence, delta)
+            if first is not None:
+                time = first.time_ms if self._stamps_time else NO_TIMESTAMP
+                return Appended(first.base_offset, time, self.log_start_offset, True)
+        if self._needs_keys:
+            require_keys(records)
+        append_time = NO_TIMESTAMP
+        if self._stamps_time:
+            append_time = max_timestamp = now_ms
+            _stamp_time(records, attributes, now_ms)
+        elif max_timestamp - now_ms > self._after_max_ms or (
+            now_ms - first_timestamp > self._before_max_ms and first_timestamp != NO_TIMESTAMP
+        ):
+            raise refusal(records, self.config, now_ms)
+
+        offset = self.end_offset
+        last_offset = offset + delta
+        segment = self.segments.last
+        position = segment.size
+        if position and (
+            position + size > self._segment_bytes
+            or last_offset - segment.base_offset > _MAX_RELATIVE_OFFSET
+            or max_timestamp - segment.rolls_from(now_ms) > self._segment_ms - segment.jitter_ms
+            or segment.index.count >= self._index_entries
+            or segment.times.count >= self._index_entries
+        ):
+            self.roll()
+            segment = self.segments.last
+            position = 0
+
+        STAMP.pack_into(records, 0, offset, length, self.leader_epoch)
+        if size >= STAGED_BELOW and self._staged:
+            self._write_staged_early()
+        segment.added(position, size, last_offset, max_timestamp, self._interval)
+        segment.size = position + size
+        if producer_id >= 0:
+            self.producers.record(producer_id, epoch, sequence, delta, offset, now_ms)
+        self.end_offset = last_offset + 1
+        self._recent_offsets.append(offset)
+        self._recent_positions.append(position)
+        if size < STAGED_BELOW:
+            self._staged += records
+        else:
+            self._write(records)
+        return Appended(offset, append_time, self.log_start_offset, False)
+
+    def roll(self) -> None:
+        """Seal the last segment and start another one at the end offset; an empty one stays."""
+        sealed = self.segments.last
+        if sealed.size == 0:
+            return
+        self._write_staged_early()
+        try:
+            sealed.write_indexes(final=True)
+            self.write_snapshot(self.end_offset)
+            # In this order: a sync that comes in between must find it in one place or the other.
+            self._unsynced.append(sealed)
+            self._start_segment()
+        except OSError as error:
+            raise self._refused("start a new segment", error) from error
+
+    def _start_segment(self) -> None:
+        """A new last segment; raises OSError, with nothing changed, if its file can't be made."""
+        segment = Segment(self.pool, f"{self.path}/{file_name(self.end_offset)}", self.end_offset)
+        segment.log.get(create=True).truncate(0)
+        if self.config.segment_jitter_ms:
+            segment.jitter_ms = random.randrange(self.config.segment_jitter_ms)
+        self._names_unsynced = self._changed = True
+        self.segments.append(segment)
+        self._recent_offsets.clear()
+        self._recent_positions.clear()
+        self._commit()
+
+    def snapshot_path(self, offset: int) -> str:
+        return f"{self.path}/{file_name(offset)}{SNAPSHOT_SUFFIX}"
+
+    def write_snapshot(self, offset: int, *, sync: bool = False) -> None:
+        """Keep the producers' state, which is that of ``offset``; all before it is in the file."""
+        replace_file(self.pool.files, self.snapshot_path(offset), self.producers.snapshot(), sync=sync)
+
+    # Writing and syncing
+
+    def write_staged(self) -> None:
+        """Put what is staged into the file. Raises LogFailed if the disk refuses: then everything appended
+        since the last call of this is undone, but for what ``written_offset`` covers."""
+        if self._undone is not None:
+            undone, self._undone, self._stopped = self._undone, None, self.failed
+            raise undone
+        if self._staged:
+            self._write(self._staged)
+            self._staged.clear()
+
+    def _write_staged_early(self) -> None:
+        """Before a large batch or a new segment. Whoever appended what is undone here hears of it from
+        ``write_staged``, which is where they look."""
+        if not self._staged:
+            return
+        try:
+            self._write(self._staged)
+        except LogFailed as failure:
+            self._undone = self._stopped = failure
+            raise
+        self._staged.clear()
+
+    def _write(self, data: bytearray | memoryview) -> None:
+        segment = self.segments.last
+        try:
+            segment.log.get().pwrite(data, segment.written)
+        except OSError as error:
+            self._undo()
+            self._cut_file(segment)
+            raise self._refused("write", error) from error
+        segment.written = segment.size
+        self.written_offset = self.end_offset
+        self._changed = True
+        if self._oldest_unsynced_ms is None:
+            self._oldest_unsynced_ms = self.clock.now_ms()
+        if segment.index.page_waits:
+            try:
+                segment.write_indexes(final=False)
+            except OSError as error:
+                # The entries wait on; indexes are derived data, the records are safe.
+                _log.warning("can't write %s: %s", segment.index.path, error)
+        self._commit()
+
+    def _commit(self) -> None:
+        """All that was appended is in the file: this is what a failed write goes back to."""
+        segment = self.segments.last
+        self._mark = (
+            segment.size,
+            segment.bytes_since_index,
+            segment.index.count,
+            segment.times.count,
+            segment.max_timestamp,
+            segment.max_timestamp_offset,
+            segment.first_timestamp,
+        )
+        self.producers.commit()
+        if len(self._recent_offsets) > _RECENT:
+            del self._recent_offsets[: -_RECENT // 2]
+            del self._recent_positions[: -_RECENT // 2]
+
+    def _undo(self) -> None:
+        """As if nothing had been appended since the last write."""
+        segment = self.segments.last
+        (segment.size, segment.bytes_since_index, index_count, times_count, segment.max_timestamp,
+         segment.max_timestamp_offset, segment.first_timestamp) = self._mark  # fmt: skip
+        segment.index.forget(index_count)
+        segment.times.forget(times_count)
+        self.end_offset = self.written_offset
+        kept = bisect_right(self._recent_offsets, self.written_offset - 1)
+        del self._recent_offsets[kept:]
+        del self._recent_positions[kept:]
+        self._staged.clear()
+        self.producers.undo()
+
+    def _cut_file(self, segment: Segment) -> None:
+        """Remove the part of a failed write that did get into the file. What stayed would be taken for
+        records after a crash, so if this fails too the log takes no more writes."""
+        try:
+            segment.log.get().truncate(segment.written)
+        except OSError as error:
+            self._fail(f"can't undo a failed write to {segment.log.path}: {error.strerror or error}")
+
+    def _fail(self, what: str) -> LogFailed:
+        """No more writes, for good."""
+        failure = LogFailed(f"{self.name}: {what}")
+        self.failed = self._stopped = failure
+        _log.error("%s", failure)
+        return failure
+
+    def _refused(self, action: str, error: OSError) -> LogFailed:
+        what = f"can't {action}: {error.strerror or error}"
+        if self.failed is not None:
+            return self.failed
+        if error.errno not in _PASSING:
+            return self._fail(f"{what}; no more writes are taken. Check the disk, then restart the broker.")
+        _log.error("%s: %s", self.name, what)
+        return LogFailed(f"{self.name}: {what}")
+
+    def sync(self) -> int:
+        """Block until all that was written when this was called is on the disk; the offset below which all
+        is. For a pool thread; one call at a time. An error fails the log for good."""
+        if self.failed is not None:
+            raise LogFailed(str(self.failed))
+        upto = self.written_offset
+        oldest, self._oldest_unsynced_ms = self._oldest_unsynced_ms, None
+        last = self.segments.last
+        sealed = list(self._unsynced)  # after the last one: see roll()
+        try:
+            for segment in sealed:
+                segment.sync()
+            last.sync()
+            self._sync_names()
+        except OSError as error:
+            self._oldest_unsynced_ms = oldest
+            raise self._fail(
+                f"the disk failed to sync ({error.strerror or error}); no more writes are taken, as what "
+                "it holds is not known. Check the disk, then restart the broker."
+            ) from error
+        del self._unsynced[: len(sealed)]
+        if upto > self.synced_offset:
+            self.synced_offset = upto
+        return upto
+
+    def sync_names(self) -> None:
+        """Make sure the disk knows every file of this log by name, before any of them is taken away."""
+        try:
+            self._sync_names()
+        except OSError as error:
+            raise self._fail(f"the disk failed to sync ({error.strerror or error})") from error
+
+    def _sync_names(self) -> None:
+        if self._names_unsynced:
+            self._names_unsynced = False
+            self.pool.files.sync_directory(self.path)
+        if self._parent_unsynced:
+            self._parent_unsynced = False
+            self.pool.files.sync_directory(self.path.rpartition("/")[0])
+
+    @property
+    def wants_sync(self) -> bool:
+        """Enough was written for flush.messages, or a segment was sealed."""
+        return bool(self._unsynced) or self.written_offset - self.synced_offset >= self.config.flush_messages
+
+    def sync_due(self, now_ms: int) -> bool:
+        """Something written has waited for flush.ms."""
+        oldest = self._oldest_unsynced_ms
+        if oldest is not None and now_ms < oldest:
+            oldest = self._oldest_unsynced_ms = now_ms  # the clock was set back
+        return oldest is not None and now_ms - oldest >= self.config.flush_ms
+
+    # Reading
+
+    def read(
+        self, offset: int, max_bytes: int, *, upto: int | None = None, at_least_one: bool = True
+    ) -> Slice:
+        """Batches from the one that holds ``offset``; see Slice. Raises OffsetOutOfRange, or LogError with
+        code 2 where the records are damaged."""
+        limit = self.written_offset
+        if upto is not None and upto < limit:
+            limit = upto
+        if offset >= limit or offset < self.log_start_offset:
+            if self.log_start_offset <= offset <= self.end_offset:
+                return NOTHING
+            raise OffsetOutOfRange(
+                f"{self.name} has offsets {self.log_start_offset} to {self.end_offset}, not {offset}"
+            )
+        recent = self._recent_offsets
+        if recent and offset >= recent[0]:
+            segment = self.segments.last
+            positions = self._recent_positions
+            number = bisect_right(recent, offset) - 1
+            position = positions[number]
+            end = segment.written if limit == self.written_offset else self._recent_position(limit)
+            size = end - position
+            if size > max_bytes:
+                following = positions[number + 1] if number + 1 < len(positions) else segment.size
+                first = following - position
+                if max_bytes >= first:
+                    size = max_bytes
+                elif at_least_one:
+                    size = first
+                else:
+                    return NOTHING
+            return Slice(segment.log.get(), position, size)
+        return self._read_older(offset, max_bytes, limit, at_least_one)
+
+    def _read_older(self, offset: int, max_bytes: int, limit: int, at_least_one: bool) -> Slice:
+        recent = self._recent_offsets
+        stop: int | None = None
+        if recent and limit >= recent[0]:
+            stop = self._recent_position(limit)
+        return self.segments.read(offset, max_bytes, limit, at_least_one, end=self.written_offset, stop=stop)
+
+    def _recent_position(self, offset: int) -> int:
+        return self._recent_positions[bisect_right(self._recent_offsets, offset) - 1]
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record not older than ``timestamp_ms``; None if all are."""
+        return self.segments.first_at(timestamp_ms, self.log_start_offset, end=self.written_offset)
+
+    def max_timestamp_offset(self) -> tuple[int, int]:
+        """(offset, timestamp) of the first record with the largest timestamp; (-1, -1) if there is none."""
+        return self.segments.newest(self.log_start_offset, end=self.written_offset)
+
+    # Deleting
+
+    def delete_records(self, offset: int) -> int:
+        """Records below ``offset`` are no more, also after a crash; the new start. -1 stands for all that is
+        written. Blocks for a sync. Segments that are wholly below go with the next retention."""
+        if offset == -1:
+            offset = self.written_offset
+        if not 0 <= offset <= self.written_offset:
+            raise OffsetOutOfRange(
+                f"{self.name} has offsets up to {self.written_offset}; it can't be trimmed to {offset}"
+            )
+        if offset > self.log_start_offset:
+            self.sync_names()  # a start offset means nothing if the log itself is gone
+            before, self.log_start_offset = self.log_start_offset, offset
+            try:
+                self._save_start_offset()
+            except OSError as error:
+                self.log_start_offset = before
+                raise self._refused("delete records", error) from error
+        return self.log_start_offset
+
+    def apply_retention(self, now_ms: int) -> list[Segment]:
+        """Delete the segments that are due, and remove the files of those deleted long enough ago; start a
+        new segment where segment.ms has passed. Returns the segments deleted now."""
+        if self.failed is not None:
+            return []
+        last = self.segments.last
+        if last.size and now_ms - last.rolls_from(now_ms) > self._segment_ms - last.jitter_ms:
+            self.roll()
+        try:
+            return self._retention.apply(now_ms)
+        except OSError as error:
+            raise self._refused("delete old segments", error) from error
+
+    def expire_producers(self, now_ms: int, idle_ms: int) -> int:
+        """Forget producers that have not written for ``idle_ms``; how many."""
+        return self.producers.expire(now_ms - idle_ms)
+
+    # Closing
+
+    def abandon(self) -> None:
+        """The files are about to be deleted: no more appends, and a sync finds nothing to do. Whoever holds a
+        slice reads on."""
+        self.failed = self._stopped = LogFailed(f"{self.name}: the log is deleted")
+        self._names_unsynced = self._parent_unsynced = False
+        for segment in self.segments:
+            segment.let_go()
+
+    def close(self) -> None:
+        """Write, sync and snapshot, so that the next start need not scan. A failed log is left as it is."""
+        if self.failed is not None:
+            return
+        self._write_staged_early()
+        if not self._changed:
+            return
+        last = self.segments.last
+        try:
+            last.write_indexes(final=True)
+            last.index.sync()
+            last.times.sync()
+            self.write_snapshot(self.end_offset, sync=True)
+            self.epochs.write(sync=True)
+        except OSError as error:
+            raise self._refused("close", error) from error
+        self._names_unsynced = True
+        self.sync()
+        self._changed = False
+
+
+def _stamp_time(records: bytearray | memoryview, attributes: int, now_ms: int) -> None:
+    """Make the time of arrival the batch's timestamp, which is under the checksum."""
+    records[_ATTRIBUTES_AT : _ATTRIBUTES_AT + 2] = (attributes | LOG_APPEND_TIME).to_bytes(2, "big")
+    records[_MAX_TIMESTAMP_AT : _MAX_TIMESTAMP_AT + 8] = now_ms.to_bytes(8, "big")
+    CRC.pack_into(records, CRC_AT, crc32c(memoryview(records)[CHECKED_FROM:]))

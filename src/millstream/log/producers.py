@@ -1,0 +1,184 @@
+"""What each idempotent producer last wrote to a partition, so that a batch sent twice is kept once.
+
+Rules (Kafka's own, for batches that a client sends):
+
+1. A batch whose epoch and sequence numbers equal one of the producer's last five is a duplicate: it is not
+   appended, and is answered with the first one's offset.
+2. An epoch older than the producer's newest is refused (INVALID_PRODUCER_EPOCH).
+3. A newer epoch starts from sequence 0, else it is refused (OUT_OF_ORDER_SEQUENCE_NUMBER).
+4. In the same epoch the batch goes on where the last one ended, else it is refused. Sequence numbers go
+   from 0 to 2^31-1 and start at 0 again.
+5. A producer that nothing is known of may start anywhere: its records may have been deleted by retention.
+
+Snapshots are Kafka's ``.snapshot`` files, named after the offset up to which they hold:
+
+    2  version, 1
+    4  CRC-32C of the rest
+    4  number of entries, then for each
+       8 producer id | 2 epoch | 4 last sequence | 8 last offset | 4 offset delta | 8 time |
+       4 coordinator epoch | 8 first offset of the open transaction
+
+Kafka keeps a producer's last batch only. Here a producer has up to five entries, oldest first, so that all
+five survive a restart; Kafka's reader takes the last of them, which is its own meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from struct import Struct, error
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from millstream.errors import AppendRefused
+
+SNAPSHOT_SUFFIX = ".snapshot"
+KEPT_BATCHES = 5
+SEQUENCE_MASK = 0x7FFFFFFF
+
+OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+INVALID_PRODUCER_EPOCH = 47
+
+_HEAD = Struct(">hIi")
+_ENTRY = Struct(">qhiqiqiq")
+_VERSION = 1
+_CHECKED_FROM = 6  # where the bytes under the snapshot's checksum start
+
+
+# One of a producer's last batches: base sequence, last sequence, last offset, offset delta, and when it came
+# by the broker's clock. Plain tuples, because making anything else costs a third of an append.
+KeptBatch = tuple[int, int, int, int, int]
+
+# A producer: its newest epoch, the sequence number that comes next, its last batches (oldest first), and when
+# it last wrote. Replaced as a whole, never changed, so that an append that fails to reach the file is undone
+# by putting the old one back.
+ProducerState = tuple[int, int, tuple[KeptBatch, ...], int]
+
+
+class Duplicate(NamedTuple):
+    """Where a batch that was sent again stands in the log."""
+
+    base_offset: int
+    time_ms: int
+
+
+class Producers:
+    """The producers of one partition. Pure state: no I/O."""
+
+    __slots__ = ("_before", "states")
+
+    def __init__(self) -> None:
+        self.states: dict[int, ProducerState] = {}
+        self._before: dict[int, ProducerState | None] = {}  # as it was at the last commit()
+
+    def check(self, producer_id: int, epoch: int, base_sequence: int, offset_delta: int) -> Duplicate | None:
+        """The first appearance of this batch if it is a duplicate, None if it may be appended; raises
+        AppendRefused otherwise."""
+        state = self.states.get(producer_id)
+        if state is None:
+            return None
+        known_epoch, next_sequence, batches, _ = state
+        if epoch == known_epoch:
+            if base_sequence == next_sequence:
+                return None
+            wanted = (base_sequence, (base_sequence + offset_delta) & SEQUENCE_MASK)
+            for first, last, last_offset, delta, time_ms in batches:
+                if (first, last) == wanted:
+                    return Duplicate(last_offset - delta, time_ms)
+            raise AppendRefused(
+                OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {producer_id} (epoch {epoch}) sent sequence {base_sequence}, "
+                f"{next_sequence} comes next",
+            )
+        if epoch < known_epoch:
+            raise AppendRefused(
+                INVALID_PRODUCER_EPOCH,
+                f"producer {producer_id} has epoch {known_epoch} by now; epoch {epoch} may write no more",
+            )
+        if base_sequence != 0:
+            raise AppendRefused(
+                OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {producer_id} starts epoch {epoch} with sequence {base_sequence}, 0 comes first",
+            )
+        return None
+
+    def record(
+        self,
+        producer_id: int,
+        epoch: int,
+        base_sequence: int,
+        offset_delta: int,
+        base_offset: int,
+        time_ms: int,
+    ) -> None:
+        """Remember a batch that was appended."""
+        state = self.states.get(producer_id)
+        if producer_id not in self._before:
+            self._before[producer_id] = state
+        last_sequence = (base_sequence + offset_delta) & SEQUENCE_MASK
+        kept = (base_sequence, last_sequence, base_offset + offset_delta, offset_delta, time_ms)
+        if state is None or state[0] != epoch:
+            batches: tuple[KeptBatch, ...] = (kept,)
+        else:
+            batches = (*state[2][1 - KEPT_BATCHES :], kept)
+        self.states[producer_id] = (epoch, (last_sequence + 1) & SEQUENCE_MASK, batches, time_ms)
+
+    def commit(self) -> None:
+        """What was recorded so far is in the file."""
+        self._before.clear()
+
+    def undo(self) -> None:
+        """Go back to the last commit()."""
+        for producer_id, state in self._before.items():
+            if state is None:
+                self.states.pop(producer_id, None)
+            else:
+                self.states[producer_id] = state
+        self._before.clear()
+
+    def expire(self, older_than_ms: int) -> int:
+        """Forget producers that last wrote before then; how many."""
+        gone = [
+            producer_id
+            for producer_id, (_, _, _, time_ms) in self.states.items()
+            if time_ms < older_than_ms and producer_id not in self._before
+        ]
+        for producer_id in gone:
+            del self.states[producer_id]
+        return len(gone)
+
+    def snapshot(self) -> bytes:
+        """The states as a snapshot file."""
+        entries = [
+            _ENTRY.pack(producer_id, epoch, last_sequence, last_offset, delta, time_ms, -1, -1)
+            for producer_id, (epoch, _, batches, _) in self.states.items()
+            for _, last_sequence, last_offset, delta, time_ms in batches
+        ]
+        body = b"".join(entries)
+        count = len(entries).to_bytes(4, "big")
+        return _HEAD.pack(_VERSION, crc32c(body, crc32c(count)), len(entries)) + body
+
+    def load(self, snapshot: bytes) -> bool:
+        """Take the states from a snapshot file; False, and nothing changed, if it is damaged."""
+        entries = _snapshot_entries(snapshot)
+        if entries is None:
+            return False
+        self.states.clear()
+        self._before.clear()
+        for producer_id, epoch, last_sequence, last_offset, offset_delta, time_ms in entries:
+            base_sequence = (last_sequence - offset_delta) & SEQUENCE_MASK
+            self.record(producer_id, epoch, base_sequence, offset_delta, last_offset - offset_delta, time_ms)
+        self._before.clear()
+        return True
+
+
+def _snapshot_entries(snapshot: bytes) -> Iterable[tuple[int, int, int, int, int, int]] | None:
+    try:
+        version, crc, count = _HEAD.unpack_from(snapshot)
+    except error:
+        return None
+    if version != _VERSION or len(snapshot) != _HEAD.size + count * _ENTRY.size:
+        return None
+    if crc32c(memoryview(snapshot)[_CHECKED_FROM:]) != crc:
+        return None
+    return [entry[:6] for entry in _ENTRY.iter_unpack(memoryview(snapshot)[_HEAD.size :])]

@@ -1,0 +1,270 @@
+"""Opening a partition's log: what is on disk becomes what it was, and never more than was written.
+
+After a clean shutdown little is read: the directory's listing, the last index entry of the last segment
+and the headers after it, the newest producer snapshot. Otherwise every segment that is not wholly below
+the recovery point (the offset up to which a sync is known to have finished) is read and every checksum
+verified:
+
+- No valid batch follows the first bad one in the last segment, and its offset is at or above the recovery
+  point: a write was cut off. The file is cut there.
+- Anything else that is bad is damage: it stays in the file, is reported with its place, and is never served.
+- Indexes and producers' state are built anew from the batches.
+- Offsets that may have been given before are not given again: if synced records are missing at the end, the
+  log goes on after them, in a new segment.
+- What was kept is synced, so that it does not vanish with a second crash after it was served.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+
+from millstream.log.files import read_file
+from millstream.log.partition import PartitionLog
+from millstream.log.producers import SNAPSHOT_SUFFIX
+from millstream.log.scan import Batch, Damage
+from millstream.log.segment import (
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SUFFIXES,
+    TIME_INDEX_SUFFIX,
+    Segment,
+    file_name,
+    offset_of,
+)
+from millstream.records.batch import LOG_APPEND_TIME, NO_TIMESTAMP, BatchHeader
+
+_log = logging.getLogger(__name__)
+
+NO_CEILING = (1 << 63) - 1
+LEFTOVERS = (DELETED_SUFFIX, ".tmp")
+
+
+def open_partition(
+    log: PartitionLog, *, new: bool, clean: bool, recovery_point: int, start_offset: int
+) -> None:
+    """Bring ``log`` to the state that its directory holds. May raise OSError."""
+    opening = _Opening(log, recovery_point)
+    opening.list_files()
+    log.epochs.load()
+    if opening.segments:
+        opening.take(clean, start_offset)
+    else:
+        start = max(start_offset, recovery_point)
+        log.epochs.begin(log.epochs.latest, start)
+        log.epochs.write()
+        log.log_start_offset = start
+        log.start_at(start, new_directory=new)
+
+
+class _Opening:
+    """One opening of one log."""
+
+    def __init__(self, log: PartitionLog, recovery_point: int) -> None:
+        self.log = log
+        self.files = log.pool.files
+        self.recovery_point = recovery_point
+        self.snapshots: list[int] = []
+        self.segments: list[Segment] = []
+        self.bases: list[int] = []
+        self.end = NO_CEILING  # of the log, once it is known
+        self.replay_from = 0  # batches from here on tell what producers did
+        self.now_ms = log.clock.now_ms()
+
+    def take(self, clean: bool, start_offset: int) -> None:
+        """Take over what is there."""
+        log = self.log
+        end = self._clean_end() if clean else None
+        if end is not None and end >= self.recovery_point:
+            recovered = False
+            self.end = end
+            self._check_indexes(self.segments)
+            self._load_producers(newest=end, replay_to=end)
+            self._drop_snapshots(end)
+        else:
+            recovered = True
+            if clean:
+                _log.warning("%s is not as the last shutdown left it; it is recovered", log.path)
+            end = self._recover()
+        start = max(start_offset, self.segments[0].base_offset)
+        go_on = max(end, self.recovery_point, start)
+        log.epochs.cut_start(start)
+        if recovered:
+            # Readers that saw more than what is left find out by where their epoch ended.
+            log.epochs.cut_end(go_on)
+            log.epochs.begin(log.epochs.latest + 1, go_on)
+            log.epochs.write()
+        log.adopt(self.segments, start, end)
+        if end < self.recovery_point:
+            _log.error(
+                "%s: records %d to %d were synced and are missing; the log goes on at %d",
+                log.path,
+                end,
+                self.recovery_point - 1,
+                go_on,
+            )
+        if go_on > end or any(damage.tail for damage in self.segments[-1].damage):
+            log.start_at(go_on)
+
+    def list_files(self) -> None:
+        listing = self.files.listing(self.log.path)
+        leftovers = [f"{self.log.path}/{name}" for name in listing if name.endswith(LEFTOVERS)]
+        if leftovers:
+            self.files.discard(leftovers)
+        self.bases = sorted(
+            offset_of(name) for name in listing if name.endswith(LOG_SUFFIX) and offset_of(name) >= 0
+        )
+        for base in self.bases:
+            name = file_name(base)
+            segment = Segment(
+                self.log.pool,
+                f"{self.log.path}/{name}",
+                base,
+                size=listing[name + LOG_SUFFIX],
+                index_size=listing.get(name + INDEX_SUFFIX, 0),
+                times_size=listing.get(name + TIME_INDEX_SUFFIX, 0),
+            )
+            self.segments.append(segment)
+        for name in listing:
+            if name.endswith(SNAPSHOT_SUFFIX) and offset_of(name) >= 0:
+                self.snapshots.append(offset_of(name))
+            elif name.endswith(SUFFIXES) and name.partition(".")[0] + LOG_SUFFIX not in listing:
+                self.files.remove(f"{self.log.path}/{name}")  # an index without its log
+        self.snapshots.sort()
+
+    def _clean_end(self) -> int | None:
+        """The end offset by the headers after the last index entry; None if they don't lead to the end of the
+        file, or the time index does not cover them: then this is not what a clean shutdown leaves."""
+        segment = self.segments[-1]
+        start, expected = 0, segment.base_offset
+        if segment.index.count:
+            relative, start = segment.index.entry(segment.index.count - 1)
+            header = segment.header_at(start)
+            if header is None or header.last_offset != segment.base_offset + relative:
+                return None
+            expected = header.base_offset
+        times = segment.times.last()
+        largest = times[0] if times else NO_TIMESTAMP
+        for item in segment.scan(start, segment.size, expected, NO_CEILING, segment.size):
+            if isinstance(item, Damage) or item.header.max_timestamp > largest:
+                return None
+            expected = item.header.next_offset
+        return expected
+
+    def _check_indexes(self, segments: list[Segment]) -> None:
+        """Build anew what is missing or can't be an index. What only a look inside would show is found by
+        the look-ups, which check what they are told."""
+        for segment in segments:
+            whole = segment.index.intact(segment.size) and segment.times.intact(segment.size)
+            if segment.size > 0 and not whole:
+                _log.warning("%s and its time index are missing or damaged; built anew", segment.index.path)
+                segment.rebuild_indexes(self._ceiling(segment))
+
+    def _ceiling(self, segment: Segment) -> int:
+        number = bisect_right(self.bases, segment.base_offset)
+        return self.bases[number] if number < len(self.bases) else self.end
+
+    # After a crash
+
+    def _recover(self) -> int:
+        """Read and check what is not known to be synced; the end offset."""
+        doubtful = [s for s in self.segments if self._ceiling(s) > self.recovery_point]
+        synced = self.segments[: len(self.segments) - len(doubtful)]
+        self._check_indexes(synced)
+        end = doubtful[0].base_offset
+        self._load_producers(newest=max(end, self.recovery_point), replay_to=end)
+        for segment in doubtful:
+            if segment.base_offset >= self.replay_from:
+                self.log.write_snapshot(segment.base_offset)  # the one there may be lost or damaged
+                self.snapshots.append(segment.base_offset)
+            end = self._recover_segment(segment, end)
+            segment.sync()
+        self.log.producers.commit()
+        self._drop_snapshots(end)
+        self.files.sync_directory(self.log.path)  # so that none of them comes back
+        return end
+
+    def _recover_segment(self, segment: Segment, end: int) -> int:
+        ceiling = self._ceiling(segment)
+        last = segment is self.segments[-1]
+        segment.start_indexes()
+        interval = self.log.config.index_interval_bytes
+        end = max(end, segment.base_offset)
+        for item in segment.scan(0, segment.size, segment.base_offset, ceiling, 0):
+            if isinstance(item, Batch):
+                self._replay(item.header)
+                header = item.header
+                segment.added(item.position, header.size, header.last_offset, header.max_timestamp, interval)
+                if segment.index.page_waits:
+                    segment.write_indexes(final=False)
+                end = header.next_offset
+            elif last and item.tail and item.first_offset >= self.recovery_point:
+                self._cut_tail(segment, item)
+            else:
+                if item.tail and last:
+                    item = item._replace(next_offset=max(self.recovery_point, item.first_offset + 1))
+                segment.report(item)
+                end = item.next_offset
+        if not last and end < ceiling:
+            segment.report_missing(end, ceiling)
+            end = ceiling
+        segment.trusted_from = 0
+        segment.write_indexes(final=True)
+        return end
+
+    def _cut_tail(self, segment: Segment, tail: Damage) -> None:
+        _log.warning(
+            "%s: cut at byte %d, %d bytes of a write that a crash cut off (%s)",
+            segment.log.path,
+            tail.position,
+            tail.size,
+            tail.reason,
+        )
+        segment.log.get().truncate(tail.position)
+        segment.size = segment.written = tail.position
+
+    # Producers
+
+    def _load_producers(self, *, newest: int, replay_to: int) -> None:
+        """Producers' state by the newest snapshot that is not beyond ``newest``, and by the batches between
+        it and ``replay_to``."""
+        producers = self.log.producers
+        self.replay_from = self.segments[0].base_offset
+        for offset in sorted((o for o in self.snapshots if o <= newest), reverse=True):
+            path = self.log.snapshot_path(offset)
+            if producers.load(read_file(self.files, path)):
+                self.replay_from = offset
+                break
+            _log.warning("%s is damaged; producers' state is read from the log instead", path)
+            self.snapshots.remove(offset)
+            self.files.remove(path)
+        for segment in self.segments:
+            ceiling = min(self._ceiling(segment), replay_to)
+            if max(segment.base_offset, self.replay_from) < ceiling:
+                for batch in segment.good_batches(self.replay_from, ceiling):
+                    self._replay(batch.header)
+        producers.commit()
+
+    def _drop_snapshots(self, end: int) -> None:
+        """Remove the snapshots that hold for no segment's start and are not the newest; those beyond the end
+        are of a log that is no more."""
+        newest = max((offset for offset in self.snapshots if offset <= end), default=-1)
+        kept = {newest, *self.bases}
+        for offset in self.snapshots:
+            if offset > end or offset not in kept:
+                self.files.remove(self.log.snapshot_path(offset))
+
+    def _replay(self, header: BatchHeader) -> None:
+        if header.base_offset >= self.replay_from and header.producer_id >= 0 and not header.is_control:
+            self.log.producers.record(
+                header.producer_id,
+                header.producer_epoch,
+                header.base_sequence,
+                header.last_offset_delta,
+                header.base_offset,
+                # Else when it came is not known: better kept a little longer than forgotten early.
+                header.max_timestamp if header.attributes & LOG_APPEND_TIME else self.now_ms,
+            )
+        if header.leader_epoch > self.log.epochs.latest:
+            self.log.epochs.begin(header.leader_epoch, header.base_offset)

@@ -1,0 +1,142 @@
+"""Deleting old segments: by time, by size, and below the log's start.
+
+The last segment is never deleted; when its records are due, another one is started after it. A segment
+goes in two steps: its files get the suffix ``.deleted`` at once, and are removed after
+``file.delete.delay.ms``. Readers that hold a slice of it go on.
+
+Time is what the segment's newest record says against the wall clock, and wall clocks jump. One that jumps
+back deletes nothing. One that jumps ahead would delete everything at a stroke, so such a jump is not
+believed for an hour: whoever set the clock has that long to set it right.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from millstream.log.producers import SNAPSHOT_SUFFIX
+from millstream.log.segment import DELETED_SUFFIX, Segment, offset_of
+
+if TYPE_CHECKING:
+    from millstream.log.partition import PartitionLog
+
+_log = logging.getLogger(__name__)
+
+BELIEVED_AFTER_S = 3600.0
+JUMP_MS = 5 * 60 * 1000
+
+
+class RetentionClock:
+    """The wall clock, with jumps ahead held back until they have lasted. Both clocks are passed in."""
+
+    __slots__ = ("_doubted_since", "_monotonic", "_wall_ms")
+
+    def __init__(self) -> None:
+        self._wall_ms: float | None = None  # the wall clock as last believed, at _monotonic
+        self._monotonic = 0.0
+        self._doubted_since: float | None = None
+
+    def now_ms(self, wall_ms: int, monotonic: float) -> int:
+        """The time to go by."""
+        if self._wall_ms is None:
+            return self._believe(wall_ms, monotonic)
+        expected = self._wall_ms + (monotonic - self._monotonic) * 1000
+        if wall_ms <= expected + JUMP_MS:
+            return self._believe(wall_ms, monotonic)
+        if self._doubted_since is None:
+            self._doubted_since = monotonic
+            _log.warning(
+                "the clock jumped ahead by %d s; retention goes by the old time for an hour, "
+                "in case it is set back",
+                (wall_ms - expected) // 1000,
+            )
+        if monotonic - self._doubted_since >= BELIEVED_AFTER_S:
+            return self._believe(wall_ms, monotonic)
+        return int(expected)
+
+    def _believe(self, wall_ms: int, monotonic: float) -> int:
+        self._wall_ms, self._monotonic, self._doubted_since = wall_ms, monotonic, None
+        return wall_ms
+
+
+class Retention:
+    """Takes old segments away from one log."""
+
+    __slots__ = ("_clock", "_deleted", "_log")
+
+    def __init__(self, log: PartitionLog, clock: RetentionClock) -> None:
+        self._log = log
+        self._clock = clock
+        self._deleted: list[tuple[int, list[str]]] = []  # when the files may go, and which
+
+    def apply(self, now_ms: int) -> list[Segment]:
+        """Delete what is due and remove what was deleted; the segments deleted now. May raise OSError."""
+        log = self._log
+        self._remove(now_ms)
+        count = self._due(self._clock.now_ms(now_ms, log.clock.monotonic()))
+        if count == 0:
+            return []
+        if count == len(log.segments):
+            log.roll()
+        # What is left has to be on the disk before the others go: a file that tells the end offset, and what
+        # the producers of the deleted records did.
+        snapshot = log.snapshot_path(log.segments[count].base_offset)
+        if log.pool.files.exists(snapshot):
+            log.pool.files.open(snapshot).sync()
+        log.sync_names()
+        removed = log.segments.remove_first(count)
+        start = log.segments[0].base_offset
+        log.log_start_offset = max(log.log_start_offset, start)
+        log.epochs.cut_start(log.log_start_offset)
+        names: list[str] = []
+        self._deleted.append((now_ms + log.config.file_delete_delay_ms, names))
+        for segment in removed:
+            names += segment.delete()
+        names += self._delete_snapshots(start)
+        _log.info("%s: %d segments deleted, the log starts at %d", log.name, count, log.log_start_offset)
+        return removed
+
+    def _due(self, now_ms: int) -> int:
+        """How many of the oldest segments are to be deleted; all of them if even the last one is."""
+        log, config = self._log, self._log.config
+        by_policy = "delete" in config.cleanup_policy
+        retention_ms = config.retention_ms if by_policy else -1
+        retention_bytes = config.retention_bytes if by_policy else -1
+        surplus = log.size_bytes - retention_bytes
+        count = 0
+        for number, segment in enumerate(log.segments):
+            last = segment is log.segments.last
+            if last and segment.size == 0:
+                break
+            ceiling = log.segments.ceiling(number, log.end_offset)
+            trimmed = not last and ceiling <= log.log_start_offset
+            too_old = retention_ms >= 0 and now_ms - segment.newest_ms(ceiling) > retention_ms
+            too_large = retention_bytes >= 0 and surplus >= segment.size
+            if not (trimmed or too_old or too_large):
+                break
+            surplus -= segment.size
+            count += 1
+        return count
+
+    def _delete_snapshots(self, start: int) -> list[str]:
+        """Producers' snapshots from before the log's start go like its segments."""
+        log = self._log
+        old = [
+            f"{log.path}/{name}"
+            for name in log.pool.files.listing(log.path)
+            if name.endswith(SNAPSHOT_SUFFIX) and 0 <= offset_of(name) < start
+        ]
+        for name in old:
+            log.pool.files.rename(name, name + DELETED_SUFFIX)
+        return [name + DELETED_SUFFIX for name in old]
+
+    def _remove(self, now_ms: int) -> None:
+        delay = self._log.config.file_delete_delay_ms
+        waiting = []
+        for due_ms, names in self._deleted:
+            # A clock that was set back must not keep them for years.
+            if now_ms >= due_ms or due_ms - now_ms > delay:
+                self._log.pool.files.discard(names)
+            else:
+                waiting.append((due_ms, names))
+        self._deleted = waiting

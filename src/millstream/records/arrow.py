@@ -1,0 +1,276 @@
+"""Fetched batches to Arrow columns, and Arrow columns to batches ready to be produced.
+
+Reading: the bytes of a Fetch answer may begin with a batch whose first records were not asked for, and end
+with a part of one; control batches are left out, and the batches of aborted transactions where the caller
+passes the list that came with the answer. Nothing is done per record in Python: batches are walked here,
+records by ``compiled_columns``, or by ``numpy_columns`` where there was no compiler.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from heapq import heapify, heappop
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from millstream.errors import CorruptBatch
+from millstream.records import batch, numpy_columns
+from millstream.records.batch import HEADER_SIZE, NO_PRODUCER_ID, NO_SEQUENCE, Buffer
+from millstream.records.build import Marker, assemble, check_plausible, marker_of, write_header
+from millstream.records.columns import HEADERS_TYPE, NO_APPEND_TIME, TIMESTAMP_TYPE
+from millstream.records.compression import MAX_DECOMPRESSED, NONE, compress, decompress
+
+try:
+    from millstream.records import compiled_columns
+except ImportError:
+    compiled_columns = None  # type: ignore[assignment]
+
+columns: ModuleType = numpy_columns if compiled_columns is None else compiled_columns
+
+SCHEMA = pa.schema(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("headers", HEADERS_TYPE),
+        pa.field("offset", pa.int64()),
+        pa.field("timestamp", TIMESTAMP_TYPE),
+        pa.field("timestampType", pa.int32()),
+    ]
+)
+NAMES = tuple(SCHEMA.names)
+NO_END = 2**63 - 1
+
+# Bytes of records decoded into one Arrow batch: enough to be fast, small enough to pass on soon. Offsets
+# inside a column are 32 bits, so one Kafka batch more than this must stay below 2 GiB, and does.
+CHUNK_BYTES = 16 * 1024 * 1024
+
+
+class Decoded(NamedTuple):
+    """What a Fetch answer held, and where to go on: after the last whole batch, decoded or left out."""
+
+    batches: list[pa.RecordBatch]
+    next_offset: int
+
+
+def decode(
+    buffer: Buffer,
+    *,
+    first: int,
+    end: int = NO_END,
+    aborted: Iterable[tuple[int, int]] = (),
+    names: Collection[str] = NAMES,
+    max_decompressed: int = MAX_DECOMPRESSED,
+    implementation: ModuleType | None = None,
+) -> Decoded:
+    """The records in a Fetch answer from offset ``first`` up to ``end``, not included.
+
+    ``aborted`` are the producer ids and first offsets of aborted transactions, as the answer lists them.
+    ``names`` picks columns of ``SCHEMA``, in its order. Raises CorruptBatch, with the position of the batch
+    in the buffer, where something is not as it should be.
+    """
+    chunks = _Chunks(buffer, first, end, names, implementation or columns)
+    for position, header in _wanted(buffer, first, end, aborted):
+        packed = memoryview(buffer)[position + HEADER_SIZE : position + header.size]
+        try:
+            body = decompress(header.codec, packed, max_decompressed)
+            check_plausible(header, len(body))
+        except CorruptBatch as problem:
+            raise CorruptBatch(problem.reason, position=position) from None
+        chunks.add(header, position, None if header.codec == NONE else body)
+    chunks.finish()
+    return Decoded(chunks.done, _next_offset(buffer, first, end))
+
+
+def _wanted(
+    buffer: Buffer, first: int, end: int, aborted: Iterable[tuple[int, int]]
+) -> Iterator[tuple[int, batch.BatchHeader]]:
+    """The batches with records to be given: in range, checked, not control and not aborted."""
+    coming = [(first_offset, producer) for producer, first_offset in aborted]
+    heapify(coming)
+    aborting: set[int] = set()
+    for position, header in batch.batches(buffer):
+        if header.base_offset >= end:
+            return
+        if header.last_offset < first and not coming and not aborting:
+            continue
+        batch.verify(buffer, position, header)
+        if header.producer_id != NO_PRODUCER_ID:
+            while coming and coming[0][0] <= header.last_offset:
+                aborting.add(heappop(coming)[1])
+            if header.is_control:
+                if aborting and marker_of(buffer, position, header) is Marker.ABORT:
+                    aborting.discard(header.producer_id)
+            elif header.is_transactional and header.producer_id in aborting:
+                continue
+        if not header.is_control and header.last_offset >= first:
+            yield position, header
+
+
+def _next_offset(buffer: Buffer, first: int, end: int) -> int:
+    following = first
+    for position, header in batch.batches(buffer):
+        if header.base_offset >= end:
+            break
+        if header.last_offset_delta < 0 or header.base_offset < 0:
+            raise CorruptBatch("its offsets are negative", position=position)
+        following = max(following, header.next_offset)
+    return following
+
+
+class _Chunks:
+    """Gathers batches until there are enough for an Arrow batch. Those that came uncompressed are read
+    where they stand; those that were decompressed are joined to a buffer of their own."""
+
+    def __init__(
+        self, buffer: Buffer, first: int, end: int, names: Collection[str], implementation: ModuleType
+    ) -> None:
+        self.done: list[pa.RecordBatch] = []
+        self._buffer = buffer
+        self._range = first, end
+        self._schema = pa.schema([field for field in SCHEMA if field.name in names])
+        self._wants = {name: name in names for name in ("key", "value", "headers")}
+        self._decode = implementation.decode
+        self._spans = array("q")
+        self._size = 0
+        self._bodies: list[Buffer] = []
+
+    def add(self, header: batch.BatchHeader, position: int, decompressed: Buffer | None) -> None:
+        if self._spans and (decompressed is None) != (not self._bodies):
+            self.finish()
+        if decompressed is None:
+            start, size = position + HEADER_SIZE, header.size - HEADER_SIZE
+        else:
+            start, size = self._size, len(decompressed)
+            self._bodies.append(decompressed)
+        arrival = header.max_timestamp if header.attributes & batch.LOG_APPEND_TIME else NO_APPEND_TIME
+        self._spans.extend(
+            (
+                start,
+                start + size,
+                header.base_offset,
+                header.last_offset_delta,
+                header.base_timestamp,
+                arrival,
+                header.record_count,
+                position,
+            )
+        )
+        self._size += size
+        if self._size >= CHUNK_BYTES:
+            self.finish()
+
+    def finish(self) -> None:
+        if not self._spans:
+            return
+        buffer = b"".join(self._bodies) if self._bodies else self._buffer
+        decoded = self._decode(buffer, self._spans, *self._range, **self._wants)
+        found = dict(zip(NAMES, decoded, strict=True))
+        if len(decoded.offset):
+            arrays = [found[name] for name in self._schema.names]
+            self.done.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+        self._spans = array("q")
+        self._size = 0
+        self._bodies = []
+
+
+@dataclass(slots=True)
+class Producer:
+    """An idempotent producer in one partition: its id, epoch and next sequence. By default there is none."""
+
+    id: int = NO_PRODUCER_ID
+    epoch: int = -1
+    sequence: int = NO_SEQUENCE
+    transactional: bool = False
+
+
+class Encoder:
+    """Rows of an Arrow record batch, to be produced: any rows, in any order, as batches of Kafka's.
+
+    ``key``, ``headers`` and ``timestamp`` may be None: no key, no headers, the time now. Keys and values are
+    binary or text. Timestamps are cut to milliseconds.
+    """
+
+    def __init__(
+        self,
+        value: pa.Array,
+        key: pa.Array | None = None,
+        headers: pa.Array | None = None,
+        timestamp: pa.Array | None = None,
+        *,
+        now_ms: int | None = None,
+        implementation: ModuleType | None = None,
+    ) -> None:
+        times = _milliseconds(timestamp, len(value), now_ms)
+        self._encoder = (implementation or columns).Encoder(
+            None if key is None else _narrow(key),
+            _narrow(value),
+            None if headers is None or headers.null_count == len(headers) else headers.cast(HEADERS_TYPE),
+            times,
+        )
+
+    def batches(
+        self, rows: Any, *, max_bytes: int, codec: int = NONE, producer: Producer | None = None
+    ) -> Iterator[tuple[bytearray, int]]:
+        """Batches of the rows with the given numbers (int32) and how many records each has.
+
+        ``max_bytes`` bounds a batch before compression; a single row larger than it is a batch of its own.
+        The producer's sequence moves on with each batch given.
+        """
+        producer = producer or Producer()
+        attributes = codec | (batch.TRANSACTIONAL if producer.transactional else 0)
+        for out, count, base, latest in self._encoder.bodies(rows, max_bytes - HEADER_SIZE, HEADER_SIZE):
+            fields = {
+                "attributes": attributes,
+                "base_offset": 0,
+                "leader_epoch": -1,
+                "last_offset_delta": count - 1,
+                "base_timestamp": base,
+                "max_timestamp": latest,
+                "producer_id": producer.id,
+                "producer_epoch": producer.epoch,
+                "base_sequence": producer.sequence,
+                "record_count": count,
+            }
+            if producer.sequence != NO_SEQUENCE:
+                producer.sequence = (producer.sequence + count) & 0x7FFF_FFFF
+            if codec == NONE:
+                write_header(out, **fields)
+            else:
+                out = assemble(compress(codec, memoryview(out)[HEADER_SIZE:]), **fields)
+            yield out, count
+
+
+def partitions_of(keys: pa.Array, partitions: int, implementation: ModuleType | None = None) -> Any:
+    """The partition of each key by Kafka's partitioner, as a numpy array of int32; -1 for a null key."""
+    import numpy as np
+
+    out = np.empty(len(keys), np.int32)
+    (implementation or columns).partitions_of(_narrow(keys), partitions, out)
+    return out
+
+
+def _narrow(column: pa.Array) -> pa.Array:
+    """A binary column with 32-bit offsets, whatever kind of text or bytes came."""
+    if pa.types.is_large_binary(column.type) or pa.types.is_large_string(column.type):
+        return column.cast(pa.binary())
+    if not (pa.types.is_binary(column.type) or pa.types.is_string(column.type)):
+        raise TypeError(f"keys and values are binary or string, not {column.type}")
+    return column
+
+
+def _milliseconds(timestamp: pa.Array | None, rows: int, now_ms: int | None) -> Any:
+    import numpy as np
+
+    if now_ms is None:
+        now_ms = time.time_ns() // 1_000_000
+    if timestamp is None:
+        return np.full(rows, now_ms, np.int64)
+    micros = timestamp.cast(pa.timestamp("us", timestamp.type.tz)).view(pa.int64())
+    if micros.null_count:
+        micros = micros.fill_null(now_ms * 1000)
+    return np.ascontiguousarray(micros.to_numpy(zero_copy_only=False) // 1000)

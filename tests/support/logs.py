@@ -1,0 +1,73 @@
+"""Batches for a log, and what a log holds, for tests."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from millstream.clock import ManualClock
+from millstream.config import TopicConfig
+from millstream.errors import LogError
+from millstream.log.directory import LogDirectory
+from millstream.log.files import Files, MemoryFiles
+from millstream.log.partition import PartitionLog
+from millstream.log.segment import CORRUPT_MESSAGE
+from millstream.records.build import Record, build_batch, read_batches
+
+NOW = 1_700_000_000_000
+TOPIC = "t"
+
+
+def a_batch(*values: bytes, at: int = NOW, keys: bool = True, **options: Any) -> bytearray:
+    """A batch of records with these values; one of b"x" if none is given."""
+    return build_batch(
+        [Record(b"k" if keys else None, value, timestamp=at) for value in values or (b"x",)], **options
+    )
+
+
+def an_idempotent_batch(sequence: int, *values: bytes, producer: int = 7, epoch: int = 0) -> bytearray:
+    return a_batch(*values, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
+
+
+def settings(**changes: Any) -> TopicConfig:
+    return dataclasses.replace(TopicConfig(), **changes)
+
+
+def open_log(
+    files: Files | None = None, clock: ManualClock | None = None, **changes: Any
+) -> tuple[LogDirectory, PartitionLog]:
+    """A directory and the log of its one partition."""
+    directory = LogDirectory.open("/data", files=files or MemoryFiles(), clock=clock or ManualClock(NOW))
+    return directory, directory.open_log(TOPIC, 0, settings(**changes))
+
+
+def reopen(files: Files, *, clock: ManualClock | None = None, **changes: Any) -> PartitionLog:
+    """What a process finds that starts after the last one was killed or closed."""
+    return open_log(files, clock, **changes)[1]
+
+
+def append(log: PartitionLog, *values: bytes, at: int = NOW, now: int | None = None) -> int:
+    """Append a batch and put it into the file; its base offset."""
+    offset = log.append(a_batch(*values, at=at), at if now is None else now).base_offset
+    log.write_staged()
+    return offset
+
+
+def contents(log: PartitionLog, start: int | None = None) -> list[tuple[int, bytes | None]]:
+    """(offset, value) of every record that can be read, in order; what is damaged is left out."""
+    found: list[tuple[int, bytes | None]] = []
+    offset = log.log_start_offset if start is None else start
+    while offset < log.written_offset:
+        try:
+            read = log.read(offset, 1 << 16)
+        except LogError as error:
+            if error.code != CORRUPT_MESSAGE:
+                raise
+            offset = next(d.next_offset for d in log.damage if d.first_offset <= offset < d.next_offset)
+            continue
+        records = [record for record in read_batches(read.bytes()) if record.offset >= offset]
+        if not records:
+            break
+        found += [(record.offset, record.value) for record in records]
+        offset = records[-1].offset + 1
+    return found
