@@ -1,1 +1,20 @@
 """Event streaming in one process: a log that speaks the Kafka protocol, and pipelines on Spark."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from millstream.embedded import Broker
+
+# Loaded when first asked for: a broker should not pay for Spark, nor a pipeline for a broker.
+_PUBLIC = {"Broker": "millstream.embedded"}
+
+__all__ = ["Broker"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'millstream' has no attribute {name!r}")
+    return getattr(importlib.import_module(_PUBLIC[name]), name)

@@ -8,6 +8,8 @@
     │   ├── AppendRefused      these records can't be appended; nothing was written
     │   ├── OffsetOutOfRange   there is no such offset in this log
     │   └── LogFailed          this log takes no more writes (disk full, failed sync)
+    ├── RequestRefused         the broker can't do what a request asks; carries Kafka's error code
+    │   └── CatalogueFailed    the change could not be written down; nothing changed
     ├── ProtocolError          a peer sent what is not the Kafka protocol
     ├── BrokerUnavailable      no broker answers at the given address
     ├── RequestFailed          a broker answered with an error; carries Kafka's error code
@@ -67,6 +69,21 @@ class OffsetOutOfRange(LogError):
 
 class LogFailed(LogError):
     """This log takes no more writes; reads go on. Kafka calls it KAFKA_STORAGE_ERROR."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(56, message)
+
+
+class RequestRefused(MillstreamError):
+    """The broker can't do what a request asks. ``code`` is the number Kafka uses for it on the wire."""
+
+    def __init__(self, code: int, message: str) -> None:
+        self.code = code
+        super().__init__(message)
+
+
+class CatalogueFailed(RequestRefused):
+    """A change could not be written down (disk full, catalogue closed); nothing changed."""
 
     def __init__(self, message: str) -> None:
         super().__init__(56, message)

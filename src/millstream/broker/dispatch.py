@@ -12,16 +12,22 @@ wait. The hot few (Produce, Fetch) bypass this: see ``broker.connection``.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from millstream.wire.codec import Answer
+from millstream.errors import ProtocolError
+from millstream.wire.apis import is_flexible
+from millstream.wire.codec import Answer, answer_writer, field_names, request_reader, unknown_fields
+from millstream.wire.frame import API_VERSIONS, frame, read_client_id
 
 if TYPE_CHECKING:
     from millstream.broker.node import Node
 
-Handler = Callable[["Node", Any, "Client"], Answer | Awaitable[Answer]]
+# Fields, or a body that the handler wrote itself because it is asked for often.
+Reply = Answer | bytes
+Handler = Callable[["Node", Any, "Client"], Reply | Awaitable[Reply]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +37,8 @@ class Client:
     client_id: str
     host: str
     version: int  # of the request at hand
+    # Whether it hung up. A connection is not read from while a handler waits, so it does not tell by itself.
+    is_gone: Callable[[], bool] = bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +49,7 @@ class Served:
     first: int
     last: int
     handler: Handler
+    advertised_from: int
 
 
 HANDLERS: dict[int, Served] = {}
@@ -52,7 +61,43 @@ def serves(api_key: int, *, versions: tuple[int, int]) -> Callable[[Handler], Ha
     def register(handler: Handler) -> Handler:
         if api_key in HANDLERS:
             raise ValueError(f"api key {api_key} is served twice: {HANDLERS[api_key].handler} and {handler}")
-        HANDLERS[api_key] = Served(api_key, *versions, handler)
+        HANDLERS[api_key] = Served(api_key, *versions, handler, versions[0])
         return handler
 
     return register
+
+
+def serves_directly(api_key: int, *, versions: tuple[int, int], advertised_from: int | None = None) -> None:
+    """Register a request kind that connections handle themselves, so that clients are told of it."""
+
+    def handler(node: Node, request: Any, client: Client) -> Reply:
+        raise AssertionError(f"api key {api_key} is handled by the connection")
+
+    floor = versions[0] if advertised_from is None else advertised_from
+    HANDLERS[api_key] = Served(api_key, *versions, handler, floor)
+
+
+def read_request(data: bytes, api_key: int, version: int) -> tuple[Any, str]:
+    """The request in a whole frame, parsed, and who sent it."""
+    try:
+        client_id, position = read_client_id(data, is_flexible(api_key, version))
+        request, size = request_reader(api_key, version)(data, position)
+    except Exception as error:  # whatever the parsers make of bytes that are not a request
+        raise ProtocolError(f"sent a request that can't be read: {error}") from error
+    if position + size > len(data):
+        raise ProtocolError("sent a request longer than its frame")
+    return request, client_id
+
+
+def encode_answer(api_key: int, version: int, correlation_id: int, reply: Reply) -> bytes:
+    """A whole answer frame."""
+    tags = api_key != API_VERSIONS and is_flexible(api_key, version)
+    if isinstance(reply, bytes):
+        return frame(correlation_id, reply, tags=tags)
+    if __debug__ and sys.flags.dev_mode:
+        served = HANDLERS[api_key]
+        unknown = unknown_fields(reply, field_names(api_key, (served.first, served.last)))
+        assert not unknown, f"no version of the answer has {unknown}"
+    out = bytearray()
+    answer_writer(api_key, version)(out, reply)
+    return frame(correlation_id, out, tags=tags)

@@ -21,18 +21,35 @@ from functools import cache
 from struct import Struct
 from typing import Any
 
-from kio.index import load_request_schema, load_response_schema
-from kio.serial import entity_reader
-
 Answer = Mapping[str, Any]
 Write = Callable[[bytearray, Any], None]
 Read = Callable[[Any, int], tuple[Any, int]]
 
 
+def load_request_schema(api_key: int, version: int) -> Any:
+    # kio and what it brings are half of an idle broker's memory and most of its start: not before the
+    # first request that needs them.
+    from kio.index import load_request_schema
+
+    return load_request_schema(api_key, version)
+
+
+def load_response_schema(api_key: int, version: int) -> Any:
+    from kio.index import load_response_schema
+
+    return load_response_schema(api_key, version)
+
+
+def _reader(schema: Any) -> Read:
+    from kio.serial import entity_reader
+
+    return entity_reader(schema)
+
+
 @cache
 def request_reader(api_key: int, version: int) -> Read:
     """The parser of a request's body: ``read(buffer, position) -> (request, size)``."""
-    return entity_reader(load_request_schema(api_key, version))
+    return _reader(load_request_schema(api_key, version))
 
 
 @cache
@@ -50,7 +67,7 @@ def request_writer(api_key: int, version: int) -> Write:
 @cache
 def answer_reader(api_key: int, version: int) -> Read:
     """The parser of an answer's body, for a client that speaks the protocol itself."""
-    return entity_reader(load_response_schema(api_key, version))
+    return _reader(load_response_schema(api_key, version))
 
 
 @cache

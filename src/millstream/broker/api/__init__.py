@@ -1,1 +1,31 @@
 """Request handlers, a short file per family; importing this package registers them all."""
+
+from __future__ import annotations
+
+from millstream.broker.api import (
+    cluster,
+    configs,
+    fetch,
+    groups,
+    list_offsets,
+    metadata,
+    offsets,
+    produce,
+    producers,
+    topics,
+    versions,
+)
+
+__all__ = [
+    "cluster",
+    "configs",
+    "fetch",
+    "groups",
+    "list_offsets",
+    "metadata",
+    "offsets",
+    "produce",
+    "producers",
+    "topics",
+    "versions",
+]

@@ -1,0 +1,93 @@
+"""DescribeCluster and DescribeLogDirs: the node, and the disk it uses."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from millstream.broker.codes import KAFKA_STORAGE_ERROR, NONE
+from millstream.broker.dispatch import Client, serves
+from millstream.wire.codec import Answer
+
+if TYPE_CHECKING:
+    from millstream.broker.node import Node
+
+# What may be done with the cluster where there are no access rules: create, alter, describe, cluster action,
+# describe and alter settings, idempotent write; a bit each.
+_ALL_OPERATIONS = 1 << 5 | 1 << 7 | 1 << 8 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 12
+_NOT_ASKED = -(2**31)
+_BROKERS, _CONTROLLERS = 1, 2
+_MISMATCHED_ENDPOINT_TYPE = 114
+_UNSUPPORTED_ENDPOINT_TYPE = 115
+
+
+@serves(60, versions=(0, 2))
+def describe_cluster(node: Node, request: Any, client: Client) -> Answer:
+    endpoint = getattr(request, "endpoint_type", _BROKERS)
+    answer = {
+        "error_code": NONE,
+        "endpoint_type": endpoint,
+        "cluster_id": node.catalogue.cluster_id,
+        "controller_id": node.config.node_id,
+        "cluster_authorized_operations": _ALL_OPERATIONS
+        if request.include_cluster_authorized_operations
+        else _NOT_ASKED,
+    }
+    if endpoint == _BROKERS:
+        here = {"broker_id": node.config.node_id, "host": node.host, "port": node.port, "is_fenced": False}
+        return {**answer, "brokers": [here]}
+    if endpoint == _CONTROLLERS:
+        error, message = _MISMATCHED_ENDPOINT_TYPE, "this is a broker's address, not a controller's"
+    else:
+        error, message = _UNSUPPORTED_ENDPOINT_TYPE, f"there is no endpoint type {endpoint}"
+    return {**answer, "error_code": error, "error_message": message}
+
+
+@serves(35, versions=(1, 5))
+def describe_log_dirs(node: Node, request: Any, client: Client) -> Answer:
+    """The data directory; and, as a directory of their own, the partitions that are only in memory."""
+    asked: dict[str, list[int]] = {}
+    if request.topics is None:
+        asked = {topic.name: list(range(topic.partitions)) for topic in node.catalogue.topics.values()}
+    else:
+        for topic in request.topics:
+            asked.setdefault(topic.topic, []).extend(topic.partitions)
+    on_disk: list[dict[str, Any]] = []
+    in_memory: list[dict[str, Any]] = []
+    for name, indexes in asked.items():
+        known = node.catalogue.topics.get(name)
+        if known is None:
+            continue
+        partitions = [
+            {
+                "partition_index": index,
+                "partition_size": partition.log.size_bytes,
+                "offset_lag": 0,
+                "is_future_key": False,
+            }
+            for index in indexes
+            if (partition := node.partition(name, index)) is not None
+        ]
+        memory = not node.config.data or known.config.millstream_storage == "memory"
+        (in_memory if memory else on_disk).append({"name": name, "partitions": partitions})
+    results = []
+    if node.config.data:
+        results.append(_directory(Path(node.config.data), on_disk))
+    if in_memory or not node.config.data:
+        results.append({"error_code": NONE, "log_dir": "(memory)", "topics": in_memory})
+    return {"error_code": NONE, "results": results}
+
+
+def _directory(path: Path, topics: list[dict[str, Any]]) -> dict[str, Any]:
+    try:
+        space = shutil.disk_usage(path)
+    except OSError:
+        return {"error_code": KAFKA_STORAGE_ERROR, "log_dir": str(path.absolute()), "topics": []}
+    return {
+        "error_code": NONE,
+        "log_dir": str(path.absolute()),
+        "topics": topics,
+        "total_bytes": space.total,
+        "usable_bytes": space.free,
+    }

@@ -1,0 +1,279 @@
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: settings of topics and of the broker.
+
+Both kinds are declared in ``millstream.config``; the answers here are derived from the declarations.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from millstream.broker.catalogue import Topic
+from millstream.broker.codes import INVALID_CONFIG, INVALID_REQUEST, NONE, UNKNOWN_TOPIC_OR_PARTITION
+from millstream.broker.dispatch import Client, serves
+from millstream.broker.topicname import check_topic_name
+from millstream.config import BrokerConfig, Setting, TopicConfig, settings_of, value_of, with_changes
+from millstream.errors import ConfigError, RequestRefused
+from millstream.wire.codec import Answer
+
+if TYPE_CHECKING:
+    from millstream.broker.node import Node
+
+_TOPIC, _BROKER = 2, 4  # kinds of resources
+_SET, _DELETE, _APPEND, _SUBTRACT = range(4)  # what IncrementalAlterConfigs does with a setting
+
+# Where a value comes from.
+_FROM_TOPIC = 1
+_FROM_BROKER_CHANGE = 2
+_FROM_CLUSTER_CHANGE = 3
+_FROM_FILE = 4
+_FROM_DEFAULT = 5
+
+_BOOLEAN, _STRING, _INT, _LONG, _DOUBLE, _LIST = 1, 2, 3, 5, 6, 7
+_MAX_INT = 2**31 - 1
+
+Entry = dict[str, Any]
+
+
+@serves(32, versions=(1, 4))
+def describe_configs(node: Node, request: Any, client: Client) -> Answer:
+    results = []
+    for resource in request.resources:
+        result = {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
+        try:
+            entries = _entries(node, resource)
+        except RequestRefused as refused:
+            results.append({**result, "error_code": refused.code, "error_message": str(refused)})
+            continue
+        keys = resource.configuration_keys
+        for entry in entries:
+            if not request.include_synonyms:
+                entry["synonyms"] = []
+            if not getattr(request, "include_documentation", False):
+                entry["documentation"] = None
+        chosen = [entry for entry in entries if not keys or entry["name"] in keys]
+        results.append({**result, "error_code": NONE, "error_message": None, "configs": chosen})
+    return {"results": results}
+
+
+def _entries(node: Node, resource: Any) -> list[Entry]:
+    if resource.resource_type == _TOPIC:
+        return topic_entries(node, _topic(node, resource.resource_name))
+    if resource.resource_type == _BROKER:
+        _check_broker(node, resource.resource_name)
+        return _broker_entries(node, everything=bool(resource.resource_name))
+    raise _unknown_kind(resource.resource_type)
+
+
+def topic_entries(node: Node, topic: Topic) -> list[Entry]:
+    """All settings of a topic, each with where its value comes from."""
+    entries = []
+    for name, setting in settings_of(TopicConfig).items():
+        origins = []
+        if name in topic.overrides:
+            origins.append((name, value_of(topic.config, name), _FROM_TOPIC))
+        default = value_of(node.config.topic, name)
+        if default != setting.default:
+            origins.append((f"topic.{name}", default, _FROM_FILE))
+        origins.append((name, setting.default, _FROM_DEFAULT))
+        entries.append(_entry(setting, origins))
+    return entries
+
+
+def _broker_entries(node: Node, *, everything: bool) -> list[Entry]:
+    """The settings of the broker; or only those changed while running, which hold for the whole cluster."""
+    changed = node.catalogue.broker_overrides
+    entries = []
+    for name, setting in settings_of(BrokerConfig).items():
+        origins = []
+        value = value_of(node.config, name)
+        if name in changed:
+            origins.append((name, value, _FROM_BROKER_CHANGE if everything else _FROM_CLUSTER_CHANGE))
+        elif value != setting.default:
+            origins.append((name, value, _FROM_FILE))
+        origins.append((name, setting.default, _FROM_DEFAULT))
+        if everything or name in changed:
+            entries.append(_entry(setting, origins))
+    return entries
+
+
+def _entry(setting: Setting, origins: list[tuple[str, Any, int]]) -> Entry:
+    _, value, source = origins[0]
+    return {
+        "name": setting.name,
+        "value": setting.text(value),
+        "read_only": not setting.dynamic,
+        "config_source": source,
+        "is_sensitive": False,
+        "synonyms": [
+            {"name": name, "value": setting.text(value), "source": source} for name, value, source in origins
+        ],
+        "config_type": _type_of(setting),
+        "documentation": setting.doc,
+    }
+
+
+def _type_of(setting: Setting) -> int:
+    if setting.kind is int:
+        return _INT if setting.at_most is not None and setting.at_most <= _MAX_INT else _LONG
+    return {bool: _BOOLEAN, float: _DOUBLE, tuple: _LIST}.get(setting.kind, _STRING)
+
+
+@serves(33, versions=(0, 2))
+async def alter_configs(node: Node, request: Any, client: Client) -> Answer:
+    """Replaces everything a topic or the broker has of its own by what is given."""
+
+    def replaced(resource: Any, own: Mapping[str, str]) -> dict[str, str]:
+        changed = {}
+        for setting in resource.configs:
+            if setting.value is None:
+                raise RequestRefused(INVALID_REQUEST, f"{setting.name} has no value")
+            changed[setting.name] = setting.value
+        # What was chosen for good when the topic was created stays, named or not.
+        return {**_fixed(resource, own), **changed}
+
+    return await _alter(node, request, replaced)
+
+
+@serves(44, versions=(0, 1))
+async def incremental_alter_configs(node: Node, request: Any, client: Client) -> Answer:
+    """Sets, takes back, adds to lists and takes from them; what is not named stays."""
+
+    def changed(resource: Any, own: Mapping[str, str]) -> dict[str, str]:
+        overrides = dict(own)
+        for change in resource.configs:
+            if change.config_operation == _DELETE:
+                overrides.pop(_setting(resource, change.name).name, None)
+            elif change.value is None:
+                raise RequestRefused(INVALID_CONFIG, f"{change.name} has no value")
+            elif change.config_operation == _SET:
+                overrides[change.name] = change.value
+            elif change.config_operation in (_APPEND, _SUBTRACT):
+                setting = _setting(resource, change.name)
+                if setting.kind is not tuple:
+                    raise RequestRefused(
+                        INVALID_CONFIG,
+                        f"{change.name} is not a list: nothing can be added to it or taken away",
+                    )
+                now = _items(overrides.get(change.name, setting.text(_default(node, resource, setting))))
+                rest = [item for item in now if item not in _items(change.value)]
+                if change.config_operation == _APPEND:
+                    rest = list(dict.fromkeys([*now, *_items(change.value)]))
+                overrides[change.name] = ",".join(rest)
+            else:
+                raise RequestRefused(
+                    INVALID_REQUEST, f"unknown operation {change.config_operation} on {change.name}"
+                )
+        return overrides
+
+    return await _alter(node, request, changed)
+
+
+async def _alter(node: Node, request: Any, change: Any) -> Answer:
+    count = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
+    responses = []
+    # One change reads, computes and writes before the next reads, or one of two at once would be lost.
+    async with node.catalogue.altering:
+        for resource in request.resources:
+            kind, name = resource.resource_type, resource.resource_name
+            error, message = NONE, None
+            try:
+                if count[kind, name] > 1:
+                    raise RequestRefused(INVALID_REQUEST, f"the request names {name!r} more than once")
+                await _alter_one(node, resource, change, request.validate_only)
+            except RequestRefused as refused:
+                error, message = refused.code, str(refused)
+            responses.append(
+                {"error_code": error, "error_message": message, "resource_type": kind, "resource_name": name}
+            )
+    return {"responses": responses}
+
+
+async def _alter_one(node: Node, resource: Any, change: Any, validate_only: bool) -> None:
+    named = Counter(setting.name for setting in resource.configs)
+    for name, count in named.items():
+        if count > 1:
+            raise RequestRefused(INVALID_REQUEST, f"the request changes {name} {count} times")
+    kind, name = resource.resource_type, resource.resource_name
+    if kind == _TOPIC:
+        topic = _topic(node, name)
+        overrides = change(resource, topic.overrides)
+        _check_fixed(resource, topic.config, node.catalogue.topic_config(overrides))
+        if not validate_only:
+            await node.alter_topic(name, overrides)
+    elif kind == _BROKER:
+        _check_broker(node, name)
+        overrides = change(resource, node.catalogue.broker_overrides)
+        try:
+            with_changes(node.config, overrides)
+        except ConfigError as error:
+            raise RequestRefused(INVALID_CONFIG, str(error)) from None
+        for changed in overrides:
+            if not _setting(resource, changed).dynamic:
+                raise RequestRefused(
+                    INVALID_CONFIG,
+                    f"{changed} can't be changed while the broker runs; set it in millstream.toml",
+                )
+        if not validate_only:
+            await node.alter_broker(overrides)
+    else:
+        raise _unknown_kind(kind)
+
+
+def _topic(node: Node, name: str) -> Topic:
+    check_topic_name(name)
+    topic = node.catalogue.topics.get(name)
+    if topic is None:
+        raise RequestRefused(UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+    return topic
+
+
+def _check_broker(node: Node, name: str) -> None:
+    if name not in ("", str(node.config.node_id)):
+        raise RequestRefused(
+            INVALID_REQUEST, f"there is no broker {name!r} here, only {node.config.node_id} (or '' for all)"
+        )
+
+
+def _settings(resource: Any) -> Mapping[str, Setting]:
+    return settings_of(TopicConfig if resource.resource_type == _TOPIC else BrokerConfig)
+
+
+def _setting(resource: Any, name: str) -> Setting:
+    declared = _settings(resource).get(name)
+    if declared is None:
+        raise RequestRefused(INVALID_CONFIG, f"unknown setting {name!r}")
+    return declared
+
+
+def _default(node: Node, resource: Any, setting: Setting) -> Any:
+    config = node.config.topic if resource.resource_type == _TOPIC else node.config
+    return value_of(config, setting.name)
+
+
+def _fixed(resource: Any, own: Mapping[str, str]) -> dict[str, str]:
+    declared = _settings(resource)
+    return {
+        name: text
+        for name, text in own.items()
+        if resource.resource_type == _TOPIC and name in declared and not declared[name].dynamic
+    }
+
+
+def _check_fixed(resource: Any, before: TopicConfig, after: TopicConfig) -> None:
+    for name, setting in _settings(resource).items():
+        if not setting.dynamic and value_of(before, name) != value_of(after, name):
+            raise RequestRefused(
+                INVALID_CONFIG, f"{name} is chosen when a topic is created and can't be changed afterwards"
+            )
+
+
+def _items(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",") if item.strip()]
+
+
+def _unknown_kind(kind: int) -> RequestRefused:
+    return RequestRefused(
+        INVALID_REQUEST, f"resources of type {kind} have no settings here, only topics (2) and brokers (4)"
+    )

@@ -1,0 +1,312 @@
+"""Fetch: records out of the log, at once or when there are enough of them.
+
+A request is answered at once if it asks for no waiting, if what is there reaches ``min_bytes``, or if any of
+its partitions has an error. Otherwise it waits with its partitions and is looked at again when records are
+appended to one of them, or when its time is up.
+
+Records are never cut below one batch: the first partition that has any gives a whole batch even where it is
+larger than every limit, since the reader could never get past it otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from millstream.broker.codes import (
+    FENCED_LEADER_EPOCH,
+    UNKNOWN_LEADER_EPOCH,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
+from millstream.broker.dispatch import serves_directly
+from millstream.broker.partition import HostedTopic, Partition
+from millstream.broker.sessions import FetchSession, Followed, SessionError
+from millstream.broker.slot import Slot
+from millstream.errors import LogError, ProtocolError
+from millstream.wire.fetch import (
+    BY_ID,
+    FINAL_EPOCH,
+    FIRST,
+    FLEXIBLE,
+    LARGE,
+    LAST,
+    NO_SESSION,
+    Fetched,
+    FetchRequest,
+    Part,
+    Wanted,
+    fetch_answer,
+    read_fetch,
+    topic_head,
+)
+from millstream.wire.frame import ANSWER_HEAD, HEAD_SIZE, SHORT, TopicKey, skip_tags
+
+if TYPE_CHECKING:
+    from millstream.broker.connection import Connection
+    from millstream.broker.node import Node
+
+READ_COMMITTED = 1
+API_KEY = 1
+
+serves_directly(API_KEY, versions=(FIRST, LAST))
+
+# What an answer is made of: a topic, or the name of one that is not there, and what its partitions gave.
+TopicResults = list[tuple[HostedTopic | TopicKey, list[Fetched]]]
+
+
+def fetch(
+    connection: Connection, buffer: bytearray, position: int, stop: int, version: int, correlation_id: int
+) -> None:
+    """Handle the request in ``buffer[position:stop]``."""
+    if not FIRST <= version <= LAST:
+        raise ProtocolError(f"asks for Fetch version {version}, which is not served here")
+    position += HEAD_SIZE
+    position += 2 + max(0, SHORT.unpack_from(buffer, position)[0])
+    if version >= FLEXIBLE:
+        position = skip_tags(buffer, position) if buffer[position] else position + 1
+    request = read_fetch(buffer, position, stop, version)
+    node = connection.node
+    node.metrics.requests[API_KEY] += 1
+    session: FetchSession | None = None
+    if request.session_id != NO_SESSION or request.session_epoch != FINAL_EPOCH:
+        try:
+            session = node.sessions.begin(request, version >= BY_ID)
+        except SessionError as error:
+            parts, size = _frame(version, correlation_id, fetch_answer(version, NO_SESSION, error.code, ()))
+            connection.answer_parts(parts, size)
+            return
+    reading = _read_topics(node, request, {}) if session is None else _read_session(node, request, session)
+    if request.max_wait_ms <= 0 or reading.is_enough(request):
+        parts, size = reading.answer(version, correlation_id, session, request)
+        connection.answer_parts(parts, size)
+    else:
+        waiter = FetchSlot(connection, version, correlation_id, request, session)
+        waiter.missing = max(1, _min_bytes(node, request) - reading.size)
+        connection.place(waiter)
+        waiter.wait()
+
+
+class Reading:
+    """What a request's partitions have to give at this moment."""
+
+    __slots__ = ("failed", "followed", "size", "topics")
+
+    def __init__(self) -> None:
+        self.topics: TopicResults = []
+        self.followed: list[tuple[Followed, HostedTopic | TopicKey, Fetched]] = []  # in a session
+        self.size = 0
+        self.failed = False
+
+    def is_enough(self, request: FetchRequest) -> bool:
+        return self.failed or self.size >= request.min_bytes or not (self.topics or self.followed)
+
+    def answer(
+        self, version: int, correlation_id: int, session: FetchSession | None, request: FetchRequest
+    ) -> tuple[list[Part], int]:
+        if session is None:
+            return _frame(version, correlation_id, self.body(version))
+        everything = request.session_epoch == 0
+        by_topic: dict[int, tuple[HostedTopic | TopicKey, list[Fetched]]] = {}
+        for followed, topic, fetched in self.followed:
+            if followed.is_news(fetched) or everything:
+                by_topic.setdefault(id(topic), (topic, []))[1].append(fetched)
+                if fetched.records is not None:
+                    session.move_to_end(followed)
+        self.topics = list(by_topic.values())
+        return _frame(version, correlation_id, self.body(version, session.id))
+
+    def body(self, version: int, session_id: int = NO_SESSION) -> list[Part]:
+        topics = []
+        for topic, fetched in self.topics:
+            if isinstance(topic, HostedTopic):
+                head = topic.head(version)
+                for result in fetched:
+                    if result.records is not None:
+                        topic.bytes_out += result.records.size
+            else:
+                head = topic_head(version, str(topic), topic if isinstance(topic, bytes) else b"")
+            topics.append((head, fetched))
+        return fetch_answer(version, session_id, 0, topics)
+
+
+class FetchSlot(Slot):
+    """A Fetch that waits for records."""
+
+    __slots__ = ("correlation_id", "deadline", "missing", "partitions", "request", "session", "version")
+
+    def __init__(
+        self,
+        connection: Connection,
+        version: int,
+        correlation_id: int,
+        request: FetchRequest,
+        session: FetchSession | None,
+    ) -> None:
+        super().__init__(connection)
+        self.version = version
+        self.correlation_id = correlation_id
+        self.request = request
+        self.session = session
+        self.missing = 0  # bytes before it is worth looking again
+        self.deadline = 0
+        self.partitions: list[Partition] = []
+
+    def wait(self) -> None:
+        node = self.connection.node
+        for key, wanted in self._wanted():
+            topic = node.hosted.get(key)
+            if topic is not None:
+                partition = topic.partitions[wanted.partition]
+                partition.waiters[self] = None
+                self.partitions.append(partition)
+        self.deadline = node.deadlines.add(self, self.request.max_wait_ms / 1000)
+
+    def _wanted(self) -> Iterable[tuple[TopicKey, Wanted]]:
+        if self.session is not None:
+            return [(followed.key, followed.wanted) for followed in self.session.partitions.values()]
+        return [(key, wanted) for key, of_topic in self.request.topics for wanted in of_topic]
+
+    def appended(self, count: int, shared: dict[object, Fetched]) -> None:
+        self.missing -= count
+        if self.missing > 0:
+            return
+        reading = self._read(shared)
+        if reading.is_enough(self.request):
+            self._finish(reading)
+        else:
+            self.missing = self.request.min_bytes - reading.size
+
+    def timed_out(self) -> None:
+        self._finish(self._read({}))
+
+    def cancel(self) -> None:
+        self._finish(self._read({}))
+
+    def _read(self, shared: dict[object, Fetched]) -> Reading:
+        node = self.connection.node
+        if self.session is not None:
+            return _read_session(node, self.request, self.session, shared)
+        return _read_topics(node, self.request, shared)
+
+    def _finish(self, reading: Reading) -> None:
+        self.abandon()
+        parts, size = reading.answer(self.version, self.correlation_id, self.session, self.request)
+        self.resolve(parts, size)
+
+    def abandon(self) -> None:
+        for partition in self.partitions:
+            partition.waiters.pop(self, None)
+        self.partitions.clear()
+        self.connection.node.deadlines.remove(self, self.deadline)
+
+
+def _min_bytes(node: Node, request: FetchRequest) -> int:
+    return min(request.min_bytes, node.config.fetch_max_bytes)
+
+
+def _read_topics(node: Node, request: FetchRequest, shared: dict[object, Fetched]) -> Reading:
+    reading = Reading()
+    left = min(request.max_bytes, node.config.fetch_max_bytes)
+    committed = request.isolation_level == READ_COMMITTED
+    hosted = node.hosted
+    for key, of_topic in request.topics:
+        topic = hosted.get(key)
+        results = []
+        for wanted in of_topic:
+            fetched = _read_one(topic, key, wanted, left, not reading.size, committed, shared)
+            if fetched.error:
+                reading.failed = True
+            elif fetched.records is not None:
+                reading.size += fetched.records.size
+                left -= fetched.records.size
+            results.append(fetched)
+        reading.topics.append((topic if topic is not None else key, results))
+    return reading
+
+
+def _read_session(
+    node: Node, request: FetchRequest, session: FetchSession, shared: dict[object, Fetched] | None = None
+) -> Reading:
+    reading = Reading()
+    left = min(request.max_bytes, node.config.fetch_max_bytes)
+    committed = request.isolation_level == READ_COMMITTED
+    hosted = node.hosted
+    for followed in session.partitions.values():
+        key = followed.key
+        topic = hosted.get(key)
+        fetched = _read_one(topic, key, followed.wanted, left, not reading.size, committed, shared)
+        if fetched.error:
+            reading.failed = True
+        elif fetched.records is not None:
+            reading.size += fetched.records.size
+            left -= fetched.records.size
+        reading.followed.append((followed, topic if topic is not None else key, fetched))
+    return reading
+
+
+def _read_one(
+    topic: HostedTopic | None,
+    key: TopicKey,
+    wanted: Wanted,
+    left: int,
+    at_least_one: bool,
+    committed: bool,
+    shared: dict[object, Fetched] | None,
+) -> Fetched:
+    index, leader_epoch, offset, _, max_bytes = wanted
+    if topic is None or not 0 <= index < len(topic.partitions):
+        unknown = UNKNOWN_TOPIC_ID if topic is None and isinstance(key, bytes) else UNKNOWN_TOPIC_OR_PARTITION
+        return Fetched(index, unknown, -1, -1, -1, None, None)
+    log = topic.partitions[index].log
+    if leader_epoch >= 0 and leader_epoch != log.leader_epoch:
+        fenced = leader_epoch < log.leader_epoch
+        return Fetched(index, FENCED_LEADER_EPOCH if fenced else UNKNOWN_LEADER_EPOCH, -1, -1, -1, None, None)
+    high = log.written_offset
+    stable = log.last_stable_offset
+    aborted: Sequence[tuple[int, int]] | None = () if committed else None
+    if offset == high or (committed and stable <= offset < high):
+        return Fetched(index, 0, high, stable, log.log_start_offset, None, aborted)
+    limit = max_bytes if max_bytes < left else left
+    same = (topic, index, offset, limit, at_least_one, committed)
+    if shared and same in shared:
+        return shared[same]
+    try:
+        records = log.read(
+            offset, limit if limit > 0 else 0, upto=stable if committed else high, at_least_one=at_least_one
+        )
+    except LogError as error:
+        return Fetched(index, error.code, -1, -1, -1, None, None)
+    fetched = Fetched(
+        index, 0, high, stable, log.log_start_offset, records if records.size else None, aborted
+    )
+    if shared is not None:
+        if fetched.records is not None and records.size <= LARGE:
+            fetched = fetched._replace(records=ReadRecords(records.bytes()))
+        shared[same] = fetched
+    return fetched
+
+
+class ReadRecords:
+    """Records that were read already, for all who wait for the same."""
+
+    __slots__ = ("data", "size")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.size = len(data)
+
+    def bytes(self) -> bytes:
+        return self.data
+
+
+def _frame(version: int, correlation_id: int, body: list[Part]) -> tuple[list[Part], int]:
+    """A whole answer in parts, and its size."""
+    size = 0
+    for part in body:
+        size += part.size if not isinstance(part, (bytes, bytearray)) else len(part)
+    if version >= FLEXIBLE:
+        head = ANSWER_HEAD.pack(size + 5, correlation_id) + b"\0"
+    else:
+        head = ANSWER_HEAD.pack(size + 4, correlation_id)
+    return [head, *body], size + len(head)

@@ -1,0 +1,215 @@
+"""FindCoordinator and the classic groups: joining, syncing, heartbeats, leaving, and looking at them."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from millstream.broker.codes import (
+    GROUP_ID_NOT_FOUND,
+    INVALID_GROUP_ID,
+    INVALID_REQUEST,
+    NONE,
+)
+from millstream.broker.dispatch import Client, serves
+from millstream.broker.group import Group, State
+from millstream.broker.member import Join
+from millstream.wire.codec import Answer, answer_writer
+
+if TYPE_CHECKING:
+    from millstream.broker.node import Node
+
+# What may be done with a group where there are no access rules: read, delete, describe; a bit each.
+_ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
+_NOT_ASKED = -(2**31)
+
+_GROUP, _TRANSACTION = 0, 1
+
+
+@serves(10, versions=(0, 6))
+def find_coordinator(node: Node, request: Any, client: Client) -> Answer:
+    """This node coordinates everything. Version 4 asks for many keys at once."""
+    key_type = getattr(request, "key_type", _GROUP)
+    if key_type in (_GROUP, _TRANSACTION):
+        found = {"error_code": NONE, "node_id": node.config.node_id, "host": node.host, "port": node.port}
+    else:
+        message = f"coordinators of type {key_type} are not served, only of groups (0) and transactions (1)"
+        found = {
+            "error_code": INVALID_REQUEST,
+            "error_message": message,
+            "node_id": -1,
+            "host": "",
+            "port": -1,
+        }
+    if client.version < 4:
+        return found
+    return {"coordinators": [{"key": key, **found} for key in request.coordinator_keys]}
+
+
+@serves(11, versions=(0, 9))
+async def join_group(node: Node, request: Any, client: Client) -> Answer:
+    session_timeout = request.session_timeout.total_seconds()
+    rebalance_timeout = session_timeout  # before version 1 there was only one timeout
+    if client.version >= 1:
+        rebalance_timeout = max(request.rebalance_timeout.total_seconds(), 0.0)
+    joined = await node.coordinator.join(
+        request.group_id,
+        Join(
+            request.member_id,
+            getattr(request, "group_instance_id", None),
+            client.client_id,
+            f"/{client.host}",
+            session_timeout,
+            rebalance_timeout,
+            request.protocol_type,
+            tuple((protocol.name, bytes(protocol.metadata)) for protocol in request.protocols),
+            getattr(request, "reason", None) or "",
+            id_required=client.version >= 4,
+            can_skip_assignment=client.version >= 9,
+        ),
+        client.is_gone,
+    )
+    return {
+        "error_code": joined.error,
+        "generation_id": joined.generation,
+        "protocol_type": joined.protocol_type,
+        "protocol_name": joined.protocol if client.version >= 7 else joined.protocol or "",
+        "leader": joined.leader,
+        "skip_assignment": joined.skip_assignment,
+        "member_id": joined.member_id,
+        "members": [
+            {"member_id": member_id, "group_instance_id": instance_id, "metadata": metadata}
+            for member_id, instance_id, metadata in joined.members
+        ],
+    }
+
+
+@serves(14, versions=(0, 5))
+async def sync_group(node: Node, request: Any, client: Client) -> Answer:
+    synced = await node.coordinator.sync(
+        request.group_id,
+        request.member_id,
+        getattr(request, "group_instance_id", None),
+        request.generation_id,
+        getattr(request, "protocol_type", None),
+        getattr(request, "protocol_name", None),
+        {each.member_id: bytes(each.assignment) for each in request.assignments},
+    )
+    return {
+        "error_code": synced.error,
+        "protocol_type": synced.protocol_type,
+        "protocol_name": synced.protocol,
+        "assignment": synced.assignment,
+    }
+
+
+@serves(12, versions=(0, 4))
+def heartbeat(node: Node, request: Any, client: Client) -> bytes:
+    instance_id = request.group_instance_id if client.version >= 3 else None
+    error = node.coordinator.heartbeat(
+        request.group_id, request.member_id, instance_id, request.generation_id
+    )
+    return _heartbeat_answer(client.version, error)
+
+
+@cache
+def _heartbeat_answer(version: int, error: int) -> bytes:
+    """There are only a few, and every member of every group gets one every few seconds."""
+    body = bytearray()
+    answer_writer(12, version)(body, {"error_code": error})
+    return bytes(body)
+
+
+@serves(13, versions=(0, 5))
+def leave_group(node: Node, request: Any, client: Client) -> Answer:
+    """Version 3 lets several members go at once, by member id or by instance id."""
+    if client.version < 3:
+        (error,) = node.coordinator.leave(request.group_id, [(request.member_id, None)])
+        return {"error_code": error}
+    if not request.group_id:
+        return {"error_code": INVALID_GROUP_ID}
+    leaving = [(member.member_id, member.group_instance_id) for member in request.members]
+    errors = node.coordinator.leave(request.group_id, leaving)
+    return {
+        "error_code": NONE,
+        "members": [
+            {"member_id": member_id, "group_instance_id": instance_id, "error_code": error}
+            for (member_id, instance_id), error in zip(leaving, errors, strict=True)
+        ],
+    }
+
+
+@serves(15, versions=(0, 6))
+def describe_groups(node: Node, request: Any, client: Client) -> Answer:
+    """A group that is not there is Dead; from version 6 on that is an error, too."""
+    operations = _ALL_OPERATIONS if getattr(request, "include_authorized_operations", False) else _NOT_ASKED
+    described = []
+    for name in request.groups:
+        group = node.coordinator.group(name)
+        if group is not None:
+            described.append({**_described(group), "authorized_operations": operations})
+        else:
+            missing = client.version >= 6
+            described.append(
+                {
+                    "error_code": GROUP_ID_NOT_FOUND if missing else NONE,
+                    "error_message": f"there is no group {name!r}" if missing else None,
+                    "group_id": name,
+                    "group_state": State.DEAD.value,
+                    "authorized_operations": operations,
+                }
+            )
+    return {"groups": described}
+
+
+def _described(group: Group) -> dict[str, Any]:
+    # Metadata and assignments mean something only together, under the protocol the group agreed on.
+    stable = group.state is State.STABLE
+    return {
+        "group_id": group.name,
+        "group_state": group.state.value,
+        "protocol_type": group.protocol_type or "",
+        "protocol_data": (group.protocol or "") if stable else "",
+        "members": [
+            {
+                "member_id": member.member_id,
+                "group_instance_id": member.instance_id,
+                "client_id": member.client_id,
+                "client_host": member.client_host,
+                "member_metadata": member.metadata(group.protocol) if stable else b"",
+                "member_assignment": member.assignment if stable else b"",
+            }
+            for member in group.members.values()
+        ],
+    }
+
+
+@serves(16, versions=(0, 5))
+def list_groups(node: Node, request: Any, client: Client) -> Answer:
+    states = {state.lower() for state in getattr(request, "states_filter", ())}
+    types = {kind.lower() for kind in getattr(request, "types_filter", ())}
+    if types and "classic" not in types:
+        return {"error_code": NONE, "groups": []}
+    return {
+        "error_code": NONE,
+        "groups": [
+            {
+                "group_id": group.name,
+                "protocol_type": group.protocol_type or "",
+                "group_state": group.state.value,
+                "group_type": "classic",
+            }
+            for group in node.coordinator.groups()
+            if not states or group.state.value.lower() in states
+        ],
+    }
+
+
+@serves(42, versions=(0, 2))
+async def delete_groups(node: Node, request: Any, client: Client) -> Answer:
+    return {
+        "results": [
+            {"group_id": name, "error_code": await node.coordinator.delete(name)}
+            for name in dict.fromkeys(request.groups_names)
+        ]
+    }

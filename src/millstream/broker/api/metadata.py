@@ -1,0 +1,175 @@
+"""Metadata and DescribeTopicPartitions: which topics there are and who leads their partitions; always us.
+
+A topic that a client asks for by name is created if the client allows it and ``auto.create.topics.enable`` is
+on; the answer waits for that, so that the client need not ask again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any
+
+from millstream.broker.codes import (
+    INVALID_REQUEST,
+    INVALID_TOPIC,
+    NONE,
+    TOPIC_ALREADY_EXISTS,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
+from millstream.broker.dispatch import Client, Reply, serves
+from millstream.broker.topicname import check_topic_name
+from millstream.errors import LogError, MillstreamError, RequestRefused
+from millstream.wire.codec import Answer
+from millstream.wire.metadata import NOT_ASKED, metadata_answer, metadata_topic
+
+if TYPE_CHECKING:
+    from millstream.broker.node import Node
+    from millstream.broker.partition import HostedTopic
+
+# Bits of every operation that applies: there are no access rules yet, so all are allowed.
+TOPIC_OPERATIONS = 0b1101_1111_1000  # read write create delete alter describe, describe and alter configs
+CLUSTER_OPERATIONS = 0b1_1111_1010_0000  # create alter describe act, describe and alter configs, idempotent
+DESCRIBE_LIMIT = 2000  # partitions in one answer, whatever the client asks for
+
+
+@serves(3, versions=(0, 13))
+def metadata(node: Node, request: Any, client: Client) -> Reply | Awaitable[Reply]:
+    wanted = request.topics
+    if wanted is None or (client.version == 0 and not wanted):
+        return _answer(node, request, client.version, [(topic, 0, "", b"") for topic in node.topics()])
+    allowed = getattr(request, "allow_auto_topic_creation", True) and node.config.auto_create_topics_enable
+    if allowed:
+        missing = [t.name for t in wanted if t.name is not None and t.name not in node.hosted]
+        if missing:
+            return _create_and_answer(node, request, client.version, missing)
+    return _answer(node, request, client.version, [_find(node, topic) for topic in wanted])
+
+
+# A topic, or why there is none: the error, and the name and id that were asked for.
+Found = tuple["HostedTopic | None", int, str | None, bytes]
+
+
+def _find(node: Node, wanted: Any) -> Found:
+    topic_id = getattr(wanted, "topic_id", None)
+    if topic_id is not None:
+        return node.hosted.get(topic_id.bytes), UNKNOWN_TOPIC_ID, None, topic_id.bytes
+    name = wanted.name
+    if name is None:
+        return None, INVALID_REQUEST, None, bytes(16)
+    topic = node.hosted.get(name)
+    if topic is None:
+        try:
+            check_topic_name(name)
+        except RequestRefused as error:
+            return None, error.code, name, bytes(16)
+    return topic, UNKNOWN_TOPIC_OR_PARTITION, name, bytes(16)
+
+
+async def _create_and_answer(node: Node, request: Any, version: int, missing: list[str]) -> Reply:
+    failed: dict[str, int] = {}
+
+    async def create(name: str) -> None:
+        try:
+            check_topic_name(name)
+            await node.create_topic(name, node.config.num_partitions, {})
+        except RequestRefused as error:
+            if error.code != TOPIC_ALREADY_EXISTS:  # by another client, meanwhile
+                failed[name] = error.code
+        except LogError as error:
+            failed[name] = error.code
+
+    await asyncio.gather(*(create(name) for name in dict.fromkeys(missing)))
+    found = [_find(node, topic) for topic in request.topics]
+    return _answer(
+        node,
+        request,
+        version,
+        [(topic, failed.get(name or "", error), name, key) for topic, error, name, key in found],
+    )
+
+
+def _answer(node: Node, request: Any, version: int, topics: list[Found]) -> bytes:
+    operations = (
+        TOPIC_OPERATIONS if getattr(request, "include_topic_authorized_operations", False) else NOT_ASKED
+    )
+    of_cluster = (
+        CLUSTER_OPERATIONS if getattr(request, "include_cluster_authorized_operations", False) else NOT_ASKED
+    )
+    node_id = node.config.node_id
+    parts = []
+    for topic, error, name, topic_id in topics:
+        if topic is None:
+            parts.append(metadata_topic(version, error, name, topic_id, node_id, (), operations))
+            continue
+        part = topic.described.get((version, operations))
+        if part is None:
+            epochs = [partition.log.leader_epoch for partition in topic.partitions]
+            part = metadata_topic(version, NONE, topic.name, topic.id_bytes, node_id, epochs, operations)
+            topic.described[version, operations] = part
+        parts.append(part)
+    return metadata_answer(
+        version, node_id, node.host, node.port, node.catalogue.cluster_id, parts, of_cluster
+    )
+
+
+@serves(75, versions=(0, 0))
+def describe_topic_partitions(node: Node, request: Any, client: Client) -> Answer:
+    """In order of names, a limited number of partitions at a time; the cursor says where to go on."""
+    names = sorted({topic.name for topic in request.topics} or {topic.name for topic in node.topics()})
+    first = 0
+    if request.cursor is not None:
+        if request.cursor.partition_index < 0:
+            raise MillstreamError("a cursor's partition can't be negative")
+        names = [name for name in names if name >= request.cursor.topic_name]
+        if names and names[0] == request.cursor.topic_name:
+            first = request.cursor.partition_index
+    left = max(1, min(request.response_partition_limit, DESCRIBE_LIMIT))
+    topics: list[dict[str, Any]] = []
+    cursor = None
+    for name in names:
+        topic = node.hosted.get(name)
+        if topic is None:
+            if request.topics:
+                topics.append({"error_code": _name_error(name), "name": name})
+            first = 0
+            continue
+        if left == 0:
+            cursor = {"topic_name": name, "partition_index": 0}
+            break
+        chosen = topic.partitions[first : first + left]
+        topics.append(
+            {
+                "error_code": NONE,
+                "name": name,
+                "topic_id": topic.id,
+                "topic_authorized_operations": TOPIC_OPERATIONS,
+                "partitions": [
+                    {
+                        "partition_index": partition.index,
+                        "leader_id": node.config.node_id,
+                        "leader_epoch": partition.log.leader_epoch,
+                        "replica_nodes": [node.config.node_id],
+                        "isr_nodes": [node.config.node_id],
+                        "eligible_leader_replicas": [],
+                        "last_known_elr": [],
+                    }
+                    for partition in chosen
+                ],
+            }
+        )
+        left -= len(chosen)
+        if first + len(chosen) < len(topic.partitions):
+            cursor = {"topic_name": name, "partition_index": first + len(chosen)}
+            break
+        first = 0
+    return {"topics": topics, "next_cursor": cursor}
+
+
+def _name_error(name: str) -> int:
+    try:
+        check_topic_name(name)
+    except RequestRefused:
+        return INVALID_TOPIC
+    return UNKNOWN_TOPIC_OR_PARTITION

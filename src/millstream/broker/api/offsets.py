@@ -1,0 +1,186 @@
+"""Committed offsets: OffsetCommit, OffsetFetch, OffsetDelete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from millstream.broker.catalogue import CommittedOffset, OffsetToCommit, Topic
+from millstream.broker.codes import (
+    INVALID_REQUEST,
+    NONE,
+    OFFSET_METADATA_TOO_LARGE,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
+from millstream.broker.dispatch import Client, serves
+from millstream.wire.codec import Answer
+
+if TYPE_CHECKING:
+    from millstream.broker.node import Node
+
+_NEVER_COMMITTED = CommittedOffset(-1, -1, "", -1, -1)
+_TOPIC_IDS_FROM = 10  # OffsetCommit and OffsetFetch name topics by id from this version on
+
+
+@serves(8, versions=(2, 10))
+async def offset_commit(node: Node, request: Any, client: Client) -> Answer:
+    """Each partition stands for itself: one that is wrong does not keep the others from being recorded."""
+    by_id = client.version >= _TOPIC_IDS_FROM
+    now_ms = node.clock.now_ms()
+    expire_ms = -1
+    if client.version <= 4 and request.retention_time >= timedelta(0):
+        expire_ms = now_ms + request.retention_time // timedelta(milliseconds=1)
+    commits: list[OffsetToCommit] = []
+    topics: list[dict[str, Any]] = []
+    good: list[dict[str, Any]] = []  # the answers to what is committed, together, at the end
+    for named in request.topics:
+        topic = _topic(node, named, by_id)
+        answers = []
+        for partition in named.partitions:
+            error = _check(node, topic, partition, by_id)
+            answer = {"partition_index": partition.partition_index, "error_code": error}
+            answers.append(answer)
+            if not error and topic is not None:
+                good.append(answer)
+                commits.append(
+                    OffsetToCommit(
+                        topic.name,
+                        partition.partition_index,
+                        partition.committed_offset,
+                        getattr(partition, "committed_leader_epoch", -1),
+                        partition.committed_metadata or "",
+                        now_ms,
+                        expire_ms,
+                    )
+                )
+        topics.append({**_name(named, by_id), "partitions": answers})
+    error = node.coordinator.check_commit(
+        request.group_id,
+        request.member_id,
+        getattr(request, "group_instance_id", None),
+        request.generation_id_or_member_epoch,
+        client.version,
+    )
+    if not error and commits:
+        error = await node.coordinator.commit(request.group_id, commits)
+    if error:
+        for answer in good:
+            answer["error_code"] = error
+    return {"topics": topics}
+
+
+def _check(node: Node, topic: Topic | None, partition: Any, by_id: bool) -> int:
+    if topic is None:
+        return UNKNOWN_TOPIC_ID if by_id else UNKNOWN_TOPIC_OR_PARTITION
+    if not 0 <= partition.partition_index < topic.partitions:
+        return UNKNOWN_TOPIC_OR_PARTITION
+    if partition.committed_offset < 0:
+        return INVALID_REQUEST  # it would be read back as "never committed", or worse
+    metadata = partition.committed_metadata
+    if metadata and len(metadata.encode()) > node.config.offset_metadata_max_bytes:
+        return OFFSET_METADATA_TOO_LARGE
+    return NONE
+
+
+def _topic(node: Node, named: Any, by_id: bool) -> Topic | None:
+    return node.catalogue.by_id.get(named.topic_id) if by_id else node.catalogue.topics.get(named.name)
+
+
+def _name(named: Any, by_id: bool) -> dict[str, Any]:
+    return {"topic_id": named.topic_id} if by_id else {"name": named.name}
+
+
+@serves(9, versions=(1, 10))
+def offset_fetch(node: Node, request: Any, client: Client) -> Answer:
+    """Where groups stand. What was never committed is -1, and nothing else is.
+
+    ``require_stable`` asks not to be told offsets that an open transaction may still change: there are none
+    before transactions are served.
+    """
+    if client.version < 8:
+        return {"topics": _fetched(node, request.group_id, request.topics, False), "error_code": NONE}
+    by_id = client.version >= _TOPIC_IDS_FROM
+    return {
+        "groups": [
+            {
+                "group_id": group.group_id,
+                "topics": _fetched(node, group.group_id, group.topics, by_id),
+                "error_code": NONE,
+            }
+            for group in request.groups
+        ]
+    }
+
+
+def _fetched(node: Node, group: str, asked: Iterable[Any] | None, by_id: bool) -> list[dict[str, Any]]:
+    offsets = node.coordinator.offsets(group)
+    if asked is None:  # everything there is
+        return [
+            {
+                **({"topic_id": topic.id} if by_id else {"name": name}),
+                "partitions": [_partition(index, committed) for index, committed in partitions.items()],
+            }
+            for name, partitions in offsets.items()
+            if (topic := node.catalogue.topics.get(name)) is not None
+        ]
+    answer = []
+    for named in asked:
+        topic = _topic(node, named, by_id)
+        error = UNKNOWN_TOPIC_ID if by_id and topic is None else NONE
+        of_topic: Mapping[int, CommittedOffset] = offsets.get(topic.name, {}) if topic is not None else {}
+        answer.append(
+            {
+                **_name(named, by_id),
+                "partitions": [
+                    _partition(index, of_topic.get(index, _NEVER_COMMITTED), error)
+                    for index in named.partition_indexes
+                ],
+            }
+        )
+    return answer
+
+
+def _partition(index: int, committed: CommittedOffset, error: int = NONE) -> dict[str, Any]:
+    return {
+        "partition_index": index,
+        "committed_offset": committed.offset,
+        "committed_leader_epoch": committed.leader_epoch,
+        "metadata": committed.metadata,
+        "error_code": error,
+    }
+
+
+@serves(47, versions=(0, 0))
+async def offset_delete(node: Node, request: Any, client: Client) -> Answer:
+    """Forget offsets, but not those in topics that members of the group are reading."""
+    error, refused = await node.coordinator.delete_offsets(
+        request.group_id,
+        [(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions],
+    )
+    if error:
+        return {"error_code": error}
+    return {
+        "error_code": NONE,
+        "topics": [
+            {
+                "name": topic.name,
+                "partitions": [
+                    {
+                        "partition_index": each.partition_index,
+                        "error_code": _deletable(node, topic.name, each.partition_index)
+                        or refused.get(topic.name, NONE),
+                    }
+                    for each in topic.partitions
+                ],
+            }
+            for topic in request.topics
+        ],
+    }
+
+
+def _deletable(node: Node, name: str, partition: int) -> int:
+    topic = node.catalogue.topics.get(name)
+    known = topic is not None and 0 <= partition < topic.partitions
+    return NONE if known else UNKNOWN_TOPIC_OR_PARTITION

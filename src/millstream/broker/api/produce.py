@@ -1,0 +1,352 @@
+"""Produce: records into the log, and the promise that ``acks`` asks for.
+
+- ``acks=0``: no answer. Where there would have been an error the connection is closed, as Kafka does, so that
+  the producer finds out.
+- ``acks=1``: answered when the records are written, that is, in the operating system's hands.
+- ``acks=all``: answered when they are synced to disk (``broker.syncing``).
+
+A producer's requests look alike up to the number of the partition, so that much of the last one is remembered
+and compared; only where it differs is a request read in full.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from millstream.broker.codes import (
+    INVALID_REQUEST,
+    INVALID_REQUIRED_ACKS,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
+from millstream.broker.dispatch import serves_directly
+from millstream.broker.partition import HostedTopic, Partition
+from millstream.broker.slot import Slot
+from millstream.errors import LogError, ProtocolError
+from millstream.wire.frame import HEAD_SIZE, INT, SHORT, frame, skip_tags
+from millstream.wire.produce import (
+    FIRST,
+    FLEXIBLE,
+    LAST,
+    PartitionRecords,
+    PartitionResult,
+    ProduceRequest,
+    produce_answer,
+    read_produce,
+)
+
+if TYPE_CHECKING:
+    from millstream.broker.connection import Connection
+
+API_KEY = 0
+
+# Advertised from 0: librdkafka silently stops compressing where the lowest version is higher.
+serves_directly(API_KEY, versions=(FIRST, LAST), advertised_from=0)
+
+_unpack_int = INT.unpack_from
+_INDEX_AND_SIZE = Struct(">ii").unpack_from
+
+
+class ProduceShape:
+    """What the requests of one producer have in common: everything from the client id to the partition."""
+
+    __slots__ = ("acks", "client_id", "prefix", "size", "topic", "version")
+
+    def __init__(self, version: int, prefix: bytes, acks: int, topic: HostedTopic) -> None:
+        self.version = version
+        self.prefix = prefix
+        self.size = len(prefix)
+        self.acks = acks
+        self.topic = topic
+
+
+def produce(
+    connection: Connection,
+    buffer: bytearray,
+    view: memoryview,
+    position: int,
+    stop: int,
+    version: int,
+    correlation_id: int,
+) -> None:
+    """Handle the request in ``buffer[position:stop]``."""
+    shape = connection.produce_shape
+    position += HEAD_SIZE
+    if shape is not None and shape.version == version and buffer.startswith(shape.prefix, position):
+        at = position + shape.size
+        if at + 8 > stop:
+            raise ProtocolError("sent a Produce request that is cut off")
+        if version >= FLEXIBLE:
+            (index,) = _unpack_int(buffer, at)
+            # The size in up to three bytes, and the three empty tag sections at the end.
+            byte = buffer[at + 4]
+            if byte < 0x80:
+                size, start = byte - 1, at + 5
+            else:
+                size = byte & 0x7F
+                byte = buffer[at + 5]
+                if byte < 0x80:
+                    size, start = (size | byte << 7) - 1, at + 6
+                else:
+                    size, start = (size | (byte & 0x7F) << 7 | buffer[at + 6] << 14) - 1, at + 7
+            end = start + size
+            usual = end + 3 == stop and buffer[end:stop] == b"\0\0\0"
+        else:
+            index, size = _INDEX_AND_SIZE(buffer, at)
+            start = at + 8
+            end = start + size
+            usual = end == stop
+        partitions = shape.topic.partitions
+        if usual and 0 <= index < len(partitions):
+            _append_one(connection, partitions[index], view, start, end, version, correlation_id, shape.acks)
+            return
+    _produce(connection, buffer, view, position, stop, version, correlation_id)
+
+
+def _append_one(
+    connection: Connection,
+    partition: Partition,
+    view: memoryview,
+    start: int,
+    end: int,
+    version: int,
+    correlation_id: int,
+    acks: int,
+) -> None:
+    """The usual request: one batch for one partition."""
+    turn = connection.turn
+    if not turn.scheduled:
+        turn.schedule()
+    size = end - start
+    log = partition.log
+    try:
+        appended = log.append(view[start:end], turn.now_ms)
+    except LogError as error:
+        refused = PartitionResult(partition.index, error.code, message=str(error))
+        _answer(connection, version, correlation_id, acks, [(partition.topic, [refused])])
+        return
+    if not partition.is_staged:
+        partition.is_staged = True
+        turn.partitions.append(partition)
+    partition.turn_bytes += size
+    partition.topic.bytes_in += size
+    connection.server.metrics.requests[API_KEY] += 1
+    if acks == 1 and not connection.pending and version >= 5:
+        out = connection.out
+        partition.unwritten.append((connection, len(out), correlation_id, version))
+        struct, length, before, after = partition.ack(version)
+        connection.queue(
+            struct.pack(
+                length,
+                correlation_id,
+                before,
+                0,
+                appended.base_offset,
+                appended.log_append_time,
+                appended.log_start_offset,
+                after,
+            ),
+            length + 4,
+        )
+    elif acks == 0:
+        partition.unwritten.append((connection, -1, correlation_id, version))
+    else:
+        slot = ProduceSlot(connection, version, correlation_id, acks)
+        slot.results = [
+            (
+                partition.topic,
+                [
+                    PartitionResult(
+                        partition.index,
+                        0,
+                        appended.base_offset,
+                        appended.log_append_time,
+                        appended.log_start_offset,
+                    )
+                ],
+            )
+        ]
+        slot.places = [(0, 0)]
+        slot.left = 1
+        connection.place(slot)
+        partition.unsettled.append((slot, 0))
+
+
+class ProduceSlot(Slot):
+    """A Produce whose answer waits until all of its records are as safe as was asked for."""
+
+    __slots__ = ("acks", "correlation_id", "left", "needs_sync", "places", "results", "version")
+
+    def __init__(self, connection: Connection, version: int, correlation_id: int, acks: int) -> None:
+        super().__init__(connection)
+        self.version = version
+        self.correlation_id = correlation_id
+        self.acks = acks
+        self.needs_sync = acks == -1
+        self.results: list[tuple[HostedTopic | str | bytes, list[PartitionResult]]] = []
+        self.places: list[tuple[int, int]] = []  # of the records in the results
+        self.left = 0
+
+    def settled(self, place: int, failure: LogError | None) -> None:
+        if failure is not None:
+            topic, partition = self.places[place]
+            results = self.results[topic][1]
+            results[partition] = PartitionResult(
+                results[partition].partition, failure.code, message=str(failure)
+            )
+        self.left -= 1
+        if self.left == 0:
+            if self.acks == 0:
+                if any(result.error for _, results in self.results for result in results):
+                    self.connection.close_when_answered()
+                return
+            data = _encode(self.version, self.correlation_id, self.results)
+            self.resolve([data], len(data))
+
+
+def _produce(
+    connection: Connection,
+    buffer: bytearray,
+    view: memoryview,
+    position: int,
+    stop: int,
+    version: int,
+    correlation_id: int,
+) -> None:
+    """Any request, of any number of topics and partitions."""
+    if not FIRST <= version <= LAST:
+        raise ProtocolError(f"asks for Produce version {version}, which is not served here")
+    header_at = position
+    position += 2 + max(0, SHORT.unpack_from(buffer, position)[0])
+    if version >= FLEXIBLE:
+        position = skip_tags(buffer, position)
+    request = read_produce(buffer, position, stop, version)
+    acks = request.acks
+    if acks not in (0, 1, -1) or request.transactional_id is not None:
+        _refuse_all(connection, request, version, correlation_id)
+        return
+    topics = request.topics
+    hosted = connection.node.hosted
+    if len(topics) == 1 and len(topics[0][1]) == 1:
+        topic = hosted.get(topics[0][0])
+        (records,) = topics[0][1]
+        if topic is not None and 0 <= records.partition < len(topic.partitions):
+            prefix = bytes(view[header_at : records.partition_at])
+            connection.produce_shape = ProduceShape(version, prefix, acks, topic)
+            partition = topic.partitions[records.partition]
+            end = max(records.start, records.end)  # null counts as empty, and is refused as that
+            _append_one(connection, partition, view, records.start, end, version, correlation_id, acks)
+            return
+    connection.server.metrics.requests[API_KEY] += 1
+    turn = connection.turn
+    if not turn.scheduled:
+        turn.schedule()
+    slot = ProduceSlot(connection, version, correlation_id, acks)
+    told: list[Partition] = []
+    for key, wanted in topics:
+        topic = hosted.get(key)
+        results: list[PartitionResult] = []
+        for records in wanted:
+            result, taken_by = _append(turn.now_ms, topic, key, records, view)
+            if taken_by is not None:
+                slot.places.append((len(slot.results), len(results)))
+                told.append(taken_by)
+            results.append(result)
+        slot.results.append((topic if topic is not None else key, results))
+    if not told:
+        _answer(connection, version, correlation_id, acks, slot.results)
+        return
+    slot.left = len(told)
+    for place, partition in enumerate(told):
+        if not partition.is_staged:
+            partition.is_staged = True
+            turn.partitions.append(partition)
+        partition.unsettled.append((slot, place))
+    if acks != 0:
+        connection.place(slot)
+
+
+def _append(
+    now_ms: int, topic: HostedTopic | None, key: str | bytes, records: PartitionRecords, view: memoryview
+) -> tuple[PartitionResult, Partition | None]:
+    """Append one partition's records; the partition that will say when they are safe, if they were taken."""
+    index, _, start, end = records
+    end = max(start, end)  # null counts as empty, and is refused as that
+    if topic is None:
+        if isinstance(key, bytes):
+            return PartitionResult(index, UNKNOWN_TOPIC_ID, message="no topic has this id"), None
+        return PartitionResult(index, UNKNOWN_TOPIC_OR_PARTITION, message=f"there is no topic {key}"), None
+    if not 0 <= index < len(topic.partitions):
+        message = f"topic {topic.name} has no partition {index}"
+        return PartitionResult(index, UNKNOWN_TOPIC_OR_PARTITION, message=message), None
+    partition = topic.partitions[index]
+    size = end - start
+    try:
+        appended = partition.log.append(view[start:end], now_ms)
+    except LogError as error:
+        return PartitionResult(index, error.code, message=str(error)), None
+    partition.turn_bytes += size
+    topic.bytes_in += size
+    return (
+        PartitionResult(index, 0, appended.base_offset, appended.log_append_time, appended.log_start_offset),
+        partition,
+    )
+
+
+def _refuse_all(connection: Connection, request: ProduceRequest, version: int, correlation_id: int) -> None:
+    # Transactions are not served yet; EndTxn and its kin will be, and then this refusal goes.
+    code, message = (
+        (INVALID_REQUEST, "transactions are not served by this broker")
+        if request.transactional_id is not None
+        else (INVALID_REQUIRED_ACKS, f"acks is 0, 1 or -1 (all), not {request.acks}")
+    )
+    hosted = connection.node.hosted
+    _answer(
+        connection,
+        version,
+        correlation_id,
+        request.acks,
+        [
+            (
+                hosted.get(key, key),
+                [PartitionResult(records.partition, code, message=message) for records in wanted],
+            )
+            for key, wanted in request.topics
+        ],
+    )
+
+
+def _answer(
+    connection: Connection,
+    version: int,
+    correlation_id: int,
+    acks: int,
+    results: list[tuple[HostedTopic | str | bytes, list[PartitionResult]]],
+) -> None:
+    if acks == 0:
+        if any(result.error for _, of_topic in results for result in of_topic):
+            connection.close_when_answered()
+        return
+    connection.answer(_encode(version, correlation_id, results))
+
+
+def _encode(
+    version: int,
+    correlation_id: int,
+    results: list[tuple[HostedTopic | str | bytes, list[PartitionResult]]],
+) -> bytes:
+    body = produce_answer(version, [(*_names(topic), of_topic) for topic, of_topic in results])
+    return frame(correlation_id, body, tags=version >= FLEXIBLE)
+
+
+def _names(topic: HostedTopic | str | bytes) -> tuple[str, bytes]:
+    if isinstance(topic, HostedTopic):
+        return topic.name, topic.id_bytes
+    return ("", topic) if isinstance(topic, bytes) else (topic, bytes(16))
+
+
+def failed_ack(partition: Partition, version: int, correlation_id: int, failure: LogError) -> bytes:
+    """The answer that replaces an acknowledgement whose records could not be written."""
+    result = PartitionResult(partition.index, failure.code, message=str(failure))
+    return _encode(version, correlation_id, [(partition.topic, [result])])

@@ -1,0 +1,415 @@
+"""The catalogue: what a broker knows besides its records, kept in one SQLite file beside the logs.
+
+Topics and their settings, the broker's own changed settings, committed offsets, the classic groups as they
+last agreed, and how far producer ids are given out.
+
+How it works:
+
+- Reads are served from memory and never wait.
+- Every write returns a future of the running loop. It is done once the change has survived a sync, and
+  memory changes in that same moment, on the loop's thread: nobody ever sees what a crash could take back.
+- Changes are checked where they are written, one after the other (``broker.database``), so of two that
+  exclude each other (the same topic created twice at once) the first wins and the second is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+
+from millstream.broker.codes import (
+    INVALID_CONFIG,
+    INVALID_PARTITIONS,
+    INVALID_TOPIC,
+    TOPIC_ALREADY_EXISTS,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
+from millstream.broker.database import Database, damaged, fact, set_fact
+from millstream.broker.topicname import check_topic_name, metric_name
+from millstream.config import TopicConfig, with_changes
+from millstream.errors import ConfigError, DataDirectoryError, RequestRefused
+
+FILE_NAME = "catalogue.db"
+MAX_PARTITIONS = 10_000  # of one topic
+
+_PRODUCER_ID_BLOCK = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One topic. Never changed in place: a change of the topic is another ``Topic`` in the catalogue."""
+
+    name: str
+    id: uuid.UUID
+    partitions: int
+    overrides: Mapping[str, str]  # the settings of its own, as text by public name
+    config: TopicConfig  # the same over the broker's defaults
+
+
+class CommittedOffset(NamedTuple):
+    """Where a group stands in one partition."""
+
+    offset: int
+    leader_epoch: int  # -1: the client did not say
+    metadata: str
+    commit_ms: int
+    expire_ms: int  # -1: by the broker's retention of offsets
+
+
+class OffsetToCommit(NamedTuple):
+    """One partition's part of an offset commit: its key, then the fields of ``CommittedOffset``."""
+
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_ms: int
+    expire_ms: int = -1
+
+
+class Catalogue:
+    """See the module's description. ``path`` None keeps everything in memory."""
+
+    def __init__(self, path: Path | None = None, *, defaults: TopicConfig | None = None) -> None:
+        self._defaults = defaults if defaults is not None else TopicConfig()
+        self._topics: dict[str, Topic] = {}
+        self._by_id: dict[uuid.UUID, Topic] = {}
+        self._by_metric_name: dict[str, str] = {}
+        self._offsets: dict[str, dict[str, dict[int, CommittedOffset]]] = {}  # group, topic, partition
+        self._groups: dict[str, str] = {}
+        self.altering = asyncio.Lock()  # held by who reads settings, computes a change and writes it
+        self._producer_ids = iter(range(0))
+        self._producer_ids_wanted = asyncio.Lock()
+        self.topics: Mapping[str, Topic] = MappingProxyType(self._topics)
+        self.by_id: Mapping[uuid.UUID, Topic] = MappingProxyType(self._by_id)
+        self.broker_overrides: Mapping[str, str] = {}
+        self.cluster_id = ""
+
+        self._database = Database(path)
+        try:
+            self._load()
+        except BaseException:
+            self._database.close()
+            raise
+
+    # Topics
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int,
+        overrides: Mapping[str, str] | None = None,
+        topic_id: uuid.UUID | None = None,
+    ) -> asyncio.Future[Topic]:
+        topic = self.planned_topic(name, partitions, overrides, topic_id)
+
+        def write(db: sqlite3.Connection) -> Topic:
+            clash = db.execute("SELECT name FROM topics WHERE metric_name = ?", (metric_name(name),))
+            if (row := clash.fetchone()) is not None:
+                raise _name_taken(name, row[0])
+            db.execute(
+                "INSERT INTO topics VALUES (?, ?, ?, ?, ?)",
+                (name, metric_name(name), topic.id.bytes, partitions, json.dumps(dict(topic.overrides))),
+            )
+            return topic
+
+        return self._database.write(write, self._remember_topic)
+
+    def planned_topic(
+        self,
+        name: str,
+        partitions: int,
+        overrides: Mapping[str, str] | None = None,
+        topic_id: uuid.UUID | None = None,
+    ) -> Topic:
+        """The topic that ``create_topic`` would make of these, or ``RequestRefused`` saying why not."""
+        check_topic_name(name)
+        if not 1 <= partitions <= MAX_PARTITIONS:
+            raise RequestRefused(
+                INVALID_PARTITIONS, f"a topic has from 1 to {MAX_PARTITIONS} partitions, not {partitions}"
+            )
+        clash = self._by_metric_name.get(metric_name(name))
+        if clash is not None:
+            raise _name_taken(name, clash)
+        overrides = dict(overrides or {})
+        return Topic(name, topic_id or uuid.uuid4(), partitions, overrides, self.topic_config(overrides))
+
+    def topic_config(self, overrides: Mapping[str, str]) -> TopicConfig:
+        """A topic's settings: these over the broker's defaults."""
+        try:
+            return with_changes(self._defaults, overrides)
+        except ConfigError as error:
+            raise RequestRefused(INVALID_CONFIG, str(error)) from None
+
+    def delete_topic(self, name: str) -> asyncio.Future[Topic]:
+        """Forget a topic, and every group's offsets in it."""
+
+        def write(db: sqlite3.Connection) -> None:
+            if db.execute("DELETE FROM topics WHERE name = ?", (name,)).rowcount == 0:
+                raise _no_topic(name)
+
+        def remember(_: None) -> Topic:
+            topic = self._topics.pop(name)
+            del self._by_id[topic.id]
+            del self._by_metric_name[metric_name(name)]
+            for group in [g for g, topics in self._offsets.items() if name in topics]:
+                self._forget_offsets(group, [(name, p) for p in self._offsets[group][name]])
+            return topic
+
+        return self._database.write(write, remember)
+
+    def add_partitions(self, name: str, total: int) -> asyncio.Future[Topic]:
+        """Make a topic have ``total`` partitions; their number can only grow."""
+        if total > MAX_PARTITIONS:
+            raise RequestRefused(
+                INVALID_PARTITIONS, f"a topic has at most {MAX_PARTITIONS} partitions, not {total}"
+            )
+
+        def write(db: sqlite3.Connection) -> None:
+            row = db.execute("SELECT partitions FROM topics WHERE name = ?", (name,)).fetchone()
+            if row is None:
+                raise _no_topic(name)
+            if total <= row[0]:
+                raise RequestRefused(
+                    INVALID_PARTITIONS, f"topic {name} has {row[0]} partitions already; {total} is not more"
+                )
+            db.execute("UPDATE topics SET partitions = ? WHERE name = ?", (total, name))
+
+        def remember(_: None) -> Topic:
+            topic = self._topics[name]
+            return self._remember_topic(Topic(name, topic.id, total, topic.overrides, topic.config))
+
+        return self._database.write(write, remember)
+
+    def set_topic_overrides(self, name: str, overrides: Mapping[str, str]) -> asyncio.Future[Topic]:
+        """Replace all of a topic's own settings."""
+        overrides = dict(overrides)
+        config = self.topic_config(overrides)
+
+        def write(db: sqlite3.Connection) -> None:
+            changed = db.execute(
+                "UPDATE topics SET overrides = ? WHERE name = ?", (json.dumps(overrides), name)
+            )
+            if changed.rowcount == 0:
+                raise _no_topic(name)
+
+        def remember(_: None) -> Topic:
+            topic = self._topics[name]
+            return self._remember_topic(Topic(name, topic.id, topic.partitions, overrides, config))
+
+        return self._database.write(write, remember)
+
+    def _remember_topic(self, topic: Topic) -> Topic:
+        self._topics[topic.name] = self._by_id[topic.id] = topic
+        self._by_metric_name[metric_name(topic.name)] = topic.name
+        return topic
+
+    # The broker
+
+    def set_broker_overrides(self, overrides: Mapping[str, str]) -> asyncio.Future[None]:
+        """Replace all settings of the broker that were changed while it ran."""
+        overrides = dict(overrides)
+
+        def remember(_: None) -> None:
+            self.broker_overrides = overrides
+
+        return self._database.write(
+            lambda db: set_fact(db, "broker.overrides", json.dumps(overrides)), remember
+        )
+
+    def allocate_producer_ids(self, count: int) -> asyncio.Future[range]:
+        """Producer ids that were never given out before and never will be again, crash or not."""
+
+        def write(db: sqlite3.Connection) -> range:
+            first = int(fact(db, "producer.ids.next") or 0)
+            set_fact(db, "producer.ids.next", str(first + count))
+            return range(first, first + count)
+
+        return self._database.write(write, lambda block: block)
+
+    async def new_producer_id(self) -> int:
+        """One new producer id; the catalogue is written once a thousand."""
+        async with self._producer_ids_wanted:
+            producer_id = next(self._producer_ids, None)
+            if producer_id is None:
+                self._producer_ids = iter(await self.allocate_producer_ids(_PRODUCER_ID_BLOCK))
+                producer_id = next(self._producer_ids)
+            return producer_id
+
+    # Groups and their offsets
+
+    def commit_offsets(self, group: str, commits: Iterable[OffsetToCommit]) -> asyncio.Future[None]:
+        """Record where a group stands. What names a topic that is gone by then is left out."""
+        rows = [OffsetToCommit(*commit) for commit in commits]
+        topics = {row.topic for row in rows}
+
+        def write(db: sqlite3.Connection) -> None:
+            known = {t for t in topics if db.execute("SELECT 1 FROM topics WHERE name = ?", (t,)).fetchone()}
+            db.executemany(
+                "INSERT OR REPLACE INTO offsets VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                [(group, *row) for row in rows if row.topic in known],
+            )
+
+        def remember(_: None) -> None:
+            for row in rows:
+                if row.topic in self._topics:
+                    of_topic = self._offsets.setdefault(group, {}).setdefault(row.topic, {})
+                    of_topic[row.partition] = CommittedOffset(*row[2:])
+
+        return self._database.write(write, remember)
+
+    def delete_offsets(
+        self, group: str, partitions: Iterable[tuple[str, int]] | None = None
+    ) -> asyncio.Future[None]:
+        """Forget a group's offsets: these, or all of them."""
+        chosen = None if partitions is None else list(partitions)
+
+        def write(db: sqlite3.Connection) -> None:
+            if chosen is None:
+                db.execute('DELETE FROM offsets WHERE "group" = ?', (group,))
+            else:
+                db.executemany(
+                    'DELETE FROM offsets WHERE "group" = ? AND topic = ? AND partition = ?',
+                    [(group, topic, partition) for topic, partition in chosen],
+                )
+
+        def remember(_: None) -> None:
+            if chosen is None:
+                self._offsets.pop(group, None)
+            else:
+                self._forget_offsets(group, chosen)
+
+        return self._database.write(write, remember)
+
+    def expire_offsets(self, group: str, expired: Iterable[tuple[str, int, int]]) -> asyncio.Future[None]:
+        """Forget offsets (topic, partition, time of commit) unless they were committed anew since."""
+        chosen = list(expired)
+
+        def write(db: sqlite3.Connection) -> list[tuple[str, int]]:
+            return [
+                (topic, partition)
+                for topic, partition, commit_ms in chosen
+                if db.execute(
+                    'DELETE FROM offsets WHERE "group" = ? AND topic = ? AND partition = ? AND commit_ms = ?',
+                    (group, topic, partition, commit_ms),
+                ).rowcount
+            ]
+
+        return self._database.write(write, lambda gone: self._forget_offsets(group, gone))
+
+    def _forget_offsets(self, group: str, partitions: Iterable[tuple[str, int]]) -> None:
+        kept = self._offsets.get(group, {})
+        for topic, partition in partitions:
+            of_topic = kept.get(topic, {})
+            of_topic.pop(partition, None)
+            if not of_topic:
+                kept.pop(topic, None)
+        if not kept:
+            self._offsets.pop(group, None)
+
+    def offsets_of(self, group: str) -> Mapping[str, Mapping[int, CommittedOffset]]:
+        """Where a group stands, by topic and then partition; empty where it never committed."""
+        return self._offsets.get(group, _NO_OFFSETS)
+
+    def groups_with_offsets(self) -> list[str]:
+        return list(self._offsets)
+
+    @property
+    def group_states(self) -> Mapping[str, str]:
+        """The groups as they last agreed, in the coordinator's own words, to go on from after a restart."""
+        return self._groups
+
+    def set_group_state(self, group: str, state: str) -> asyncio.Future[None]:
+        def write(db: sqlite3.Connection) -> None:
+            db.execute("INSERT OR REPLACE INTO groups VALUES (?, ?)", (group, state))
+
+        def remember(_: None) -> None:
+            self._groups[group] = state
+
+        return self._database.write(write, remember)
+
+    def delete_group(self, group: str) -> asyncio.Future[None]:
+        """Forget a group and all of its offsets."""
+
+        def write(db: sqlite3.Connection) -> None:
+            db.execute('DELETE FROM offsets WHERE "group" = ?', (group,))
+            db.execute("DELETE FROM groups WHERE name = ?", (group,))
+
+        def remember(_: None) -> None:
+            self._offsets.pop(group, None)
+            self._groups.pop(group, None)
+
+        return self._database.write(write, remember)
+
+    def forget_group(self, group: str) -> asyncio.Future[None]:
+        """Forget what a group agreed on, if no offsets of it are left by then."""
+
+        def write(db: sqlite3.Connection) -> bool:
+            return bool(
+                db.execute(
+                    "DELETE FROM groups WHERE name = ?1 "
+                    'AND NOT EXISTS (SELECT 1 FROM offsets WHERE "group" = ?1)',
+                    (group,),
+                ).rowcount
+            )
+
+        def remember(forgotten: bool) -> None:
+            if forgotten:
+                self._groups.pop(group, None)
+
+        return self._database.write(write, remember)
+
+    def close(self) -> None:
+        """Write what is waiting, settle every future, close the file. Called twice, it does nothing."""
+        self._database.close()
+
+    def _load(self) -> None:
+        database = self._database
+        try:
+            self.cluster_id = database.facts.get("cluster.id", "")
+            self.broker_overrides = json.loads(database.facts.get("broker.overrides", "{}"))
+            for name, topic_id, partitions, text in database.rows(
+                "SELECT name, id, partitions, overrides FROM topics ORDER BY name"
+            ):
+                overrides = json.loads(text)
+                try:
+                    config = self.topic_config(overrides)
+                except RequestRefused as error:
+                    raise DataDirectoryError(
+                        f"{database.where}: topic {name}: {error}; start it with the millstream that wrote it"
+                    ) from None
+                self._remember_topic(Topic(name, uuid.UUID(bytes=topic_id), partitions, overrides, config))
+        except (ValueError, AttributeError, TypeError) as error:
+            raise damaged(database.where, str(error)) from None
+        # The records of a memory topic died with the last process: an offset into them would make its
+        # group skip as many of the new ones.
+        lost = {t.name for t in self._topics.values() if t.config.millstream_storage == "memory"}
+        database.run_now("DELETE FROM offsets WHERE topic = ?", [(name,) for name in lost])
+        for group, topic, partition, *fields in database.rows("SELECT * FROM offsets"):
+            self._offsets.setdefault(group, {}).setdefault(topic, {})[partition] = CommittedOffset(*fields)
+        self._groups.update(database.rows("SELECT name, state FROM groups"))
+
+
+_NO_OFFSETS: Mapping[str, Mapping[int, CommittedOffset]] = MappingProxyType({})
+
+
+def _no_topic(name: str) -> RequestRefused:
+    return RequestRefused(UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+
+
+def _name_taken(name: str, clash: str) -> RequestRefused:
+    if clash == name:
+        return RequestRefused(TOPIC_ALREADY_EXISTS, f"topic {name} exists already")
+    return RequestRefused(
+        INVALID_TOPIC,
+        f"topic name {name} differs from the existing {clash} only in '.' and '_', which metrics can't tell "
+        "apart; choose another name",
+    )

@@ -1,0 +1,234 @@
+"""The catalogue's SQLite file, and the one thread that writes it.
+
+Whatever waits to be written is gathered into one synced commit, so a hundred offset commits at once cost
+one sync. A disk that refuses fails the changes of that one commit with ``CatalogueFailed`` and rolls them
+back; the next write tries anew. What the tables mean is the catalogue's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import logging
+import queue
+import sqlite3
+import threading
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from millstream.errors import CatalogueFailed, DataDirectoryError, RequestRefused
+
+_log = logging.getLogger(__name__)
+
+_VERSION = 1  # of the schema; a newer one is refused
+_SCHEMA = """
+CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE topics (
+    name TEXT PRIMARY KEY,
+    metric_name TEXT NOT NULL UNIQUE,
+    id BLOB NOT NULL UNIQUE,
+    partitions INTEGER NOT NULL,
+    overrides TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE offsets (
+    "group" TEXT NOT NULL,
+    topic TEXT NOT NULL REFERENCES topics (name) ON DELETE CASCADE,
+    partition INTEGER NOT NULL,
+    "offset" INTEGER NOT NULL,
+    leader_epoch INTEGER NOT NULL,
+    metadata TEXT NOT NULL,
+    commit_ms INTEGER NOT NULL,
+    expire_ms INTEGER NOT NULL,
+    PRIMARY KEY ("group", topic, partition)
+) WITHOUT ROWID;
+CREATE INDEX offsets_by_topic ON offsets (topic);
+CREATE TABLE groups (name TEXT PRIMARY KEY, state TEXT NOT NULL) WITHOUT ROWID;
+"""
+_GATHER_AT_MOST = 1000  # changes in one commit: bounds how long the first of them waits
+
+
+class _Change(NamedTuple):
+    write: Callable[[sqlite3.Connection], Any]  # in the writer thread, inside the gathered transaction
+    remember: Callable[[Any], Any]  # on the loop, once synced; what it returns is the future's result
+    future: asyncio.Future[Any]
+
+
+class Database:
+    """One catalogue file, open. ``path`` None is a database in memory."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.where = str(path) if path is not None else ":memory:"
+        self._closed = False
+        self._waiting: queue.SimpleQueue[_Change | None] = queue.SimpleQueue()
+        self._written: deque[list[tuple[_Change, Any]]] = deque()
+        self._db = self._open()
+        self._writer: threading.Thread | None = None  # not before the first write
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return dict(self.rows("SELECT name, value FROM facts"))
+
+    def rows(self, query: str) -> Iterable[tuple[Any, ...]]:
+        """What the file says; only while nothing is written yet."""
+        try:
+            return self._db.execute(query).fetchall()
+        except sqlite3.DatabaseError as error:
+            raise damaged(self.where, str(error)) from None
+
+    def run_now(self, statement: str, values: list[tuple[Any, ...]]) -> None:
+        """Change the file before anything else is written."""
+        if values:
+            self._db.execute("BEGIN")
+            self._db.executemany(statement, values)
+            self._db.execute("COMMIT")
+
+    def write(
+        self, write: Callable[[sqlite3.Connection], Any], remember: Callable[[Any], Any]
+    ) -> asyncio.Future[Any]:
+        """Have ``write`` run in the next commit; once that is synced, ``remember`` on the loop with what it
+        returned. A ``RequestRefused`` that it raises undoes this one change and goes to the future."""
+        if self._closed:
+            raise CatalogueFailed("the broker is shutting down")
+        if self._writer is None:
+            self._writer = threading.Thread(target=self._write_until_closed, name="catalogue", daemon=True)
+            self._writer.start()
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting.put(_Change(write, remember, future))
+        return future
+
+    def close(self) -> None:
+        """Write what is waiting, settle every future, close the file. Called twice, it does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._writer is not None:
+            self._waiting.put(None)
+            self._writer.join()
+            self._settle()
+        self._db.close()
+
+    def _open(self) -> sqlite3.Connection:
+        where = self.where
+        try:
+            db = sqlite3.connect(where, isolation_level=None, check_same_thread=False)
+        except sqlite3.Error as error:
+            raise DataDirectoryError(f"can't open the catalogue {where}: {error}") from None
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = FULL")
+            db.execute("PRAGMA foreign_keys = ON")
+            _create_or_check(db, where)
+        except sqlite3.OperationalError as error:  # permissions, locks, a read-only or full disk
+            db.close()
+            raise DataDirectoryError(f"can't use the catalogue {where}: {error}") from None
+        except sqlite3.DatabaseError as error:
+            db.close()
+            raise damaged(where, str(error)) from None
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def _write_until_closed(self) -> None:
+        closing = False
+        while not closing:
+            change = self._waiting.get()
+            gathered: list[_Change] = []
+            while change is not None:
+                gathered.append(change)
+                if len(gathered) == _GATHER_AT_MOST:
+                    break
+                try:
+                    change = self._waiting.get_nowait()
+                except queue.Empty:
+                    break
+            closing = change is None
+            if gathered:
+                self._written.append(self._commit(gathered))
+                # Where the loop is closed nobody waits any more, and close() settles what there is.
+                with contextlib.suppress(RuntimeError):
+                    gathered[0].future.get_loop().call_soon_threadsafe(self._settle)
+
+    def _commit(self, gathered: list[_Change]) -> list[tuple[_Change, Any]]:
+        """Write changes in one transaction; each with its outcome: what it wrote, or why it could not."""
+        db = self._db
+        outcomes: list[tuple[_Change, Any]] = []
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            for change in gathered:
+                db.execute("SAVEPOINT change")
+                try:
+                    outcomes.append((change, change.write(db)))
+                except RequestRefused as refused:
+                    db.execute("ROLLBACK TO change")
+                    outcomes.append((change, refused))
+                except (ValueError, ArithmeticError, sqlite3.IntegrityError) as error:
+                    # What SQLite can't hold is this change's fault, not its neighbours'.
+                    db.execute("ROLLBACK TO change")
+                    outcomes.append((change, CatalogueFailed(f"can't be kept in the catalogue: {error}")))
+                db.execute("RELEASE change")
+            db.execute("COMMIT")
+        except Exception as error:
+            _log.error("the catalogue could not be written: %s", error)
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            failed = CatalogueFailed(f"the catalogue could not be written: {error}")
+            return [(change, failed) for change in gathered]
+        return outcomes
+
+    def _settle(self) -> None:
+        """On the loop: let memory and those who wait know what was written, in the order it was."""
+        while self._written:
+            for change, outcome in self._written.popleft():
+                if isinstance(outcome, RequestRefused):
+                    if not change.future.done():
+                        change.future.set_exception(outcome)
+                    continue
+                result = change.remember(outcome)
+                if not change.future.done():
+                    change.future.set_result(result)
+
+
+def fact(db: sqlite3.Connection, name: str) -> str | None:
+    row = db.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
+    return None if row is None else str(row[0])
+
+
+def set_fact(db: sqlite3.Connection, name: str, value: str) -> None:
+    db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
+
+
+def damaged(where: str, found: str) -> DataDirectoryError:
+    return DataDirectoryError(
+        f"the catalogue {where} is damaged ({found}). The records are in files of their own and untouched. "
+        f"Restore the catalogue from a backup; or move it away together with its -wal and -shm files, start "
+        f"again and create the topics anew: their old directories are set aside, not deleted"
+    )
+
+
+def _create_or_check(db: sqlite3.Connection, where: str) -> None:
+    version = db.execute("PRAGMA user_version").fetchone()[0]
+    if version > _VERSION:
+        raise DataDirectoryError(
+            f"the catalogue {where} was written by a newer millstream (its schema is {version}, this one "
+            f"knows {_VERSION}); start it with that version, or with another data directory"
+        )
+    if version == _VERSION:
+        found = db.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if found != "ok":
+            raise damaged(where, found)
+        return
+    if db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+        raise DataDirectoryError(
+            f"{where} is a database, but not millstream's; move it away or use another data directory"
+        )
+    db.execute("BEGIN IMMEDIATE")
+    for statement in _SCHEMA.split(";"):
+        db.execute(statement)
+    set_fact(db, "cluster.id", base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode())
+    db.execute(f"PRAGMA user_version = {_VERSION}")
+    db.execute("COMMIT")

@@ -1,0 +1,92 @@
+"""What a broker does by the clock: groups' time-outs, ``flush.ms``, retention, idle connections."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from millstream.broker.server import Server
+
+_log = logging.getLogger(__name__)
+
+BEAT = 0.1  # seconds; the grain of session time-outs and flush.ms
+CHECKPOINT_EVERY = 60.0
+
+
+class Housekeeping:
+    """Two tasks: a beat of short steps, and the longer jobs, which give the loop its turn in between."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        self._tasks = [asyncio.create_task(self._beat()), asyncio.create_task(self._jobs())]
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+
+    async def _beat(self) -> None:
+        server = self._server
+        beats = 0
+        while True:
+            await asyncio.sleep(BEAT)
+            beats += 1
+            try:
+                server.node.coordinator.tick()
+                self._flush_by_time()
+                if beats % round(1 / BEAT) == 0:
+                    server.ticks += 1
+                    server.buffers.let_one_pass()
+                    if server.ticks % 10 == 0:
+                        self._close_idle()
+            except Exception:
+                _log.exception("housekeeping failed; it goes on")
+
+    def _flush_by_time(self) -> None:
+        server = self._server
+        if server.node.flushed_by_time:
+            now_ms = server.clock.now_ms()
+            for partition in server.node.flushed_by_time:
+                if partition.log.failed is None and partition.log.sync_due(now_ms):
+                    server.syncer.sync(partition)
+
+    def _close_idle(self) -> None:
+        server = self._server
+        limit = server.node.config.connections_max_idle_ms
+        if limit < 0:
+            return
+        oldest = server.ticks - max(1, limit // 1000)
+        for connection in list(server.connections):
+            if connection.last_active < oldest and connection.is_idle:
+                _log.debug("connection from %s closed: idle for %d ms", connection.peer, limit)
+                connection.close()
+
+    async def _jobs(self) -> None:
+        """Retention and checkpoints, each when its time has come."""
+        server = self._server
+        clock = server.clock
+        jobs: list[tuple[Callable[[], float], Callable[[], Awaitable[None]]]] = [
+            (lambda: server.node.config.log_retention_check_interval_ms / 1000, server.node.apply_retention),
+            (lambda: CHECKPOINT_EVERY, self._checkpoint),
+        ]
+        last = [clock.monotonic()] * len(jobs)
+        while True:
+            await asyncio.sleep(BEAT)
+            for number, (every, job) in enumerate(jobs):
+                if clock.monotonic() - last[number] < every():
+                    continue
+                try:
+                    await job()
+                except Exception:
+                    _log.exception("housekeeping failed; it goes on")
+                last[number] = clock.monotonic()
+
+    async def _checkpoint(self) -> None:
+        self._server.node.checkpoint()

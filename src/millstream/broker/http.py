@@ -1,0 +1,87 @@
+"""Metrics, health and readiness over HTTP, for the machines that watch the broker.
+
+    GET /metrics   Prometheus's text format
+    GET /healthz   200 while the process works at all
+    GET /readyz    200 while clients are served, 503 before and after
+
+Three fixed answers to requests without a body need no framework. It listens on the address that
+``http.listen`` names, and nowhere by default.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+from millstream.broker.metrics import Collector
+from millstream.errors import ConfigError
+
+if TYPE_CHECKING:
+    from millstream.broker.server import Server
+
+_MAX_REQUEST = 16 * 1024
+_TIMEOUT = 10.0
+_TEXT = "text/plain; charset=utf-8"
+
+
+class HttpServer:
+    """See the module's description."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._listener: asyncio.Server | None = None
+        self.address = ""
+
+    async def start(self, host: str, port: int) -> None:
+        try:
+            self._listener = await asyncio.start_server(self._serve, host or None, port, limit=_MAX_REQUEST)
+        except OSError as error:
+            raise ConfigError(
+                f"http.listen: can't listen on {host}:{port}: {error.strerror or error}; give another port"
+            ) from error
+        name = self._listener.sockets[0].getsockname()
+        self.address = f"{name[0]}:{name[1]}"
+
+    async def stop(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(_TIMEOUT):
+                head = await reader.readuntil(b"\r\n\r\n")
+                method, _, rest = head.decode("latin-1").partition(" ")
+                path = rest.partition(" ")[0].partition("?")[0]
+                status, kind, body = self._answer(method, path)
+                writer.write(
+                    f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
+                    "Connection: close\r\n\r\n".encode()
+                )
+                if method != "HEAD":
+                    writer.write(body)
+                await writer.drain()
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass  # whoever asked has gone, or does not speak HTTP
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    def _answer(self, method: str, path: str) -> tuple[str, str, bytes]:
+        if method not in ("GET", "HEAD"):
+            return "405 Method Not Allowed", _TEXT, b"only GET\n"
+        if path == "/metrics":
+            from prometheus_client import CollectorRegistry
+            from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+            registry = CollectorRegistry()
+            registry.register(Collector(self._server))
+            return "200 OK", CONTENT_TYPE_LATEST, generate_latest(registry)
+        if path == "/healthz":
+            return "200 OK", _TEXT, b"ok\n"
+        if path == "/readyz":
+            if self._server.is_ready:
+                return "200 OK", _TEXT, b"ready\n"
+            return "503 Service Unavailable", _TEXT, b"not ready\n"
+        return "404 Not Found", _TEXT, b"/metrics, /healthz or /readyz\n"

@@ -1,0 +1,183 @@
+"""What a connection has yet to send.
+
+Answers go to the socket itself, not through the transport: records of any size go from their file with
+``sendfile``, which transports of uvloop do not have, and nothing may come between the head of such an answer
+and its records. The transport stays responsible for reading and for closing.
+
+The rules:
+
+- Parts leave in the order they were put in; while one is half sent, no other is touched.
+- A socket that takes no more is waited for through a second descriptor of the same socket, because the loop
+  watches the first one for reading and won't let it be watched twice.
+- A part is either bytes or a slice of a log. A slice keeps its file open; its size was promised in the head
+  of its answer, so a file that turns out shorter breaks the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections import deque
+from collections.abc import Callable
+from itertools import islice
+from typing import Protocol
+
+from millstream.wire.fetch import Part, Slice
+
+JOINED = 128 * 1024  # small parts are joined up to this; copying more costs more than another call
+_MORE = socket.MSG_MORE
+
+
+class StreamSocket(Protocol):
+    """What is used of a socket."""
+
+    def fileno(self) -> int: ...
+    def send(self, data: bytes | bytearray | memoryview, flags: int = ..., /) -> int: ...
+
+
+class FileSlice(Slice, Protocol):
+    """A slice that may be in a file of the operating system's."""
+
+    @property
+    def position(self) -> int: ...
+
+    def fileno(self) -> int:
+        """The file's descriptor, or -1 if the records are in memory."""
+
+
+class Outbox:
+    """See the module's description. ``unsent`` is raised by whoever queues an answer."""
+
+    __slots__ = ("_broken", "_drained", "_loop", "_parts", "_sent_of_first", "_socket", "_watch", "unsent")
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sock: StreamSocket,
+        *,
+        drained: Callable[[], None],
+        broken: Callable[[OSError], None],
+    ) -> None:
+        self._loop = loop
+        self._socket = sock
+        self._drained = drained  # called after bytes left that had to wait
+        self._broken = broken  # called once, when the peer is gone
+        self._parts: deque[Part | memoryview] = deque()
+        self._sent_of_first = 0  # of a slice at the front
+        self._watch = -1  # the second descriptor
+        self.unsent = 0
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._parts
+
+    def send(self, parts: list[Part]) -> None:
+        """Send these after all that is waiting."""
+        if not self._parts:
+            # The common case: a few small answers, and a socket that takes them.
+            data = parts[0] if len(parts) == 1 else None
+            if data is None and self.unsent <= JOINED:
+                try:
+                    data = b"".join(parts)  # type: ignore[arg-type]
+                except TypeError:
+                    data = None  # a slice among them
+            if type(data) is bytes or type(data) is bytearray:
+                try:
+                    sent = self._socket.send(data)
+                except BlockingIOError:
+                    sent = 0
+                except OSError as error:
+                    self._fail(error)
+                    return
+                self.unsent -= sent
+                if sent < len(data):
+                    self._parts.append(memoryview(data)[sent:])
+                    self._wait()
+                return
+            self._parts.extend(parts)
+            self._pump()
+        else:
+            self._parts.extend(parts)
+
+    def _pump(self) -> None:
+        """Send until the socket takes no more or nothing is left."""
+        parts = self._parts
+        while parts:
+            try:
+                whole = self._send_first()
+            except BlockingIOError:
+                whole = False
+            except OSError as error:
+                self._fail(error)
+                return
+            if not whole:
+                self._wait()
+                return
+
+    def _send_first(self) -> bool:
+        """Send the first part, or as many small ones as make a good packet; whether all of it left."""
+        parts = self._parts
+        first = parts[0]
+        if not isinstance(first, (bytes, bytearray, memoryview)):
+            return self._send_slice(first)
+        size = len(first)
+        count = 1
+        for part in islice(parts, 1, None):
+            if not isinstance(part, (bytes, bytearray, memoryview)) or size + len(part) > JOINED:
+                break
+            size += len(part)
+            count += 1
+        data = first if count == 1 else b"".join(islice(parts, count))  # type: ignore[arg-type]
+        more = len(parts) > count
+        sent = self._socket.send(data, _MORE) if more else self._socket.send(data)
+        self.unsent -= sent
+        for _ in range(count):
+            parts.popleft()
+        if sent < size:
+            parts.appendleft(memoryview(data)[sent:])
+            return False
+        return True
+
+    def _send_slice(self, records: Slice) -> bool:
+        fd = records.fileno()  # type: ignore[attr-defined]
+        if fd < 0:
+            self._parts[0] = memoryview(records.bytes())
+            return self._send_first()
+        done = self._sent_of_first
+        start: int = records.position  # type: ignore[attr-defined]
+        sent = os.sendfile(self._socket.fileno(), fd, start + done, records.size - done)
+        if sent == 0:
+            raise OSError(f"a log's file is shorter than it was: byte {start + done} is gone")
+        self.unsent -= sent
+        done += sent
+        if done < records.size:
+            self._sent_of_first = done
+            return False
+        self._sent_of_first = 0
+        self._parts.popleft()
+        return True
+
+    def _wait(self) -> None:
+        if self._watch < 0:
+            self._watch = os.dup(self._socket.fileno())
+        self._loop.add_writer(self._watch, self._writable)
+
+    def _writable(self) -> None:
+        self._pump()
+        if not self._parts and self._watch >= 0:
+            self._loop.remove_writer(self._watch)
+        self._drained()
+
+    def _fail(self, error: OSError) -> None:
+        self.close()
+        self._broken(error)
+
+    def close(self) -> None:
+        """Forget what was not sent. Called twice, it does nothing."""
+        self._parts.clear()
+        self.unsent = 0
+        if self._watch >= 0:
+            self._loop.remove_writer(self._watch)
+            os.close(self._watch)
+            self._watch = -1

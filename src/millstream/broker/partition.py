@@ -1,0 +1,157 @@
+"""A partition as the broker serves it: its log, and whoever waits for something to happen to it."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Protocol
+
+from millstream.broker.codes import UNKNOWN_TOPIC_OR_PARTITION
+from millstream.errors import LogError, LogFailed
+from millstream.log.partition import PartitionLog
+from millstream.wire.fetch import Fetched, topic_head
+from millstream.wire.produce import AckTemplate, ack_template
+
+if TYPE_CHECKING:
+    from millstream.broker.connection import Connection
+
+
+class Unsettled(Protocol):
+    """A Produce request that waits for the fate of its records in some partitions."""
+
+    needs_sync: bool
+
+    def settled(self, place: int, failure: LogError | None) -> None:
+        """The records at ``place`` in the request are as safe as was asked for, or lost."""
+
+
+class Waiter(Protocol):
+    """A Fetch that waits for records."""
+
+    def appended(self, count: int, shared: dict[object, Fetched]) -> None:
+        """``count`` more bytes are there. ``shared`` is for results that other waiters of this
+        partition can use as well."""
+
+    def cancel(self) -> None:
+        """Answer now, with whatever there is."""
+
+
+class HostedTopic:
+    """A topic with its partitions, looked up by name or by the bytes of its id."""
+
+    __slots__ = ("_heads", "bytes_in", "bytes_out", "described", "id", "id_bytes", "name", "partitions")
+
+    def __init__(self, name: str, topic_id: uuid.UUID) -> None:
+        self.name = name
+        self.id = topic_id
+        self.id_bytes = topic_id.bytes
+        self.partitions: list[Partition] = []  # empty once the topic is deleted
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.described: dict[tuple[int, int], bytes] = {}  # in answers to Metadata
+        self._heads: dict[int, bytes] = {}
+
+    def head(self, version: int) -> bytes:
+        """How the topic opens in the answer to a Fetch."""
+        head = self._heads.get(version)
+        if head is None:
+            head = self._heads[version] = topic_head(version, self.name, self.id_bytes)
+        return head
+
+
+class Partition:
+    """See the module's description. All of it is used on the loop's thread, but for ``log.sync``."""
+
+    __slots__ = (
+        "_acks",
+        "awaiting_sync",
+        "first_offset",
+        "in_memory",
+        "index",
+        "is_staged",
+        "is_syncing",
+        "log",
+        "sync_again",
+        "topic",
+        "turn_bytes",
+        "unsettled",
+        "unwritten",
+        "waiters",
+    )
+
+    def __init__(self, topic: HostedTopic, index: int, log: PartitionLog, *, in_memory: bool) -> None:
+        self.in_memory = in_memory  # a sync of it takes no time
+        self.topic = topic
+        self.index = index
+        self.log = log
+        self.first_offset = log.end_offset  # when hosting began; the rest was counted by another process
+        # Of this turn: whether it is in the turn's list, how many bytes came, the answers queued already
+        # (connection, place in its queue, correlation id, version), the requests told when it is written.
+        self.is_staged = False
+        self.turn_bytes = 0
+        self.unwritten: list[tuple[Connection, int, int, int]] = []
+        self.unsettled: list[tuple[Unsettled, int]] = []
+        # Beyond the turn: what waits for a sync up to an offset, and the long polls.
+        self.awaiting_sync: list[tuple[int, Unsettled, int]] = []
+        self.is_syncing = False
+        self.sync_again = False
+        self.waiters: dict[Waiter, None] = {}
+        self._acks: dict[int, AckTemplate] = {}
+
+    def __str__(self) -> str:
+        return f"{self.topic.name}-{self.index}"
+
+    def ack(self, version: int) -> AckTemplate:
+        template = self._acks.get(version)
+        if template is None:
+            topic = self.topic
+            template = self._acks[version] = ack_template(version, topic.name, topic.id_bytes, self.index)
+        return template
+
+    def settle_written(self) -> None:
+        """The turn's records are in the file."""
+        unsettled, self.unsettled = self.unsettled, []
+        log = self.log
+        if self.in_memory:
+            log.sync()
+        written = log.written_offset
+        for request, place in unsettled:
+            if request.needs_sync and log.synced_offset < written:
+                self.awaiting_sync.append((written, request, place))
+            else:
+                request.settled(place, None)
+
+    def write_failed(self, failure: LogFailed) -> None:
+        """The turn's records could not be written; the log is as it was before them."""
+        unwritten, self.unwritten = self.unwritten, []
+        for connection, place, correlation_id, version in unwritten:
+            connection.replace_ack(place, self, correlation_id, version, failure)
+        unsettled, self.unsettled = self.unsettled, []
+        for request, place in unsettled:
+            request.settled(place, failure)
+        self.turn_bytes = 0
+
+    def synced(self, offset: int, failure: LogError | None) -> None:
+        """A sync ended: everything below ``offset`` is on the disk, or the log has failed."""
+        waiting, self.awaiting_sync = self.awaiting_sync, []
+        for wanted, request, place in waiting:
+            if failure is not None:
+                request.settled(place, failure)
+            elif wanted <= offset:
+                request.settled(place, None)
+            else:
+                self.awaiting_sync.append((wanted, request, place))
+
+    def wake(self, count: int) -> None:
+        """Tell the long polls of ``count`` new bytes."""
+        shared: dict[object, Fetched] = {}
+        for waiter in list(self.waiters):
+            waiter.appended(count, shared)
+
+    def close(self) -> None:
+        """The partition is no longer served: whoever waits is told."""
+        gone = LogError(UNKNOWN_TOPIC_OR_PARTITION, f"{self} was deleted")
+        for _, request, place in self.awaiting_sync:
+            request.settled(place, gone)
+        self.awaiting_sync.clear()
+        for waiter in list(self.waiters):
+            waiter.cancel()

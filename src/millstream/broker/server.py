@@ -1,0 +1,232 @@
+"""The server: listens, accepts, and ends in order.
+
+Ending in order means: take no more connections and requests, answer long polls with what there is, finish
+what is under way, sync, and leave the mark that makes the next start a fast one. A second signal skips the
+waiting, not the sync.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+from millstream.broker.buffers import RequestBuffers
+from millstream.broker.connection import Connection
+from millstream.broker.dispatch import Reply
+from millstream.broker.housekeeping import Housekeeping
+from millstream.broker.http import HttpServer
+from millstream.broker.logs import RateLimited, set_up_logging
+from millstream.broker.node import Node
+from millstream.broker.syncing import Syncer
+from millstream.broker.turn import Turn
+from millstream.clock import Clock, SystemClock
+from millstream.config import BrokerConfig
+from millstream.errors import ConfigError, MillstreamError, ProtocolError
+
+_log = logging.getLogger(__name__)
+
+RECEIVE_BUFFER = 256 * 1024
+GRACE = 10.0  # seconds for what is under way when the broker is told to stop
+
+
+class Server:
+    """A broker that listens. ``start`` and ``stop`` once each, on the running loop."""
+
+    def __init__(self, config: BrokerConfig, clock: Clock | None = None) -> None:
+        import millstream.broker.api  # noqa: F401  (registers every handler)
+
+        self.config = config
+        self.clock = clock or SystemClock()
+        self.loop = asyncio.get_running_loop()
+        self.ticks = 0  # seconds, roughly; what idle connections are measured with
+        self.connections: set[Connection] = set()
+        self.tasks: set[asyncio.Future[Reply]] = set()
+        self.buffers = RequestBuffers(config.queued_max_request_bytes)
+        self.receive_buffer = bytearray(RECEIVE_BUFFER)
+        self.receive_view = memoryview(self.receive_buffer)
+        self.is_ready = False
+        self._complaints = RateLimited(_log)
+        self.node = Node(config, self.clock, self.loop)
+        self.metrics = self.node.metrics
+        self.syncer = Syncer(self.loop, self.clock, self.metrics, threads=config.log_flush_threads)
+        self.turn = Turn(self.loop, self.clock, self.syncer, self.metrics)
+        self._housekeeping = Housekeeping(self)
+        self._listener: asyncio.Server | None = None
+        self._http: HttpServer | None = None
+        self._stopping = False
+
+    async def start(self) -> str:
+        """Listen; the address that clients are told."""
+        try:
+            host, port = _host_and_port("listen", self.config.listen)
+            self._listener = await self._listen(host, port)
+            port = self._listener.sockets[0].getsockname()[1]
+            if self.config.advertised_listener:
+                host, port = _host_and_port("advertised.listener", self.config.advertised_listener)
+            elif host in ("0.0.0.0", "::", ""):  # noqa: S104
+                host = socket.gethostname()  # of all interfaces' addresses, a name is what a client can use
+            self.node.host, self.node.port = host, port
+            if self.config.http_listen:
+                self._http = HttpServer(self)
+                await self._http.start(*_host_and_port("http.listen", self.config.http_listen))
+        except BaseException:
+            await self.stop()
+            raise
+        self._housekeeping.start()
+        self.is_ready = True
+        threading.Thread(target=_load_schemas, name="millstream-load", daemon=True).start()
+        return f"{host}:{port}" if ":" not in host else f"[{host}]:{port}"
+
+    @property
+    def http_address(self) -> str:
+        return self._http.address if self._http is not None else ""
+
+    async def _listen(self, host: str, port: int) -> asyncio.Server:
+        try:
+            return await self.loop.create_server(lambda: Connection(self), host or None, port, backlog=1024)
+        except OSError as error:
+            raise _cannot_listen("listen", host, port, error) from error
+
+    # What connections tell
+
+    def connected(self, connection: Connection) -> None:
+        self.connections.add(connection)
+        self.metrics.connections_opened += 1
+        if len(self.connections) > self.config.max_connections or self._stopping:
+            self.metrics.connections_refused += 1
+            self._complaints.warning(
+                "refused", "connection from %s refused: max.connections is %d",
+                connection.peer, self.config.max_connections,
+            )  # fmt: skip
+            connection.close()
+
+    def disconnected(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+
+    def refused(self, connection: Connection, error: ProtocolError) -> None:
+        self.metrics.protocol_errors += 1
+        self._complaints.warning(
+            "protocol", "connection from %s%s closed: it %s",
+            connection.peer, f" ({connection.client_id!r})" if connection.client_id else "", error,
+        )  # fmt: skip
+
+    def report_bug(self, connection: Connection, request: str, version: int, error: Exception) -> None:
+        self.metrics.bugs += 1
+        self._complaints.error(
+            "bug", "%s version %d from %s failed; please report this", request, version, connection.peer,
+            exc_info=error,
+        )  # fmt: skip
+
+    # Ending
+
+    async def stop(self, *, hurry: asyncio.Event | None = None) -> None:
+        """End in order; ``hurry`` ends the waiting for clients. Called twice, it does nothing."""
+        if self._stopping:
+            return
+        self._stopping = True
+        self.is_ready = False
+        started = time.monotonic()
+        if self._listener is not None:
+            self._listener.close()
+        await self._housekeeping.stop()
+        self.node.deadlines.expire_all()
+        self.node.coordinator.close()
+        for connection in list(self.connections):
+            connection.close_when_answered()
+        while self.connections and time.monotonic() - started < GRACE:
+            if hurry is not None and hurry.is_set():
+                break
+            await asyncio.sleep(0.005)
+        for connection in list(self.connections):
+            connection.close()
+        for task in self.tasks:
+            task.cancel()
+        if self.tasks:
+            await asyncio.wait(self.tasks, timeout=1)
+        while self.connections or self.turn.scheduled or not self.syncer.is_idle:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        if self._http is not None:
+            await self._http.stop()
+        self.syncer.close()
+        self.node.close()
+        _log.info("stopped in order in %.2f s", time.monotonic() - started)
+
+
+def _load_schemas() -> None:
+    """Load what the first unusual request would otherwise wait for."""
+    from millstream.wire.codec import request_reader
+
+    request_reader(3, 12)
+
+
+def _host_and_port(setting: str, address: str) -> tuple[str, int]:
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65535:
+        raise ConfigError(f"{setting}: {address!r} is not HOST:PORT")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _cannot_listen(setting: str, host: str, port: int, error: OSError) -> MillstreamError:
+    reason = error.strerror or str(error)
+    if error.errno == errno.EADDRINUSE:
+        return ConfigError(
+            f"{setting}: port {port} on {host or 'all addresses'} is in use; stop what uses it, "
+            "or give another one (0 takes a free one)"
+        )
+    if error.errno == errno.EACCES:
+        return ConfigError(f"{setting}: this user may not listen on port {port}; give one above 1023")
+    return ConfigError(f"{setting}: can't listen on {host}:{port}: {reason}")
+
+
+async def serve(
+    config: BrokerConfig,
+    *,
+    on_ready: Callable[[str], None] | None,
+    stop: asyncio.Event,
+    hurry: asyncio.Event,
+) -> None:
+    """Serve until ``stop`` is set."""
+    server = Server(config)
+    address = await server.start()
+    _log.info("ready at %s", address)
+    if server.http_address:
+        _log.info("metrics and health at http://%s", server.http_address)
+    if on_ready is not None:
+        on_ready(address)
+    try:
+        await stop.wait()
+    finally:
+        await server.stop(hurry=hurry)
+
+
+def run(config: BrokerConfig, *, on_ready: Callable[[str], None] | None = None) -> int:
+    """Serve until SIGTERM or SIGINT; the exit code. A second signal ends it without waiting for clients.
+
+    ``on_ready`` is called with the address once clients can connect. Raises MillstreamError if the broker
+    can't start."""
+    set_up_logging(config.log_level, config.log_format)
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        stop, hurry = asyncio.Event(), asyncio.Event()
+
+        def signalled() -> None:
+            if stop.is_set():
+                hurry.set()
+            stop.set()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, signalled)
+        await serve(config, on_ready=on_ready, stop=stop, hurry=hurry)
+
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())
+    return 0

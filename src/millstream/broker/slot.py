@@ -1,0 +1,30 @@
+"""The place of an answer in its connection's order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millstream.wire.fetch import Part
+
+if TYPE_CHECKING:
+    from millstream.broker.connection import Connection
+
+
+class Slot:
+    """The place of an answer that is not there yet."""
+
+    __slots__ = ("answer", "connection", "size")
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.answer: list[Part] | None = None
+        self.size = 0
+
+    def resolve(self, answer: list[Part], size: int) -> None:
+        """The answer is there; it leaves when all before it have."""
+        self.answer = answer
+        self.size = size
+        self.connection.advance()
+
+    def abandon(self) -> None:
+        """The connection is gone; nobody waits for this answer."""

@@ -1,0 +1,67 @@
+"""A group as it is written in the catalogue: what it last agreed on, as JSON."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+from millstream.broker.group import Group, State
+from millstream.broker.member import Join, Member
+
+
+def to_text(group: Group) -> str:
+    """What ``group`` agreed on. Only a stable group has members worth writing down."""
+    members = group.members.values() if group.state is State.STABLE else ()
+    return json.dumps(
+        {
+            "generation": group.generation,
+            "protocol_type": group.protocol_type,
+            "protocol": group.protocol,
+            "leader": group.leader,
+            "empty_since_ms": group.empty_since_ms,
+            "members": [_written(member) for member in members],
+        }
+    )
+
+
+def restore(group: Group, text: str, now: float) -> None:
+    """Make a new group be the one written down; every member's session starts anew."""
+    fields = json.loads(text)
+    group.empty_since_ms = fields["empty_since_ms"]
+    group.restore(
+        fields["generation"],
+        fields["protocol_type"],
+        fields["protocol"],
+        fields["leader"],
+        [_read(each, fields["protocol_type"], now) for each in fields["members"]],
+    )
+
+
+def _written(member: Member) -> dict[str, Any]:
+    return {
+        "member_id": member.member_id,
+        "instance_id": member.instance_id,
+        "client_id": member.client_id,
+        "client_host": member.client_host,
+        "session_timeout": member.session_timeout,
+        "rebalance_timeout": member.rebalance_timeout,
+        "protocols": [[name, base64.b64encode(metadata).decode()] for name, metadata in member.protocols],
+        "assignment": base64.b64encode(member.assignment).decode(),
+    }
+
+
+def _read(fields: dict[str, Any], protocol_type: str, now: float) -> Member:
+    join = Join(
+        fields["member_id"],
+        fields["instance_id"],
+        fields["client_id"],
+        fields["client_host"],
+        fields["session_timeout"],
+        fields["rebalance_timeout"],
+        protocol_type,
+        tuple((name, base64.b64decode(metadata)) for name, metadata in fields["protocols"]),
+    )
+    member = Member(join.member_id, join, deadline=now + join.session_timeout)
+    member.assignment = base64.b64decode(fields["assignment"])
+    return member

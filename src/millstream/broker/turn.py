@@ -1,0 +1,100 @@
+"""One turn of the loop: what its requests have in common is done once, at its end.
+
+In this order, because each step is what the next one's promise rests on:
+
+1. Records staged by this turn's Produce requests are written, one write a partition.
+2. Answers leave, one send a connection. (``acks=all`` still waits: its sync starts here.)
+3. Readers that wait for those records are answered, and their answers leave.
+4. Connections that were held and may go on do so.
+
+A partition whose write fails has its staged records taken back by the log; the answers that would have
+acknowledged them are replaced by the error before any leaves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from millstream.clock import Clock
+from millstream.errors import LogFailed
+
+if TYPE_CHECKING:
+    from millstream.broker.connection import Connection
+    from millstream.broker.metrics import Metrics
+    from millstream.broker.partition import Partition
+    from millstream.broker.syncing import Syncer
+
+_log = logging.getLogger(__name__)
+
+
+class Turn:
+    """Gathers the work of a turn; ``flush`` ends it."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, clock: Clock, syncer: Syncer, metrics: Metrics
+    ) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._syncer = syncer
+        self._metrics = metrics
+        self._started = 0.0
+        self.scheduled = False
+        self.now_ms = 0  # of the turn, once scheduled
+        self.partitions: list[Partition] = []  # with records written or staged in this turn
+        self.connections: list[Connection] = []  # with answers to send
+        self._resuming: list[Connection] = []
+
+    def schedule(self) -> None:
+        """Have the turn ended after the requests that are at hand."""
+        self.scheduled = True
+        self._started = self._clock.monotonic()
+        self.now_ms = self._clock.now_ms()
+        self._loop.call_soon(self.flush)
+
+    def resume(self, connection: Connection) -> None:
+        """Let a held connection go on after this turn, if it can."""
+        self._resuming.append(connection)
+        if not self.scheduled:
+            self.schedule()
+
+    def flush(self) -> None:
+        partitions, self.partitions = self.partitions, []
+        for partition in partitions:
+            partition.is_staged = False
+            try:
+                partition.log.write_staged()
+            except LogFailed as error:
+                partition.write_failed(error)
+            except Exception as error:
+                _log.exception("writing to %s failed in a way nobody expected", partition)
+                partition.write_failed(LogFailed(f"{partition}: {error}"))
+            else:
+                if partition.unsettled:
+                    partition.settle_written()
+                partition.unwritten.clear()
+                if partition.awaiting_sync or (partition.log.wants_sync and not partition.in_memory):
+                    self._syncer.sync(partition)
+        self._send()
+        for partition in partitions:
+            written, partition.turn_bytes = partition.turn_bytes, 0
+            if partition.waiters:
+                partition.wake(written)
+        if self.connections:
+            self._send()
+        self.scheduled = False
+        self._metrics.turn_seconds.observe(self._clock.monotonic() - self._started)
+        if self._resuming:
+            resuming, self._resuming = self._resuming, []
+            for connection in resuming:
+                connection.resume_if_possible()
+
+    def _send(self) -> None:
+        connections, self.connections = self.connections, []
+        for connection in connections:
+            try:
+                connection.send()
+            except Exception:
+                _log.exception("sending to %s failed in a way nobody expected", connection.peer)
+                connection.close()

@@ -1,0 +1,265 @@
+"""Fetch, versions 4 to 18, read and written by hand.
+
+    request   below 15: replica id int32 | max wait int32 | min bytes int32 | max bytes int32
+              | isolation level int8 | from 7: session id int32, session epoch int32 | topics
+              | from 7: forgotten topics | from 11: rack string
+    topic     name string (from 13: id uuid) | partitions
+    partition index int32 | from 9: current leader epoch int32 | offset int64
+              | from 12: last fetched epoch int32 | from 5: log start offset int64 | max bytes int32
+
+    answer    throttle time int32 | from 7: error int16, session id int32 | topics
+    topic     name (from 13: id) | partitions
+    partition index int32 | error int16 | high watermark int64 | last stable offset int64
+              | from 5: log start offset int64 | aborted transactions
+              | from 11: preferred replica int32 | records
+
+From version 12 strings and arrays are compact and every structure ends with tags. An answer is a list of
+parts, because records of any size are left in their file until the socket takes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import NamedTuple, Protocol
+
+from millstream.errors import ProtocolError
+from millstream.wire.frame import (
+    INT,
+    Buffer,
+    StructError,
+    TopicKey,
+    compact_bytes,
+    read_compact_string,
+    read_count,
+    read_string,
+    skip_tags,
+    string_bytes,
+    unsigned_varint,
+)
+
+FIRST, LAST = 4, 18
+FLEXIBLE = 12
+BY_ID = 13
+SESSIONS = 7
+LARGE = 32 * 1024  # records of more than this go from the file to the socket without passing through here
+
+NO_SESSION = 0
+FINAL_EPOCH = -1  # the session ends with this request, or none is wanted
+INITIAL_EPOCH = 0  # a new session, please
+
+_LIMITS = Struct(">iiib")
+_SESSION = Struct(">ii")
+# A partition as each group of versions has it, and which of the unpacked numbers are what is wanted here:
+# index, current leader epoch, offset, last fetched epoch, max bytes.
+_PARTITION_4 = Struct(">iqi")
+_PARTITION_5 = Struct(">iqqi")
+_PARTITION_9 = Struct(">iiqqi")
+_PARTITION_12 = Struct(">iiqiqi")
+
+_HEAD_4 = Struct(">ihqqii")
+_HEAD_5 = Struct(">ihqqqii")
+_HEAD_11 = Struct(">ihqqqiii")
+_HEAD_12 = Struct(">ihqqqBi")
+_ABORTED = Struct(">qq")
+
+
+class Wanted(NamedTuple):
+    """What is asked of one partition."""
+
+    partition: int
+    leader_epoch: int
+    offset: int
+    last_fetched_epoch: int
+    max_bytes: int
+
+
+class FetchRequest(NamedTuple):
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    isolation_level: int
+    session_id: int
+    session_epoch: int
+    topics: Sequence[tuple[TopicKey, Sequence[Wanted]]]
+    forgotten: Sequence[tuple[TopicKey, Sequence[int]]]
+
+
+class Slice(Protocol):
+    """Records where they are; the log gives these."""
+
+    @property
+    def size(self) -> int: ...
+
+    def bytes(self) -> bytes: ...
+
+
+class Fetched(NamedTuple):
+    """What one partition has for the reader."""
+
+    partition: int
+    error: int
+    high_watermark: int
+    last_stable_offset: int
+    start_offset: int
+    records: Slice | None
+    aborted: Sequence[tuple[int, int]] | None  # producer id and first offset; None: not asked for
+
+
+Part = bytes | bytearray | Slice
+
+
+def read_fetch(buffer: Buffer, position: int, end: int, version: int) -> FetchRequest:
+    """The request whose body is from ``position`` to ``end``. Raises ProtocolError where it is not one."""
+    try:
+        request, position = _read(buffer, position, end, version)
+    except (StructError, IndexError):
+        raise ProtocolError("a Fetch request is cut off") from None
+    if position > end:
+        raise ProtocolError("a Fetch request is longer than its frame")
+    return request
+
+
+def _read(buffer: Buffer, position: int, end: int, version: int) -> tuple[FetchRequest, int]:
+    flexible = version >= FLEXIBLE
+    if version < 15:
+        position += 4  # the replica id; this broker has no followers
+    max_wait, min_bytes, max_bytes, isolation_level = _LIMITS.unpack_from(buffer, position)
+    position += 13
+    session_id, session_epoch = NO_SESSION, FINAL_EPOCH
+    if version >= SESSIONS:
+        session_id, session_epoch = _SESSION.unpack_from(buffer, position)
+        position += 8
+    count, position = read_count(buffer, position, end, flexible)
+    topics = []
+    for _ in range(count):
+        key, position = _read_topic_key(buffer, position, version)
+        partitions, position = _read_partitions(buffer, position, end, version)
+        topics.append((key, partitions))
+    forgotten = []
+    if version >= SESSIONS:
+        count, position = read_count(buffer, position, end, flexible)
+        for _ in range(count):
+            key, position = _read_topic_key(buffer, position, version)
+            partition_count, position = read_count(buffer, position, end, flexible)
+            forgotten.append((key, Struct(f">{partition_count}i").unpack_from(buffer, position)))
+            position += 4 * partition_count
+            if flexible:
+                position = skip_tags(buffer, position)
+    if version >= 11:
+        _, position = (read_compact_string if flexible else read_string)(buffer, position)
+    if flexible:
+        position = skip_tags(buffer, position)
+    return (
+        FetchRequest(
+            max_wait, min_bytes, max_bytes, isolation_level, session_id, session_epoch, topics, forgotten
+        ),
+        position,
+    )
+
+
+def _read_topic_key(buffer: Buffer, position: int, version: int) -> tuple[TopicKey, int]:
+    if version >= BY_ID:
+        return bytes(buffer[position : position + 16]), position + 16
+    name, position = (read_compact_string if version >= FLEXIBLE else read_string)(buffer, position)
+    if name is None:
+        raise ProtocolError("a topic's name is null")
+    return name, position
+
+
+def _read_partitions(buffer: Buffer, position: int, end: int, version: int) -> tuple[list[Wanted], int]:
+    count, position = read_count(buffer, position, end, version >= FLEXIBLE)
+    wanted = []
+    if version >= FLEXIBLE:
+        for _ in range(count):
+            index, epoch, offset, fetched_epoch, _, limit = _PARTITION_12.unpack_from(buffer, position)
+            wanted.append(Wanted(index, epoch, offset, fetched_epoch, limit))
+            position += 32
+            position = skip_tags(buffer, position) if buffer[position] else position + 1
+        # The topic's own tags.
+        return wanted, skip_tags(buffer, position)
+    for _ in range(count):
+        if version >= 9:
+            index, epoch, offset, _, limit = _PARTITION_9.unpack_from(buffer, position)
+            wanted.append(Wanted(index, epoch, offset, -1, limit))
+            position += 28
+        elif version >= 5:
+            index, offset, _, limit = _PARTITION_5.unpack_from(buffer, position)
+            wanted.append(Wanted(index, -1, offset, -1, limit))
+            position += 24
+        else:
+            index, offset, limit = _PARTITION_4.unpack_from(buffer, position)
+            wanted.append(Wanted(index, -1, offset, -1, limit))
+            position += 16
+    return wanted, position
+
+
+def topic_head(version: int, name: str, topic_id: bytes) -> bytes:
+    """How a topic opens in an answer, up to the number of its partitions."""
+    if version >= BY_ID:
+        return topic_id
+    if version >= FLEXIBLE:
+        return compact_bytes(name.encode())
+    return string_bytes(name)
+
+
+def fetch_answer(
+    version: int, session_id: int, error: int, topics: Sequence[tuple[bytes, Sequence[Fetched]]]
+) -> list[Part]:
+    """The body of an answer, in parts; topics open with their ``topic_head``."""
+    flexible = version >= FLEXIBLE
+    out = bytearray(4)
+    if version >= SESSIONS:
+        out += error.to_bytes(2, "big", signed=True) + session_id.to_bytes(4, "big", signed=True)
+    out += unsigned_varint(len(topics) + 1) if flexible else len(topics).to_bytes(4, "big")
+    parts: list[Part] = []
+    for head, partitions in topics:
+        out += head
+        out += unsigned_varint(len(partitions) + 1) if flexible else len(partitions).to_bytes(4, "big")
+        for fetched in partitions:
+            records = fetched.records
+            size = records.size if records is not None else 0
+            out += partition_head(version, fetched, size)
+            if records is not None and size:
+                if size > LARGE:
+                    parts.append(out)
+                    parts.append(records)
+                    out = bytearray()
+                else:
+                    out += records.bytes()
+            if flexible:
+                out.append(0)
+        if flexible:
+            out.append(0)
+    if flexible:
+        out.append(0)
+    parts.append(out)
+    return parts
+
+
+def partition_head(version: int, fetched: Fetched, size: int) -> bytes:
+    """A partition in an answer, up to the first byte of its records."""
+    index, error, high, stable, start, _, aborted = fetched
+    if aborted:
+        return _head_with_aborted(version, fetched, size)
+    if version >= FLEXIBLE:
+        head = _HEAD_12.pack(index, error, high, stable, start, 0 if aborted is None else 1, -1)
+        return head + unsigned_varint(size + 1)
+    none = -1 if aborted is None else 0
+    if version >= 11:
+        return _HEAD_11.pack(index, error, high, stable, start, none, -1, size)
+    if version >= 5:
+        return _HEAD_5.pack(index, error, high, stable, start, none, size)
+    return _HEAD_4.pack(index, error, high, stable, none, size)
+
+
+def _head_with_aborted(version: int, fetched: Fetched, size: int) -> bytes:
+    assert fetched.aborted
+    head = partition_head(version, fetched._replace(aborted=()), size)
+    flexible = version >= FLEXIBLE
+    # The empty list stands after the offsets: cut there and put the transactions in its place.
+    cut = 22 if version < 5 else 30
+    after = cut + (1 if flexible else 4)
+    entries = b"".join(_ABORTED.pack(*entry) + (b"\0" if flexible else b"") for entry in fetched.aborted)
+    count = len(fetched.aborted)
+    return head[:cut] + (unsigned_varint(count + 1) if flexible else INT.pack(count)) + entries + head[after:]

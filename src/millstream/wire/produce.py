@@ -1,0 +1,180 @@
+"""Produce, versions 3 to 13, read and written by hand: most requests of a busy broker are this one.
+
+    request   transactional id nullable string | acks int16 | timeout int32 | topics
+    topic     name string (from 13: id uuid) | partitions
+    partition index int32 | records nullable bytes
+
+    answer    topics | throttle time int32
+    topic     name (from 13: id) | partitions
+    partition index int32 | error int16 | base offset int64 | log append time int64
+              | from 5: log start offset int64 | from 8: record errors, error message
+
+From version 9 strings and arrays are compact and every structure ends with tags. Records are not copied:
+a partition's are given as positions in the buffer that was received.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from struct import Struct
+from typing import NamedTuple
+
+from millstream.errors import ProtocolError
+from millstream.wire.frame import (
+    INT,
+    Buffer,
+    StructError,
+    TopicKey,
+    compact_bytes,
+    read_compact_string,
+    read_count,
+    read_string,
+    read_unsigned_varint,
+    skip_tags,
+    string_bytes,
+    unsigned_varint,
+)
+
+FIRST, LAST = 3, 13
+FLEXIBLE = 9
+BY_ID = 13
+
+_ACKS_TIMEOUT = Struct(">hi")
+_RESULT = Struct(">ihqq")
+
+
+class PartitionRecords(NamedTuple):
+    """One partition's records, as positions in the request's buffer."""
+
+    partition: int
+    partition_at: int  # where that number stands: all before it repeats from request to request
+    start: int
+    end: int  # -1: the records are null
+
+
+class ProduceRequest(NamedTuple):
+    transactional_id: str | None
+    acks: int
+    timeout_ms: int
+    topics: Sequence[tuple[TopicKey, Sequence[PartitionRecords]]]
+
+
+class PartitionResult(NamedTuple):
+    """What became of one partition's records."""
+
+    partition: int
+    error: int = 0
+    base_offset: int = -1
+    append_time: int = -1
+    start_offset: int = -1
+    message: str | None = None
+
+
+def read_produce(buffer: Buffer, position: int, end: int, version: int) -> ProduceRequest:
+    """The request whose body is from ``position`` to ``end``. Raises ProtocolError where it is not one."""
+    try:
+        request, position = _read(buffer, position, end, version)
+    except (StructError, IndexError):
+        raise ProtocolError("a Produce request is cut off") from None
+    if position > end:
+        raise ProtocolError("a Produce request is longer than its frame")
+    return request
+
+
+def _read(buffer: Buffer, position: int, end: int, version: int) -> tuple[ProduceRequest, int]:
+    flexible = version >= FLEXIBLE
+    text = read_compact_string if flexible else read_string
+    transactional_id, position = text(buffer, position)
+    acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(buffer, position)
+    count, position = read_count(buffer, position + 6, end, flexible)
+    topics: list[tuple[TopicKey, list[PartitionRecords]]] = []
+    for _ in range(count):
+        key: TopicKey | None
+        if version >= BY_ID:
+            key = bytes(buffer[position : position + 16])
+            position += 16
+        else:
+            key, position = text(buffer, position)
+            if key is None:
+                raise ProtocolError("a topic's name is null")
+        partition_count, position = read_count(buffer, position, end, flexible)
+        partitions = []
+        for _ in range(partition_count):
+            index_at = position
+            (index,) = INT.unpack_from(buffer, position)
+            position += 4
+            if flexible:
+                size, position = read_unsigned_varint(buffer, position)
+                size -= 1
+            else:
+                (size,) = INT.unpack_from(buffer, position)
+                position += 4
+            start = position
+            if size > end - start:
+                raise ProtocolError("records end after their Produce request")
+            if size < 0:
+                partitions.append(PartitionRecords(index, index_at, start, -1))
+            else:
+                position += size
+                partitions.append(PartitionRecords(index, index_at, start, position))
+            if flexible:
+                position = skip_tags(buffer, position)
+        if flexible:
+            position = skip_tags(buffer, position)
+        topics.append((key, partitions))
+    if flexible:
+        position = skip_tags(buffer, position)
+    return ProduceRequest(transactional_id, acks, timeout_ms, topics), position
+
+
+def produce_answer(version: int, topics: Iterable[tuple[str, bytes, Sequence[PartitionResult]]]) -> bytearray:
+    """The body of an answer; each topic with its name and the bytes of its id."""
+    topics = list(topics)
+    flexible = version >= FLEXIBLE
+    out = bytearray(unsigned_varint(len(topics) + 1) if flexible else INT.pack(len(topics)))
+    for name, topic_id, results in topics:
+        if version >= BY_ID:
+            out += topic_id
+        elif flexible:
+            out += compact_bytes(name.encode())
+        else:
+            out += string_bytes(name)
+        out += unsigned_varint(len(results) + 1) if flexible else INT.pack(len(results))
+        for result in results:
+            out += _RESULT.pack(result.partition, result.error, result.base_offset, result.append_time)
+            if version >= 5:
+                out += result.start_offset.to_bytes(8, "big", signed=True)
+            if flexible:
+                # No record errors; the message, or null; no tags.
+                out += b"\1" + (b"\0" if result.message is None else compact_bytes(result.message.encode()))
+                out += b"\0"
+            elif version >= 8:
+                out += b"\0\0\0\0" + (b"\xff\xff" if result.message is None else string_bytes(result.message))
+        if flexible:
+            out += b"\0"
+    out += b"\0\0\0\0"
+    if flexible:
+        out += b"\0"
+    return out
+
+
+class AckTemplate(NamedTuple):
+    """The answer to the records of one partition that were taken, but for the five numbers that differ.
+
+    ``pack(size, correlation_id, before, 0, base_offset, append_time, start_offset, after)`` is the frame.
+    """
+
+    struct: Struct
+    size: int
+    before: bytes
+    after: bytes
+
+
+def ack_template(version: int, name: str, topic_id: bytes, index: int) -> AckTemplate:
+    """Of version 5 and up: below, there is no log start offset."""
+    probe = bytes(produce_answer(version, [(name, topic_id, [PartitionResult(index, 0, 0, 0, 0)])]))
+    # What varies is 26 bytes of zeros: error, base offset, append time, start offset.
+    after = {True: 2 + 1 + 1 + 4 + 1, False: (6 if version >= 8 else 0) + 4}[version >= FLEXIBLE]
+    before = (b"\0" if version >= FLEXIBLE else b"") + probe[: len(probe) - after - 26]
+    struct = Struct(f">ii{len(before)}shqqq{after}s")
+    return AckTemplate(struct, struct.size - 4, before, probe[len(probe) - after :])

@@ -1,0 +1,366 @@
+"""Consumer groups as real clients form them: sharing, handing over, restarting, churning."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import aiokafka
+import kafka
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.support.waiting import wait_for
+
+import millstream
+
+STRATEGIES = ["range", "roundrobin", "cooperative-sticky"]
+
+
+@pytest.fixture
+def broker() -> Iterator[millstream.Broker]:
+    with millstream.Broker(group_min_session_timeout_ms=500) as broker:
+        yield broker
+
+
+def create(broker: millstream.Broker, topic: str, partitions: int) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.address})
+    admin.create_topics([NewTopic(topic, partitions)])[topic].result(10)
+
+
+def produce(broker: millstream.Broker, topic: str, values: list[str], partitions: int) -> None:
+    producer = Producer({"bootstrap.servers": broker.address, "acks": "1"})
+    for number, value in enumerate(values):
+        producer.produce(topic, value, partition=number % partitions)
+    assert producer.flush(10) == 0
+
+
+def consumer(broker: millstream.Broker, strategy: str = "range", **settings: object) -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": broker.address,
+            "group.id": "g",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "session.timeout.ms": 2000,
+            "heartbeat.interval.ms": 200,
+            "partition.assignment.strategy": strategy,
+            **settings,
+        }
+    )
+
+
+def settle(*consumers: Consumer, partitions: int) -> list[list[int]]:
+    """Poll until all partitions are assigned, each once and evenly."""
+    most, fewest = -(-partitions // len(consumers)), partitions // len(consumers)
+
+    def assigned() -> list[list[int]] | None:
+        for each in consumers:
+            each.poll(0.05)
+        parts = [sorted(p.partition for p in each.assignment()) for each in consumers]
+        whole = sorted(p for part in parts for p in part) == list(range(partitions))
+        return parts if whole and all(fewest <= len(part) <= most for part in parts) else None
+
+    return wait_for(assigned, timeout=30, what="every partition has one reader", every=0)
+
+
+def test_clients_of_three_kinds_read_in_a_group_and_go_on_where_they_were(broker: millstream.Broker) -> None:
+    create(broker, "t", 3)
+    produce(broker, "t", [f"first {n}" for n in range(30)], 3)
+
+    def with_confluent(group: str, count: int) -> list[str]:
+        with_group = consumer(broker, "cooperative-sticky", **{"group.id": group})
+        with_group.subscribe(["t"])
+        values: list[str] = []
+        wait_for(
+            lambda: (
+                values.extend(m.value().decode() for m in with_group.consume(100, 0.2))
+                or len(values) >= count
+            ),
+            what="all records",
+        )
+        with_group.commit(asynchronous=False)
+        with_group.close()
+        return values
+
+    def with_kafka_python(group: str, count: int) -> list[str]:
+        reader = kafka.KafkaConsumer(
+            "t",
+            bootstrap_servers=broker.address,
+            group_id=group,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+        )
+        values: list[str] = []
+
+        def read() -> bool:
+            for records in reader.poll(200).values():
+                values.extend(record.value.decode() for record in records)
+            return len(values) >= count
+
+        wait_for(read, what="all records")
+        reader.commit()
+        reader.close()
+        return values
+
+    def with_aiokafka(group: str, count: int) -> list[str]:
+        async def read() -> list[str]:
+            reader = aiokafka.AIOKafkaConsumer(
+                "t",
+                bootstrap_servers=broker.address,
+                group_id=group,
+                auto_offset_reset="earliest",
+                enable_auto_commit=False,
+            )
+            await reader.start()
+            try:
+                values = [(await reader.getone()).value.decode() for _ in range(count)]
+                await reader.commit()
+                return values
+            finally:
+                await reader.stop()
+
+        return asyncio.run(asyncio.wait_for(read(), 30))
+
+    readers: dict[str, Callable[[str, int], list[str]]] = {
+        "confluent": with_confluent,
+        "kafka-python": with_kafka_python,
+        "aiokafka": with_aiokafka,
+    }
+    for group, read in readers.items():
+        assert sorted(read(group, 30)) == sorted(f"first {n}" for n in range(30)), group
+    produce(broker, "t", [f"second {n}" for n in range(30)], 3)
+    for group, read in readers.items():
+        assert sorted(read(group, 30)) == sorted(f"second {n}" for n in range(30)), group
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_members_share_the_partitions_and_take_over_from_who_leaves(
+    broker: millstream.Broker, strategy: str
+) -> None:
+    create(broker, "t", 6)
+    members = [consumer(broker, strategy) for _ in range(3)]
+    try:
+        for member in members:
+            member.subscribe(["t"])
+        settle(*members, partitions=6)
+        members.pop().close()
+        settle(*members, partitions=6)
+        members.append(consumer(broker, strategy))
+        members[-1].subscribe(["t"])
+        settle(*members, partitions=6)
+    finally:
+        for member in members:
+            member.close()
+
+
+def test_a_group_whose_members_never_agree_on_a_protocol_tells_the_newcomer(
+    broker: millstream.Broker,
+) -> None:
+    create(broker, "t", 1)
+    first, second = consumer(broker, "range"), consumer(broker, "cooperative-sticky")
+    try:
+        first.subscribe(["t"])
+        settle(first, partitions=1)
+        second.subscribe(["t"])
+
+        def refused() -> bool:
+            first.poll(0.05)
+            message = second.poll(0.1)
+            return message is not None and message.error() is not None
+
+        wait_for(refused, what="an error for the member with another protocol")
+        assert [p.partition for p in first.assignment()] == [0]
+    finally:
+        first.close()
+        second.close()
+
+
+def test_more_partitions_reach_the_members(broker: millstream.Broker) -> None:
+    from confluent_kafka.admin import NewPartitions
+
+    create(broker, "t", 2)
+    members = [consumer(broker, **{"topic.metadata.refresh.interval.ms": 500}) for _ in range(2)]
+    try:
+        for member in members:
+            member.subscribe(["t"])
+        settle(*members, partitions=2)
+        admin = AdminClient({"bootstrap.servers": broker.address})
+        admin.create_partitions([NewPartitions("t", 4)])["t"].result(10)
+        settle(*members, partitions=4)
+    finally:
+        for member in members:
+            member.close()
+
+
+def test_a_static_member_restarts_without_the_others_noticing(broker: millstream.Broker) -> None:
+    create(broker, "t", 4)
+    changes: list[str] = []
+    names = ["a", "b"]
+    members = {
+        name: consumer(broker, **{"group.instance.id": name, "session.timeout.ms": 20_000}) for name in names
+    }
+    for name, member in members.items():
+        member.subscribe(
+            ["t"],
+            on_assign=lambda _, parts, name=name: changes.append(f"{name}+{len(parts)}"),
+            on_revoke=lambda _, parts, name=name: changes.append(f"{name}-{len(parts)}"),
+        )
+    try:
+        before = settle(*members.values(), partitions=4)
+        changes.clear()
+        members["b"].close()
+        members["b"] = consumer(broker, **{"group.instance.id": "b", "session.timeout.ms": 20_000})
+        members["b"].subscribe(["t"])
+        assert settle(*members.values(), partitions=4) == before
+        assert [change for change in changes if change.startswith("a")] == []
+    finally:
+        for member in members.values():
+            member.close()
+
+
+def test_a_group_and_its_offsets_outlive_the_broker(tmp_path: Path) -> None:
+    changes: list[str] = []
+    with millstream.Broker(tmp_path, group_min_session_timeout_ms=500) as broker:
+        port = int(broker.address.rpartition(":")[2])
+        create(broker, "t", 2)
+        produce(broker, "t", ["before"] * 10, 2)
+        member = consumer(broker, **{"session.timeout.ms": 30_000, "reconnect.backoff.max.ms": 200})
+        member.subscribe(
+            ["t"], on_revoke=lambda *_: changes.append("revoked"), on_lost=lambda *_: changes.append("lost")
+        )
+        seen: list[str] = []
+
+        def read(count: int) -> Callable[[], bool]:
+            def enough() -> bool:
+                seen.extend(m.value().decode() for m in member.consume(10, 0.1) if m.error() is None)
+                return len(seen) >= count
+
+            return enough
+
+        wait_for(read(10), what="the first records")
+        member.commit(asynchronous=False)
+    with millstream.Broker(tmp_path, port=port, group_min_session_timeout_ms=500) as broker:
+        produce(broker, "t", ["after"] * 10, 2)
+        wait_for(read(20), what="the records after the restart")
+        assert seen == ["before"] * 10 + ["after"] * 10
+        assert changes == []  # the same generation goes on: nobody had to join again
+        committed = member.committed([TopicPartition("t", 0), TopicPartition("t", 1)], timeout=10)
+        assert [partition.offset for partition in committed] == [5, 5]
+        member.commit(asynchronous=False)
+        committed = member.committed([TopicPartition("t", 0), TopicPartition("t", 1)], timeout=10)
+        assert [partition.offset for partition in committed] == [10, 10]
+        member.close()
+
+
+# Churn
+
+
+class Members:
+    """Processes of ``tests.support.group_member``, and what they have processed."""
+
+    def __init__(self, broker: millstream.Broker, topic: str, strategy: str, directory: Path) -> None:
+        self._command = [
+            sys.executable,
+            "-m",
+            "tests.support.group_member",
+            broker.address,
+            "g",
+            topic,
+            strategy,
+        ]
+        self._directory = directory
+        self._started = 0
+        self.running: list[subprocess.Popen[bytes]] = []
+
+    def start(self) -> None:
+        output = self._directory / f"member-{self._started}"
+        self._started += 1
+        with output.open("wb") as file:
+            self.running.append(subprocess.Popen(self._command, stdout=file, cwd=Path(__file__).parents[2]))
+
+    def end(self, number: int, how: signal.Signals) -> None:
+        process = self.running.pop(number)
+        process.send_signal(how)
+        process.wait(20)
+
+    def processed(self) -> dict[str, int]:
+        """How often each value was processed."""
+        counts: dict[str, int] = {}
+        for output in self._directory.glob("member-*"):
+            for line in output.read_text().splitlines():
+                value = line.split(" ", 2)[2:]
+                if value:
+                    counts[value[0]] = counts.get(value[0], 0) + 1
+        return counts
+
+
+@contextmanager
+def members(broker: millstream.Broker, topic: str, strategy: str, directory: Path) -> Iterator[Members]:
+    group = Members(broker, topic, strategy, directory)
+    try:
+        yield group
+    finally:
+        for process in group.running:
+            process.kill()
+            process.wait()
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_eight_members_under_churn_process_every_record_and_end_balanced(
+    broker: millstream.Broker, tmp_path: Path, strategy: str
+) -> None:
+    partitions, seed = 16, int(os.environ.get("CHURN_SEED", "7"))
+    chance = random.Random(seed)
+    create(broker, "t", partitions)
+    sent: list[str] = []
+    with members(broker, "t", strategy, tmp_path) as group:
+        for _ in range(8):
+            group.start()
+        for _ in range(8):
+            values = [f"{len(sent) + n}" for n in range(400)]
+            produce(broker, "t", values, partitions)
+            sent += values
+            for _ in range(chance.randint(1, 3)):
+                how = chance.choice([signal.SIGKILL, signal.SIGTERM])
+                group.end(chance.randrange(len(group.running)), how)
+            time.sleep(chance.uniform(0, 1.0))  # the churn has a pace: this is the scenario, not a wait
+            while len(group.running) < 8:
+                group.start()
+        produce(broker, "t", ["last"] * partitions, partitions)
+        sent += ["last"]
+
+        admin = AdminClient({"bootstrap.servers": broker.address})
+
+        def balanced() -> bool:
+            described = admin.describe_consumer_groups(["g"])["g"].result(10)
+            shares = [len(m.assignment.topic_partitions) for m in described.members]
+            return described.state.name == "STABLE" and sorted(shares) == [2] * 8
+
+        wait_for(balanced, timeout=60, what="eight members with two partitions each", every=0.2)
+        wait_for(
+            lambda: set(sent) <= set(group.processed()),
+            timeout=60,
+            what="every record is processed",
+            every=0.2,
+        )
+        everything = ConsumerGroupTopicPartitions("g", [TopicPartition("t", p) for p in range(partitions)])
+
+        def all_committed() -> bool:
+            offsets = admin.list_consumer_group_offsets([everything])["g"].result(10).topic_partitions
+            return sum(partition.offset for partition in offsets) == 8 * 400 + partitions
+
+        wait_for(all_committed, timeout=30, what="every offset is committed", every=0.2)
+        assert all(process.poll() is None for process in group.running)
+        for number in reversed(range(8)):
+            group.end(number, signal.SIGTERM)
+    described = admin.describe_consumer_groups(["g"])["g"].result(10)
+    assert described.state.name == "EMPTY"

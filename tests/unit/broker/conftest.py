@@ -1,0 +1,48 @@
+"""A node in memory, and a loop to run it on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterator
+from typing import Any
+
+import pytest
+
+from millstream.broker.node import Node
+from millstream.clock import ManualClock
+from millstream.config import BrokerConfig
+from tests.support.asking import Run
+
+
+@pytest.fixture
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    loop = asyncio.new_event_loop()
+    yield loop
+    loop.close()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def node(loop: asyncio.AbstractEventLoop, clock: ManualClock) -> Iterator[Node]:
+    node = Node(BrokerConfig(node_id=7), clock, loop)
+    node.host, node.port = "broker.example", 9092
+    yield node
+    node.coordinator.close()
+    node.close()
+    loop.run_until_complete(asyncio.sleep(0))
+
+
+@pytest.fixture
+def run(loop: asyncio.AbstractEventLoop) -> Run:
+    def run(steps: Awaitable[Any]) -> Any:
+        return loop.run_until_complete(asyncio.wait_for(_as_coroutine(steps), 20))
+
+    return run
+
+
+async def _as_coroutine(steps: Awaitable[Any]) -> Any:
+    return await steps
