@@ -4,14 +4,14 @@ A request that arrives whole in one read never comes here: it is handled in the 
 One that does not is given a buffer of its own, from a small stock of used ones, since fresh memory costs
 more than the copy it is for.
 
-The bound (``queued.max.request.bytes``) counts bytes that have a buffer. Above it, a connection that needs
-one waits and is not read from. So that a few that never finish can't stop everybody else for good, one
-connection at a time may go past the bound, and that right moves on when it makes no progress.
+The bound (``queued.max.request.bytes``) counts buffers that are handed out. A connection that needs one for
+which there is no room waits its turn and is not read from; what it had read already it keeps, which is why
+reads are short while there are such. So that a few clients that never finish a request can't stop all others
+for good, now and then the one that waits longest is let past the bound.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 
 SMALLEST = 4 * 1024
@@ -19,19 +19,27 @@ LARGEST_FIRST = 4 * 1024 * 1024  # of a request larger than this, no more than t
 _KEPT = 16 * 1024 * 1024  # bytes of used buffers kept for the next
 
 
+def capacity_for(size: int) -> int:
+    return max(SMALLEST, 1 << (size - 1).bit_length())
+
+
 class RequestBuffers:
     """Hands out buffers, and turns to wait."""
 
     def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.used = 0
+        self._limit = limit
         self._stock: dict[int, list[bytearray]] = {}
         self._kept = 0
-        self._waiting: deque[Callable[[], None]] = deque()
+        self._waiting: dict[Callable[[], None], int] = {}  # what to call, and the capacity it waits for
+        self.used = 0
+        self.is_scarce = False  # somebody waits
+
+    def has_room_for(self, size: int) -> bool:
+        return self.used == 0 or self.used + capacity_for(size) <= self._limit
 
     def take(self, size: int) -> bytearray:
         """A buffer of at least ``size`` bytes, a power of two of them; what is in it is undefined."""
-        capacity = max(SMALLEST, 1 << (size - 1).bit_length())
+        capacity = capacity_for(size)
         self.used += capacity
         stock = self._stock.get(capacity)
         if stock:
@@ -45,25 +53,25 @@ class RequestBuffers:
         if self._kept + capacity <= _KEPT:
             self._kept += capacity
             self._stock.setdefault(capacity, []).append(buffer)
-        if self._waiting and self.used <= self.limit:
-            waiting, self._waiting = self._waiting, deque()
-            for resume in waiting:
-                resume()
+        while self._waiting:
+            wanted = next(iter(self._waiting.values()))
+            if self.used and self.used + wanted > self._limit:
+                break
+            self.let_one_pass()
 
-    @property
-    def is_full(self) -> bool:
-        return self.used > self.limit
-
-    def wait(self, resume: Callable[[], None]) -> None:
-        """Have ``resume`` called when there is room again."""
-        self._waiting.append(resume)
+    def wait(self, size: int, resume: Callable[[], None]) -> None:
+        """Have ``resume`` called when there is room for ``size`` bytes."""
+        self._waiting[resume] = capacity_for(size)
+        self.is_scarce = True
 
     def let_one_pass(self) -> None:
-        """Called now and then: while the bound is reached, the one that waits longest goes on regardless."""
+        """The one that waits longest goes on, room or not."""
         if self._waiting:
-            self._waiting.popleft()()
+            resume = next(iter(self._waiting))
+            self.forget(resume)
+            resume()
 
     def forget(self, resume: Callable[[], None]) -> None:
-        """``resume`` no longer waits: its connection is gone."""
-        if resume in self._waiting:
-            self._waiting.remove(resume)
+        """``resume`` does not wait any more."""
+        self._waiting.pop(resume, None)
+        self.is_scarce = bool(self._waiting)

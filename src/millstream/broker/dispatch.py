@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import ProtocolError
-from millstream.wire.apis import is_flexible
+from millstream.wire.apis import is_flexible, name_of
 from millstream.wire.codec import Answer, answer_writer, field_names, request_reader, unknown_fields
-from millstream.wire.frame import API_VERSIONS, frame, read_client_id
+from millstream.wire.frame import API_VERSIONS, StructError, frame, read_client_id
 
 if TYPE_CHECKING:
     from millstream.broker.node import Node
@@ -53,6 +53,7 @@ class Served:
 
 
 HANDLERS: dict[int, Served] = {}
+MAX_SIZE = 8 * 1024 * 1024  # of a request; all but Produce, which has the broker's own limit
 
 
 def serves(api_key: int, *, versions: tuple[int, int]) -> Callable[[Handler], Handler]:
@@ -79,13 +80,15 @@ def serves_directly(api_key: int, *, versions: tuple[int, int], advertised_from:
 
 def read_request(data: bytes, api_key: int, version: int) -> tuple[Any, str]:
     """The request in a whole frame, parsed, and who sent it."""
+    if len(data) > MAX_SIZE:
+        raise ProtocolError(f"sent {name_of(api_key)} of {len(data)} bytes; {MAX_SIZE} are enough")
     try:
         client_id, position = read_client_id(data, is_flexible(api_key, version))
-        request, size = request_reader(api_key, version)(data, position)
-    except Exception as error:  # whatever the parsers make of bytes that are not a request
-        raise ProtocolError(f"sent a request that can't be read: {error}") from error
-    if position + size > len(data):
-        raise ProtocolError("sent a request longer than its frame")
+        if api_key == API_VERSIONS:
+            return None, client_id  # nothing in it matters, and it comes first: kio may still be loading
+        request, _ = request_reader(api_key, version)(data, position)
+    except (ProtocolError, StructError, IndexError) as error:
+        raise ProtocolError(f"sent {name_of(api_key)} that can't be read: {error}") from error
     return request, client_id
 
 

@@ -25,6 +25,7 @@ from millstream.clock import Clock
 from millstream.config import BrokerConfig, TopicConfig, settings_of, with_changes
 from millstream.errors import LogError, MillstreamError
 from millstream.log.directory import LogDirectory, MemoryDirectory
+from millstream.log.files import Files
 from millstream.wire.frame import TopicKey
 
 _log = logging.getLogger(__name__)
@@ -35,8 +36,16 @@ _PATIENCE = 0.005  # seconds of work after which the loop gets its turn
 class Node:
     """One broker's state: its catalogue, its partitions, its groups, its clock and its settings."""
 
-    def __init__(self, config: BrokerConfig, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
-        """Open the data directory and everything in it. Raises DataDirectoryError."""
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        files: Files | None = None,
+    ) -> None:
+        """Open the data directory and everything in it, through ``files`` where tests bring their own.
+        Raises DataDirectoryError."""
         self.config = config
         self._configured = config  # as it was started; what is changed while running stands over it
         self.clock = clock
@@ -48,7 +57,7 @@ class Node:
         self.hosted: dict[TopicKey, HostedTopic] = {}  # each topic under its name and under its id
         self.flushed_by_time: set[Partition] = set()  # those with flush.ms
         self._memory = MemoryDirectory(clock)
-        self._directory = LogDirectory.open(config.data, clock=clock) if config.data else None
+        self._directory = LogDirectory.open(config.data, files=files, clock=clock) if config.data else None
         try:
             path = Path(config.data) / FILE_NAME if config.data else None
             self.catalogue = Catalogue(path, defaults=config.topic)

@@ -18,12 +18,12 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections import deque
 from collections.abc import Callable
 from itertools import islice
 from typing import Protocol
 
-from millstream.wire.fetch import Part, Slice
+from millstream.broker.metrics import Metrics
+from millstream.wire.fetch import LARGE, Part, Slice, whole
 
 JOINED = 128 * 1024  # small parts are joined up to this; copying more costs more than another call
 _MORE = socket.MSG_MORE
@@ -49,21 +49,33 @@ class FileSlice(Slice, Protocol):
 class Outbox:
     """See the module's description. ``unsent`` is raised by whoever queues an answer."""
 
-    __slots__ = ("_broken", "_drained", "_loop", "_parts", "_sent_of_first", "_socket", "_watch", "unsent")
+    __slots__ = (
+        "_broken",
+        "_drained",
+        "_loop",
+        "_metrics",
+        "_parts",
+        "_sent_of_first",
+        "_socket",
+        "_watch",
+        "unsent",
+    )
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         sock: StreamSocket,
+        metrics: Metrics,
         *,
         drained: Callable[[], None],
         broken: Callable[[OSError], None],
     ) -> None:
         self._loop = loop
         self._socket = sock
+        self._metrics = metrics
         self._drained = drained  # called after bytes left that had to wait
         self._broken = broken  # called once, when the peer is gone
-        self._parts: deque[Part | memoryview] = deque()
+        self._parts: list[Part | memoryview] = []
         self._sent_of_first = 0  # of a slice at the front
         self._watch = -1  # the second descriptor
         self.unsent = 0
@@ -91,6 +103,7 @@ class Outbox:
                     self._fail(error)
                     return
                 self.unsent -= sent
+                self._metrics.bytes_out += sent
                 if sent < len(data):
                     self._parts.append(memoryview(data)[sent:])
                     self._wait()
@@ -131,32 +144,35 @@ class Outbox:
         data = first if count == 1 else b"".join(islice(parts, count))  # type: ignore[arg-type]
         more = len(parts) > count
         sent = self._socket.send(data, _MORE) if more else self._socket.send(data)
-        self.unsent -= sent
-        for _ in range(count):
-            parts.popleft()
+        self._count(sent)
         if sent < size:
-            parts.appendleft(memoryview(data)[sent:])
+            parts[:count] = [memoryview(data)[sent:]]
             return False
+        del parts[:count]
         return True
 
     def _send_slice(self, records: Slice) -> bool:
-        fd = records.fileno()  # type: ignore[attr-defined]
+        fd = records.fileno() if records.size > LARGE else -1  # type: ignore[attr-defined]
         if fd < 0:
-            self._parts[0] = memoryview(records.bytes())
+            self._parts[0] = memoryview(whole(records))
             return self._send_first()
         done = self._sent_of_first
         start: int = records.position  # type: ignore[attr-defined]
         sent = os.sendfile(self._socket.fileno(), fd, start + done, records.size - done)
         if sent == 0:
-            raise OSError(f"a log's file is shorter than it was: byte {start + done} is gone")
-        self.unsent -= sent
+            raise OSError(f"a log is shorter than it was: of {records.size} bytes, {done} are there")
+        self._count(sent)
         done += sent
         if done < records.size:
             self._sent_of_first = done
             return False
         self._sent_of_first = 0
-        self._parts.popleft()
+        del self._parts[0]
         return True
+
+    def _count(self, sent: int) -> None:
+        self.unsent -= sent
+        self._metrics.bytes_out += sent
 
     def _wait(self) -> None:
         if self._watch < 0:

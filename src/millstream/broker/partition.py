@@ -62,7 +62,7 @@ class Partition:
     """See the module's description. All of it is used on the loop's thread, but for ``log.sync``."""
 
     __slots__ = (
-        "_acks",
+        "acks",
         "awaiting_sync",
         "first_offset",
         "in_memory",
@@ -95,16 +95,15 @@ class Partition:
         self.is_syncing = False
         self.sync_again = False
         self.waiters: dict[Waiter, None] = {}
-        self._acks: dict[int, AckTemplate] = {}
+        self.acks: dict[int, AckTemplate] = {}
 
     def __str__(self) -> str:
         return f"{self.topic.name}-{self.index}"
 
     def ack(self, version: int) -> AckTemplate:
-        template = self._acks.get(version)
-        if template is None:
-            topic = self.topic
-            template = self._acks[version] = ack_template(version, topic.name, topic.id_bytes, self.index)
+        """Make the template that ``acks`` keeps from then on."""
+        topic = self.topic
+        template = self.acks[version] = ack_template(version, topic.name, topic.id_bytes, self.index)
         return template
 
     def settle_written(self) -> None:

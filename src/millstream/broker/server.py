@@ -12,6 +12,7 @@ import errno
 import logging
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -28,6 +29,7 @@ from millstream.broker.turn import Turn
 from millstream.clock import Clock, SystemClock
 from millstream.config import BrokerConfig
 from millstream.errors import ConfigError, MillstreamError, ProtocolError
+from millstream.log.files import Files
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +40,9 @@ GRACE = 10.0  # seconds for what is under way when the broker is told to stop
 class Server:
     """A broker that listens. ``start`` and ``stop`` once each, on the running loop."""
 
-    def __init__(self, config: BrokerConfig, clock: Clock | None = None) -> None:
+    def __init__(
+        self, config: BrokerConfig, clock: Clock | None = None, *, files: Files | None = None
+    ) -> None:
         import millstream.broker.api  # noqa: F401  (registers every handler)
 
         self.config = config
@@ -52,7 +56,7 @@ class Server:
         self.receive_view = memoryview(self.receive_buffer)
         self.is_ready = False
         self._complaints = RateLimited(_log)
-        self.node = Node(config, self.clock, self.loop)
+        self.node = Node(config, self.clock, self.loop, files=files)
         self.metrics = self.node.metrics
         self.syncer = Syncer(self.loop, self.clock, self.metrics, threads=config.log_flush_threads)
         self.turn = Turn(self.loop, self.clock, self.syncer, self.metrics)
@@ -225,6 +229,9 @@ def run(config: BrokerConfig, *, on_ready: Callable[[str], None] | None = None) 
             loop.add_signal_handler(number, signalled)
         await serve(config, on_ready=on_ready, stop=stop, hurry=hurry)
 
+    # kio loads hypothesis where it is installed, for the sake of tests; that is a third of an idle broker's
+    # memory and most of its start, and this process is a broker and nothing else.
+    sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
     import uvloop
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

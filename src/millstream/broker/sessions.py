@@ -80,9 +80,9 @@ class FetchSession:
         partitions = self.partitions
         for key, of_topic in topics:
             for wanted in of_topic:
-                followed = partitions.get((key, wanted.partition))
+                followed = partitions.get((key, wanted[0]))
                 if followed is None:
-                    partitions[key, wanted.partition] = Followed(key, wanted)
+                    partitions[key, wanted[0]] = Followed(key, wanted)
                 else:
                     followed.wanted = wanted
 
@@ -93,7 +93,7 @@ class FetchSession:
 
     def move_to_end(self, followed: Followed) -> None:
         """A partition that just had its turn comes last in the next answer, so that none starves."""
-        at = (followed.key, followed.wanted.partition)
+        at = (followed.key, followed.wanted[0])
         if at in self.partitions:
             self.partitions[at] = self.partitions.pop(at)
 

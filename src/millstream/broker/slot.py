@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 class Slot:
     """The place of an answer that is not there yet."""
 
-    __slots__ = ("answer", "connection", "size")
+    __slots__ = ("answer", "connection")
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.answer: list[Part] | None = None
-        self.size = 0
 
     def resolve(self, answer: list[Part], size: int) -> None:
         """The answer is there; it leaves when all before it have."""
         self.answer = answer
-        self.size = size
-        self.connection.advance()
+        if not self.connection.is_closed:
+            self.connection.owe(size)
+            self.connection.advance()
 
     def abandon(self) -> None:
         """The connection is gone; nobody waits for this answer."""

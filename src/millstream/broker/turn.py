@@ -41,9 +41,11 @@ class Turn:
         self._metrics = metrics
         self._started = 0.0
         self.scheduled = False
+        self.number = 0
         self.now_ms = 0  # of the turn, once scheduled
         self.partitions: list[Partition] = []  # with records written or staged in this turn
         self.connections: list[Connection] = []  # with answers to send
+        self._written: list[Partition] = []  # whose readers are told at the end of the turn
         self._resuming: list[Connection] = []
 
     def schedule(self) -> None:
@@ -59,8 +61,10 @@ class Turn:
         if not self.scheduled:
             self.schedule()
 
-    def flush(self) -> None:
+    def write(self) -> None:
+        """Write what is staged: at the end of the turn, or before a request that has to see it."""
         partitions, self.partitions = self.partitions, []
+        self._written += partitions
         for partition in partitions:
             partition.is_staged = False
             try:
@@ -76,11 +80,21 @@ class Turn:
                 partition.unwritten.clear()
                 if partition.awaiting_sync or (partition.log.wants_sync and not partition.in_memory):
                     self._syncer.sync(partition)
-        self._send()
-        for partition in partitions:
-            written, partition.turn_bytes = partition.turn_bytes, 0
-            if partition.waiters:
-                partition.wake(written)
+
+    def flush(self) -> None:
+        """End the turn."""
+        if self.partitions:
+            self.write()
+        self.number += 1
+        if self.connections:
+            self._send()
+        if self._written:
+            written, self._written = self._written, []
+            for partition in written:
+                count, partition.turn_bytes = partition.turn_bytes, 0
+                partition.topic.bytes_in += count
+                if count and partition.waiters:
+                    partition.wake(count)
         if self.connections:
             self._send()
         self.scheduled = False

@@ -1,6 +1,6 @@
 """Reading requests and writing answers of every version from one set of schemas.
 
-Requests are parsed by kio into its dataclasses (its parser is compiled). Answers are written from plain
+Requests are read into kio's dataclasses (``wire.reader``). Answers are written from plain
 dictionaries by plans derived here from the same schemas: a handler fills in every field it knows, and the
 plan of the client's version takes those the version has and defaults for those left out. This is what lets
 one handler serve ten versions, and it takes a third of the time of kio's own writer, whose cost a
@@ -20,6 +20,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from struct import Struct
 from typing import Any
+
+from millstream.wire import reader
 
 Answer = Mapping[str, Any]
 Write = Callable[[bytearray, Any], None]
@@ -49,7 +51,7 @@ def _reader(schema: Any) -> Read:
 @cache
 def request_reader(api_key: int, version: int) -> Read:
     """The parser of a request's body: ``read(buffer, position) -> (request, size)``."""
-    return _reader(load_request_schema(api_key, version))
+    return reader.entity_reader(load_request_schema(api_key, version))
 
 
 @cache

@@ -43,6 +43,7 @@ FLEXIBLE = 12
 BY_ID = 13
 SESSIONS = 7
 LARGE = 32 * 1024  # records of more than this go from the file to the socket without passing through here
+INLINED = 128 * 1024  # of an answer with more small ones than this, the rest is read when it is sent
 
 NO_SESSION = 0
 FINAL_EPOCH = -1  # the session ends with this request, or none is wanted
@@ -50,12 +51,11 @@ INITIAL_EPOCH = 0  # a new session, please
 
 _LIMITS = Struct(">iiib")
 _SESSION = Struct(">ii")
-# A partition as each group of versions has it, and which of the unpacked numbers are what is wanted here:
-# index, current leader epoch, offset, last fetched epoch, max bytes.
+# A partition as each group of versions has it; in the last, with an empty section of tags.
 _PARTITION_4 = Struct(">iqi")
 _PARTITION_5 = Struct(">iqqi")
 _PARTITION_9 = Struct(">iiqqi")
-_PARTITION_12 = Struct(">iiqiqi")
+_PARTITION_12 = Struct(">iiqiqib")
 
 _HEAD_4 = Struct(">ihqqii")
 _HEAD_5 = Struct(">ihqqqii")
@@ -64,14 +64,9 @@ _HEAD_12 = Struct(">ihqqqBi")
 _ABORTED = Struct(">qq")
 
 
-class Wanted(NamedTuple):
-    """What is asked of one partition."""
-
-    partition: int
-    leader_epoch: int
-    offset: int
-    last_fetched_epoch: int
-    max_bytes: int
+# What is asked of one partition: its number, the leader epoch the reader believes in, an offset, the epoch of
+# the record before it, and the most bytes it wants. A plain tuple: a reader asks for many, again and again.
+Wanted = tuple[int, int, int, int, int]
 
 
 class FetchRequest(NamedTuple):
@@ -81,8 +76,9 @@ class FetchRequest(NamedTuple):
     isolation_level: int
     session_id: int
     session_epoch: int
-    topics: Sequence[tuple[TopicKey, Sequence[Wanted]]]
+    topics: list[tuple[TopicKey, list[Wanted]]]
     forgotten: Sequence[tuple[TopicKey, Sequence[int]]]
+    partitions_at: int = 0  # where the last topic's partitions stand in the buffer
 
 
 class Slice(Protocol):
@@ -131,10 +127,13 @@ def _read(buffer: Buffer, position: int, end: int, version: int) -> tuple[FetchR
         session_id, session_epoch = _SESSION.unpack_from(buffer, position)
         position += 8
     count, position = read_count(buffer, position, end, flexible)
-    topics = []
+    topics: list[tuple[TopicKey, list[Wanted]]] = []
+    partitions_at = 0
     for _ in range(count):
         key, position = _read_topic_key(buffer, position, version)
-        partitions, position = _read_partitions(buffer, position, end, version)
+        partition_count, position = read_count(buffer, position, end, flexible)
+        partitions_at = position
+        partitions, position = _read_partitions(buffer, position, end, partition_count, version)
         topics.append((key, partitions))
     forgotten = []
     if version >= SESSIONS:
@@ -152,7 +151,15 @@ def _read(buffer: Buffer, position: int, end: int, version: int) -> tuple[FetchR
         position = skip_tags(buffer, position)
     return (
         FetchRequest(
-            max_wait, min_bytes, max_bytes, isolation_level, session_id, session_epoch, topics, forgotten
+            max_wait,
+            min_bytes,
+            max_bytes,
+            isolation_level,
+            session_id,
+            session_epoch,
+            topics,
+            forgotten,
+            partitions_at,
         ),
         position,
     )
@@ -167,31 +174,43 @@ def _read_topic_key(buffer: Buffer, position: int, version: int) -> tuple[TopicK
     return name, position
 
 
-def _read_partitions(buffer: Buffer, position: int, end: int, version: int) -> tuple[list[Wanted], int]:
-    count, position = read_count(buffer, position, end, version >= FLEXIBLE)
-    wanted = []
-    if version >= FLEXIBLE:
+def _read_partitions(
+    buffer: Buffer, position: int, end: int, count: int, version: int
+) -> tuple[list[Wanted], int]:
+    size = partition_size(version)
+    if count * size > end - position:
+        raise ProtocolError(f"an array of {count} does not fit in its request")
+    wanted = read_wanted(memoryview(buffer)[position : position + count * size], version)
+    if wanted is None:  # a partition with tags
+        wanted = []
         for _ in range(count):
-            index, epoch, offset, fetched_epoch, _, limit = _PARTITION_12.unpack_from(buffer, position)
-            wanted.append(Wanted(index, epoch, offset, fetched_epoch, limit))
-            position += 32
-            position = skip_tags(buffer, position) if buffer[position] else position + 1
-        # The topic's own tags.
-        return wanted, skip_tags(buffer, position)
-    for _ in range(count):
-        if version >= 9:
-            index, epoch, offset, _, limit = _PARTITION_9.unpack_from(buffer, position)
-            wanted.append(Wanted(index, epoch, offset, -1, limit))
-            position += 28
-        elif version >= 5:
-            index, offset, _, limit = _PARTITION_5.unpack_from(buffer, position)
-            wanted.append(Wanted(index, -1, offset, -1, limit))
-            position += 24
-        else:
-            index, offset, limit = _PARTITION_4.unpack_from(buffer, position)
-            wanted.append(Wanted(index, -1, offset, -1, limit))
-            position += 16
+            index, epoch, offset, fetched_epoch, _, limit, _ = _PARTITION_12.unpack_from(buffer, position)
+            wanted.append((index, epoch, offset, fetched_epoch, limit))
+            position = skip_tags(buffer, position + size - 1)
+    else:
+        position += count * size
+    if version >= FLEXIBLE:
+        position = skip_tags(buffer, position)  # the topic's own
     return wanted, position
+
+
+def partition_size(version: int) -> int:
+    """The bytes that a partition takes in a request; with an empty section of tags, if it has one."""
+    return 33 if version >= FLEXIBLE else 28 if version >= 9 else 24 if version >= 5 else 16
+
+
+def read_wanted(partitions: memoryview, version: int) -> list[Wanted] | None:
+    """The partitions that stand side by side in a request; None if any of them has tags."""
+    if version >= FLEXIBLE:
+        found = list(_PARTITION_12.iter_unpack(partitions))
+        if any(tags for *_, tags in found):
+            return None
+        return [(i, epoch, offset, fetched, limit) for i, epoch, offset, fetched, _, limit, _ in found]
+    if version >= 9:
+        return [(i, epoch, o, -1, limit) for i, epoch, o, _, limit in _PARTITION_9.iter_unpack(partitions)]
+    if version >= 5:
+        return [(i, -1, o, -1, limit) for i, o, _, limit in _PARTITION_5.iter_unpack(partitions)]
+    return [(i, -1, o, -1, limit) for i, o, limit in _PARTITION_4.iter_unpack(partitions)]
 
 
 def topic_head(version: int, name: str, topic_id: bytes) -> bytes:
@@ -213,6 +232,7 @@ def fetch_answer(
         out += error.to_bytes(2, "big", signed=True) + session_id.to_bytes(4, "big", signed=True)
     out += unsigned_varint(len(topics) + 1) if flexible else len(topics).to_bytes(4, "big")
     parts: list[Part] = []
+    inlined = 0
     for head, partitions in topics:
         out += head
         out += unsigned_varint(len(partitions) + 1) if flexible else len(partitions).to_bytes(4, "big")
@@ -221,12 +241,13 @@ def fetch_answer(
             size = records.size if records is not None else 0
             out += partition_head(version, fetched, size)
             if records is not None and size:
-                if size > LARGE:
+                inlined += size
+                if size > LARGE or inlined > INLINED:
                     parts.append(out)
                     parts.append(records)
                     out = bytearray()
                 else:
-                    out += records.bytes()
+                    out += whole(records)
             if flexible:
                 out.append(0)
         if flexible:
@@ -235,6 +256,14 @@ def fetch_answer(
         out.append(0)
     parts.append(out)
     return parts
+
+
+def whole(records: Slice) -> bytes:
+    """The records, as many bytes as the answer's head promised; fewer would shift all that follows."""
+    data = records.bytes()
+    if len(data) != records.size:
+        raise OSError(f"a log is shorter than it was: of {records.size} bytes, {len(data)} are there")
+    return data
 
 
 def partition_head(version: int, fetched: Fetched, size: int) -> bytes:

@@ -15,7 +15,7 @@ a partition's are given as positions in the buffer that was received.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from struct import Struct
 from typing import NamedTuple
 
@@ -164,7 +164,7 @@ class AckTemplate(NamedTuple):
     ``pack(size, correlation_id, before, 0, base_offset, append_time, start_offset, after)`` is the frame.
     """
 
-    struct: Struct
+    pack: Callable[..., bytes]
     size: int
     before: bytes
     after: bytes
@@ -177,4 +177,4 @@ def ack_template(version: int, name: str, topic_id: bytes, index: int) -> AckTem
     after = {True: 2 + 1 + 1 + 4 + 1, False: (6 if version >= 8 else 0) + 4}[version >= FLEXIBLE]
     before = (b"\0" if version >= FLEXIBLE else b"") + probe[: len(probe) - after - 26]
     struct = Struct(f">ii{len(before)}shqqq{after}s")
-    return AckTemplate(struct, struct.size - 4, before, probe[len(probe) - after :])
+    return AckTemplate(struct.pack, struct.size - 4, before, probe[len(probe) - after :])

@@ -27,7 +27,9 @@ from millstream.wire.codec import (
     unknown_fields,
 )
 
-ALL = [(key, version) for key, name in sorted(api_key_map.items()) for version in sorted(schema_name_map[name])]
+ALL = [
+    (key, version) for key, name in sorted(api_key_map.items()) for version in sorted(schema_name_map[name])
+]
 
 
 class Filler:

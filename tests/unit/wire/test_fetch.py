@@ -17,7 +17,6 @@ from millstream.wire.fetch import (
     LARGE,
     LAST,
     Fetched,
-    Wanted,
     fetch_answer,
     read_fetch,
     topic_head,
@@ -46,12 +45,12 @@ def request(version: int, topics: Any, forgotten: Any = (), **fields: Any) -> by
                     "topic_id": key,
                     "partitions": [
                         {
-                            "partition": w.partition,
-                            "current_leader_epoch": w.leader_epoch,
-                            "fetch_offset": w.offset,
-                            "last_fetched_epoch": w.last_fetched_epoch,
+                            "partition": w[0],
+                            "current_leader_epoch": w[1],
+                            "fetch_offset": w[2],
+                            "last_fetched_epoch": w[3],
                             "log_start_offset": -1,
-                            "partition_max_bytes": w.max_bytes,
+                            "partition_max_bytes": w[4],
                         }
                         for w in wanted
                     ],
@@ -75,8 +74,7 @@ def as_read(key: Any) -> Any:
     return key.bytes if isinstance(key, uuid.UUID) else key
 
 
-wanted_partitions = st.builds(
-    Wanted,
+wanted_partitions = st.tuples(
     st.integers(0, 2**31 - 1),
     st.integers(-1, 9),
     st.integers(0, 2**62),
@@ -105,13 +103,7 @@ def test_a_request_is_read_as_it_was_written(version: int, shape: Any, forgotten
     assert read.topics == [
         (
             as_read(key),
-            [
-                w._replace(
-                    leader_epoch=w.leader_epoch if version >= 9 else -1,
-                    last_fetched_epoch=w.last_fetched_epoch if version >= 12 else -1,
-                )
-                for w in wanted
-            ],
+            [(w[0], w[1] if version >= 9 else -1, w[2], w[3] if version >= 12 else -1, w[4]) for w in wanted],
         )
         for key, wanted in topics
     ]
@@ -120,7 +112,7 @@ def test_a_request_is_read_as_it_was_written(version: int, shape: Any, forgotten
 
 
 def test_tagged_fields_of_followers_are_skipped() -> None:
-    body = request(17, [(TOPIC_ID, [Wanted(0, 0, 5, 0, 1000)])])
+    body = request(17, [(TOPIC_ID, [(0, 0, 5, 0, 1000)])])
     out = bytearray()
     request_writer(1, 17)(
         out,
@@ -144,12 +136,12 @@ def test_tagged_fields_of_followers_are_skipped() -> None:
         },
     )
     assert len(out) > len(body) - 20
-    assert read_fetch(out, 0, len(out), 17).topics == [(TOPIC_ID.bytes, [Wanted(0, -1, 5, -1, 1000)])]
+    assert read_fetch(out, 0, len(out), 17).topics == [(TOPIC_ID.bytes, [(0, -1, 5, -1, 1000)])]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_request_cut_anywhere_is_refused(version: int) -> None:
-    body = request(version, [(key_of(version, 0), [Wanted(3, 0, 7, 0, 9)])], [(key_of(version, 1), [1, 2])])
+    body = request(version, [(key_of(version, 0), [(3, 0, 7, 0, 9)])], [(key_of(version, 1), [1, 2])])
     for end in range(len(body)):
         with pytest.raises(ProtocolError):
             read_fetch(body[:end], 0, end, version)

@@ -138,8 +138,8 @@ def test_an_answer_is_byte_for_byte_what_the_schema_says(version: int, name: str
 @pytest.mark.parametrize("version", range(5, LAST + 1))
 @pytest.mark.parametrize("name", ["t", "n" * 200])
 def test_the_template_of_an_acknowledgement_gives_the_same_answer(version: int, name: str) -> None:
-    struct, size, before, after = ack_template(version, name, TOPIC_ID.bytes, 5)
-    frame = struct.pack(size, 99, before, 0, 41, 1_700_000_000_000, 3, after)
+    pack, size, before, after = ack_template(version, name, TOPIC_ID.bytes, 5)
+    frame = pack(size, 99, before, 0, 41, 1_700_000_000_000, 3, after)
     body = by_schema(version, name, [PartitionResult(5, 0, 41, 1_700_000_000_000, 3)])
     tags = b"\0" if version >= 9 else b""
     assert frame == (len(body) + 4 + len(tags)).to_bytes(4, "big") + (99).to_bytes(4, "big") + tags + body

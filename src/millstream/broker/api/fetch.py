@@ -37,7 +37,9 @@ from millstream.wire.fetch import (
     Part,
     Wanted,
     fetch_answer,
+    partition_size,
     read_fetch,
+    read_wanted,
     topic_head,
 )
 from millstream.wire.frame import ANSWER_HEAD, HEAD_SIZE, SHORT, TopicKey, skip_tags
@@ -55,19 +57,74 @@ serves_directly(API_KEY, versions=(FIRST, LAST))
 TopicResults = list[tuple[HostedTopic | TopicKey, list[Fetched]]]
 
 
-def fetch(
-    connection: Connection, buffer: bytearray, position: int, stop: int, version: int, correlation_id: int
-) -> None:
-    """Handle the request in ``buffer[position:stop]``."""
+class FetchShape:
+    """What the requests of one reader have in common: everything before and after its partitions, while it
+    reads one topic and is in no session. (librdkafka asks for all its partitions each time.)"""
+
+    __slots__ = ("after", "before", "request", "size", "version")
+
+    def __init__(self, version: int, before: bytes, after: bytes, request: FetchRequest) -> None:
+        self.version = version
+        self.before = before
+        self.after = after
+        self.request = request
+        self.size = len(request.topics[0][1]) * partition_size(version)
+
+    def read(self, buffer: bytearray, view: memoryview, position: int, stop: int) -> FetchRequest | None:
+        """The request, if it has this shape."""
+        start = position + len(self.before)
+        end = start + self.size
+        if (
+            end + len(self.after) != stop
+            or not buffer.startswith(self.before, position)
+            or not buffer.startswith(self.after, end)
+        ):
+            return None
+        wanted = read_wanted(view[start:end], self.version)
+        if wanted is None:
+            return None
+        wait, least, most, isolation, session, epoch, topics, forgotten, _ = self.request
+        return FetchRequest(
+            wait, least, most, isolation, session, epoch, [(topics[0][0], wanted)], forgotten, start
+        )
+
+
+def _read_request(
+    connection: Connection, buffer: bytearray, view: memoryview, position: int, stop: int, version: int
+) -> FetchRequest:
+    shape = connection.fetch_shape
+    start = position = position + HEAD_SIZE
+    if shape is not None and shape.version == version:
+        known = shape.read(buffer, view, position, stop)
+        if known is not None:
+            return known
     if not FIRST <= version <= LAST:
         raise ProtocolError(f"asks for Fetch version {version}, which is not served here")
-    position += HEAD_SIZE
     position += 2 + max(0, SHORT.unpack_from(buffer, position)[0])
     if version >= FLEXIBLE:
-        position = skip_tags(buffer, position) if buffer[position] else position + 1
+        position = skip_tags(buffer, position)
     request = read_fetch(buffer, position, stop, version)
+    if len(request.topics) == 1 and request.session_epoch == FINAL_EPOCH:
+        at = request.partitions_at
+        end = at + len(request.topics[0][1]) * partition_size(version)
+        if end <= stop and read_wanted(view[at:end], version) == request.topics[0][1]:  # none has tags
+            before, after = bytes(view[start:at]), bytes(view[end:stop])
+            connection.fetch_shape = FetchShape(version, before, after, request)
+    return request
+
+
+def fetch(
+    connection: Connection,
+    buffer: bytearray,
+    view: memoryview,
+    position: int,
+    stop: int,
+    version: int,
+    correlation_id: int,
+) -> None:
+    """Handle the request in ``buffer[position:stop]``."""
+    request = _read_request(connection, buffer, view, position, stop, version)
     node = connection.node
-    node.metrics.requests[API_KEY] += 1
     session: FetchSession | None = None
     if request.session_id != NO_SESSION or request.session_epoch != FINAL_EPOCH:
         try:
@@ -157,7 +214,7 @@ class FetchSlot(Slot):
         for key, wanted in self._wanted():
             topic = node.hosted.get(key)
             if topic is not None:
-                partition = topic.partitions[wanted.partition]
+                partition = topic.partitions[wanted[0]]
                 partition.waiters[self] = None
                 self.partitions.append(partition)
         self.deadline = node.deadlines.add(self, self.request.max_wait_ms / 1000)

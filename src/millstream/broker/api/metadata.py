@@ -20,7 +20,7 @@ from millstream.broker.codes import (
 )
 from millstream.broker.dispatch import Client, Reply, serves
 from millstream.broker.topicname import check_topic_name
-from millstream.errors import LogError, MillstreamError, RequestRefused
+from millstream.errors import LogError, RequestRefused
 from millstream.wire.codec import Answer
 from millstream.wire.metadata import NOT_ASKED, metadata_answer, metadata_topic
 
@@ -120,11 +120,9 @@ def describe_topic_partitions(node: Node, request: Any, client: Client) -> Answe
     names = sorted({topic.name for topic in request.topics} or {topic.name for topic in node.topics()})
     first = 0
     if request.cursor is not None:
-        if request.cursor.partition_index < 0:
-            raise MillstreamError("a cursor's partition can't be negative")
         names = [name for name in names if name >= request.cursor.topic_name]
         if names and names[0] == request.cursor.topic_name:
-            first = request.cursor.partition_index
+            first = max(0, request.cursor.partition_index)
     left = max(1, min(request.response_partition_limit, DESCRIBE_LIMIT))
     topics: list[dict[str, Any]] = []
     cursor = None
