@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from millstream.embedded import Broker
+    from millstream.pipeline.topology import Topology
 
 # Loaded when first asked for: a broker should not pay for Spark, nor a pipeline for a broker.
-_PUBLIC = {"Broker": "millstream.embedded"}
+_PUBLIC = {"Broker": "millstream.embedded", "Topology": "millstream.pipeline.topology"}
 
-__all__ = ["Broker"]
+__all__ = ["Broker", "Topology"]
 
 
 def __getattr__(name: str) -> Any:

@@ -73,11 +73,11 @@ class Setting:
             tuple: "a list",
         }[self.kind]
         if self.at_least is not None and self.at_most is not None:
-            return f"{noun} from {self.at_least:g} to {self.at_most:g}"
+            return f"{noun} from {self.at_least:,} to {self.at_most:,}"
         if self.at_least is not None:
-            return f"{noun} of at least {self.at_least:g}"
+            return f"{noun} of at least {self.at_least:,}"
         if self.at_most is not None:
-            return f"{noun} of at most {self.at_most:g}"
+            return f"{noun} of at most {self.at_most:,}"
         return noun
 
     def text(self, value: Any) -> str:

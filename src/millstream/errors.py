@@ -13,6 +13,8 @@
     ├── ProtocolError          a peer sent what is not the Kafka protocol
     ├── BrokerUnavailable      no broker answers at the given address
     ├── RequestFailed          a broker answered with an error; carries Kafka's error code
+    ├── DataLoss               records that were to be read are gone; says which
+    ├── InputError             text to be produced is not a record; says in which line
     └── TopologyError          a pipeline is wrong; says where in the user's file
 
 The message of each says what was wrong, where, and what to do next: the command line prints it
@@ -104,6 +106,18 @@ class RequestFailed(MillstreamError):
         self.code = code
         self.name = name
         super().__init__(message)
+
+
+class DataLoss(MillstreamError):
+    """Records that were to be read are gone."""
+
+
+class InputError(MillstreamError):
+    """Text to be produced is not a record. ``line`` is where, counted from 1."""
+
+    def __init__(self, line: int, message: str) -> None:
+        self.line = line
+        super().__init__(f"line {line}: {message}")
 
 
 class TopologyError(MillstreamError):

@@ -71,7 +71,8 @@ class ApacheKafka:
 
 @contextmanager
 def apache_kafka(*, heap: str = "512m", settings: dict[str, str] | None = None) -> Iterator[ApacheKafka]:
-    """Start one node, wait until it answers, and end it at exit."""
+    """Start one node, wait until it answers, and end it at exit. In the values of ``settings``, ``{port}`` and
+    ``{controller}`` stand for the ports it was given."""
     port, controller = free_port(), free_port()
     root = Path(tempfile.mkdtemp(prefix="apache-kafka-"))
     values = {
@@ -90,7 +91,7 @@ def apache_kafka(*, heap: str = "512m", settings: dict[str, str] | None = None) 
         "share.coordinator.state.topic.replication.factor": "1",
         "share.coordinator.state.topic.min.isr": "1",
         "group.initial.rebalance.delay.ms": "0",
-        **(settings or {}),
+        **{key: value.format(port=port, controller=controller) for key, value in (settings or {}).items()},
     }
     properties = root / "server.properties"
     properties.write_text("".join(f"{key}={value}\n" for key, value in values.items()))

@@ -2,3 +2,18 @@
 
 May import: ``client``, ``records``, ``wire``. Needs the ``spark`` extra.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def register(spark: SparkSession) -> None:
+    """Make ``format("millstream")`` known to a session that has not found it by itself (most do)."""
+    # Here and not at the top: topologies are checked and drawn without loading Spark.
+    from millstream.pipeline.datasource import MillstreamDataSource
+
+    spark.dataSource.register(MillstreamDataSource)

@@ -52,8 +52,10 @@ def spark_session(
     settings: Mapping[str, str] | None = None,
     ui: bool = False,
     log_level: str = "error",
+    log_file: Path | None = None,
 ) -> SparkSession:
     """Start (or get) a session. ``settings`` are Spark's own and come last; ``master`` is local unless given.
+    What the JVM prints goes to ``log_file`` if there is one, and to standard error if not.
 
     Raises MillstreamError where Spark can't run: not installed, no Java, or a Java that is too old.
     """
@@ -68,7 +70,8 @@ def spark_session(
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     settings = dict(settings or {})
     # Set before the JVM starts, because half of Spark's chatter comes before anyone could ask it to be quiet.
-    logging = f"-Dlog4j2.configurationFile={_LOG4J} -Dmillstream.log.level={log_level}"
+    # The stack: Spark matches regular expressions against whole plans when a query is stopped, recursively.
+    logging = f"-Dlog4j2.configurationFile={_LOG4J} -Dmillstream.log.level={log_level} -Xss4m"
     java_options = settings.pop("spark.driver.extraJavaOptions", "")
     builder = SparkSession.builder.appName(name)
     builder = builder.config("spark.driver.extraJavaOptions", f"{logging} {java_options}".strip())
@@ -87,7 +90,22 @@ def spark_session(
         builder = builder.config("spark.ui.enabled", "true")
     for key, value in settings.items():
         builder = builder.config(key, value)
+    if log_file is not None:
+        _launch_java(builder._options, log_file)
     return builder.getOrCreate()
+
+
+def _launch_java(options: Mapping[str, str], log_file: Path) -> None:
+    """Start the JVM that the session will find, with its output in a file: some of what it prints comes
+    before any of its log settings are read."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway is None:
+        conf = SparkConf(loadDefaults=False).setAll(list(options.items()))
+        with log_file.open("ab") as log:
+            gateway = launch_gateway(conf, {"stdout": log, "stderr": log})
+        SparkContext._ensure_initialized(gateway=gateway)
 
 
 def prepare_java() -> None:

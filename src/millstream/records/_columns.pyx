@@ -37,17 +37,19 @@ cdef struct Cursor:
     Fault fault
 
 
-cdef inline int64_t number32(Cursor *c) noexcept nogil:
-    """A zigzag varint of at most 32 bits."""
+cdef int64_t long_number(Cursor *c, int bits) noexcept nogil:
+    """A zigzag varint of at most 32 or 64 bits."""
     cdef uint64_t value = 0
     cdef uint8_t byte
     cdef int shift = 0
-    while c.at < c.end and shift < 35:
+    while c.at < c.end and shift <= bits:
         byte = c.at[0]
         c.at += 1
+        if shift == 63 and byte > 1:
+            break
         value |= <uint64_t>(byte & 0x7F) << shift
         if byte < 0x80:
-            if value >> 32:
+            if bits == 32 and value >> 32:
                 break
             return <int64_t>(value >> 1) ^ -<int64_t>(value & 1)
         shift += 7
@@ -55,27 +57,25 @@ cdef inline int64_t number32(Cursor *c) noexcept nogil:
     return 0
 
 
-cdef inline int64_t number64(Cursor *c) noexcept nogil:
-    """A zigzag varint of at most 64 bits."""
-    cdef uint64_t value = 0
-    cdef uint8_t byte
-    cdef int shift = 0
-    while c.at < c.end and shift < 70:
-        byte = c.at[0]
-        c.at += 1
-        if shift == 63 and byte > 1:
-            break
-        value |= <uint64_t>(byte & 0x7F) << shift
-        if byte < 0x80:
-            return <int64_t>(value >> 1) ^ -<int64_t>(value & 1)
-        shift += 7
-    c.fault = NUMBER
-    return 0
+cdef inline int64_t number(Cursor *c, int bits) noexcept nogil:
+    """The same; most are of one or two bytes, and those are read here."""
+    cdef uint32_t first, second
+    if c.end - c.at >= 2:
+        first = c.at[0]
+        if first < 0x80:
+            c.at += 1
+            return <int64_t>(first >> 1) ^ -<int64_t>(first & 1)
+        second = c.at[1]
+        if second < 0x80:
+            c.at += 2
+            first = (first & 0x7F) | second << 7
+            return <int64_t>(first >> 1) ^ -<int64_t>(first & 1)
+    return long_number(c, bits)
 
 
 cdef inline int64_t field(Cursor *c) noexcept nogil:
     """The length of a key or value, -1 for null; the cursor stands at its first byte."""
-    cdef int64_t length = number32(c)
+    cdef int64_t length = number(c, 32)
     if c.fault == FINE and (length < -1 or length > c.end - c.at):
         c.fault = FIELD
     return length
@@ -153,20 +153,20 @@ def fill(const uint8_t[::1] buffer, const int64_t[::1] spans, int64_t first, int
         while left > 0:
             left -= 1
             c.end = stop
-            length = number32(&c)
+            length = number(&c, 32)
             if c.fault != FINE or length <= 0 or length > stop - c.at:
                 c.fault = c.fault or RECORD
                 break
             c.end = c.at + length
             c.at += 1  # attributes, unused
-            delta = number64(&c)
+            delta = number(&c, 64)
             if c.fault != FINE:
                 break
             if (delta > 0 and base_timestamp > INT64_MAX - delta) or (delta < 0 and base_timestamp < INT64_MIN - delta):
                 c.fault = TIME
                 break
             timestamp = base_timestamp + delta if time_type == 0 else append_time
-            delta = number32(&c)
+            delta = number(&c, 32)
             if c.fault != FINE:
                 break
             if delta <= previous or delta > last_delta:
@@ -186,7 +186,7 @@ def fill(const uint8_t[::1] buffer, const int64_t[::1] spans, int64_t first, int
             if value_length > 0:
                 c.at += value_length
             headers_start = c.at
-            headers = number32(&c)
+            headers = number(&c, 32)
             if c.fault != FINE:
                 break
             if headers < 0 or headers > c.end - c.at:
@@ -251,7 +251,7 @@ def fill_headers(const uint8_t[::1] buffer, header_at, int64_t rows, lists, list
     list_out[0] = 0
     for row in range(rows):
         c.at = &buffer[0] + positions[row]
-        headers = number32(&c)
+        headers = number(&c, 32)
         if headers:
             valid[row >> 3] |= 1 << (row & 7)
         while headers > 0:

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from heapq import heapify, heappop
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 
@@ -47,14 +47,7 @@ NO_END = 2**63 - 1
 
 # Bytes of records decoded into one Arrow batch: enough to be fast, small enough to pass on soon. Offsets
 # inside a column are 32 bits, so one Kafka batch more than this must stay below 2 GiB, and does.
-CHUNK_BYTES = 16 * 1024 * 1024
-
-
-class Decoded(NamedTuple):
-    """What a Fetch answer held, and where to go on: after the last whole batch, decoded or left out."""
-
-    batches: list[pa.RecordBatch]
-    next_offset: int
+CHUNK_BYTES = 4 * 1024 * 1024
 
 
 def decode(
@@ -66,7 +59,7 @@ def decode(
     names: Collection[str] = NAMES,
     max_decompressed: int = MAX_DECOMPRESSED,
     implementation: ModuleType | None = None,
-) -> Decoded:
+) -> list[pa.RecordBatch]:
     """The records in a Fetch answer from offset ``first`` up to ``end``, not included.
 
     ``aborted`` are the producer ids and first offsets of aborted transactions, as the answer lists them.
@@ -83,7 +76,7 @@ def decode(
             raise CorruptBatch(problem.reason, position=position) from None
         chunks.add(header, position, None if header.codec == NONE else body)
     chunks.finish()
-    return Decoded(chunks.done, _next_offset(buffer, first, end))
+    return chunks.done
 
 
 def _wanted(
@@ -93,9 +86,7 @@ def _wanted(
     coming = [(first_offset, producer) for producer, first_offset in aborted]
     heapify(coming)
     aborting: set[int] = set()
-    for position, header in batch.batches(buffer):
-        if header.base_offset >= end:
-            return
+    for position, header in _before(buffer, end):
         if header.last_offset < first and not coming and not aborting:
             continue
         batch.verify(buffer, position, header)
@@ -111,15 +102,23 @@ def _wanted(
             yield position, header
 
 
-def _next_offset(buffer: Buffer, first: int, end: int) -> int:
+def next_offset(buffer: Buffer, first: int, end: int = NO_END) -> int:
+    """Where to go on after a Fetch answer that was asked for from ``first``: after its last whole batch,
+    whether that had records to give or not."""
     following = first
-    for position, header in batch.batches(buffer):
-        if header.base_offset >= end:
-            break
-        if header.last_offset_delta < 0 or header.base_offset < 0:
-            raise CorruptBatch("its offsets are negative", position=position)
+    for _, header in _before(buffer, end):
         following = max(following, header.next_offset)
     return following
+
+
+def _before(buffer: Buffer, end: int) -> Iterator[tuple[int, batch.BatchHeader]]:
+    """The whole batches that begin before an offset. Offsets that go backwards would never end."""
+    for position, header in batch.batches(buffer):
+        if header.last_offset_delta < 0 or header.base_offset < 0:
+            raise CorruptBatch("its offsets are negative", position=position)
+        if header.base_offset >= end:
+            return
+        yield position, header
 
 
 class _Chunks:

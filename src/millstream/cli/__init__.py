@@ -1,0 +1,133 @@
+"""The command line: ``millstream``.
+
+One module a command or group of commands, listed in ``COMMANDS`` and imported when it is asked for. Each has
+a typer application named ``app``, and imports what is heavy (confluent-kafka, Spark, the broker) inside its
+functions, so that ``--help`` and completion answer at once.
+
+May import: ``client`` and what stands at the top of the package. Only ``serve`` imports ``broker`` and only
+``log`` imports ``log``. What goes wrong is raised as a MillstreamError and printed here as one line.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from millstream.cli.help import App, Group, examples
+from millstream.errors import ConfigError, MillstreamError
+
+# The order is that of --help: start one, look at it, write, read, pipelines, repair.
+COMMANDS = {
+    "serve": "millstream.cli.serve",
+    "topic": "millstream.cli.topic",
+    "produce": "millstream.cli.produce",
+    "consume": "millstream.cli.consume",
+    "group": "millstream.cli.group",
+    "run": "millstream.cli.run",
+    "graph": "millstream.cli.graph",
+    "view": "millstream.cli.view",
+    "demo": "millstream.cli.demo",
+    "version": "millstream.cli.version",
+}
+
+
+class Commands(Group):
+    """The commands of the table above, each imported when it is needed."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = dict.fromkeys(COMMANDS)  # type: ignore[assignment]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        module = COMMANDS.get(cmd_name)
+        if module is None:
+            return None
+        if self.commands[cmd_name] is None:
+            command = typer.main.get_command(importlib.import_module(module).app)
+            command.name = cmd_name
+            self.commands[cmd_name] = command
+        return self.commands[cmd_name]
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
+        except BrokenPipeError:
+            # `millstream ... | head`: the reader has what it wanted. Nothing more can be written there,
+            # not even what Python still holds for it.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            return 0
+
+
+app = App(
+    name="millstream",
+    cls=Commands,
+    help="Event streaming in one process: a broker that speaks the Kafka protocol, and pipelines on Spark.",
+    epilog=examples(
+        ("millstream serve --data ./data", "start a broker"),
+        ("millstream topic create payments -p 3", "a topic of three partitions"),
+        ("echo hello | millstream produce payments", "write a record"),
+        ("millstream consume payments -o start", "read, and go on reading"),
+    ),
+    add_completion=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from millstream.cli.version import millstream_version
+
+        print(f"millstream {millstream_version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """The entry point."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command line; 0 if it did what was asked, 1 if it could not, 2 if it was asked wrongly."""
+    try:
+        result = typer.main.get_command(app).main(
+            args=arguments, prog_name="millstream", standalone_mode=False
+        )
+    except MillstreamError as error:
+        return _say(str(error), 2 if isinstance(error, ConfigError) else 1)
+    except typer.Abort:
+        return _say("stopped", 1)
+    except Exception as error:
+        # A wrong option or argument: the library's own exceptions differ between its versions.
+        describe = getattr(error, "format_message", None)
+        if describe is None:
+            raise
+        if type(error).__name__ == "NoArgsIsHelpError":
+            print(describe(), file=sys.stderr)
+            return 2
+        context = getattr(error, "ctx", None)
+        path = context.command_path if context is not None else "millstream"
+        return _say(f"{describe()} See `{path} --help`.", 2)
+    return result if isinstance(result, int) else 0
+
+
+def _say(message: str, code: int) -> int:
+    if sys.stderr.isatty():
+        print(f"\033[31mmillstream:\033[0m {message}", file=sys.stderr)
+    else:
+        print(f"millstream: {message}", file=sys.stderr)
+    return code

@@ -1,0 +1,272 @@
+"""``millstream consume``: records of topics, as lines, by template or as JSON."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import stat
+import sys
+import time
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from millstream.cli.help import App, examples
+from millstream.cli.options import complete_topic, connected
+from millstream.cli.output import count, note
+from millstream.client.connect import Connection
+from millstream.errors import ConfigError
+
+if TYPE_CHECKING:
+    from millstream.cli.signals import Interrupts
+    from millstream.client.admin import Admin
+    from millstream.client.consume import Gap, Reader, Subscription
+    from millstream.client.position import Range, TopicPartition
+    from millstream.client.template import Template
+
+app = App()
+
+
+class Shape(StrEnum):
+    LINES = "lines"
+    JSON = "json"
+
+
+_BATCH = 2000
+_LOOK_FOR_NEW_EVERY = 5.0  # seconds
+
+
+@app.command(
+    epilog=examples(
+        ("millstream consume payments", "what comes from now on, like tail -f"),
+        ("millstream consume payments -o start", "everything, and then on"),
+        ("millstream consume payments -o :end", "everything there is now, and stop"),
+        ("millstream consume payments -o -3 -n 3", "the last three of each partition, at most three in all"),
+        ("millstream consume payments -o @-1h:end -J | jq .value", "the last hour, as JSON"),
+        ("millstream consume payments -f '%t[%p]@%o %D %k=%s\\n' -o 10:20", "offsets 10 to 19, by template"),
+        ("millstream consume --pattern 'pay.*' --group audit -o start", "as a member of a group"),
+    )
+)
+@connected
+def consume(
+    connection: Connection,
+    topics: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[TOPIC...]", help="The topics.", autocompletion=complete_topic, show_default=False
+        ),
+    ] = None,
+    offset: Annotated[
+        str | None,
+        typer.Option(
+            "--offset",
+            "-o",
+            metavar="FROM[:UNTIL]",
+            help="start, end, an offset (47), -3 (three before the end), +3 (three after the start), a time "
+            "(@-1h, @2026-01-01, @2026-01-01T10:30, @1699999999000), or a range of two (10:20, @-1h:end, "
+            ":end); UNTIL is left out and ends the reading. [default: end]",
+        ),
+    ] = None,
+    number: Annotated[
+        int | None, typer.Option("--number", "-n", min=1, metavar="N", help="Stop after this many records.")
+    ] = None,
+    template: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            "-f",
+            metavar="TEMPLATE",
+            help="%t topic, %p partition, %o offset, %k key, %s value, %h headers, %T time in ms, %D date "
+            "and time, %K and %S sizes in bytes, %J all as JSON, %% percent; \\n \\t \\xNN. "
+            "[default: %s\\n]",
+        ),
+    ] = None,
+    output: Annotated[
+        Shape,
+        typer.Option("--output", metavar="lines|json", help="Lines by --format, or one JSON object a line."),
+    ] = Shape.LINES,
+    as_json: Annotated[bool, typer.Option("-J", help="The same as --output json.")] = False,
+    partition: Annotated[
+        list[int] | None,
+        typer.Option("--partition", "-p", metavar="N", help="Only this partition; may be repeated."),
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group",
+            "-g",
+            help="Share the partitions with the group's other members, and commit what was read.",
+        ),
+    ] = None,
+    pattern: Annotated[
+        str | None,
+        typer.Option(
+            "--pattern", metavar="REGEX", help="Every topic whose whole name matches, new ones too."
+        ),
+    ] = None,
+) -> int:
+    """Print records: from now on like tail -f, from anywhere in the past, or a range.
+
+    With --group the group's committed offsets say where to start; -o start or end says so for partitions
+    without one. Ctrl-C, and `| head`, end it cleanly: the group's offsets are committed.
+    """
+    from millstream.client.admin import Admin
+    from millstream.client.position import END, Range, parse_range
+    from millstream.client.template import Template
+    from millstream.clock import SystemClock
+
+    if as_json or output is Shape.JSON:
+        if template is not None:
+            raise ConfigError("--format and --output json exclude each other; %J in a template is the JSON")
+        template = "%J\\n"
+    shape = Template(template if template is not None else "%s\\n", safe=sys.stdout.isatty())
+    expression = _expression(pattern)
+    if not topics and expression is None:
+        raise ConfigError("say which topics to read, or give a --pattern")
+    wanted = Range(END) if offset is None else parse_range(offset, SystemClock().now_ms())
+
+    with Admin(connection) as admin:
+        names = list(dict.fromkeys(topics or ()))
+        admin.describe_topics(names)  # an unknown one is told with the names that exist
+        if group is None:
+            names += _matching(admin.topics(), expression, names)
+            reader = _reader(admin, names, wanted, partition)
+    if group is None:
+        return _print(reader, shape, number, expression=expression, names=names, partition=partition)
+    if partition:
+        raise ConfigError("--partition and --group exclude each other: the group assigns the partitions")
+    if wanted.stop is not None or wanted.start.kind not in ("start", "end"):
+        raise ConfigError(
+            f"a group reads from its committed offsets; move them with "
+            f"`millstream group seek {group} --to {wanted.start}`"
+        )
+    from millstream.client.consume import Subscription
+
+    if pattern is not None:
+        names.append(f"^({pattern})$")
+    member = Subscription(connection, group, names, from_start=wanted.start.kind == "start")
+    return _print(member, shape, number)
+
+
+def _expression(pattern: str | None) -> re.Pattern[str] | None:
+    if pattern is None:
+        return None
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise ConfigError(f"--pattern {pattern!r} is not a regular expression: {error}") from None
+
+
+def _matching(topics: dict[str, int], expression: re.Pattern[str] | None, already: list[str]) -> list[str]:
+    if expression is None:
+        return []
+    return [
+        name
+        for name in topics
+        if expression.fullmatch(name) and name not in already and not name.startswith("__")
+    ]
+
+
+def _reader(admin: Admin, names: list[str], wanted: Range, partition: list[int] | None) -> Reader:
+    from millstream.cli.topic import chosen_partitions
+    from millstream.client.consume import Reader
+
+    places = chosen_partitions(admin.partitions(names), partition)
+    bounds = admin.bounds(places, committed_only=wanted.stop is not None)
+    starts = admin.resolve(dict.fromkeys(places, wanted.start), bounds=bounds)
+    stops = None
+    if wanted.stop is not None:
+        stops = admin.resolve(dict.fromkeys(places, wanted.stop), bounds=bounds)
+    if wanted.start.kind == "offset":
+        for place in places:
+            if wanted.start.value < bounds[place].start:
+                _say_gap(place, wanted.start.value, bounds[place].start)
+
+    def on_gap(gap: Gap) -> None:
+        _say_gap(gap.partition, gap.first, gap.until)
+
+    return Reader(admin.connection, starts, stops, on_gap=on_gap)
+
+
+def _say_gap(place: TopicPartition, first: int, until: int) -> None:
+    note(f"{place}: offsets {first} to {until - 1} are no longer there; going on at {until}")
+
+
+def _print(
+    reader: Reader | Subscription,
+    shape: Template,
+    number: int | None,
+    *,
+    expression: re.Pattern[str] | None = None,
+    names: list[str] | None = None,
+    partition: list[int] | None = None,
+) -> int:
+    """Write records until there are enough, the range is read, or somebody has had enough of it."""
+    from millstream.cli.signals import Interrupts
+    from millstream.client.consume import Reader, Subscription
+
+    out = sys.stdout.fileno()
+    gone = select.poll()
+    gone.register(out, 0)  # only POLLERR and POLLHUP: nobody reads any more
+    left = number
+    look_again = time.monotonic() + _LOOK_FOR_NEW_EVERY
+    with Interrupts() as interrupts, reader:
+        while not interrupts and left != 0:
+            if isinstance(reader, Reader):
+                if reader.finished:
+                    break
+                if reader.follows and not partition and time.monotonic() > look_again:
+                    _follow_new(reader, expression, names or [])
+                    look_again = time.monotonic() + _LOOK_FOR_NEW_EVERY
+            records = reader.read(_BATCH if left is None else min(left, _BATCH), 0.2)
+            if not records:
+                if sys.stdout.isatty() or not gone.poll(0):
+                    continue
+                break
+            try:
+                if not _write(out, shape.render(records), interrupts):
+                    break
+            except BrokenPipeError:
+                break
+            if isinstance(reader, Subscription):
+                reader.done(records)
+            if left is not None:
+                left -= len(records)
+    if left and number is not None and not interrupts and isinstance(reader, Reader) and reader.finished:
+        note(f"only {count(number - left, 'record')} in that range")
+    return 0
+
+
+def _write(out: int, data: bytes, interrupts: Interrupts) -> bool:
+    """All of it, past Python's buffer: what was written counts as read, and what was not must not.
+
+    False if an interrupt came while the reader of a pipe (a pager, say) takes nothing: a plain write would
+    hang until it does.
+    """
+    view = memoryview(data)
+    piece = len(view) if stat.S_ISREG(os.fstat(out).st_mode) else select.PIPE_BUF
+    while view:
+        if select.select([], [out], [], 0.2)[1]:
+            view = view[os.write(out, view[:piece]) :]
+        elif interrupts:
+            return False
+    return True
+
+
+def _follow_new(reader: Reader, expression: re.Pattern[str] | None, names: list[str]) -> None:
+    """Partitions that came since: more of a topic we follow, or a new topic that matches."""
+    from millstream.client.position import TopicPartition
+
+    topics = reader.topics(timeout=2.0)
+    names += _matching(topics, expression, names)
+    known = set(reader.partitions())
+    fresh = {
+        TopicPartition(name, index): 0
+        for name in names
+        for index in range(topics.get(name, 0))
+        if TopicPartition(name, index) not in known
+    }
+    if fresh:
+        reader.add(fresh)

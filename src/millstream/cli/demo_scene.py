@@ -1,0 +1,133 @@
+"""What moves in the demo: payments going in, alerts coming out, each on a thread, counted."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from datetime import datetime
+
+from millstream.client.admin import Admin
+from millstream.client.connect import Connection
+from millstream.client.consume import Reader
+from millstream.client.lines import Outgoing
+from millstream.client.position import TopicPartition
+from millstream.client.produce import Sender
+from millstream.examples.fraud.generator import Event, Fraud, Generator
+from millstream.examples.fraud.judge import Alert
+
+PAYMENTS, ALERTS, TRUTH, REJECTED = "payments", "alerts", "payments.truth", "payments.rejected"
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Payments(threading.Thread):
+    """Produces the generator's events when their time comes; the history before them at once."""
+
+    def __init__(self, connection: Connection, *, seed: int, rate: float) -> None:
+        super().__init__(name="payments", daemon=True)
+        self.generator = Generator(seed=seed, rate=rate, start_ms=now_ms())
+        self.malformed = 0
+        self.until_ms = 0  # the time of the last payment, once it has ended
+        self.error: Exception | None = None
+        self._sender = Sender(connection, PAYMENTS, acks="1")
+        self._truth = Sender(connection, TRUTH, acks="1")
+        self._told = 0
+        self._ended = threading.Event()
+
+    @property
+    def sent(self) -> int:
+        return self._sender.sent
+
+    @property
+    def planted(self) -> list[Fraud]:
+        return list(self.generator.planted)
+
+    def end(self) -> None:
+        """Stop producing, and wait until the broker has everything."""
+        self._ended.set()
+        self.join(10)
+
+    def run(self) -> None:
+        try:
+            for event in self.generator.events():
+                wait = (event.at_ms - now_ms()) / 1000
+                if (wait > 0 and self._ended.wait(wait)) or self._ended.is_set():
+                    break
+                self._produce(event)
+            self._sender.finish(10)
+            self._truth.finish(10)
+        except Exception as error:
+            self.error = error
+
+    def _produce(self, event: Event) -> None:
+        self.malformed += not event.well_formed
+        self.until_ms = event.at_ms
+        self._sender.send([Outgoing(event.value, event.card.encode(), timestamp=event.at_ms)])
+        planted = self.generator.planted
+        while self._told < len(planted):
+            fraud = planted[self._told]
+            self._truth.send([Outgoing(fraud.value(), fraud.card.encode(), timestamp=fraud.start_ms)])
+            self._told += 1
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """An alert, and when it arrived here."""
+
+    alert: Alert
+    at_ms: int
+    spent: float
+
+    @property
+    def latency_ms(self) -> int:
+        return self.at_ms - self.alert.last_paid_ms
+
+
+class Alerts(threading.Thread):
+    """Reads the alerts as any consumer would."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(name="alerts", daemon=True)
+        with Admin(connection) as admin:
+            partitions = admin.topics()[ALERTS]
+        self._reader = Reader(connection, {TopicPartition(ALERTS, number): 0 for number in range(partitions)})
+        self._ended = threading.Event()
+        self.seen: list[Seen] = []
+        self.recent: deque[Seen] = deque(maxlen=8)  # one line a card and rule
+        self.cards: set[tuple[str, str]] = set()
+        self.error: Exception | None = None
+
+    def end(self) -> None:
+        self._ended.set()
+        self.join(5)
+
+    def run(self) -> None:
+        try:
+            while not self._ended.is_set():
+                for message in self._reader.read(500, 0.1):
+                    self._take(json.loads(message.value()))
+            self._reader.close()
+        except Exception as error:
+            self.error = error
+
+    def _take(self, row: dict[str, object]) -> None:
+        paid = datetime.fromisoformat(str(row["last_paid"]).replace("Z", "+00:00"))
+        alert = Alert(str(row["card"]), str(row["rule"]), round(paid.timestamp() * 1000))
+        seen = Seen(alert, now_ms(), float(str(row["spent"])))
+        self.seen.append(seen)
+        if (alert.card, alert.rule) not in self.cards:
+            self.cards.add((alert.card, alert.rule))
+            self.recent.appendleft(seen)
+
+    def latencies(self, since_ms: int) -> list[int]:
+        """Sorted; of alerts on payments made since the pipeline was up, not of the backlog before."""
+        return sorted(seen.latency_ms for seen in list(self.seen) if seen.alert.last_paid_ms >= since_ms)
+
+
+def percentile(ordered: list[int], share: float) -> int | None:
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else None

@@ -1,0 +1,65 @@
+"""``millstream graph``: a pipeline as a picture."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from millstream.cli.help import App, examples
+from millstream.cli.output import note
+from millstream.cli.run import NameOption, PipelineArgument
+
+app = App()
+
+
+class Format(StrEnum):
+    TEXT = "text"
+    MERMAID = "mermaid"
+    SVG = "svg"
+
+
+@app.command(
+    epilog=examples(
+        ("millstream graph fraud.py", "boxes and arrows, here"),
+        ("millstream graph fraud.py --format svg > fraud.svg", "a picture for a document"),
+        ("millstream graph fraud.py --format mermaid", "for Markdown that understands Mermaid"),
+        ("millstream graph fraud.py --plan", "the Spark queries it becomes"),
+    )
+)
+def graph(
+    pipeline: PipelineArgument,
+    format: Annotated[
+        Format, typer.Option("--format", "-F", metavar="text|mermaid|svg", help="How to draw it.")
+    ] = Format.TEXT,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Show the Spark queries that it becomes, instead.")
+    ] = False,
+    name: NameOption = None,
+) -> None:
+    """Draw a pipeline, or show how it will run. Needs neither a broker nor Spark.
+
+    The file is checked as `millstream run` checks it before it starts.
+    """
+    from millstream.pipeline.graph import graph as graph_of
+    from millstream.pipeline.load import load_topology
+    from millstream.pipeline.plan import plan as plan_of
+
+    flow = load_topology(Path(pipeline), name)
+    planned = plan_of(flow)
+    for warning in flow.check():
+        note(warning)
+    if plan:
+        print(planned.describe())
+    elif format is Format.MERMAID:
+        print(graph_of(flow).mermaid())
+    elif format is Format.SVG:
+        from millstream.pipeline.draw_svg import draw_svg
+
+        print(draw_svg(graph_of(flow), flow.name))
+    else:
+        from millstream.pipeline.draw_text import draw_text
+
+        print(draw_text(graph_of(flow)))

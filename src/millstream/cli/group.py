@@ -1,0 +1,374 @@
+"""``millstream group``: list, describe, lag, seek, delete."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millstream.cli.help import App, examples
+from millstream.cli.options import (
+    DryRunOption,
+    GroupArgument,
+    YesOption,
+    complete_group,
+    complete_topic,
+    connected,
+)
+from millstream.cli.output import (
+    Output,
+    OutputOption,
+    ask,
+    count,
+    duration_text,
+    note,
+    show_json,
+    show_table,
+)
+from millstream.client.connect import Connection
+from millstream.errors import ConfigError, RequestFailed
+
+if TYPE_CHECKING:
+    from millstream.client.admin import Admin
+    from millstream.client.position import TopicPartition
+
+app = App(help="Consumer groups: look at, measure their lag, move, delete.")
+
+_NON_EMPTY_GROUP = 68
+_WHY_NOT_MOVED = "they would go on from where they are and commit over the new offsets"
+
+
+@app.command(
+    "list",
+    epilog=examples(
+        ("millstream group list", "every group and its state"),
+        ("millstream group list --output json", "for a program"),
+    ),
+)
+@connected
+def list_(connection: Connection, output: OutputOption = Output.TABLE) -> None:
+    """List consumer groups."""
+    from millstream.client.admin import Admin
+
+    with Admin(connection) as admin:
+        groups = admin.groups()
+    if output is Output.JSON:
+        show_json([{"group": group.name, "state": group.state, "type": group.kind} for group in groups])
+    elif not groups:
+        note("no consumer groups")
+    else:
+        show_table(["group", "state", "type"], [[group.name, group.state, group.kind] for group in groups])
+
+
+@app.command(
+    epilog=examples(
+        ("millstream group describe audit", "state, members and what each of them reads"),
+        ("millstream group describe audit --output json", "for a program"),
+    )
+)
+@connected
+def describe(connection: Connection, group: GroupArgument, output: OutputOption = Output.TABLE) -> None:
+    """Show a group's state and members, and what each of them reads."""
+    from millstream.client.admin import Admin
+
+    with Admin(connection) as admin:
+        info = admin.group(group)
+        committed = admin.committed(group)
+    if output is Output.JSON:
+        show_json(
+            {
+                "group": info.name,
+                "state": info.state,
+                "type": info.kind,
+                "assignor": info.assignor,
+                "coordinator": info.coordinator,
+                "members": [
+                    {
+                        "id": member.id,
+                        "instance": member.instance,
+                        "client": member.client,
+                        "host": member.host,
+                        "assigned": [
+                            {"topic": place.topic, "partition": place.partition} for place in member.assigned
+                        ],
+                    }
+                    for member in info.members
+                ],
+                "committed": [
+                    {"topic": place.topic, "partition": place.partition, "offset": offset}
+                    for place, offset in committed.items()
+                ],
+            }
+        )
+        return
+    assignor = f", assignor {info.assignor}" if info.assignor else ""
+    print(f"{info.name}: {info.state}, {count(len(info.members), 'member')}{assignor}")
+    if info.members:
+        show_table(
+            ["client", "host", "partitions", "reads"],
+            [
+                [member.instance or member.client, member.host, len(member.assigned), _reads(member.assigned)]
+                for member in info.members
+            ],
+        )
+    if committed:
+        show_table(
+            ["topic", "partition", "committed"],
+            [[place.topic, place.partition, offset] for place, offset in committed.items()],
+        )
+    else:
+        print("It has committed no offsets.")
+
+
+def _reads(places: tuple[TopicPartition, ...]) -> str:
+    """``payments 0-3,7; alerts 0``: the partitions of each topic, runs written as such."""
+    topics: dict[str, list[int]] = {}
+    for place in places:
+        topics.setdefault(place.topic, []).append(place.partition)
+    return "; ".join(f"{topic} {_runs(sorted(indexes))}" for topic, indexes in topics.items())
+
+
+def _runs(numbers: list[int]) -> str:
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in parts)
+
+
+@app.command(
+    epilog=examples(
+        ("millstream group lag audit", "unread records, and how old the oldest of them is"),
+        ("millstream group lag audit --output json | jq '[.[].records] | add'", "all of it, as a number"),
+    )
+)
+@connected
+def lag(connection: Connection, group: GroupArgument, output: OutputOption = Output.TABLE) -> None:
+    """Show how far a group is behind, in records and in time.
+
+    The time is the age of the oldest record the group has not read. Records that were deleted before the
+    group read them are shown as lost.
+    """
+    from millstream.client.admin import Admin
+    from millstream.client.lag import group_lag
+    from millstream.client.template import utc
+    from millstream.clock import SystemClock
+
+    with Admin(connection) as admin:
+        lags = group_lag(admin, group)
+    now = SystemClock().now_ms()
+    if output is Output.JSON:
+        show_json(
+            [
+                {
+                    "topic": lag.partition.topic,
+                    "partition": lag.partition.partition,
+                    "committed": lag.committed,
+                    "start": lag.bounds.start,
+                    "end": lag.bounds.end,
+                    "records": lag.records,
+                    "age_ms": lag.age_ms(now),
+                    "oldest_unread": None if lag.oldest_ms is None else utc(lag.oldest_ms),
+                    "lost": lag.lost,
+                    "member": lag.member,
+                }
+                for lag in lags
+            ]
+        )
+        return
+    if not lags:
+        print(f"{group} has committed no offsets and reads nothing.")
+        return
+    lost = any(lag.lost for lag in lags)
+    rows: list[list[Any]] = []
+    for lag in lags:
+        age = lag.age_ms(now)
+        row: list[Any] = [lag.partition.topic, lag.partition.partition, lag.committed, lag.bounds.end]
+        row += [lag.records, None if age is None else duration_text(age) if age else "none"]
+        row += [lag.lost] if lost else []
+        rows.append([*row, lag.member])
+    columns = [
+        "topic",
+        "partition",
+        "committed",
+        "end",
+        "lag",
+        "behind",
+        *(["lost"] if lost else []),
+        "member",
+    ]
+    show_table(columns, rows)
+    unread = sum(lag.records or 0 for lag in lags)
+    ages = [age for lag in lags if (age := lag.age_ms(now))]
+    print(
+        f"{count(unread, 'record')} behind" + (f", the oldest {duration_text(max(ages))} old" if ages else "")
+    )
+    if lost:
+        note(f"{count(sum(lag.lost for lag in lags), 'record')} deleted before this group read them")
+
+
+@app.command(
+    epilog=examples(
+        ("millstream group seek audit --to start", "read everything again"),
+        ("millstream group seek audit --to @-1h", "go back an hour, on every topic it reads"),
+        (
+            "millstream group seek audit --to -100 --topic payments -p 3",
+            "a hundred records back, in one partition",
+        ),
+        ("millstream group seek new --to @2026-01-01 --topic payments", "a group that is yet to read"),
+        ("millstream group seek audit --to end --dry-run", "only show what it would do"),
+    )
+)
+@connected
+def seek(
+    connection: Connection,
+    group: GroupArgument,
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="POSITION",
+            help="start, end, an offset (47), -100 or +100 from where the group is, or a time "
+            "(@-1h, @2026-01-01).",
+        ),
+    ],
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic",
+            "-t",
+            metavar="TOPIC",
+            help="Only this topic; may be repeated. [default: all the group has committed]",
+            autocompletion=complete_topic,
+        ),
+    ] = None,
+    partition: Annotated[
+        list[int] | None,
+        typer.Option("--partition", "-p", metavar="N", help="Only this partition; may be repeated."),
+    ] = None,
+    dry_run: DryRunOption = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Move a group's offsets; prints the old and the new ones.
+
+    The group must have no members while it is moved: they would go on from where they are and commit over it.
+    """
+    from millstream.client.admin import Admin
+    from millstream.client.position import parse_position
+    from millstream.clock import SystemClock
+
+    position = parse_position(to, SystemClock().now_ms())
+    with Admin(connection) as admin:
+        _refuse_while_active(admin, group, _WHY_NOT_MOVED, new=bool(topic))
+        committed = admin.committed(group)
+        places = _places(admin, group, list(committed), topic, partition)
+        bounds = admin.bounds(places)
+        origins = None
+        if position.kind in ("after", "before"):
+            for place in places:
+                if place not in committed:
+                    raise ConfigError(
+                        f"{group} has committed no offset of {place} for {to} to count from; "
+                        "say start, end, an offset or a time"
+                    )
+            origins = committed
+        targets = admin.resolve(dict.fromkeys(places, position), bounds=bounds, origins=origins)
+        if not dry_run:
+            try:
+                admin.commit(group, targets)
+            except RequestFailed as error:
+                # A member joined since we looked; brokers differ in how they say so.
+                _refuse_while_active(admin, group, _WHY_NOT_MOVED, new=True)
+                raise error from None
+    rows = [
+        {
+            "topic": place.topic,
+            "partition": place.partition,
+            "old": committed.get(place),
+            "new": targets[place],
+            "unread": bounds[place].end - targets[place],
+        }
+        for place in places
+    ]
+    if output is Output.JSON:
+        show_json(rows)
+        return
+    show_table(
+        ["topic", "partition", "old offset", "new offset", "unread"], [list(row.values()) for row in rows]
+    )
+    if dry_run:
+        note("nothing was changed (--dry-run)")
+
+
+def _refuse_while_active(admin: Admin, group: str, why: str, *, new: bool) -> None:
+    try:
+        info = admin.group(group)
+    except RequestFailed:
+        if new:
+            return  # with a topic named, the offsets of a group to come may be set
+        raise
+    if info.members:
+        who = ", ".join(sorted({f"{member.client} at {member.host}" for member in info.members})[:3])
+        raise RequestFailed(
+            _NON_EMPTY_GROUP,
+            "NON_EMPTY_GROUP",
+            f"{group} has {count(len(info.members), 'active member')} ({who}); stop them first: {why}",
+        )
+
+
+def _places(
+    admin: Admin,
+    group: str,
+    committed: list[TopicPartition],
+    topics: list[str] | None,
+    partitions: list[int] | None,
+) -> list[TopicPartition]:
+    if topics:
+        places = admin.partitions(topics)
+    else:
+        existing = admin.topics()
+        places = [place for place in committed if place.partition < existing.get(place.topic, 0)]
+    if partitions:
+        places = [place for place in places if place.partition in set(partitions)]
+    if not places:
+        which = " of these partitions" if partitions else ""
+        raise ConfigError(f"{group} has committed no offsets{which}; say which --topic to set them for")
+    return places
+
+
+@app.command(
+    epilog=examples(
+        ("millstream group delete audit", "asks first"),
+        ("millstream group delete a b --yes", "in a script"),
+    )
+)
+@connected
+def delete(
+    connection: Connection,
+    groups: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="GROUP...", help="The consumer groups.", autocompletion=complete_group, show_default=False
+        ),
+    ],
+    yes: YesOption = False,
+) -> int:
+    """Delete groups, with their offsets; no records are touched."""
+    from millstream.client.admin import Admin
+
+    with Admin(connection) as admin:
+        for group in groups:
+            _refuse_while_active(admin, group, "a group in use is not deleted", new=False)
+        offsets = {group: len(admin.committed(group)) for group in groups}
+        what = ", ".join(f"{group} ({count(offsets[group], 'committed offset')})" for group in groups)
+        ask(f"Delete {what}? Consumers of that name begin anew.", yes=yes)
+        failed = 0
+        for group, error in admin.delete_groups(groups).items():
+            if error is None:
+                print(f"deleted {group} with {count(offsets[group], 'committed offset')}")
+            else:
+                note(str(error))
+                failed = 1
+    return failed

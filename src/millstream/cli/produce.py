@@ -1,0 +1,281 @@
+"""``millstream produce``: records from standard input or a file."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millstream.cli.help import App, examples
+from millstream.cli.options import TopicArgument, connected
+from millstream.cli.output import count, note
+from millstream.client.connect import Connection
+from millstream.errors import ConfigError, InputError, MillstreamError
+
+if TYPE_CHECKING:
+    from millstream.cli.signals import Input, Interrupts
+    from millstream.client.lines import Outgoing
+    from millstream.client.produce import Sender
+
+app = App()
+
+
+class Format(StrEnum):
+    LINES = "lines"
+    JSON = "json"
+    RAW = "raw"
+
+
+class Acks(StrEnum):
+    NONE = "0"
+    LEADER = "1"
+    ALL = "all"
+
+
+class Compression(StrEnum):
+    NONE = "none"
+    GZIP = "gzip"
+    SNAPPY = "snappy"
+    LZ4 = "lz4"
+    ZSTD = "zstd"
+
+
+@app.command(
+    epilog=examples(
+        ("echo hello | millstream produce greetings", "a line is a record's value"),
+        ("millstream produce payments --key-separator : < payments.txt", "lines of KEY:VALUE"),
+        (
+            """echo '{"key": "k", "value": {"n": 1}}' | millstream produce t --format json""",
+            "one JSON record",
+        ),
+        ("millstream produce payments --file big.txt --compression zstd", "with a progress bar"),
+        ("millstream consume a -J -o :end | millstream produce b --format json", "copy a topic"),
+        ("printf 'k:' | millstream produce t --key-separator : --tombstones", "a null value: delete key k"),
+    )
+)
+@connected
+def produce(
+    connection: Connection,
+    topic: TopicArgument,
+    format: Annotated[
+        Format,
+        typer.Option(
+            "--format",
+            "-F",
+            metavar="lines|json|raw",
+            help="lines: each line is a value. json: each line is an object with key, value, headers, "
+            "partition, timestamp. raw: the whole input is one value.",
+        ),
+    ] = Format.LINES,
+    key: Annotated[
+        str | None, typer.Option("--key", "-k", metavar="TEXT", help="The key of every record.")
+    ] = None,
+    key_separator: Annotated[
+        str | None,
+        typer.Option(
+            "--key-separator", "-K", metavar="TEXT", help="What stands between a line's key and value."
+        ),
+    ] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--header", "-H", metavar="NAME=VALUE", help="A header of every record; may be repeated."
+        ),
+    ] = None,
+    tombstones: Annotated[
+        bool, typer.Option("--tombstones", "-Z", help="An empty value is sent as null, which deletes a key.")
+    ] = False,
+    partition: Annotated[
+        int,
+        typer.Option("--partition", "-p", metavar="N", min=-1, help="The partition; -1: chosen by the key."),
+    ] = -1,
+    timestamp: Annotated[
+        str | None,
+        typer.Option("--timestamp", metavar="TIME", help="The time of every record: @2026-01-01, @-1h, ms."),
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", "-f", metavar="FILE", help="Read this instead of standard input."),
+    ] = None,
+    acks: Annotated[
+        Acks,
+        typer.Option(
+            "--acks",
+            metavar="0|1|all",
+            help="What counts as delivered: 0 sent, 1 taken by the broker, all safe (synced to disk).",
+        ),
+    ] = Acks.ALL,
+    compression: Annotated[
+        Compression,
+        typer.Option("--compression", "-z", metavar="CODEC", help="none, gzip, snappy, lz4 or zstd."),
+    ] = Compression.NONE,
+    timeout: Annotated[
+        float,
+        typer.Option("--timeout", metavar="SECONDS", min=0.1, help="A record not taken by then has failed."),
+    ] = 30.0,
+    create: Annotated[bool, typer.Option("--create", help="Create the topic if it is not there.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing unless something fails.")] = False,
+) -> int:
+    """Send records to a topic, from standard input or a file.
+
+    Memory stays bounded however much comes in. At the end, or at Ctrl-C, it waits for the answers and says
+    how many records were delivered; if any was not, the exit code is 1.
+    """
+    from millstream.cli.signals import Input, Interrupts
+    from millstream.client.admin import Admin
+    from millstream.client.produce import Sender
+
+    if format is not Format.LINES and key_separator is not None:
+        raise ConfigError("--key-separator goes with --format lines")
+    parse = _parser(format, key, key_separator, header, tombstones, partition, timestamp)
+    if file is not None and not file.is_file():
+        raise ConfigError(f"can't read {file}: {'not a file' if file.exists() else 'no such file'}")
+    with Admin(connection) as admin:
+        if create:
+            admin.create_topic(topic, if_not_exists=True)
+        admin.describe_topics([topic])
+    sender = Sender(connection, topic, acks=acks.value, compression=compression.value, timeout=timeout)
+
+    def ended() -> bool:
+        return bool(interrupts) or sender.failing()
+
+    problem: MillstreamError | None = None
+    with Interrupts() as interrupts, _opened(file) as descriptor:
+        source = Input(descriptor, ended)
+        with _progress(file, source, sender, quiet=quiet) as advance:
+            try:
+                for batch in _records(format, parse, source):
+                    sender.send(batch)
+                    advance()
+                    if ended():
+                        break
+            except MillstreamError as error:
+                problem = error
+            _finish(sender, interrupts, timeout)
+            advance()
+    return _report(sender, problem, quiet=quiet)
+
+
+def _parser(
+    format: Format,
+    key: str | None,
+    key_separator: str | None,
+    header: list[str] | None,
+    tombstones: bool,
+    partition: int,
+    timestamp: str | None,
+) -> Any:
+    from millstream.client.lines import json_parser, line_parser
+    from millstream.client.position import parse_position
+    from millstream.clock import SystemClock
+
+    headers: list[tuple[str, bytes | None]] = []
+    for text in header or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise ConfigError(f"--header {text!r} is not NAME=VALUE")
+        headers.append((name, value.encode()))
+    time = 0
+    if timestamp is not None:
+        position = parse_position("@" + timestamp.removeprefix("@"), SystemClock().now_ms())
+        time = position.value
+    shared: dict[str, Any] = {
+        "key": None if key is None else key.encode(),
+        "headers": headers or None,
+        "partition": partition,
+        "timestamp": time,
+    }
+    if format is Format.JSON:
+        return json_parser(**shared)
+    separator = None
+    if key_separator is not None:
+        separator = key_separator.encode().decode("unicode_escape").encode("latin-1")
+        if not separator:
+            raise ConfigError("--key-separator must not be empty")
+    return line_parser(key_separator=separator, tombstones=tombstones, **shared)
+
+
+def _records(format: Format, parse: Any, source: Input) -> Iterator[list[Outgoing]]:
+    from millstream.client.lines import blocks_of_lines, whole
+
+    if format is Format.RAW:
+        yield [parse(whole(source), 1)]
+        return
+    number = 1
+    for lines in blocks_of_lines(source):
+        batch = []
+        try:
+            for line in lines:
+                if line or format is Format.LINES:
+                    batch.append(parse(line, number))
+                number += 1
+        except InputError:
+            yield batch  # what stands before the bad line is sent
+            raise
+        yield batch
+
+
+@contextmanager
+def _opened(file: Path | None) -> Iterator[int]:
+    if file is None:
+        if sys.stdin.isatty():
+            note("type records, one a line; Ctrl-D ends")
+        yield sys.stdin.fileno()
+        return
+    try:
+        opened = file.open("rb")
+    except OSError as error:
+        raise ConfigError(f"can't read {file}: {error.strerror}") from None
+    with opened:
+        yield opened.fileno()
+
+
+@contextmanager
+def _progress(file: Path | None, source: Input, sender: Sender, *, quiet: bool) -> Iterator[Any]:
+    """A progress bar where there is a file to measure against and a terminal to draw on."""
+    if file is None or quiet or not sys.stderr.isatty():
+        yield lambda: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    bar = Progress(
+        TextColumn(file.name),
+        BarColumn(),
+        DownloadColumn(),
+        TextColumn("{task.fields[delivered]:,} records"),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+    )
+    with bar:
+        task = bar.add_task("", total=file.stat().st_size, delivered=0)
+        yield lambda: bar.update(task, completed=source.taken, delivered=sender.delivered)
+
+
+def _finish(sender: Sender, interrupts: Interrupts, timeout: float) -> None:
+    """Wait for the answers; a second Ctrl-C, or a broker that gives none, ends the waiting."""
+    import time
+
+    asked = interrupts.count
+    deadline = time.monotonic() + timeout + 5
+    while not sender.finish(0.2):
+        if interrupts.count > asked or time.monotonic() > deadline:
+            sender.abandon()
+            return
+
+
+def _report(sender: Sender, problem: MillstreamError | None, *, quiet: bool) -> int:
+    lost = sender.failed + sender.unanswered
+    if not quiet or lost or problem:
+        note(f"delivered {count(sender.delivered, 'record')} to {sender.topic}")
+    if lost:
+        reason = f": {sender.first_failure}" if sender.first_failure else ""
+        note(f"{count(lost, 'record')} not delivered{reason}")
+    if problem is not None:
+        note(str(problem))
+    return 1 if lost or problem is not None else 0

@@ -1,0 +1,170 @@
+"""Writes the reference documentation from the code: every command, option and setting (``make docs``).
+
+    python -m millstream.cli.reference docs/reference [--check]
+
+A test runs it with ``--check``, so the pages can't drift from the code.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from millstream.cli import app
+from millstream.cli.help import Entry, Page, page
+from millstream.config import BrokerConfig, Setting, TopicConfig, settings_of
+from millstream.pipeline.options import OPTIONS
+
+_GENERATED = "<!-- Written by `make docs` from the code; changes here are overwritten. -->"
+
+
+def pages(command: Any = None, context: Any = None) -> Iterator[Page]:
+    """The help of every command, groups before their members."""
+    if command is None:
+        command = typer.main.get_command(app)
+        context = command.make_context("millstream", [], resilient_parsing=True)
+    yield page(command, context)
+    for name in command.list_commands(context) if hasattr(command, "list_commands") else ():
+        found = command.get_command(context, name)
+        yield from pages(found, type(context)(found, info_name=name, parent=context))
+
+
+_ABOUT_COMMANDS = """\
+Exit codes: 0 if it did what was asked, 1 if it could not, 2 if it was asked wrongly, 130 after Ctrl-C.
+Errors are one line on standard error. Where a table is printed, `--output json` prints the same for a
+program; tables that do not go to a terminal are plain columns.
+
+Commands that speak to a broker work with any Kafka, and share the options of
+[the connection](#connection)."""
+
+_ABOUT_BROKER_SETTINGS = """\
+In `millstream.toml`, given to `millstream serve --config`: `"num.partitions" = 3`, or nested, `[num]` and
+`partitions = 3`; one by one with `--set num.partitions=3`. Those marked *at start* are read once; the others
+can be changed while the broker runs."""
+
+_ABOUT_TOPIC_SETTINGS = """\
+Given with `millstream topic create -c retention.ms=3600000` and changed with `millstream topic alter`, or by
+any Kafka client. Defaults for all topics stand under `[topic]` in `millstream.toml`, or are given with
+`--set topic.retention.ms=3600000`. Those marked *at creation* can't be changed later."""
+
+
+def cli_page() -> str:
+    """docs/reference/cli.md"""
+    every = list(pages())
+    out = [_GENERATED, "# The command line", _ABOUT_COMMANDS]
+    for each in every:
+        out.append(f"{'##' if each.path.count(' ') < 2 else '###'} {each.path}")
+        out.append(f"```\n{each.usage}\n```")
+        out += [_escaped(paragraph) for paragraph in each.paragraphs if paragraph]
+        for title, entries in each.sections:
+            if title == "Connection":
+                out.append("And the options of [the connection](#connection).")
+            else:
+                out.append(_table(title, entries))
+        if each.examples:
+            lines = [f"{example.term}  # {example.meaning}" for example in each.examples]
+            out.append("\n".join(["```sh", *lines, "```"]))
+    connection = next(entries for each in every for title, entries in each.sections if title == "Connection")
+    out += ["## Connection", _table("Options", connection)]
+    return "\n\n".join(part for part in out if part) + "\n"
+
+
+def settings_page() -> str:
+    """docs/reference/settings.md"""
+    out = [
+        *(_GENERATED, "# Settings"),
+        *(
+            "## Of a broker",
+            _ABOUT_BROKER_SETTINGS,
+            _settings(settings_of(BrokerConfig).values(), "at start"),
+        ),
+        *(
+            "## Of a topic",
+            _ABOUT_TOPIC_SETTINGS,
+            _settings(settings_of(TopicConfig).values(), "at creation"),
+        ),
+    ]
+    return "\n\n".join(out) + "\n"
+
+
+def _settings(settings: Iterable[Setting], fixed: str) -> str:
+    rows = ["| setting | default | accepted | meaning |", "| --- | --- | --- | --- |"]
+    return "\n".join([*rows, *(_setting_row(setting, fixed) for setting in settings)])
+
+
+def _setting_row(setting: Setting, fixed: str) -> str:
+    default = setting.text(setting.default)
+    meaning = setting.doc if setting.dynamic else f"*{fixed}* {setting.doc}"
+    return (
+        f"| `{setting.name}` | {f'`{default}`' if default else 'empty'} "
+        f"| {_escaped(setting.accepted())} | {meaning.replace('|', '&#124;')} |"
+    )
+
+
+def _table(title: str, entries: tuple[Entry, ...]) -> str:
+    rows = [
+        f"| `{entry.term.strip().replace('|', '&#124;')}` | {_escaped(entry.meaning)} |"
+        for entry in entries
+        if not entry.term.endswith("--help")
+    ]
+    return "\n".join([f"| {title.lower().removesuffix('s')} | |", "| --- | --- |", *rows]) if rows else ""
+
+
+def _escaped(text: str) -> str:
+    for mark in "\\|*<[":
+        text = text.replace(mark, f"\\{mark}")
+    return text
+
+
+_ABOUT_SPARK_OPTIONS = """\
+Given with `.option(name, value)` to `spark.read`, `spark.readStream`, `df.write` and `df.writeStream` with
+`format("millstream")`: see [topics as DataFrames](../spark.md). Names are taken in any case; a name that is
+not here is refused."""
+
+
+def spark_page() -> str:
+    """docs/reference/spark.md"""
+    out = [_GENERATED, "# Options of the Spark source and sink", _ABOUT_SPARK_OPTIONS]
+    for title, use in (("Reading", "read"), ("Writing", "write"), ("Both", "both")):
+        rows = ["| option | other names | meaning |", "| --- | --- | --- |"]
+        for option in OPTIONS:
+            if option.use == use:
+                aliases = ", ".join(f"`{alias}`" for alias in option.aliases)
+                rows.append(f"| `{option.name}` | {aliases} | {option.doc.replace('|', '&#124;')} |")
+        out += [f"## {title}", "\n".join(rows)]
+    return "\n\n".join(out) + "\n"
+
+
+PAGES = {"cli.md": cli_page, "settings.md": settings_page, "spark.md": spark_page}
+
+
+def stale(directory: Path) -> list[str]:
+    """The pages that are not what the code would write now."""
+    return [
+        name
+        for name, write in PAGES.items()
+        if not (directory / name).exists() or (directory / name).read_text() != write()
+    ]
+
+
+def main(arguments: list[str]) -> int:
+    directory = Path(arguments[0] if arguments else "docs/reference")
+    if "--check" in arguments:
+        old = stale(directory)
+        if old:
+            print(
+                f"{', '.join(old)} in {directory}: not what the code says; run `make docs`", file=sys.stderr
+            )
+        return 1 if old else 0
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, write in PAGES.items():
+        (directory / name).write_text(write())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,91 @@
+"""``millstream serve``: run a broker."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from millstream.cli.help import App, examples
+from millstream.cli.options import pairs
+from millstream.errors import ConfigError, MillstreamError
+
+app = App()
+
+
+@app.command(
+    epilog=examples(
+        ("millstream serve --data ./data", "records in ./data, clients at 127.0.0.1:9092"),
+        ("millstream serve", "in memory only; everything is gone when it ends"),
+        (
+            "millstream serve --data /var/lib/millstream --listen 0.0.0.0:9092 --http :9644",
+            "for other machines",
+        ),
+        (
+            "millstream serve --config millstream.toml --set num.partitions=6",
+            "settings from a file, and one more",
+        ),
+    )
+)
+def serve(
+    data: Annotated[
+        str | None,
+        typer.Option("--data", metavar="DIR", help="The directory of the records. [default: in memory]"),
+    ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            "--listen", metavar="HOST:PORT", help="Where clients connect. [default: 127.0.0.1:9092]"
+        ),
+    ] = None,
+    http: Annotated[
+        str | None,
+        typer.Option(
+            "--http", metavar="HOST:PORT", help="Where metrics and health are served. [default: nowhere]"
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", metavar="FILE", help="Settings, in TOML; the options here win over it."),
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="NAME=VALUE", help="A setting of the broker, or topic.NAME=VALUE for all topics."
+        ),
+    ] = None,
+) -> int:
+    """Run a broker until SIGTERM or Ctrl-C.
+
+    Its address is printed on standard output once it answers, log lines go to standard error. Every setting
+    is described in docs/reference/settings.md.
+    """
+    from millstream.broker.server import run
+    from millstream.config import BrokerConfig, load_broker_config, with_changes
+
+    settings = BrokerConfig() if config is None else load_broker_config(config)
+    changes = pairs(set_ or (), "--set")
+    topic_changes = {
+        name.removeprefix("topic."): value for name, value in changes.items() if name.startswith("topic.")
+    }
+    changes = {name: value for name, value in changes.items() if not name.startswith("topic.")}
+    for name, value in (("data", data), ("listen", listen), ("http.listen", http)):
+        if value is not None:
+            changes[name] = value
+    settings = with_changes(settings, changes)
+    if topic_changes:
+        settings = dataclasses.replace(settings, topic=with_changes(settings.topic, topic_changes))
+    try:
+        return run(settings, on_ready=_ready)
+    except ConfigError as error:
+        # The settings are well formed; the machine refuses them (a port in use, say): not a usage error.
+        raise MillstreamError(str(error)) from None
+
+
+def _ready(address: str) -> None:
+    print(address, flush=True)
+    if sys.stdout.isatty():
+        print(f"try: millstream topic list --broker {address}", file=sys.stderr)

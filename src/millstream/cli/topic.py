@@ -1,0 +1,437 @@
+"""``millstream topic``: create, list, describe, alter, delete, add-partitions, trim."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Annotated, Any
+
+import typer
+
+from millstream.cli.help import App, examples
+from millstream.cli.options import (
+    DryRunOption,
+    TopicArgument,
+    TopicsArgument,
+    YesOption,
+    connected,
+    pairs,
+)
+from millstream.cli.output import (
+    Column,
+    Output,
+    OutputOption,
+    ask,
+    bytes_text,
+    count,
+    note,
+    show_json,
+    show_table,
+)
+from millstream.client.connect import Connection
+from millstream.errors import ConfigError, RequestFailed
+
+app = App(help="Topics: create, look at, change, delete, shorten.")
+
+ConfigOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--config", "-c", metavar="NAME=VALUE", help="A setting of the topic, such as retention.ms=86400000."
+    ),
+]
+
+
+@app.command(
+    epilog=examples(
+        ("millstream topic create payments", "with the broker's default number of partitions"),
+        ("millstream topic create payments alerts -p 6", "two topics of six partitions"),
+        ("millstream topic create log -c retention.ms=3600000", "kept for an hour"),
+        ("millstream topic create ticks -c millstream.storage=memory", "never touches the disk"),
+    )
+)
+@connected
+def create(
+    connection: Connection,
+    topics: TopicsArgument,
+    partitions: Annotated[
+        int | None,
+        typer.Option(
+            "--partitions", "-p", metavar="N", min=1, help="Partitions of each. [default: the broker's]"
+        ),
+    ] = None,
+    replicas: Annotated[
+        int | None,
+        typer.Option("--replicas", "-r", metavar="N", min=1, help="Copies of each. [default: the broker's]"),
+    ] = None,
+    config: ConfigOption = None,
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="A topic that is already there is no error.")
+    ] = False,
+) -> None:
+    """Create topics."""
+    from millstream.client.admin import Admin
+
+    settings = pairs(config or (), "--config")
+    with Admin(connection) as admin:
+        for name in topics:
+            try:
+                created = admin.create_topic(
+                    name,
+                    partitions=partitions or -1,
+                    replicas=replicas or -1,
+                    config=settings,
+                    if_not_exists=if_not_exists,
+                )
+            except RequestFailed as error:
+                raise _with_near_setting(error, settings) from None
+            if created:
+                number = partitions or len(admin.partitions([name]))
+                print(f"created {name} with {count(number, 'partition')}")
+            else:
+                print(f"{name} is already there")
+
+
+def _with_near_setting(error: RequestFailed, settings: Any) -> RequestFailed:
+    """The broker says that a setting is unknown; we know which one it resembles."""
+    from millstream.config import TopicConfig, settings_of
+
+    known = settings_of(TopicConfig)
+    for name in settings:
+        if name not in known and (near := difflib.get_close_matches(name, known, n=1)):
+            return RequestFailed(error.code, error.name, f"{error}; did you mean {near[0]!r}?")
+    return error
+
+
+@app.command(
+    "list",
+    epilog=examples(
+        ("millstream topic list", "every topic with its partitions and records"),
+        ("millstream topic list 'pay*'", "those whose names match"),
+        ("millstream topic list --output json | jq -r '.[].topic'", "only the names"),
+    ),
+)
+@connected
+def list_(
+    connection: Connection,
+    pattern: Annotated[
+        str,
+        typer.Argument(metavar="[PATTERN]", help="Only names that match, with * and ?.", show_default=False),
+    ] = "*",
+    internal: Annotated[
+        bool, typer.Option("--internal", help="Also topics that Kafka keeps for itself (__...).")
+    ] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """List topics."""
+    from fnmatch import fnmatchcase
+
+    from millstream.client.admin import Admin
+    from millstream.client.position import TopicPartition
+
+    with Admin(connection) as admin:
+        topics = {
+            name: partitions
+            for name, partitions in admin.topics().items()
+            if fnmatchcase(name, pattern) and (internal or not name.startswith("__"))
+        }
+        bounds = admin.bounds(
+            TopicPartition(name, index) for name, partitions in topics.items() for index in range(partitions)
+        )
+    records = dict.fromkeys(topics, 0)
+    for partition, (start, end) in bounds.items():
+        records[partition.topic] += end - start
+    if output is Output.JSON:
+        show_json(
+            [
+                {"topic": name, "partitions": partitions, "records": records[name]}
+                for name, partitions in topics.items()
+            ]
+        )
+        return
+    if not topics:
+        note("no topics" if pattern == "*" else f"no topic matches {pattern!r}")
+        return
+    show_table(
+        ["topic", "partitions", "records"],
+        [[name, partitions, records[name]] for name, partitions in topics.items()],
+    )
+
+
+@app.command(
+    epilog=examples(
+        ("millstream topic describe payments", "partitions, offsets, size, and settings that were changed"),
+        ("millstream topic describe payments --all", "every setting, with its default and meaning"),
+        ("millstream topic describe payments --output json", "the same for a program"),
+    )
+)
+@connected
+def describe(
+    connection: Connection,
+    topics: TopicsArgument,
+    all_settings: Annotated[bool, typer.Option("--all", help="Every setting, inherited ones too.")] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show topics: partitions, offsets, records, sizes, settings."""
+    from millstream.client.admin import Admin
+
+    with Admin(connection) as admin:
+        described = [_described(admin, topic) for topic in admin.describe_topics(topics)]
+    if output is Output.JSON:
+        show_json(described)
+        return
+    for at, topic in enumerate(described):
+        if at:
+            print()
+        _show_description(topic, all_settings=all_settings)
+
+
+def _described(admin: Any, topic: Any) -> dict[str, Any]:
+    from millstream.client.position import TopicPartition
+    from millstream.client.template import utc
+    from millstream.config import TopicConfig, settings_of
+
+    places = [TopicPartition(topic.name, partition.index) for partition in topic.partitions]
+    bounds = admin.bounds(places)
+    newest = _newest(admin, places)
+    known = settings_of(TopicConfig)
+    partitions = []
+    for partition, place in zip(topic.partitions, places, strict=True):
+        start, end = bounds[place]
+        time = newest.get(place)
+        partitions.append(
+            {
+                "partition": partition.index,
+                "start": start,
+                "end": end,
+                "records": end - start,
+                "newest": None if time is None else utc(time),
+                "bytes": None,
+                "leader": partition.leader,
+                "replicas": list(partition.replicas),
+                "in_sync": list(partition.in_sync),
+            }
+        )
+    return {
+        "topic": topic.name,
+        "id": topic.id,
+        "internal": topic.internal,
+        "partitions": partitions,
+        "settings": [
+            {
+                "name": value.name,
+                "value": value.value,
+                "own": value.own,
+                "meaning": known[value.name].doc if value.name in known else None,
+            }
+            for value in admin.topic_config(topic.name)
+        ],
+    }
+
+
+def _newest(admin: Any, places: Any) -> dict[Any, int | None]:
+    try:
+        found: dict[Any, int | None] = admin.newest(places)
+    except RequestFailed:
+        return {}  # brokers before Kafka 3.0 do not know the question
+    return found
+
+
+def _show_description(topic: dict[str, Any], *, all_settings: bool) -> None:
+    partitions = topic["partitions"]
+    sized = any(partition["bytes"] is not None for partition in partitions)
+    several = any(len(partition["replicas"]) > 1 for partition in partitions)
+    total = sum(partition["records"] for partition in partitions)
+    size = sum(partition["bytes"] or 0 for partition in partitions)
+    print(
+        f"{topic['topic']}: {count(len(partitions), 'partition')}, {count(total, 'record')}"
+        + (f", {bytes_text(size)}" if sized else "")
+    )
+    columns: list[str | Column] = ["partition", "start", "end", "records"]
+    columns += ["size"] if sized else []
+    columns += ["newest"]
+    columns += ["leader", "replicas", "in sync"] if several else []
+    rows = []
+    for partition in partitions:
+        row: list[Any] = [partition[name] for name in ("partition", "start", "end", "records")]
+        if sized:
+            row.append(None if partition["bytes"] is None else bytes_text(partition["bytes"]))
+        row.append(partition["newest"])
+        if several:
+            row.append(partition["leader"])
+            row += [",".join(map(str, partition[name])) for name in ("replicas", "in_sync")]
+        rows.append(row)
+    show_table(columns, rows)
+    settings = [setting for setting in topic["settings"] if all_settings or setting["own"]]
+    if not settings:
+        print("All settings are the broker's defaults; --all shows them.")
+        return
+    show_table(
+        ["setting", "value", Column("meaning", prose=True)],
+        [[setting["name"], setting["value"], setting["meaning"] or ""] for setting in settings],
+    )
+
+
+@app.command(
+    epilog=examples(
+        ("millstream topic alter payments -c retention.ms=86400000", "keep a day"),
+        ("millstream topic alter payments --unset retention.ms", "back to the broker's default"),
+    )
+)
+@connected
+def alter(
+    connection: Connection,
+    topic: TopicArgument,
+    config: ConfigOption = None,
+    unset: Annotated[
+        list[str] | None, typer.Option("--unset", metavar="NAME", help="A setting to return to its default.")
+    ] = None,
+) -> None:
+    """Change a topic's settings; prints what they were and what they are."""
+    from millstream.client.admin import Admin
+
+    changes, defaults = pairs(config or (), "--config"), list(unset or ())
+    if not changes and not defaults:
+        raise ConfigError("nothing to change; pass --config NAME=VALUE or --unset NAME")
+    with Admin(connection) as admin:
+        admin.describe_topics([topic])  # an unknown topic is told with the names that exist
+        before = {value.name: value.value for value in admin.topic_config(topic)}
+        try:
+            admin.alter_topic(topic, changes, defaults)
+        except RequestFailed as error:
+            raise _with_near_setting(error, [*changes, *defaults]) from None
+        after = {value.name: value.value for value in admin.topic_config(topic)}
+    names = [*changes, *defaults]
+    show_table(["setting", "was", "is"], [[name, before.get(name), after.get(name)] for name in names])
+
+
+@app.command(
+    epilog=examples(
+        ("millstream topic delete old-payments", "says what would be lost, and asks"),
+        ("millstream topic delete a b c --yes", "in a script"),
+    )
+)
+@connected
+def delete(connection: Connection, topics: TopicsArgument, yes: YesOption = False) -> int:
+    """Delete topics, with all their records."""
+    from millstream.client.admin import Admin
+
+    with Admin(connection) as admin:
+        places = admin.partitions(topics)
+        records = dict.fromkeys(topics, 0)
+        for place, (start, end) in admin.bounds(places).items():
+            records[place.topic] += end - start
+        what = ", ".join(f"{name} ({count(records[name], 'record')})" for name in topics)
+        ask(f"Delete {what}? They can't be brought back.", yes=yes)
+        failed = 0
+        for name, error in admin.delete_topics(topics).items():
+            if error is None:
+                print(f"deleted {name} with {count(records[name], 'record')}")
+            else:
+                note(str(error))
+                failed = 1
+    return failed
+
+
+@app.command(
+    "add-partitions",
+    epilog=examples(
+        ("millstream topic add-partitions payments --total 12", "so that it has twelve"),
+        ("millstream topic add-partitions payments --add 2", "two more than now"),
+    ),
+)
+@connected
+def add_partitions(
+    connection: Connection,
+    topic: TopicArgument,
+    add: Annotated[int | None, typer.Option("--add", "-n", metavar="N", min=1, help="How many more.")] = None,
+    total: Annotated[int | None, typer.Option("--total", metavar="N", min=1, help="How many in all.")] = None,
+) -> None:
+    """Give a topic more partitions; it never gets fewer."""
+    from millstream.client.admin import Admin
+
+    if (add is None) == (total is None):
+        raise ConfigError("say either --add, how many more, or --total, how many in all")
+    with Admin(connection) as admin:
+        before = len(admin.partitions([topic]))
+        wanted = total if total is not None else before + (add or 0)
+        if wanted <= before:
+            raise ConfigError(
+                f"topic {topic!r} has {count(before, 'partition')} already; a topic can only get more"
+            )
+        admin.add_partitions(topic, wanted)
+    print(f"{topic} has {count(wanted, 'partition')} now, {before} before")
+    note("keys are spread anew: new records of a key may go to another partition than its old ones")
+
+
+@app.command(
+    epilog=examples(
+        ("millstream topic trim payments --to @-7d", "everything older than a week"),
+        ("millstream topic trim payments --to 1000 -p 3", "what is before offset 1000 in partition 3"),
+        ("millstream topic trim payments --to end --yes", "everything there is, without asking"),
+    )
+)
+@connected
+def trim(
+    connection: Connection,
+    topic: TopicArgument,
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to", metavar="POSITION", help="Keep from here on: an offset, end, -100, @-7d, @2026-01-01."
+        ),
+    ],
+    partition: Annotated[
+        list[int] | None,
+        typer.Option("--partition", "-p", metavar="N", help="Only this partition; may be repeated."),
+    ] = None,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Delete the oldest records of a topic, up to a position."""
+    from millstream.client.admin import Admin
+    from millstream.client.position import parse_position
+    from millstream.clock import SystemClock
+
+    position = parse_position(to, SystemClock().now_ms())
+    with Admin(connection) as admin:
+        places = chosen_partitions(admin.partitions([topic]), partition)
+        bounds = admin.bounds(places)
+        targets = admin.resolve(dict.fromkeys(places, position), bounds=bounds)
+        doomed = sum(targets[place] - bounds[place].start for place in places)
+        if doomed and not dry_run:
+            ask(
+                f"Delete the oldest {count(doomed, 'record')} of {topic}? They can't be brought back.",
+                yes=yes,
+            )
+            moving = {place: target for place, target in targets.items() if target > bounds[place].start}
+            targets.update(admin.trim(moving))
+    rows = [
+        {
+            "partition": place.partition,
+            "old_start": bounds[place].start,
+            "new_start": targets[place],
+            "deleted": targets[place] - bounds[place].start,
+        }
+        for place in places
+    ]
+    if output is Output.JSON:
+        show_json(rows)
+        return
+    show_table(["partition", "old start", "new start", "deleted"], [list(row.values()) for row in rows])
+    if dry_run:
+        note("nothing was deleted (--dry-run)")
+
+
+def chosen_partitions(places: list[Any], wanted: list[int] | None) -> list[Any]:
+    """The partitions with the given numbers, or all."""
+    if not wanted:
+        return places
+    there = {place.partition for place in places}
+    for index in wanted:
+        if index not in there:
+            raise ConfigError(
+                f"there is no partition {index}; {places[0].topic} has 0 to {len(there) - 1}"
+                if places
+                else f"there is no partition {index}"
+            )
+    return [place for place in places if place.partition in set(wanted)]

@@ -1,0 +1,39 @@
+"""``millstream version``."""
+
+from __future__ import annotations
+
+from millstream.cli.help import App, examples
+from millstream.cli.output import Output, OutputOption, show_json
+
+app = App()
+
+
+def millstream_version() -> str:
+    from importlib.metadata import version
+
+    return version("millstream")
+
+
+@app.command(
+    epilog=examples(
+        ("millstream version", "what is installed"),
+        ("millstream version --output json", "for a bug report or a script"),
+    )
+)
+def version(output: OutputOption = Output.TABLE) -> None:
+    """Print the versions of millstream and of what it stands on."""
+    import platform
+
+    import confluent_kafka
+
+    versions = {
+        "millstream": millstream_version(),
+        "python": platform.python_version(),
+        "confluent-kafka": confluent_kafka.__version__,
+        "librdkafka": confluent_kafka.libversion()[0],
+    }
+    if output is Output.JSON:
+        show_json(versions)
+        return
+    for name, number in versions.items():
+        print(f"{name} {number}")

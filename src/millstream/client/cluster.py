@@ -1,0 +1,291 @@
+"""Brokers by their address: who leads which partition, where partitions start and end, groups' offsets.
+
+One link per broker, opened when first needed. What fails because a broker is away for a moment, or is no
+longer the leader, is tried again until ``patience`` runs out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from millstream.client import raw
+from millstream.client.connect import Connection
+from millstream.client.position import TopicPartition
+from millstream.client.raw import Link, is_retriable, refused
+from millstream.errors import RequestFailed
+
+EARLIEST = -2
+LATEST = -1
+
+UNKNOWN_TOPIC = 3
+LEADER_NOT_AVAILABLE = 5
+
+T = TypeVar("T")
+
+
+class TimeOffset(NamedTuple):
+    """An offset found by time, and the time of the record there."""
+
+    offset: int
+    timestamp: int
+
+
+class Cluster:
+    """Access to the brokers behind an address. Not for use by two threads at once."""
+
+    def __init__(self, connection: Connection, *, patience: float = 30.0) -> None:
+        self.connection = connection
+        self.patience = patience
+        self._links: dict[tuple[str, int], Link] = {}
+        self._spare: Link | None = None  # for questions while all others are busy
+        self._brokers: dict[int, tuple[str, int]] = {}
+        self._leaders: dict[TopicPartition, int] = {}
+        self._coordinators: dict[str, tuple[str, int]] = {}
+
+    def close(self) -> None:
+        for link in self._links.values():
+            link.close()
+        self._links.clear()
+        if self._spare is not None:
+            self._spare.close()
+            self._spare = None
+
+    def patiently(self, what: str, action: Callable[[], T], patience: float | None = None) -> T:
+        """The result of ``action``; tried again, with leaders looked up anew, while brokers are away or
+        say that it may work later. A broker that does not let us in is not asked twice."""
+        deadline = time.monotonic() + (self.patience if patience is None else patience)
+        pause = 0.02
+        while True:
+            try:
+                return action()
+            except OSError as problem:
+                self.close()
+                if time.monotonic() > deadline:
+                    reason = problem.strerror or str(problem) or type(problem).__name__
+                    raise self.connection.unavailable(f"{what}: {reason}") from None
+            except RequestFailed as problem:
+                if not is_retriable(problem.code) or time.monotonic() > deadline:
+                    raise
+            self._leaders.clear()
+            self._coordinators.clear()
+            time.sleep(pause)
+            pause = min(2 * pause, 1.0)
+
+    # Links and leaders -------------------------------------------------------------------------------
+
+    def any_link(self) -> Link:
+        """A link to some broker with nothing in flight: one that is open, or to the first bootstrap server
+        that answers."""
+        for link in self._links.values():
+            if not link.in_flight:
+                return link
+        if self._spare is None:
+            problem: OSError | None = None
+            for address in self.connection.servers():
+                try:
+                    self._spare = self._open(address)
+                    break
+                except OSError as error:
+                    problem = problem or error
+            if self._spare is None:
+                assert problem is not None
+                raise problem
+        return self._spare
+
+    def _link(self, address: tuple[str, int]) -> Link:
+        link = self._links.get(address)
+        if link is None:
+            link = self._links[address] = self._open(address)
+        return link
+
+    def _open(self, address: tuple[str, int]) -> Link:
+        options = self.connection.options
+        client_id = options.get("client.id", "millstream")
+        return Link(*address, options, timeout=self.connection.patience, client_id=client_id)
+
+    def drop(self, link: Link) -> None:
+        """Close a link that failed; the next use of its broker opens another."""
+        link.close()
+        self._links = {address: other for address, other in self._links.items() if other is not link}
+
+    def leader(self, partition: TopicPartition) -> Link:
+        """A link to the broker that leads a partition."""
+        node = self._leaders.get(partition)
+        if node is None:
+            self._metadata([partition.topic])
+            node = self._leaders.get(partition)
+        if node is None:
+            raise refused(UNKNOWN_TOPIC, f"{partition}", f"there is no partition {partition}")
+        if node not in self._brokers:
+            raise refused(LEADER_NOT_AVAILABLE, f"{partition}")
+        return self._link(self._brokers[node])
+
+    def forget_leader(self, partition: TopicPartition) -> None:
+        """Look up who leads a partition anew before the next request to it."""
+        self._leaders.pop(partition, None)
+
+    def topics(self, names: Collection[str] | None = None, *, create: bool = False) -> dict[str, int]:
+        """Topics and how many partitions each has; those that do not exist are left out. All but the
+        internal ones without ``names``."""
+        return self.patiently("looking up topics", lambda: self._metadata(names, create=create))
+
+    def _metadata(self, names: Collection[str] | None, *, create: bool = False) -> dict[str, int]:
+        wanted = None if names is None else [{"name": name} for name in names]
+        answer = self.any_link().request(
+            raw.METADATA, {"topics": wanted, "allow_auto_topic_creation": create}
+        )
+        self._brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+        found = {}
+        for topic in answer.topics:
+            if topic.error_code == UNKNOWN_TOPIC:
+                continue
+            if topic.error_code:
+                raise refused(int(topic.error_code), f"topic {topic.name}")
+            for partition in topic.partitions:
+                self._leaders[TopicPartition(topic.name, partition.partition_index)] = partition.leader_id
+            if names is not None or not topic.is_internal:
+                found[str(topic.name)] = len(topic.partitions)
+        return found
+
+    def by_leader(self, partitions: Collection[TopicPartition]) -> dict[Link, list[TopicPartition]]:
+        missing = {partition.topic for partition in partitions if partition not in self._leaders}
+        if missing:
+            self._metadata(missing)
+        grouped: dict[Link, list[TopicPartition]] = {}
+        for partition in partitions:
+            grouped.setdefault(self.leader(partition), []).append(partition)
+        return grouped
+
+    # Offsets -----------------------------------------------------------------------------------------
+
+    def offsets(
+        self, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False
+    ) -> dict[TopicPartition, TimeOffset | None]:
+        """Offsets by time in milliseconds, ``EARLIEST`` or ``LATEST``; None where all records are older."""
+
+        def ask() -> dict[TopicPartition, TimeOffset | None]:
+            found: dict[TopicPartition, TimeOffset | None] = {}
+            for link, partitions in self.by_leader(wanted).items():
+                topics = _by_topic(
+                    (p, {"partition_index": p.partition, "timestamp": wanted[p]}) for p in partitions
+                )
+                answer = link.request(
+                    raw.LIST_OFFSETS,
+                    {"replica_id": -1, "isolation_level": int(read_committed), "topics": topics},
+                )
+                for topic in answer.topics:
+                    for entry in topic.partitions:
+                        partition = TopicPartition(topic.name, entry.partition_index)
+                        if entry.error_code:
+                            raise refused(int(entry.error_code), f"offsets of {partition}")
+                        known = entry.offset >= 0
+                        found[partition] = TimeOffset(entry.offset, entry.timestamp) if known else None
+            return found
+
+        return self.patiently("looking up offsets", ask)
+
+    def ends(
+        self, partitions: Iterable[TopicPartition], which: int, *, read_committed: bool = False
+    ) -> dict[TopicPartition, int]:
+        """Where partitions start (``EARLIEST``) or end (``LATEST``)."""
+        found = self.offsets(dict.fromkeys(partitions, which), read_committed=read_committed)
+        return {partition: offset.offset for partition, offset in found.items() if offset is not None}
+
+    def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """A group's committed offsets; partitions without one are left out."""
+        topics = [
+            {"name": name, "partition_indexes": indexes}
+            for name, indexes in _grouped((p.topic, p.partition) for p in partitions).items()
+        ]
+
+        def ask() -> dict[TopicPartition, int]:
+            answer = self._coordinator(group).request(
+                raw.OFFSET_FETCH, {"group_id": group, "topics": topics, "require_stable": True}
+            )
+            if answer.error_code:
+                raise refused(int(answer.error_code), f"offsets of group {group}")
+            found = {}
+            for topic in answer.topics:
+                for entry in topic.partitions:
+                    if entry.error_code:
+                        raise refused(int(entry.error_code), f"offsets of group {group} in {topic.name}")
+                    if entry.committed_offset >= 0:
+                        found[TopicPartition(topic.name, entry.partition_index)] = int(entry.committed_offset)
+            return found
+
+        return self.patiently(f"reading the offsets of group {group}", ask)
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Record offsets for a group that has no members of its own."""
+        topics = _by_topic(
+            (p, {"partition_index": p.partition, "committed_offset": offset, "committed_metadata": ""})
+            for p, offset in offsets.items()
+        )
+
+        def ask() -> None:
+            answer = self._coordinator(group).request(
+                raw.OFFSET_COMMIT,
+                {
+                    "group_id": group,
+                    "generation_id_or_member_epoch": -1,
+                    "member_id": "",
+                    "topics": topics,
+                },
+            )
+            for topic in answer.topics:
+                for entry in topic.partitions:
+                    if entry.error_code:
+                        raise refused(int(entry.error_code), f"committing offsets of group {group}")
+
+        if topics:
+            self.patiently(f"committing the offsets of group {group}", ask)
+
+    def _coordinator(self, group: str) -> Link:
+        address = self._coordinators.get(group)
+        if address is None:
+            answer = self.any_link().request(raw.FIND_COORDINATOR, {"key": group, "key_type": 0})
+            if answer.error_code:
+                raise refused(int(answer.error_code), f"finding the coordinator of group {group}")
+            address = self._coordinators[group] = (answer.host, answer.port)
+        return self._link(address)
+
+    # Producing ---------------------------------------------------------------------------------------
+
+    def new_producer(self) -> tuple[int, int]:
+        """The id and epoch of a new idempotent producer."""
+
+        def ask() -> tuple[int, int]:
+            answer = self.any_link().request(
+                raw.INIT_PRODUCER_ID, {"transactional_id": None, "transaction_timeout": 60_000}
+            )
+            if answer.error_code:
+                raise refused(int(answer.error_code), "asking for a producer id")
+            return answer.producer_id, answer.producer_epoch
+
+        return self.patiently("asking for a producer id", ask)
+
+    def partitions_of(self, topic: str, *, create: bool = False) -> int:
+        """How many partitions a topic has; created first where asked for and the broker does."""
+
+        def ask() -> int:
+            count = self._metadata([topic], create=create).get(topic)
+            if count is None:
+                raise refused(UNKNOWN_TOPIC, f"topic {topic}", f"there is no topic {topic!r}")
+            return count
+
+        # A broker that creates a topic says that there is none until it is done.
+        return self.patiently(f"looking up topic {topic}", ask, min(3.0, self.patience) if create else 0.0)
+
+
+def _by_topic(entries: Iterable[tuple[TopicPartition, dict[str, Any]]]) -> list[dict[str, Any]]:
+    grouped = _grouped((partition.topic, entry) for partition, entry in entries)
+    return [{"name": name, "partitions": partitions} for name, partitions in grouped.items()]
+
+
+def _grouped(pairs: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
+    grouped: dict[str, list[T]] = {}
+    for name, item in pairs:
+        grouped.setdefault(name, []).append(item)
+    return grouped

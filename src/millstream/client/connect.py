@@ -1,0 +1,177 @@
+"""An address and how to speak to it: what becomes librdkafka's configuration.
+
+Everything that opens a connection takes a ``Connection``; nothing else in the package knows librdkafka's
+property names for servers, TLS or SASL.
+"""
+
+from __future__ import annotations
+
+import socket
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from millstream.errors import BrokerUnavailable, ConfigError, MillstreamError, RequestFailed
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
+
+DEFAULT_ADDRESS = "127.0.0.1:9092"
+
+# What a profile and the command line call a property, and what librdkafka calls it.
+_PROPERTIES = {
+    "tls_ca": "ssl.ca.location",
+    "tls_cert": "ssl.certificate.location",
+    "tls_key": "ssl.key.location",
+    "tls_key_password": "ssl.key.password",
+    "user": "sasl.username",
+    "password": "sasl.password",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """Where the brokers are, and librdkafka's properties for speaking to them."""
+
+    address: str = DEFAULT_ADDRESS
+    options: Mapping[str, str] = field(default_factory=dict)
+    patience: float = 10.0  # seconds until a broker that accepts but does not answer is given up on
+
+    @classmethod
+    def of(
+        cls,
+        address: str = DEFAULT_ADDRESS,
+        *,
+        tls: bool = False,
+        sasl: str = "",
+        options: Mapping[str, str] | None = None,
+        **named: str,
+    ) -> Connection:
+        """A connection from the names people use (``tls_ca``, ``user``, ...); ``options`` win over them."""
+        properties = {}
+        for name, value in named.items():
+            if name not in _PROPERTIES:
+                raise ConfigError(f"unknown connection setting {name!r}; there are {', '.join(_PROPERTIES)}")
+            if value:
+                properties[_PROPERTIES[name]] = value
+        encrypted = tls or any(name.startswith("ssl.") for name in properties)
+        authenticated = bool(sasl) or "sasl.username" in properties
+        if authenticated:
+            properties["sasl.mechanism"] = sasl or "PLAIN"
+        if encrypted or authenticated:
+            protocol = ("SASL_" if authenticated else "") + ("SSL" if encrypted else "PLAINTEXT")
+            properties["security.protocol"] = protocol
+        return cls(address, {**properties, **(options or {})})
+
+    def servers(self) -> list[tuple[str, int]]:
+        """Host and port of every bootstrap server."""
+        found = []
+        for part in self.address.split(","):
+            host, _, port = part.strip().rpartition("://")[2].rpartition(":")
+            if not host or not port.isdigit() or not 0 < int(port) < 65536:
+                raise ConfigError(f"{part.strip()!r} is not a broker's address; write HOST:PORT")
+            found.append((host.strip("[]"), int(port)))
+        return found
+
+    def check(self) -> None:
+        """Raise BrokerUnavailable at once if nothing listens, instead of after librdkafka's patience."""
+        reasons = []
+        for host, port in self.servers():
+            try:
+                socket.create_connection((host, port), timeout=self.patience).close()
+                return
+            except OSError as error:
+                reasons.append(error.strerror or str(error) or type(error).__name__)
+        raise self.unavailable(reasons[0])
+
+    def unavailable(self, reason: str) -> BrokerUnavailable:
+        reason = reason[:1].lower() + reason[1:]
+        return BrokerUnavailable(
+            f"no broker answers at {self.address} ({reason}); "
+            "start one with `millstream serve` or pass --broker"
+        )
+
+    def properties(self, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """librdkafka's configuration, with what a use of it needs ``more``. The user's own options win."""
+        return {
+            "bootstrap.servers": self.address,
+            "client.id": "millstream",
+            # Errors come through calls and callbacks; librdkafka's log lines would tell them a second time.
+            "log_level": 0,
+            **(more or {}),
+            **self.options,
+        }
+
+    def open(self, factory: Callable[[dict[str, Any]], Any], properties: dict[str, Any]) -> Any:
+        """A client of librdkafka's; a property it refuses is the user's mistake and is said as such."""
+        from confluent_kafka import KafkaException
+
+        try:
+            return factory(properties)
+        except KafkaException as error:
+            raise ConfigError(
+                f"librdkafka refuses the connection's settings: {error.args[0].str()}"
+            ) from None
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"librdkafka refuses the connection's settings: {error}") from None
+
+
+class Complaints:
+    """The last thing librdkafka complained of on its own; given to it as ``error_cb``.
+
+    A call that times out only says so; why (refused, not trusted, wrong password) was said here.
+    """
+
+    def __init__(self) -> None:
+        self.last: KafkaError | None = None
+
+    def __call__(self, error: KafkaError) -> None:
+        if self.last is None or error.name() != "_ALL_BROKERS_DOWN":
+            self.last = error
+
+
+_NOBODY_THERE = ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT", "_TIMED_OUT_QUEUE")
+_NOT_LET_IN = ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "_SSL")
+
+
+def failure(
+    error: KafkaError, connection: Connection, what: str = "", *, complaints: Complaints | None = None
+) -> MillstreamError:
+    """librdkafka's error as one of ours: nobody there, or somebody who refused ``what``."""
+    if error.name() in _NOBODY_THERE and complaints is not None and complaints.last is not None:
+        error = complaints.last
+    if error.name() in _NOT_LET_IN:
+        return BrokerUnavailable(f"{connection.address} does not let us in: {_sentence(error)}")
+    if error.name() in _NOBODY_THERE:
+        return connection.unavailable(_sentence(error))
+    return RequestFailed(
+        error.code(), error.name(), f"{what}: {_sentence(error)}" if what else _sentence(error)
+    )
+
+
+def _sentence(error: KafkaError) -> str:
+    text: str = error.str()
+    return text.removeprefix("Broker: ").removeprefix("Local: ").rstrip(".")
+
+
+def load_profile(path: Path, name: str) -> dict[str, Any]:
+    """A named set of connection settings from a TOML file, ``[profile.NAME]``."""
+    try:
+        document = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"can't read {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from None
+    profiles = document.get("profile", {})
+    if name not in profiles:
+        known = ", ".join(sorted(profiles)) or "none"
+        raise ConfigError(f"{path} has no profile {name!r} (it has: {known})")
+    allowed = {"broker", "tls", "sasl", "options", *_PROPERTIES}
+    for key in profiles[name]:
+        if key not in allowed:
+            raise ConfigError(
+                f"{path}: [profile.{name}] has no setting {key!r}; there are {', '.join(sorted(allowed))}"
+            )
+    return dict(profiles[name])

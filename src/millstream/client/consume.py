@@ -1,0 +1,271 @@
+"""Reading records in batches: chosen partitions from chosen offsets, or as a member of a group.
+
+Both readers give whatever has arrived, as a list, and wait only when nothing has: a tail is shown at once
+and a long history goes by thousands.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from millstream.client.connect import Complaints, Connection, failure
+from millstream.client.position import Bounds, TopicPartition
+
+# What one reader holds in memory at most, besides the batch in hand.
+_BUFFER_KBYTES = 32 * 1024
+
+
+class Gap(NamedTuple):
+    """Records that were to be read and are no longer there: ``first`` up to, not including, ``until``."""
+
+    partition: TopicPartition
+    first: int
+    until: int
+
+
+class _Reader:
+    """What both readers share: a librdkafka consumer read by batches."""
+
+    def __init__(self, connection: Connection, properties: Mapping[str, Any]) -> None:
+        from confluent_kafka import Consumer, KafkaError
+
+        self.connection = connection
+        self._complaints = Complaints()
+        self._partition_end: int = KafkaError._PARTITION_EOF
+        self._consumer: Any = connection.open(
+            Consumer,
+            connection.properties(
+                {
+                    "error_cb": self._complaints,
+                    "queued.max.messages.kbytes": _BUFFER_KBYTES,
+                    # With the default, a reader slower than the broker stands still for a second at a time.
+                    "fetch.queue.backoff.ms": 10,
+                    "fetch.error.backoff.ms": 50,
+                    **properties,
+                }
+            ),
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave; a group's member commits what it has marked as done."""
+        self._consumer.close()
+
+    def _arrived(self, most: int, wait: float) -> list[Any]:
+        first = self._consumer.poll(wait)
+        if first is None:
+            return []
+        return [first, *self._consumer.consume(most - 1, 0)] if most > 1 else [first]
+
+
+class Reader(_Reader):
+    """Given partitions from given offsets: no group, nothing committed, nothing left behind.
+
+    With ``stops`` it reads each partition until that offset and is ``finished`` when all are there; without,
+    it follows. Where records have been deleted before they were read, ``on_gap`` is told and reading goes on
+    with the oldest there is.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        starts: Mapping[TopicPartition, int],
+        stops: Mapping[TopicPartition, int] | None = None,
+        *,
+        on_gap: Callable[[Gap], None] | None = None,
+        properties: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(
+            connection,
+            {
+                "group.id": "millstream-reader",  # librdkafka insists; without subscribing none is joined
+                "enable.auto.commit": False,
+                "enable.partition.eof": stops is not None,
+                "auto.offset.reset": "error",
+                **(properties or {}),
+            },
+        )
+        self._on_gap = on_gap
+        self._next = dict(starts)
+        self._stops = None if stops is None else dict(stops)
+        if self._stops is not None:
+            self._stops = {
+                partition: stop for partition, stop in self._stops.items() if starts[partition] < stop
+            }
+        reading = starts if self._stops is None else self._stops
+        self._consumer.assign([_theirs(partition, starts[partition]) for partition in reading])
+
+    @property
+    def finished(self) -> bool:
+        return self._stops is not None and not self._stops
+
+    @property
+    def follows(self) -> bool:
+        """Whether it goes on with what is appended."""
+        return self._stops is None
+
+    def partitions(self) -> Iterable[TopicPartition]:
+        return self._next.keys()
+
+    def add(self, starts: Mapping[TopicPartition, int]) -> None:
+        """Follow further partitions, such as those of a topic that has just been created."""
+        self._next.update(starts)
+        self._consumer.incremental_assign([_theirs(partition, at) for partition, at in starts.items()])
+
+    def topics(self, timeout: float) -> dict[str, int]:
+        """Topics and their numbers of partitions now; empty if the broker is away for the moment."""
+        from confluent_kafka import KafkaException
+
+        try:
+            metadata = self._consumer.list_topics(timeout=timeout)
+        except KafkaException:
+            return {}
+        return {name: len(topic.partitions) for name, topic in metadata.topics.items()}
+
+    def read(self, most: int, wait: float) -> list[Any]:
+        """Up to ``most`` records, in order within each partition; empty if none came in ``wait`` seconds."""
+        records = []
+        following, stops = self._next, self._stops
+        for message in self._arrived(most, wait):
+            place = (message.topic(), message.partition())  # equal to a TopicPartition, and much cheaper
+            error = message.error()
+            if error is not None:
+                self._event(TopicPartition(*place), message, error)
+                continue
+            offset = message.offset()
+            following[place] = offset + 1  # type: ignore[index]
+            if stops is not None:
+                stop = stops.get(place)  # type: ignore[call-overload]
+                if stop is None:
+                    continue  # more of a batch whose partition is read to its stop
+                if offset >= stop - 1:
+                    self.leave(TopicPartition(*place))
+                    if offset >= stop:
+                        continue
+            records.append(message)
+        return records
+
+    def _event(self, partition: TopicPartition, message: Any, error: Any) -> None:
+        if error.code() == self._partition_end:
+            # The last offsets before a stop may belong to no record a reader sees (transaction markers,
+            # compaction): the end of the partition says so.
+            if self._stops is not None and message.offset() >= self._stops.get(partition, 0):
+                self.leave(partition)
+        elif error.name() in ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"):
+            self._skip_gap(partition)
+        elif not error.retriable():
+            raise failure(error, self.connection, f"can't read {partition}", complaints=self._complaints)
+
+    def _skip_gap(self, partition: TopicPartition) -> None:
+        from confluent_kafka import KafkaException
+
+        theirs = _theirs(partition)
+        try:
+            start, end = self._consumer.get_watermark_offsets(theirs, timeout=self.connection.patience)
+        except KafkaException as error:
+            raise failure(error.args[0], self.connection, complaints=self._complaints) from None
+        wanted = self._next[partition]
+        at = max(start, min(wanted, end))
+        if at > wanted and self._on_gap is not None:
+            self._on_gap(Gap(partition, wanted, at))
+        self._next[partition] = at
+        self._consumer.incremental_unassign([theirs])
+        self._consumer.incremental_assign([_theirs(partition, at)])
+
+    def leave(self, partition: TopicPartition) -> None:
+        """Read no more of a partition, as if its stop were reached."""
+        if self._stops is not None and self._stops.pop(partition, None) is not None:
+            self._consumer.incremental_unassign([_theirs(partition)])
+
+
+class Subscription(_Reader):
+    """A member of a consumer group. What it was given counts as read once it is marked ``done``."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        group: str,
+        topics: Sequence[str],
+        *,
+        from_start: bool = False,
+        properties: Mapping[str, Any] | None = None,
+    ) -> None:
+        """``topics`` are names, or patterns that begin with ``^``."""
+        super().__init__(
+            connection,
+            {
+                "group.id": group,
+                "enable.auto.commit": True,
+                "enable.auto.offset.store": False,
+                "auto.offset.reset": "earliest" if from_start else "latest",
+                "partition.assignment.strategy": "cooperative-sticky",
+                "topic.metadata.refresh.interval.ms": 10_000,
+                **(properties or {}),
+            },
+        )
+        self._consumer.subscribe(list(topics))
+
+    def read(self, most: int, wait: float) -> list[Any]:
+        """Up to ``most`` records of this member's partitions; empty if none came in ``wait`` seconds."""
+        records = []
+        for message in self._arrived(most, wait):
+            error = message.error()
+            if error is None:
+                records.append(message)
+            elif not (error.retriable() or error.name() in _PASSING):
+                raise failure(error, self.connection, "can't read", complaints=self._complaints)
+        return records
+
+    def done(self, records: Iterable[Any]) -> None:
+        """These records are dealt with; their offsets go out with the next commit, at the latest at close."""
+        from confluent_kafka import KafkaException
+
+        last = {(record.topic(), record.partition()): record.offset() for record in records}
+        try:
+            self._consumer.store_offsets(
+                offsets=[_theirs(TopicPartition(*key), offset + 1) for key, offset in last.items()]
+            )
+        except KafkaException:
+            # A partition went to another member meanwhile, which reads these records again: at least once.
+            return
+
+
+# A topic subscribed to may come later, and a slow writer downstream only costs a rebalance.
+_PASSING = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_MAX_POLL_EXCEEDED", "_PARTITION_EOF")
+
+
+def _theirs(partition: TopicPartition, offset: int = -1001) -> Any:
+    from confluent_kafka import TopicPartition as Theirs
+
+    return Theirs(partition.topic, partition.partition, offset)
+
+
+def first_timestamps(
+    connection: Connection, unread: Mapping[TopicPartition, Bounds], timeout: float
+) -> dict[TopicPartition, int]:
+    """The time, in ms, of the oldest record within each partition's bounds, where there is one with a time.
+
+    One small fetch a partition; those that did not answer within ``timeout`` seconds are left out.
+    """
+    found: dict[TopicPartition, int] = {}
+    starts = {partition: bounds.start for partition, bounds in unread.items()}
+    stops = {partition: bounds.end for partition, bounds in unread.items()}
+    small = {"max.partition.fetch.bytes": 1, "queued.min.messages": 1}
+    deadline = time.monotonic() + timeout
+    with Reader(connection, starts, stops, properties=small) as reader:
+        while not reader.finished and time.monotonic() < deadline:
+            for record in reader.read(len(starts), 0.2):
+                partition = TopicPartition(record.topic(), record.partition())
+                found.setdefault(partition, record.timestamp()[1])
+                reader.leave(partition)
+    return {partition: timestamp for partition, timestamp in found.items() if timestamp >= 0}

@@ -1,0 +1,136 @@
+"""Sending records: bounded memory, order kept, and a count of what arrived and what did not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+from millstream.client.connect import Complaints, Connection, failure
+from millstream.client.lines import Outgoing
+from millstream.errors import MillstreamError, RequestFailed
+
+Acks = Literal["0", "1", "all"]
+
+# What waits in memory at most; a producer faster than the broker is made to wait.
+_QUEUE_KBYTES = 32 * 1024
+_QUEUE_RECORDS = 100_000
+
+
+class Sender:
+    """Records to one topic. ``send`` waits while the queue is full; ``finish`` waits for the answers.
+
+    With ``acks=all`` (the default) it is an idempotent producer: retries neither double nor reorder.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        topic: str,
+        *,
+        acks: Acks = "all",
+        compression: str = "none",
+        timeout: float = 30.0,
+        properties: Mapping[str, Any] | None = None,
+    ) -> None:
+        """``timeout``: seconds after which a record that could not be delivered has failed."""
+        from confluent_kafka import Producer
+
+        self.connection = connection
+        self.topic = topic
+        self.sent = 0
+        self.failed = 0
+        self.first_failure: MillstreamError | None = None
+        self._complaints = Complaints()
+        self._producer: Any = connection.open(
+            Producer,
+            connection.properties(
+                {
+                    "acks": acks,
+                    "enable.idempotence": acks == "all",
+                    "compression.type": compression,
+                    # Keys go where Java's client and our own sinks send them.
+                    "partitioner": "murmur2_random",
+                    "linger.ms": 5,
+                    "message.timeout.ms": round(timeout * 1000),
+                    "queue.buffering.max.kbytes": _QUEUE_KBYTES,
+                    "queue.buffering.max.messages": _QUEUE_RECORDS,
+                    "delivery.report.only.error": True,
+                    "error_cb": self._complaints,
+                    **(properties or {}),
+                }
+            ),
+        )
+
+    @property
+    def unanswered(self) -> int:
+        """Records the broker has not answered for yet."""
+        return len(self._producer)
+
+    @property
+    def delivered(self) -> int:
+        return self.sent - self.failed - self.unanswered
+
+    def send(self, records: Iterable[Outgoing]) -> None:
+        """Queue records, waiting for room. Raises if one can't be sent: too large, no such partition."""
+        from confluent_kafka import KafkaException
+
+        produce, topic, failed = self._producer.produce, self.topic, self._failed
+        for value, key, headers, partition, timestamp in records:
+            while True:
+                try:
+                    produce(
+                        topic,
+                        value,
+                        key,
+                        partition,
+                        on_delivery=failed,
+                        timestamp=timestamp,
+                        headers=headers,
+                    )
+                    break
+                except BufferError:
+                    self._producer.poll(0.1)
+                    if self.first_failure is not None:
+                        return  # the broker is gone or refuses: the caller looks, and stops reading
+                except KafkaException as error:
+                    raise self._refused(error.args[0], value, key, partition) from None
+            self.sent += 1
+        self._producer.poll(0)
+
+    def failing(self) -> bool:
+        """Whether a record has failed; also where failures are noticed while nothing is being sent."""
+        self._producer.poll(0)
+        return self.first_failure is not None
+
+    def finish(self, wait: float) -> bool:
+        """Wait for answers, at most ``wait`` seconds; True when none is outstanding."""
+        return bool(self._producer.flush(wait) == 0)
+
+    def abandon(self) -> None:
+        """Give up on what is unanswered; it counts as failed (though some of it may still have arrived)."""
+        self._producer.purge()
+        self._producer.flush(5)
+
+    def _failed(self, error: Any, message: Any) -> None:
+        if error is None:
+            return
+        self.failed += 1
+        if self.first_failure is None:
+            self.first_failure = failure(
+                error, self.connection, f"topic {self.topic!r}", complaints=self._complaints
+            )
+
+    def _refused(self, error: Any, value: bytes | None, key: bytes | None, partition: int) -> MillstreamError:
+        if error.name() == "MSG_SIZE_TOO_LARGE":
+            size = len(value or b"") + len(key or b"")
+            return RequestFailed(
+                error.code(),
+                error.name(),
+                f"a record of {size:,} bytes is larger than this client sends; "
+                "allow it with -X message.max.bytes=..., and at the topic with max.message.bytes",
+            )
+        if error.name() == "_UNKNOWN_PARTITION":
+            return RequestFailed(
+                error.code(), error.name(), f"topic {self.topic!r} has no partition {partition}"
+            )
+        return failure(error, self.connection, f"topic {self.topic!r}", complaints=self._complaints)

@@ -1,0 +1,360 @@
+"""One connection that speaks the Kafka protocol itself, synchronously, several requests in flight.
+
+For what librdkafka can't do from Python at speed: fetching batches as bytes, and producing batches that
+are encoded already. Everything but Fetch and Produce goes through ``wire.codec``. Each request is sent in
+one fixed version, which every broker since Kafka 2.4 serves; a broker that does not is told apart by its
+ApiVersions, asked for when the connection opens.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections import deque
+from collections.abc import Mapping, Sequence
+from struct import Struct, error, unpack_from
+from typing import Any, NamedTuple
+
+from millstream.client import security
+from millstream.client.position import TopicPartition
+from millstream.errors import BrokerUnavailable, ProtocolError, RequestFailed
+from millstream.wire import codec
+
+PRODUCE, FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 0, 1, 2, 3, 8, 9, 10
+SASL_HANDSHAKE, API_VERSIONS, INIT_PRODUCER_ID, SASL_AUTHENTICATE = 17, 18, 22, 36
+
+VERSIONS = {
+    PRODUCE: 8,
+    FETCH: 11,
+    LIST_OFFSETS: 5,
+    METADATA: 9,
+    OFFSET_COMMIT: 8,
+    OFFSET_FETCH: 7,
+    FIND_COORDINATOR: 3,
+    SASL_HANDSHAKE: 1,
+    API_VERSIONS: 0,
+    INIT_PRODUCER_ID: 2,
+    SASL_AUTHENTICATE: 1,
+}
+_AFTER_LOGIN = (PRODUCE, FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR)
+
+# What a broker may answer at most: a Fetch is bounded by what was asked for, all else is small.
+MAX_ANSWER = 1 << 30
+
+_SIZE = Struct(">i")
+_HEAD = Struct(">hhi")  # api key, version, correlation id
+_FETCH_HEAD = Struct(">iiiibii")  # replica, wait, least and most bytes, isolation, session id and epoch
+_FETCH_PARTITION = Struct(">iiqqi")  # partition, leader epoch, offset, log start offset, most bytes
+_FETCHED = Struct(">ihqqq")  # partition, error, high watermark, last stable offset, log start offset
+_ABORTED = Struct(">qq")
+_PRODUCED = Struct(">ihqqq")  # partition, error, base offset, append time, log start offset
+
+Aborted = tuple[tuple[int, int], ...]
+
+
+class Fetched(NamedTuple):
+    """One partition of a Fetch answer. ``records`` is a view that the next answer overwrites."""
+
+    topic: str
+    partition: int
+    code: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    aborted: Aborted
+    records: memoryview
+
+
+class Produced(NamedTuple):
+    """One partition of a Produce answer."""
+
+    topic: str
+    partition: int
+    code: int
+    base_offset: int
+    message: str
+
+
+class Link:
+    """A connection to one broker, opened, encrypted and logged in as the options say.
+
+    Answers come in the order of the requests. Any error but one that a broker answered leaves the link
+    unusable: close it and open another. ``timeout`` bounds every wait for the socket.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        options: Mapping[str, str],
+        *,
+        timeout: float = 30.0,
+        client_id: str = "millstream",
+    ) -> None:
+        self.address = f"{host}:{port}"
+        self._client = _legacy_string(client_id)
+        self._correlation = 0
+        self._expected: deque[tuple[int, int]] = deque()  # correlation id and api key of what is in flight
+        self._answer = bytearray(64 * 1024)
+        self._socket = socket.create_connection((host, port), timeout)
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if security.uses_tls(options):
+                self._socket = security.wrap(self._socket, host, options)
+            self._check_versions(self.request(API_VERSIONS, {}))
+            if security.uses_sasl(options):
+                self._log_in(options)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._expected)
+
+    def close(self) -> None:
+        self._expected.clear()
+        self._socket.close()
+
+    # Requests through the codec ----------------------------------------------------------------------
+
+    def request(self, api_key: int, fields: Mapping[str, Any]) -> Any:
+        """Send a request and wait for its answer, as kio's dataclass. Nothing else may be in flight."""
+        if self._expected:
+            raise RuntimeError("other requests are in flight on this link")
+        body = bytearray()
+        version = VERSIONS[api_key]
+        codec.request_writer(api_key, version)(body, fields)
+        self.send(api_key, [body])
+        view = self.receive()
+        try:
+            return codec.answer_reader(api_key, version)(bytes(view), 0)[0]
+        except Exception as problem:
+            raise ProtocolError(f"{self.address} sent an answer that can't be read: {problem}") from None
+
+    def _check_versions(self, answer: Any) -> None:
+        served = {entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_keys}
+        for key in _AFTER_LOGIN:
+            least, most = served.get(key, (0, -1))
+            if not least <= VERSIONS[key] <= most:
+                raise BrokerUnavailable(
+                    f"the broker at {self.address} does not serve version {VERSIONS[key]} of request {key};"
+                    " Apache Kafka does since 2.4"
+                )
+
+    def _log_in(self, options: Mapping[str, str]) -> None:
+        mechanism = security.mechanism_of(options)
+        answer = self.request(SASL_HANDSHAKE, {"mechanism": mechanism})
+        if answer.error_code:
+            offered = ", ".join(answer.mechanisms)
+            raise BrokerUnavailable(f"{self.address} does not offer SASL {mechanism}; it offers {offered}")
+        conversation = security.authentication(options)
+        said = next(conversation)
+        while True:
+            answer = self.request(SASL_AUTHENTICATE, {"auth_bytes": said})
+            if answer.error_code:
+                reason = answer.error_message or "user or password is wrong"
+                raise BrokerUnavailable(f"{self.address} does not let us in: {reason}")
+            try:
+                said = conversation.send(answer.auth_bytes)
+            except StopIteration:
+                return
+
+    # Frames ------------------------------------------------------------------------------------------
+
+    def send(self, api_key: int, body: Sequence[bytes | bytearray | memoryview]) -> None:
+        """Send a request whose body stands ready, in parts; its answer is for ``receive``."""
+        version = VERSIONS[api_key]
+        self._correlation = (self._correlation + 1) & 0x7FFF_FFFF
+        head = _HEAD.pack(api_key, version, self._correlation) + self._client
+        if codec.is_flexible(api_key, version):
+            head += b"\0"  # no tagged fields
+        size = len(head) + sum(len(part) for part in body)
+        self._expected.append((self._correlation, api_key))
+        first = _SIZE.pack(size) + head
+        if size < 64 * 1024:
+            self._socket.sendall(b"".join((first, *body)))
+        else:
+            self._socket.sendall(first)
+            for part in body:
+                self._socket.sendall(part)
+
+    def receive(self) -> memoryview:
+        """The body of the next answer: a view of a buffer that the next call overwrites."""
+        size = _SIZE.unpack(self._read(4))[0]
+        if not 4 <= size <= MAX_ANSWER:
+            raise ProtocolError(f"{self.address} sent an answer of {size} bytes: not the Kafka protocol")
+        frame = self._read(size)
+        correlation, api_key = self._expected.popleft()
+        if unpack_from(">i", frame)[0] != correlation:
+            raise ProtocolError(f"{self.address} answered another request than the one asked")
+        # Flexible answers have (empty) tagged fields in their header; that of ApiVersions never does.
+        flexible = api_key != API_VERSIONS and codec.is_flexible(api_key, VERSIONS[api_key])
+        return frame[5:] if flexible else frame[4:]
+
+    def _read(self, size: int) -> memoryview:
+        if len(self._answer) < size:
+            self._answer = bytearray(size)
+        view = memoryview(self._answer)[:size]
+        at = 0
+        while at < size:
+            got = self._socket.recv_into(view[at:])
+            if got == 0:
+                raise ConnectionResetError(f"{self.address} closed the connection")
+            at += got
+        return view
+
+    # Fetch -------------------------------------------------------------------------------------------
+
+    def send_fetch(
+        self,
+        partitions: Mapping[TopicPartition, tuple[int, int]],
+        *,
+        wait_ms: int,
+        read_committed: bool,
+        min_bytes: int = 1,
+    ) -> None:
+        """Ask for records of partitions, each from an offset and up to a number of bytes."""
+        most = sum(size for _, size in partitions.values())
+        out = bytearray(
+            _FETCH_HEAD.pack(-1, wait_ms, min_bytes, min(most, 2**31 - 1), int(read_committed), 0, -1)
+        )
+        topics: dict[str, list[tuple[int, int, int]]] = {}
+        for (topic, partition), (offset, size) in partitions.items():
+            topics.setdefault(topic, []).append((partition, offset, size))
+        out += _SIZE.pack(len(topics))
+        for topic, wanted in topics.items():
+            out += _legacy_string(topic)
+            out += _SIZE.pack(len(wanted))
+            for partition, offset, size in wanted:
+                out += _FETCH_PARTITION.pack(partition, -1, offset, -1, size)
+        out += _SIZE.pack(0)  # no session, so nothing to forget
+        out += _legacy_string("")  # no rack
+        self.send(FETCH, [out])
+
+    def receive_fetch(self) -> list[Fetched]:
+        """The answer to the oldest ``send_fetch``."""
+        view = self.receive()
+        try:
+            return _read_fetch(view)
+        except (error, UnicodeDecodeError) as problem:
+            raise ProtocolError(f"{self.address} sent a Fetch answer that can't be read: {problem}") from None
+
+    # Produce -----------------------------------------------------------------------------------------
+
+    def send_produce(
+        self,
+        batches: Mapping[TopicPartition, bytearray],
+        *,
+        acks: int,
+        timeout_ms: int,
+        transactional_id: str | None = None,
+    ) -> None:
+        """Send one batch for each of some partitions."""
+        topics: dict[str, list[tuple[int, bytearray]]] = {}
+        for (topic, partition), batch in batches.items():
+            topics.setdefault(topic, []).append((partition, batch))
+        name = b"\xff\xff" if transactional_id is None else _legacy_string(transactional_id)
+        parts: list[bytes | bytearray] = [name + Struct(">hii").pack(acks, timeout_ms, len(topics))]
+        for topic, wanted in topics.items():
+            parts.append(_legacy_string(topic) + _SIZE.pack(len(wanted)))
+            for partition, batch in wanted:
+                parts += (Struct(">ii").pack(partition, len(batch)), batch)
+        self.send(PRODUCE, parts)
+
+    def receive_produce(self) -> list[Produced]:
+        """The answer to the oldest ``send_produce``."""
+        view = self.receive()
+        try:
+            return _read_produce(view)
+        except (error, UnicodeDecodeError) as problem:
+            raise ProtocolError(
+                f"{self.address} sent a Produce answer that can't be read: {problem}"
+            ) from None
+
+
+def _read_fetch(view: memoryview) -> list[Fetched]:
+    _, code, _, topics = unpack_from(">ihii", view)
+    if code:
+        raise refused(code, "fetching")
+    at = 14
+    found = []
+    for _ in range(topics):
+        topic, at = _read_string(view, at)
+        (partitions,) = unpack_from(">i", view, at)
+        at += 4
+        for _ in range(partitions):
+            partition, code, high_watermark, stable, log_start = _FETCHED.unpack_from(view, at)
+            at += _FETCHED.size
+            (count,) = unpack_from(">i", view, at)
+            at += 4
+            aborted = tuple(_ABORTED.unpack_from(view, at + 16 * i) for i in range(count))
+            at += 16 * max(count, 0) + 4  # and the preferred replica
+            (size,) = unpack_from(">i", view, at)
+            at += 4
+            size = max(size, 0)
+            if at + size > len(view):
+                raise error("records beyond the answer's end")
+            records = view[at : at + size]
+            at += size
+            found.append(Fetched(topic, partition, code, high_watermark, stable, log_start, aborted, records))
+    return found
+
+
+def _read_produce(view: memoryview) -> list[Produced]:
+    (topics,) = unpack_from(">i", view)
+    at = 4
+    found = []
+    for _ in range(topics):
+        topic, at = _read_string(view, at)
+        (partitions,) = unpack_from(">i", view, at)
+        at += 4
+        for _ in range(partitions):
+            partition, code, base_offset, _, _ = _PRODUCED.unpack_from(view, at)
+            at += _PRODUCED.size
+            (errors,) = unpack_from(">i", view, at)
+            at += 4
+            reasons = []
+            for _ in range(errors):
+                at += 4  # which record
+                reason, at = _read_string(view, at)
+                reasons.append(reason)
+            message, at = _read_string(view, at)
+            found.append(Produced(topic, partition, code, base_offset, message or "; ".join(reasons)))
+    return found
+
+
+def _legacy_string(text: str) -> bytes:
+    data = text.encode()
+    return len(data).to_bytes(2, "big") + data
+
+
+def _read_string(view: memoryview, at: int) -> tuple[str, int]:
+    (size,) = unpack_from(">h", view, at)
+    at += 2
+    if size < 0:
+        return "", at
+    if at + size > len(view):
+        raise error("a string beyond the answer's end")
+    return str(view[at : at + size], "utf-8"), at + size
+
+
+def refused(code: int, what: str, message: str = "") -> RequestFailed:
+    """A broker's error code as an exception: ``what`` was asked for, and what Kafka calls the error."""
+    from kio.schema.errors import ErrorCode
+
+    try:
+        name = ErrorCode(code).name.upper()
+    except ValueError:
+        name = f"UNKNOWN_ERROR_{code}"
+    words = message or name.replace("_", " ").lower()
+    return RequestFailed(code, name, f"{what}: {words} ({name})")
+
+
+def is_retriable(code: int) -> bool:
+    """Whether Kafka says that the same request may succeed a little later."""
+    from kio.schema.errors import ErrorCode
+
+    try:
+        return bool(ErrorCode(code).retriable)
+    except ValueError:
+        return False

@@ -1,0 +1,1 @@
+"""Card payments with planted fraud (``generator``), and the pipeline that finds it (``topology``)."""

@@ -1,0 +1,62 @@
+"""What was found, held against what was planted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from millstream.examples.fraud.generator import KINDS, Fraud
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """An alert of the pipeline: the card, the rule, and the payment that set it off."""
+
+    card: str
+    rule: str
+    last_paid_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """How one kind of fraud was found. A fraud is found if its card was alerted on, by whatever rule."""
+
+    kind: str
+    planted: int
+    found: int
+    alerted: int  # cards that the rule of this name alerted on
+    right: int  # of them, those with a planted fraud of any kind
+
+    @property
+    def recall(self) -> float | None:
+        return self.found / self.planted if self.planted else None
+
+    @property
+    def precision(self) -> float | None:
+        return self.right / self.alerted if self.alerted else None
+
+
+def judge(planted: Iterable[Fraud], alerts: Iterable[Alert], until_ms: int) -> list[Score]:
+    """A score for every kind, and one for all. Frauds that were under way at ``until_ms`` don't count."""
+    frauds = {fraud.card: fraud for fraud in planted}
+    cards: dict[str, set[str]] = {}  # by rule
+    caught: set[str] = set()
+    for alert in alerts:
+        cards.setdefault(alert.rule, set()).add(alert.card)
+        fraud = frauds.get(alert.card)
+        if fraud is not None and alert.last_paid_ms >= fraud.start_ms:
+            caught.add(alert.card)
+    over = [fraud for fraud in frauds.values() if fraud.end_ms <= until_ms]
+    scores = [
+        Score(
+            kind,
+            sum(fraud.kind == kind for fraud in over),
+            sum(fraud.kind == kind and fraud.card in caught for fraud in over),
+            len(cards.get(kind, ())),
+            len(cards.get(kind, set()) & caught),
+        )
+        for kind in KINDS
+    ]
+    flagged = set().union(*cards.values())
+    total = Score("all", len(over), sum(f.card in caught for f in over), len(flagged), len(flagged & caught))
+    return [*scores, total]

@@ -1,0 +1,103 @@
+"""A topology drawn as SVG: a picture that needs no other program, in light and in dark."""
+
+from __future__ import annotations
+
+import textwrap
+from itertools import pairwise
+from xml.sax.saxutils import escape
+
+from millstream.pipeline.graph import Box, Graph
+from millstream.pipeline.layout import Spot, layout
+
+_CHARACTER, _LINE, _PADDING, _GAP, _BETWEEN, _MARGIN = 7.0, 17.0, 12.0, 28.0, 52.0, 16.0
+_TEXT_WIDTH = 40
+_STYLE = """
+  text { font: 12px ui-monospace, Menlo, Consolas, monospace; fill: #445; }
+  text.title { font-weight: 700; fill: #112; }
+  rect, path.shape { fill: #f5f7fb; stroke: #667; stroke-width: 1.2; }
+  .topic rect { fill: #e4f0ff; stroke: #2b6cb0; } .view rect { fill: #e6f7ea; stroke: #2f855a; }
+  .window rect { fill: #fff3dc; stroke: #b7791f; } .rejected rect { fill: #fde8e8; stroke: #c53030; }
+  path.arrow { fill: none; stroke: #667; stroke-width: 1.4; } marker path { fill: #667; }
+  @media (prefers-color-scheme: dark) {
+    text { fill: #bcd; } text.title { fill: #fff; } rect { fill: #1d2430; stroke: #89a; }
+    .topic rect { fill: #16304f; stroke: #63a4ff; } .view rect { fill: #173a26; stroke: #68d391; }
+    .window rect { fill: #40310f; stroke: #f6ad55; } .rejected rect { fill: #461a1a; stroke: #fc8181; }
+    path.arrow { stroke: #9ab; } marker path { fill: #9ab; }
+  }"""
+
+
+def draw_svg(graph: Graph, title: str) -> str:
+    contents = {box.key: _content(box) for box in graph.boxes}
+    widths = {
+        key: max(len(line) for line in lines) * _CHARACTER + 2 * _PADDING for key, lines in contents.items()
+    }
+    placed = layout(widths, graph.arrows, gap=_GAP)
+    boxes = {box.key: box for box in graph.boxes}
+    tops: list[float] = []
+    y = _MARGIN
+    heights = []
+    for layer in placed.layers:
+        height = max((_height(contents[spot.key]) for spot in layer if spot.key is not None), default=0.0)
+        tops.append(y)
+        heights.append(height)
+        y += height + _BETWEEN
+    total = (placed.width + 2 * _MARGIN, y - _BETWEEN + _MARGIN)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {total[0]:.0f} {total[1]:.0f}" '
+        f'width="{total[0]:.0f}" height="{total[1]:.0f}" role="img">',
+        f"<title>{escape(title)}</title>",
+        f"<style>{_STYLE}\n</style>",
+        '<defs><marker id="head" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="8" markerHeight="8" '
+        'orient="auto"><path d="M0 0L10 5L0 10z"/></marker></defs>',
+    ]
+    for layer in placed.layers:
+        for spot in layer:
+            if spot.key is not None:
+                parts.extend(_arrow(spot, below, tops, contents) for below in spot.below)
+    for layer in placed.layers:
+        for spot in layer:
+            if spot.key is not None:
+                parts += [_box(boxes[spot.key], contents[spot.key], spot, tops[spot.layer])]
+    parts.append("</svg>")
+    return "\n".join(parts)
+
+
+def _content(box: Box) -> list[str]:
+    lines = [box.title]
+    for line in box.lines:
+        lines.extend(textwrap.wrap(line, _TEXT_WIDTH) or [""])
+    return lines
+
+
+def _height(lines: list[str]) -> float:
+    return len(lines) * _LINE + 2 * _PADDING - 4
+
+
+def _box(box: Box, lines: list[str], spot: Spot, top: float) -> str:
+    left = spot.centre - spot.width / 2 + _MARGIN
+    radius = {"topic": 3, "view": 3, "channel": 16, "rejected": 16, "union": 16}.get(box.kind, 7)
+    text = [
+        f'<text class="{"about" if index else "title"}" x="{left + _PADDING:.1f}"'
+        f' y="{top + _PADDING + 10 + index * _LINE:.1f}">{escape(line)}</text>'
+        for index, line in enumerate(lines)
+    ]
+    frame = (
+        f'<rect x="{left:.1f}" y="{top:.1f}" width="{spot.width:.1f}" height="{_height(lines):.1f}"'
+        f' rx="{radius}"/>'
+    )
+    return f'<g class="{box.kind}">{frame}{"".join(text)}</g>'
+
+
+def _arrow(start: Spot, following: Spot, tops: list[float], contents: dict[str, list[str]]) -> str:
+    """From a box's foot through the bends of the layers between to the next box's head."""
+    points = [(start.centre + _MARGIN, tops[start.layer] + _height(contents[str(start.key)]))]
+    spot = following
+    while spot.key is None:
+        points.append((spot.centre + _MARGIN, tops[spot.layer]))
+        spot = spot.below[0]
+    points.append((spot.centre + _MARGIN, tops[spot.layer] - 1))
+    path = f"M{points[0][0]:.1f} {points[0][1]:.1f}"
+    for (x, y), (to_x, to_y) in pairwise(points):
+        middle = (y + to_y) / 2
+        path += f"C{x:.1f} {middle:.1f} {to_x:.1f} {middle:.1f} {to_x:.1f} {to_y:.1f}"
+    return f'<path class="arrow" d="{path}" marker-end="url(#head)"/>'

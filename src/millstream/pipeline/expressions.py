@@ -1,0 +1,179 @@
+"""What can be known about durations and SQL expressions without Spark.
+
+The SQL check is deliberately one-sided: what it refuses is wrong for certain (quotes or parentheses that
+don't close, a column that isn't there), what it lets through Spark still analyses when the job is planned.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+
+_UNITS_MS = {
+    **dict.fromkeys(("ms", "millisecond", "milliseconds"), 1),
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1000),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60_000),
+    **dict.fromkeys(("h", "hour", "hours"), 3_600_000),
+    **dict.fromkeys(("d", "day", "days"), 86_400_000),
+    **dict.fromkeys(("w", "week", "weeks"), 7 * 86_400_000),
+}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*")
+
+
+class ExpressionError(ValueError):
+    """A duration or an SQL expression is wrong for certain; the message says why."""
+
+
+def duration_ms(text: object, *, zero: bool = False) -> int:
+    """Milliseconds of ``30s``, ``2 minutes``, ``1 hour 30 minutes``."""
+    total, position = 0.0, 0
+    stripped = text.strip() if isinstance(text, str) else ""
+    while position < len(stripped):
+        match = _DURATION.match(stripped, position)
+        if match is None or match[2].lower() not in _UNITS_MS:
+            break
+        total += float(match[1]) * _UNITS_MS[match[2].lower()]
+        position = match.end()
+    if not stripped or position < len(stripped):
+        raise ExpressionError(
+            f"{text!r} is not a duration; write it as '30 seconds', '2 minutes' or '1 hour'"
+        )
+    if total != int(total) or (total == 0 and not zero):
+        raise ExpressionError(f"{text!r} must be at least one millisecond, in whole milliseconds")
+    return int(total)
+
+
+def duration_text(ms: int) -> str:
+    """The shortest way to say it: ``2 minutes``, ``90 seconds``."""
+    for unit, size in (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000), ("second", 1000)):
+        if ms and ms % size == 0:
+            count = ms // size
+            return f"{count} {unit}" + ("" if count == 1 else "s")
+    return f"{ms} ms"
+
+
+_TOKEN = re.compile(
+    r"""(?P<space>\s+)
+      | (?P<comment>--[^\n]*|/\*.*?\*/)
+      | (?P<text>[rR]?'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")
+      | (?P<quoted>`(?:[^`]|``)+`)
+      | (?P<number>\d+(?:\.\d*)?(?:[eE][+-]?\d+)?[a-zA-Z]{0,2}|\.\d+(?:[eE][+-]?\d+)?)
+      | (?P<word>[^\W\d]\w*)
+      | (?P<arrow>->|=>)
+      | (?P<mark>.)""",
+    re.VERBOSE | re.DOTALL,
+)
+
+# Words of the language, and words that stand where a column could without being one (units, types,
+# functions called without parentheses). A column of such a name is simply not checked.
+_WORDS = """
+    all and any array as asc at between binary boolean both by bigint case cast collate cross current
+    current_catalog current_database current_date current_time current_timestamp current_user date day
+    dayofweek days dec decimal desc distinct div double else end escape exists extract false filter
+    first float following for from group having hour hours ignore ilike in int integer interval is last
+    leading like limit localtimestamp long map microsecond microseconds millisecond milliseconds minute
+    minutes month months not now null nulls numeric or order over partition percentile_cont
+    percentile_disc preceding quarter range real regexp respect rlike rollup row rows second seconds
+    select session_user short similar smallint some string struct then time timestamp timestamp_ltz
+    timestamp_ntz tinyint to trailing true try_cast unbounded unknown user using values variant week
+    weeks when where window within year years zone
+"""
+_RESERVED = frozenset(_WORDS.split())
+
+
+def _tokens(sql: str) -> list[tuple[str, str]]:
+    found = [(str(match.lastgroup), match[0]) for match in _TOKEN.finditer(sql)]
+    return [(kind, text) for kind, text in found if kind not in ("space", "comment")]
+
+
+def check_sql(sql: object, columns: Iterable[str] | None, *, what: str) -> None:
+    """Refuse an expression that can't be right. ``columns`` are those it may use, or None if not known."""
+    if not isinstance(sql, str) or not sql.strip():
+        raise ExpressionError(
+            f"{what} must be an SQL expression as text, for example 'amount > 100'; it is {sql!r}"
+        )
+    tokens = _tokens(sql)
+    open_brackets: list[str] = []
+    pairs = {")": "(", "]": "["}
+    for kind, text in tokens:
+        if kind != "mark":
+            continue
+        if text in "'\"`":
+            raise ExpressionError(f"{what} {sql!r}: a quote ({text}) is not closed")
+        if text in "([":
+            open_brackets.append(text)
+        elif text in pairs and (not open_brackets or open_brackets.pop() != pairs[text]):
+            raise ExpressionError(f"{what} {sql!r}: there is a {text!r} too many")
+        elif text == ";":
+            raise ExpressionError(f"{what} {sql!r}: one expression, without ';'")
+    if open_brackets:
+        raise ExpressionError(f"{what} {sql!r}: a {open_brackets[-1]!r} is not closed")
+    if not tokens:
+        raise ExpressionError(f"{what} {sql!r}: there is nothing but a comment")
+    if columns is not None:
+        known = {column.lower() for column in columns}
+        for name in columns_used(tokens):
+            if name.lower() not in known:
+                raise ExpressionError(f"{what} {sql!r}: {no_such_column(name, columns)}")
+
+
+def no_such_column(name: str, columns: Iterable[str]) -> str:
+    """``there is no column 'crad'; did you mean 'card'? The columns are ...``"""
+    listed = list(columns)
+    near = difflib.get_close_matches(name.lower(), [column.lower() for column in listed], n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else "."
+    return f"there is no column {name!r}{hint} The columns are {', '.join(listed) or 'none'}"
+
+
+def columns_used(tokens: list[tuple[str, str]]) -> list[str]:
+    """The names that must be columns. Lambdas bring names of their own, so nothing is said about them."""
+    if any(kind == "arrow" for kind, _ in tokens):
+        return []
+    names = []
+    for index, (kind, text) in enumerate(tokens):
+        before = tokens[index - 1][1].lower() if index else ""
+        after = tokens[index + 1][1] if index + 1 < len(tokens) else ""
+        if before in (".", "as", ":") or after == "(" or _is_operand(tokens, index - 1):
+            continue  # a field, an alias (with or without AS), a function
+        if kind == "quoted":
+            names.append(text[1:-1].replace("``", "`"))
+        elif kind == "word" and text.lower() not in _RESERVED:
+            # DATE '...' and X'1F' are literals; so is the unit in INTERVAL '1' DAY
+            if index + 1 < len(tokens) and tokens[index + 1][0] == "text":
+                continue
+            names.append(text)
+    return names
+
+
+def _is_operand(tokens: list[tuple[str, str]], index: int) -> bool:
+    """Whether the token ends a value. Two values never stand side by side, so what follows is its name."""
+    if index < 0:
+        return False
+    kind, text = tokens[index]
+    if kind == "word":
+        return text.lower() not in _RESERVED or text.lower() == "end"
+    return kind in ("number", "text", "quoted") or text in ")]"
+
+
+def output_name(sql: str) -> str | None:
+    """The column that ``expression AS name`` or a plain column gives; None where Spark will invent one."""
+    tokens = _tokens(sql)
+    named = tokens and (
+        tokens[-1][0] == "quoted" or (tokens[-1][0] == "word" and tokens[-1][1].lower() != "end")
+    )
+    if len(tokens) >= 2 and named and (tokens[-2][1].lower() == "as" or _is_operand(tokens, len(tokens) - 2)):
+        return tokens[-1][1].strip("`")
+    if len(tokens) == 1 and tokens[0][0] in ("word", "quoted"):
+        return tokens[0][1].strip("`")
+    if len(tokens) >= 3 and all(
+        (kind in ("word", "quoted")) if index % 2 == 0 else text == "."
+        for index, (kind, text) in enumerate(tokens)
+    ):
+        return tokens[-1][1].strip("`")
+    return None
+
+
+def without_alias(sql: str) -> str:
+    """The expression in ``expression AS name``."""
+    return re.sub(r"\s+[aA][sS]\s+(\w+|`[^`]+`)\s*$", "", sql)

@@ -1,0 +1,81 @@
+"""Getting the topology out of a user's Python file, with its mistakes reported as theirs, not as ours."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+
+from millstream.errors import MillstreamError, TopologyError
+from millstream.pipeline.streams import Stream, shown
+from millstream.pipeline.topology import Topology
+
+
+def load_topology(file: str | Path, name: str | None = None) -> Topology:
+    """The topology that ``file`` defines; ``name`` chooses where it defines several."""
+    path = Path(file)
+    module = _run(path)
+    found: dict[int, Topology] = {}
+    for value in vars(module).values():
+        if isinstance(value, Topology):
+            found[id(value)] = value
+    flows = list(found.values())
+    if name is not None:
+        flows = [flow for flow in flows if flow.name == name]
+    if not flows:
+        wanted = f" named {name!r}" if name is not None else ""
+        raise TopologyError(
+            f'the file defines no topology{wanted} at its top level: flow = Topology("name")',
+            where=shown(str(path)),
+        )
+    if len(flows) > 1:
+        names = ", ".join(flow.name for flow in flows)
+        raise TopologyError(
+            f"the file defines several topologies ({names}); choose one with --name", where=shown(str(path))
+        )
+    flow = flows[0]
+    for variable, value in vars(module).items():
+        if isinstance(value, Stream) and value.flow is flow and not variable.startswith("_"):
+            flow._rename(value, variable)
+    return flow
+
+
+def _run(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise TopologyError(f"there is no file {shown(str(path))}")
+    module_name = f"millstream_pipeline_{path.stem}"
+    spec = importlib.util.spec_from_file_location(module_name, path.resolve())
+    if spec is None or spec.loader is None:
+        raise TopologyError("a pipeline is a Python file (.py)", where=shown(str(path)))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    # The file's own directory first, as for a script: pipelines import their helpers from beside them.
+    sys.path.insert(0, str(path.resolve().parent))
+    try:
+        spec.loader.exec_module(module)
+    except MillstreamError:
+        raise
+    except SyntaxError as error:
+        line = (error.text or "").strip()
+        raise TopologyError(
+            f"{error.msg}{': ' + line if line else ''}",
+            where=f"{shown(error.filename or str(path))}:{error.lineno}",
+        ) from None
+    except Exception as error:
+        raise TopologyError(f"{type(error).__name__}: {error}", where=user_line(error, path)) from error
+    except SystemExit as error:
+        raise TopologyError(
+            f"the file ends the program (exit {error.code}) while it is loaded", where=shown(str(path))
+        ) from None
+    finally:
+        sys.path.remove(str(path.resolve().parent))
+    return module
+
+
+def user_line(error: BaseException, path: Path) -> str:
+    """``file:line`` of the last frame that is the user's own."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if Path(frame.filename).resolve().is_relative_to(path.resolve().parent)]
+    return f"{shown(own[-1].filename)}:{own[-1].lineno}" if own else shown(str(path))

@@ -1,0 +1,125 @@
+"""What a running job says about itself after every batch, from Spark's own progress reports."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from millstream.pipeline.plan import Query
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """One batch of one query. What is not known is None."""
+
+    query: str
+    batch: int
+    rows_in: int
+    rejected: int
+    rows_out: dict[str, int]  # by sink, as ``topic alerts`` or ``view blocked_cards``
+    lag: int | None  # records that were in the topics and not yet read
+    watermark: datetime | None
+    milliseconds: int
+    state_rows: int
+
+    def line(self) -> str:
+        """As ``millstream run`` prints it."""
+        out = ", ".join(f"{name.partition(' ')[2]} {count:,}" for name, count in self.rows_out.items())
+        parts = [f"in {self.rows_in:,}", f"out {out or 0}"]
+        if self.rejected:
+            parts.append(f"rejected {self.rejected:,}")
+        if self.lag is not None:
+            parts.append(f"lag {self.lag:,}")
+        if self.watermark is not None:
+            parts.append(f"watermark {self.watermark:%H:%M:%S}")
+        return f"{self.query} #{self.batch}  " + "  ".join([*parts, f"{self.milliseconds:,} ms"])
+
+
+def progress_of(query: Query, report: dict[str, Any], written: dict[str, int]) -> Progress:
+    """Spark's report in our words, with what was ``written`` to each sink. Spark counts a source once for
+    every time it is scanned, so rows are counted by what we observe on the way."""
+    observed = report.get("observedMetrics") or {}
+    counts = [observed.get(f"source {source.name}") or {} for source in query.sources]
+    watermark = (report.get("eventTime") or {}).get("watermark")
+    return Progress(
+        query=query.name,
+        batch=int(report["batchId"]),
+        rows_in=sum(int(count.get("rows") or 0) for count in counts),
+        rejected=sum(int(count.get("rejected") or 0) for count in counts),
+        rows_out=written,
+        lag=_lag(report.get("sources") or []),
+        watermark=_time(watermark) if watermark else None,
+        milliseconds=int((report.get("durationMs") or {}).get("triggerExecution") or 0),
+        state_rows=sum(int(state["numRowsTotal"]) for state in report.get("stateOperators") or []),
+    )
+
+
+def _time(text: str) -> datetime | None:
+    time = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    return None if time.year < 1971 else time  # Spark's way to say that there is none yet
+
+
+def _lag(sources: list[dict[str, Any]]) -> int | None:
+    """Latest offsets less those read, where the source reports both."""
+    total = None
+    for source in sources:
+        end, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
+        if end and latest:
+            total = (total or 0) + sum(
+                max(0, offset - end.get(place, offset)) for place, offset in latest.items()
+            )
+    return total
+
+
+def _offsets(value: Any) -> dict[tuple[str, str], int]:
+    """``{"payments": {"0": 17}}`` as places and offsets."""
+    if isinstance(value, str):
+        value = json.loads(value)
+    if not isinstance(value, dict):
+        return {}
+    return {
+        (topic, partition): int(offset)
+        for topic, partitions in value.items()
+        if isinstance(partitions, dict)
+        for partition, offset in partitions.items()
+    }
+
+
+class Listener(StreamingQueryListener):
+    """Hands every progress of the given queries on. ``written`` tells what a batch of a query wrote."""
+
+    def __init__(
+        self,
+        queries: list[Query],
+        written: Callable[[str, int], dict[str, int]],
+        report: Callable[[Progress], None],
+    ) -> None:
+        self._queries = {query.name: query for query in queries}
+        self._written = written
+        self._report = report
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's names
+        pass
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        query = self._queries.get(event.progress.name)
+        if query is not None:
+            written = self._written(query.name, event.progress.batchId)
+            self._report(progress_of(query, json.loads(event.progress.json), written))
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+        pass
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        pass

@@ -1,0 +1,355 @@
+"""Reading topics as DataFrames: ``spark.read`` and ``spark.readStream`` with ``format("millstream")``.
+
+Spark makes a reader several times, in processes of its own: one that plans a stream for as long as it runs,
+others that only carry it to the tasks. So a reader holds options and nothing that can't be pickled.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from millstream.client.cluster import EARLIEST, LATEST, Cluster
+from millstream.client.position import TopicPartition
+from millstream.errors import ConfigError, DataLoss, MillstreamError
+from millstream.pipeline.fetching import SpanReader, lost
+from millstream.pipeline.links import shared_cluster
+from millstream.pipeline.offsets import (
+    Offsets,
+    Span,
+    at_most,
+    divide,
+    from_json,
+    parse_assign,
+    parse_places,
+    resolve,
+    to_json,
+)
+from millstream.pipeline.options import ReadOptions
+from millstream.records.batch import batches
+
+log = logging.getLogger(__name__)
+
+HEADERS = "array<struct<key:string,value:binary>>"
+COLUMNS: Mapping[str, str] = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+    "headers": HEADERS,
+}
+_SAMPLE_BYTES = 128 * 1024
+
+
+def schema_of(options: ReadOptions) -> str:
+    """The columns, in the names, types and order of Spark's own Kafka source."""
+    return ", ".join(
+        f"{name} {kind}" for name, kind in COLUMNS.items() if options.headers or name != "headers"
+    )
+
+
+def check_schema(schema: StructType) -> None:
+    """A schema given by the user picks columns; it can't change what they are."""
+    for column in schema.fields:
+        kind = COLUMNS.get(column.name)
+        if kind is None:
+            raise ConfigError(f"there is no column {column.name!r} to read; there are {', '.join(COLUMNS)}")
+        if column.dataType.simpleString() != kind:
+            raise ConfigError(
+                f"column {column.name!r} is {kind}, not {column.dataType.simpleString()}; cast it later"
+            )
+
+
+class Task(InputPartition):
+    """The spans one Spark task reads."""
+
+    def __init__(self, spans: list[Span]) -> None:
+        super().__init__(spans)
+        self.spans = spans
+
+
+class _Source:
+    """What batch and stream readers share: which partitions there are, and reading spans of them."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        check_schema(schema)
+        self.options = options
+        self.schema = schema
+
+    @property
+    def cluster(self) -> Cluster:
+        return shared_cluster(self.options.connection)
+
+    def topic_partitions(self) -> list[TopicPartition]:
+        """All partitions to be read that there are now."""
+        options = self.options
+        if options.pattern is not None:
+            matches = re.compile(options.pattern).fullmatch
+            counts = {name: n for name, n in self.cluster.topics().items() if matches(name)}
+            return [TopicPartition(name, i) for name, n in sorted(counts.items()) for i in range(n)]
+        chosen = parse_assign(options.assign) if options.assign is not None else None
+        names = options.topics if chosen is None else tuple(chosen)
+        counts = self.cluster.topics(names)
+        found = [TopicPartition(name, i) for name, n in sorted(counts.items()) for i in range(n)]
+        if chosen is None:
+            return found
+        return [partition for partition in found if partition.partition in chosen[partition.topic]]
+
+    def check_topics(self, partitions: Sequence[TopicPartition]) -> None:
+        """Raise ConfigError for topics and partitions named in the options that are not there."""
+        there = {partition.topic for partition in partitions}
+        missing = [name for name in self.options.topics if name not in there]
+        if missing:
+            raise ConfigError(
+                f"there is no topic {missing[0]!r} at {self.options.connection.address};"
+                f" create it with `millstream topic create {missing[0]}`"
+            )
+        if self.options.assign is not None:
+            for topic, numbers in parse_assign(self.options.assign).items():
+                for number in numbers:
+                    if TopicPartition(topic, number) not in partitions:
+                        raise ConfigError(f"option assign: there is no partition {topic}[{number}]")
+
+    def place(self, text: str, option: str, partitions: Sequence[TopicPartition]) -> Offsets:
+        places = parse_places(text, option, time.time_ns() // 1_000_000)
+        return resolve(
+            self.cluster,
+            partitions,
+            places,
+            option,
+            group=self.options.group,
+            read_committed=self.options.read_committed,
+            strict=self.options.fail_on_data_loss,
+        )
+
+    def tasks(self, spans: list[Span]) -> list[Task]:
+        divided = divide(spans, min_tasks=self.options.min_partitions, max_records=self.options.max_records)
+        return [Task(part) for part in divided]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, Task):
+            return  # Spark's stand-in where there was nothing to plan
+        schema = to_arrow_schema(self.schema, timezone="UTC")
+        names = frozenset(schema.names)
+        for span in partition.spans:
+            reader = SpanReader(
+                self.cluster,
+                span,
+                names=names,
+                read_committed=self.options.read_committed,
+                fetch_bytes=self.options.fetch_bytes,
+                fail_on_data_loss=self.options.fail_on_data_loss,
+            )
+            for batch in reader.batches():
+                yield _with_partition(batch, span.partition, schema)
+
+
+def _with_partition(batch: pa.RecordBatch, partition: TopicPartition, schema: pa.Schema) -> pa.RecordBatch:
+    rows = batch.num_rows
+    arrays = []
+    for field in schema:
+        if field.name == "topic":
+            arrays.append(pa.repeat(partition.topic, rows))
+        elif field.name == "partition":
+            arrays.append(pa.repeat(pa.scalar(partition.partition, pa.int32()), rows))
+        else:
+            arrays.append(batch.column(field.name))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+class BatchReader(_Source, DataSourceReader):
+    """``spark.read``: from one place to another, both settled when the query is planned."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
+        if options.max_offsets or options.min_offsets or options.max_bytes:
+            raise ConfigError("limits per trigger are for streams; a batch has endingOffsets")
+
+    def partitions(self) -> Sequence[InputPartition]:
+        self.options.connection.check()
+        partitions = self.topic_partitions()
+        self.check_topics(partitions)
+        start = self.place(self.options.start or "earliest", "startingOffsets", partitions)
+        end = self.place(self.options.end or "latest", "endingOffsets", partitions)
+        return self.tasks([Span(partition, start[partition], end[partition]) for partition in partitions])
+
+
+class StreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """``spark.readStream``: micro-batches of what has been appended."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
+        if options.end is not None:
+            raise ConfigError(
+                "endingOffsets is for a batch; a stream that ends is trigger(availableNow=True)"
+            )
+        self._last_call: Offsets | None = None  # AvailableNow: nothing beyond this
+        self._latest: Offsets | None = None
+        self._committed: Offsets | None = None
+        self._waiting_since: float | None = None
+
+    # Planning, in Spark's long-lived driver-side process ------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name, as below
+        self.options.connection.check()
+        partitions = self.topic_partitions()
+        self.check_topics(partitions)
+        return to_json(self.place(self.options.start or "latest", "startingOffsets", partitions))
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        options = self.options
+        if options.max_offsets is not None:
+            return ReadMaxRows(options.max_offsets)
+        if options.max_bytes is not None:
+            return ReadMaxBytes(options.max_bytes)
+        if options.min_offsets is not None:
+            return ReadMinRows(options.min_offsets)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._last_call = self._ends(self.topic_partitions())
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        begun = from_json(start)
+        # What is asked to go on from is processed. Spark itself tells of it only with the next batch, so the
+        # group of a query that has caught up would seem to lag for ever.
+        self._commit(begun)
+        partitions = self.topic_partitions()
+        self._check_gone(begun, partitions)
+        self._latest = self._ends(partitions)
+        end = dict(self._latest)
+        if self._last_call is not None:
+            end = {p: min(offset, self._last_call[p]) for p, offset in end.items() if p in self._last_call}
+        begun = self._starts(begun, end)
+        end = {p: self._check_cut(p, begun[p], offset) for p, offset in end.items()}
+        if not isinstance(limit, ReadAllAvailable):
+            end = self._limited(begun, end)
+        return to_json(end)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        return None if self._latest is None else to_json(self._latest)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        until = from_json(end)
+        begun = self._starts(from_json(start), until)
+        moved = [partition for partition, offset in until.items() if offset > begun[partition]]
+        if not moved:
+            return []
+        earliest = self.cluster.ends(moved, EARLIEST)
+        spans = []
+        for partition in moved:
+            first = begun[partition]
+            if earliest[partition] > first:
+                gone = min(earliest[partition], until[partition])
+                self._lost(lost(partition, first, gone, f"the log starts at {earliest[partition]}"))
+                first = gone
+            spans.append(Span(partition, first, until[partition]))
+        return self.tasks(spans)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self._commit(from_json(end))
+
+    def stop(self) -> None:
+        self.cluster.close()
+
+    def _commit(self, processed: Offsets) -> None:
+        if self.options.group is None or not self.options.commit or processed == self._committed:
+            return
+        self._committed = processed
+        try:
+            self.cluster.commit(self.options.group, processed)
+        except MillstreamError as problem:
+            # Spark's checkpoint is what counts; the group is for those who watch.
+            log.warning("offsets were not committed to group %s: %s", self.options.group, problem)
+
+    def _ends(self, partitions: Sequence[TopicPartition]) -> Offsets:
+        if not partitions:
+            return {}
+        return self.cluster.ends(partitions, LATEST, read_committed=self.options.read_committed)
+
+    def _starts(self, begun: Offsets, end: Offsets) -> Offsets:
+        """Where to go on; partitions that were not there before are read from their start."""
+        new = [partition for partition in end if partition not in begun]
+        return {**begun, **self.cluster.ends(new, EARLIEST)} if new else begun
+
+    def _check_gone(self, begun: Offsets, partitions: Sequence[TopicPartition]) -> None:
+        gone = sorted(set(begun) - set(partitions))
+        if gone:
+            names = ", ".join(f"{partition} from offset {begun[partition]}" for partition in gone)
+            self._lost(
+                DataLoss(
+                    f"{names}: deleted while they were being read. What was appended after these offsets and"
+                    " not read yet is lost; with failOnDataLoss=false the query goes on with what is there"
+                )
+            )
+
+    def _check_cut(self, partition: TopicPartition, begun: int, end: int) -> int:
+        if end < begun:
+            self._lost(
+                DataLoss(
+                    f"{partition}: read up to offset {begun}, but the log ends at {end}: the topic was made"
+                    " anew or cut. Start the query with a new checkpoint to read what is there now; with"
+                    f" failOnDataLoss=false it goes on at offset {begun}, once there is one"
+                )
+            )
+            return begun
+        return end
+
+    def _lost(self, problem: DataLoss) -> None:
+        if self.options.fail_on_data_loss:
+            raise problem
+        log.warning("%s", problem)
+
+    def _limited(self, begun: Offsets, end: Offsets) -> Offsets:
+        options = self.options
+        waiting = sum(offset - begun[partition] for partition, offset in end.items())
+        if options.min_offsets is not None and 0 < waiting < options.min_offsets and self._last_call is None:
+            now = time.monotonic()
+            if self._waiting_since is None:
+                self._waiting_since = now
+            if now - self._waiting_since < options.max_delay_ms / 1000:
+                return {partition: begun[partition] for partition in end}
+        self._waiting_since = None
+        if options.max_offsets is not None:
+            end = at_most(begun, end, options.max_offsets)
+        if options.max_bytes is not None:
+            size = self._record_size(begun, end)
+            end = at_most(begun, end, max(1, int(options.max_bytes / size)))
+        return end
+
+    def _record_size(self, begun: Offsets, end: Offsets) -> float:
+        """Bytes of batches per offset, from the first batches that wait in each partition."""
+        cluster = self.cluster
+        moved = [partition for partition, offset in end.items() if offset > begun[partition]]
+
+        def sample() -> float:
+            size = offsets = 0
+            for link, partitions in cluster.by_leader(moved).items():
+                wanted = {p: (begun[p], max(1024, _SAMPLE_BYTES // len(moved))) for p in partitions}
+                link.send_fetch(wanted, wait_ms=0, read_committed=self.options.read_committed)
+                for answer in link.receive_fetch():
+                    for _, header in batches(answer.records):
+                        size += header.size
+                        offsets += header.last_offset_delta + 1
+            return size / offsets if offsets else 1.0
+
+        return cluster.patiently("looking at what is waiting", sample) if moved else 1.0

@@ -1,0 +1,641 @@
+"""The parts of a topology: sources, streams derived from them, and sinks. Declarations only, no Spark.
+
+Every part remembers the line of the user's file that made it, so that whatever is wrong with it, found
+now or when Spark plans the job, can be reported there.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from millstream.errors import TopologyError
+from millstream.pipeline.expressions import (
+    ExpressionError,
+    check_sql,
+    duration_ms,
+    duration_text,
+    no_such_column,
+    output_name,
+)
+from millstream.pipeline.schema import Schema
+
+if TYPE_CHECKING:
+    from millstream.pipeline.topology import Topology
+
+_HERE = str(Path(__file__).parent)
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_TABLE = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,62}")
+
+# What a window's result says about itself, beside its keys and aggregates.
+WINDOW_START, WINDOW_END, TIME_BASIS = "window_start", "window_end", "time_basis"
+REJECTED_COLUMNS = ("reason", "topic", "partition", "offset", "timestamp", "key", "value")
+
+
+def caller() -> str:
+    """``file:line`` of the user's code that is calling us."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_HERE):
+        frame = frame.f_back
+    return f"{shown(frame.f_code.co_filename)}:{frame.f_lineno}"
+
+
+def shown(filename: str) -> str:
+    """A path as the user would type it here."""
+    path = Path(filename)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """Which time a stream goes by, in which column, and how late an event may come."""
+
+    kind: str  # event, log or processing
+    column: str
+    lateness_ms: int
+
+    @property
+    def basis(self) -> str:
+        """As results name it."""
+        return f"event time ({self.column})" if self.kind == "event" else f"{self.kind} time"
+
+
+class Stream:
+    """Rows that flow: what every source, operator, window, union and channel gives.
+
+    ``columns`` are the columns if they can be known without Spark, else None.
+    """
+
+    kind = "stream"
+
+    def __init__(
+        self,
+        flow: Topology,
+        inputs: tuple[Stream, ...],
+        *,
+        at: str,
+        name: str | None = None,
+        columns: tuple[str, ...] | None = None,
+        time: Time | None = None,
+    ) -> None:
+        self.flow = flow
+        self.inputs = inputs
+        self.at = at
+        self.columns = columns
+        self.time = time
+        self.named = name is not None
+        self.name = flow._register(self, name)
+
+    # ---- operators ----------------------------------------------------------------------------------
+
+    def operator(
+        self,
+        function: Callable[[Any], Any] | None = None,
+        *,
+        name: str | None = None,
+        channels: Sequence[str] | None = None,
+    ) -> Any:
+        """Apply a function from DataFrame to DataFrame; usually a decorator, the function's name is kept.
+
+        With ``channels`` the function returns a dict with a DataFrame for each, taken by ``.channel(name)``.
+        """
+        at = caller()
+        if function is None:
+            return lambda given: self._operator(given, name, channels, at)
+        return self._operator(function, name, channels, at)
+
+    def _operator(
+        self, function: object, name: str | None, channels: Sequence[str] | None, at: str
+    ) -> Operator:
+        if isinstance(function, Stream):
+            raise TopologyError(
+                f"{function.name!r} is already a stream: start the next operator from it,"
+                f" with @{function.name}.operator",
+                where=at,
+            )
+        if not isinstance(function, FunctionType):
+            raise TopologyError(
+                f"an operator is a function from DataFrame to DataFrame; this is {function!r}", where=at
+            )
+        code = function.__code__
+        at = f"{shown(code.co_filename)}:{code.co_firstlineno}"
+        if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+            raise TopologyError(
+                f"operator {function.__name__!r} is called once, to plan the job:"
+                " it can't be async or a generator",
+                where=at,
+            )
+        try:
+            inspect.signature(function).bind(None)
+        except TypeError:
+            raise TopologyError(
+                f"operator {function.__name__!r} must take one argument, the DataFrame", where=at
+            ) from None
+        chosen = name or (None if function.__name__ == "<lambda>" else function.__name__)
+        return Operator(self, function, chosen, tuple(channels) if channels is not None else None, at)
+
+    def where(self, condition: str) -> Where:
+        """The rows for which the SQL condition is true."""
+        at = caller()
+        self._check(condition, "the condition", at)
+        return Where(self.flow, (self,), condition, at)
+
+    def select(self, *expressions: str) -> Select:
+        """SQL expressions, each ``column``, ``expression AS name`` or ``*``."""
+        at = caller()
+        if not expressions:
+            raise TopologyError("select needs at least one expression", where=at)
+        for expression in expressions:
+            if expression != "*":
+                self._check(expression, "the expression", at)
+        return Select(self.flow, self, expressions, at)
+
+    def channel(self, name: str, where: str | None = None) -> Stream:
+        """The rows that go this way: those that match ``where``, or one channel of a splitting operator."""
+        at = caller()
+        if isinstance(self, Operator) and self.channels is not None:
+            if where is not None:
+                raise TopologyError(
+                    f"{self.name!r} fills its channels itself; take {name!r} without where=", where=at
+                )
+            if name not in self.channels:
+                raise TopologyError(
+                    f"{self.name!r} has no channel {name!r}; it has {', '.join(self.channels)}", where=at
+                )
+            return SplitChannel(self, name, at)
+        if where is None:
+            raise TopologyError(f"channel {name!r} needs where=, the SQL condition of its rows", where=at)
+        self._check(where, f"the condition of channel {name!r}", at)
+        return Channel(self.flow, (self,), where, at, name=name)
+
+    def otherwise(self, name: str) -> Otherwise:
+        """The rows that went into none of this stream's channels."""
+        at = caller()
+        channels = [
+            node for node in self.flow.streams if isinstance(node, Channel) and node.inputs == (self,)
+        ]
+        if not channels:
+            raise TopologyError(f"{self.name!r} has no channels yet; make them before otherwise()", where=at)
+        return Otherwise(self, tuple(channel.condition for channel in channels), name, at)
+
+    # ---- windows ------------------------------------------------------------------------------------
+
+    def window(
+        self,
+        *,
+        by: str | Sequence[str],
+        size: str | None = None,
+        every: str | None = None,
+        gap: str | None = None,
+        emit: str | None = None,
+        name: str | None = None,
+    ) -> Window:
+        """Group rows by key and time: tumbling (``size``), hopping (and ``every``) or sessions (``gap``).
+
+        ``emit="update"`` gives a window's result anew whenever it changes, ``"final"`` once, when the
+        watermark has passed its end. Sessions are always final, other windows update unless told.
+        """
+        at = caller()
+        keys = (by,) if isinstance(by, str) else tuple(by)
+        if not keys:
+            raise TopologyError("window(by=...) needs at least one column to group by", where=at)
+        for key in keys:
+            self._check(key, "the key", at)
+            if output_name(key) is None:
+                raise TopologyError(f"give the key {key!r} a name: {key + ' AS name'!r}", where=at)
+        if every == "event":
+            raise TopologyError(
+                "a window that moves with every event (every='event') is not in this version;"
+                " a hopping window, for example every='10 seconds', comes near",
+                where=at,
+            )
+        if (size is None) == (gap is None):
+            raise TopologyError(
+                "a window has either size= (tumbling; with every=, hopping) or gap= (sessions)", where=at
+            )
+        if every is not None and size is None:
+            raise TopologyError("every= goes with size=; a session has only its gap=", where=at)
+        try:
+            size_ms = duration_ms(size) if size is not None else None
+            every_ms = duration_ms(every) if every is not None else None
+            gap_ms = duration_ms(gap) if gap is not None else None
+        except ExpressionError as error:
+            raise TopologyError(str(error), where=at) from None
+        if size_ms is not None and every_ms is not None and every_ms > size_ms:
+            raise TopologyError(
+                f"every={every!r} is longer than size={size!r}: events in between would be in no window",
+                where=at,
+            )
+        chosen = emit or ("final" if gap is not None else "update")
+        if chosen not in ("update", "final"):
+            raise TopologyError(f"emit= is 'update' or 'final', not {emit!r}", where=at)
+        if gap is not None and chosen != "final":
+            raise TopologyError("a session is known only when it has ended: emit='final'", where=at)
+        self._can_be_windowed(at)
+        return Window(self, keys, size_ms, every_ms, gap_ms, chosen, name, at)
+
+    def _can_be_windowed(self, at: str) -> None:
+        earlier = next((node for node in self.upstream() if isinstance(node, Aggregate)), None)
+        if earlier is not None:
+            raise TopologyError(
+                f"a window over the results of another window ({earlier.at}) needs a topic in between:"
+                " write them with .to_topic(...) and read them with flow.source(...)",
+                where=at,
+            )
+        for source in self.upstream():
+            if isinstance(source, Rejected):
+                raise TopologyError("rejected records have no event time; they can't be windowed", where=at)
+            if isinstance(source, Source) and source.time is None:
+                raise TopologyError(
+                    f"a window needs to know the time of an event: give source {source.topic!r} ({source.at})"
+                    " time='a timestamp column', 'log' or 'processing'",
+                    where=at,
+                )
+        if self.time is None:
+            raise TopologyError(
+                f"the streams that meet in {self.name!r} go by different times; window them before the union",
+                where=at,
+            )
+        if self.columns is not None and self.time.column not in self.columns:
+            raise TopologyError(
+                f"the stream goes by {self.time.basis}, but select left column {self.time.column!r} out",
+                where=at,
+            )
+
+    # ---- sinks --------------------------------------------------------------------------------------
+
+    def to_topic(
+        self,
+        topic: str,
+        *,
+        key: str | None = None,
+        value: str | Sequence[str] | None = None,
+        time: str | None = None,
+    ) -> Stream:
+        """Write every row as a record. Gives the stream back, so that more sinks can follow.
+
+        ``key`` is an SQL expression. ``value``: nothing for all columns as JSON, a list for these columns as
+        JSON, or one SQL expression whose text or bytes are the value. ``time`` is a timestamp column for the
+        record's own timestamp; without it the time of writing.
+        """
+        at = caller()
+        check_topic(topic, at)
+        if key is not None:
+            self._check(key, "the key", at)
+        if time is not None:
+            self._check(time, "the time", at)
+        for part in [value] if isinstance(value, str) else value or []:
+            self._check(part, "the value", at)
+        columns = value if value is None or isinstance(value, str) else tuple(value)
+        self.flow._add_sink(TopicSink(self, topic, at, key=key, value=columns, time=time))
+        return self
+
+    def to_view(
+        self, name: str, *, key: str | Sequence[str], delete_when: str | None = None, order: str | None = None
+    ) -> Stream:
+        """Keep the latest row of every key in a table that ``millstream view query`` reads.
+
+        A row for which ``delete_when`` is true takes its key out of the table. ``order`` is the column by
+        which a row is later than another of its key; the end of the window or the stream's time if left out.
+        """
+        at = caller()
+        if (
+            not isinstance(name, str)
+            or not _TABLE.fullmatch(name)
+            or name.lower().startswith(("sqlite_", "millstream_"))
+        ):
+            raise TopologyError(
+                f"{name!r} can't be a view's name: letters, digits and _, not starting with a digit,"
+                " sqlite_ or millstream_",
+                where=at,
+            )
+        keys = (key,) if isinstance(key, str) else tuple(key)
+        if not keys:
+            raise TopologyError(f"view {name!r} needs key=, the columns that tell its rows apart", where=at)
+        for column in (*keys, *([order] if order else [])):
+            if self.columns is not None and column not in self.columns:
+                raise TopologyError(f"view {name!r}: {no_such_column(column, self.columns)}", where=at)
+        if delete_when is not None:
+            self._check(delete_when, "delete_when", at)
+        self.flow._add_sink(ViewSink(self, name, at, key=keys, delete_when=delete_when, order=order))
+        return self
+
+    # ---- looking at it ------------------------------------------------------------------------------
+
+    def upstream(self) -> list[Stream]:
+        """This stream and all it is made from, each once: branch by branch, as Spark numbers its state."""
+        found: dict[int, Stream] = {}
+        stack: list[Stream] = [self]
+        while stack:
+            node = stack.pop()
+            if id(node) not in found:
+                found[id(node)] = node
+                stack.extend(reversed(node.inputs))
+        return list(found.values())
+
+    def about(self) -> str:
+        """What it does, in a few words, for drawings."""
+        return ""
+
+    def _check(self, sql: object, what: str, at: str) -> None:
+        try:
+            check_sql(sql, self.columns, what=what)
+        except ExpressionError as error:
+            raise TopologyError(str(error), where=at) from None
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name in _NOT_YET:
+            raise TopologyError(f".{name} ({_NOT_YET[name]}) is not in this version", where=caller())
+        raise AttributeError(f"a {type(self).__name__.lower()} has no {name!r}")
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} {self.name!r} from {self.at}>"
+
+
+_NOT_YET = {
+    "late": "a channel of events that came after the watermark",
+    "pattern": "sequences of events",
+    "join": "joining streams and tables",
+    "process": "a stateful function of your own",
+    "gather": "putting the parts of an event together again",
+}
+
+
+class Source(Stream):
+    """A topic's records, parsed into columns."""
+
+    kind = "source"
+
+    def __init__(
+        self,
+        flow: Topology,
+        topic: str,
+        *,
+        at: str,
+        name: str | None,
+        format: str,
+        schema: Schema,
+        time: Time | None,
+        include: tuple[str, ...],
+        start: str,
+        max_rows: int | None,
+        feedback: bool,
+    ) -> None:
+        self.topic = topic
+        self.format = format
+        self.schema = schema
+        self.include = include
+        self.start = start
+        self.max_rows = max_rows
+        self.feedback = feedback
+        extra = [time.column] if time is not None and time.kind != "event" else []
+        columns = (*schema.names, *(f"record_{part}" for part in include), *extra)
+        super().__init__(flow, (), at=at, name=name or topic, columns=columns, time=time)
+        self._rejected: Rejected | None = None
+
+    @property
+    def rejected(self) -> Rejected:
+        """The records that did not parse: why, where they stand in the log, and their bytes."""
+        if self._rejected is None:
+            self._rejected = Rejected(self, caller())
+        return self._rejected
+
+    def about(self) -> str:
+        parts = [self.format]
+        if self.time is not None:
+            parts.append(self.time.basis)
+            if self.time.lateness_ms:
+                parts.append(f"{duration_text(self.time.lateness_ms)} late at most")
+        return ", ".join(parts)
+
+
+class Rejected(Stream):
+    kind = "rejected"
+
+    def __init__(self, source: Source, at: str) -> None:
+        self.source = source
+        super().__init__(
+            source.flow, (source,), at=at, name=f"{source.name}.rejected", columns=REJECTED_COLUMNS
+        )
+
+    def about(self) -> str:
+        return "did not parse"
+
+
+class Operator(Stream):
+    kind = "operator"
+
+    def __init__(
+        self,
+        stream: Stream,
+        function: FunctionType,
+        name: str | None,
+        channels: tuple[str, ...] | None,
+        at: str,
+    ) -> None:
+        if channels is not None and (not channels or len(set(channels)) != len(channels)):
+            raise TopologyError("channels= names each channel once, and at least one", where=at)
+        self.function = function
+        self.channels = channels
+        super().__init__(stream.flow, (stream,), at=at, name=name, time=stream.time)
+
+    def about(self) -> str:
+        doc = (self.function.__doc__ or "").strip().splitlines()
+        return doc[0].rstrip(".") if doc else ""
+
+
+class SplitChannel(Stream):
+    kind = "channel"
+
+    def __init__(self, operator: Operator, channel: str, at: str) -> None:
+        self.channel_name = channel
+        super().__init__(
+            operator.flow, (operator,), at=at, name=f"{operator.name}.{channel}", time=operator.time
+        )
+
+
+class Where(Stream):
+    """Rows that match a condition."""
+
+    kind = "where"
+
+    def __init__(
+        self, flow: Topology, inputs: tuple[Stream], condition: str, at: str, name: str | None = None
+    ) -> None:
+        self.condition = condition
+        super().__init__(flow, inputs, at=at, name=name, columns=inputs[0].columns, time=inputs[0].time)
+
+    def about(self) -> str:
+        return self.condition
+
+
+class Channel(Where):
+    kind = "channel"
+
+
+class Otherwise(Stream):
+    kind = "channel"
+
+    def __init__(self, stream: Stream, conditions: tuple[str, ...], name: str, at: str) -> None:
+        self.conditions = conditions
+        super().__init__(stream.flow, (stream,), at=at, name=name, columns=stream.columns, time=stream.time)
+
+    def about(self) -> str:
+        return "in no other channel"
+
+
+class Select(Stream):
+    kind = "select"
+
+    def __init__(self, flow: Topology, stream: Stream, expressions: tuple[str, ...], at: str) -> None:
+        self.expressions = expressions
+        super().__init__(flow, (stream,), at=at, columns=self._columns(stream), time=stream.time)
+
+    def _columns(self, stream: Stream) -> tuple[str, ...] | None:
+        columns: list[str] = []
+        for expression in self.expressions:
+            if expression == "*":
+                if stream.columns is None:
+                    return None
+                columns.extend(stream.columns)
+            elif (name := output_name(expression)) is not None:
+                columns.append(name)
+            else:
+                return None
+        return tuple(columns)
+
+    def about(self) -> str:
+        return ", ".join(self.expressions)
+
+
+class Window:
+    """A window that waits for its aggregates: ``.agg(n="count(*)", spent="sum(amount)")``."""
+
+    def __init__(
+        self,
+        stream: Stream,
+        by: tuple[str, ...],
+        size_ms: int | None,
+        every_ms: int | None,
+        gap_ms: int | None,
+        emit: str,
+        name: str | None,
+        at: str,
+    ) -> None:
+        self.stream, self.by, self.emit, self.name, self.at = stream, by, emit, name, at
+        self.size_ms, self.every_ms, self.gap_ms = size_ms, every_ms, gap_ms
+        self.aggregated = False
+        stream.flow._windows.append(self)
+
+    def agg(self, **aggregates: str) -> Aggregate:
+        """Named SQL aggregates over the rows of each window."""
+        at = caller()
+        if not aggregates:
+            raise TopologyError("agg needs at least one aggregate, for example n='count(*)'", where=at)
+        taken = [*(str(output_name(key)) for key in self.by), WINDOW_START, WINDOW_END, TIME_BASIS]
+        for name, expression in aggregates.items():
+            self.stream._check(expression, f"aggregate {name}=", at)
+            if "(" not in expression:
+                raise TopologyError(
+                    f"{name}={expression!r} is not an aggregate; a window has many rows: sum({expression}),"
+                    f" max({expression}), ...",
+                    where=at,
+                )
+            if name.lower() in (column.lower() for column in taken):
+                raise TopologyError(
+                    f"the result already has a column {name!r}; name the aggregate otherwise", where=at
+                )
+        self.aggregated = True
+        return Aggregate(self, aggregates, (*taken[:-1], *aggregates, TIME_BASIS))
+
+    def describe(self) -> str:
+        if self.gap_ms is not None:
+            text = f"sessions, gap {duration_text(self.gap_ms)}"
+        else:
+            text = duration_text(self.size_ms or 0)
+            if self.every_ms is not None:
+                text += f" every {duration_text(self.every_ms)}"
+        return f"{text} by {', '.join(self.by)}"
+
+
+class Aggregate(Stream):
+    """What a window gives: its keys, window_start, window_end, the aggregates, and the time it went by."""
+
+    kind = "window"
+
+    def __init__(self, window: Window, aggregates: dict[str, str], columns: tuple[str, ...]) -> None:
+        self.window_spec = window
+        self.aggregates = aggregates
+        super().__init__(
+            window.stream.flow, (window.stream,), at=window.at, name=window.name, columns=columns
+        )
+
+    def about(self) -> str:
+        return f"{self.window_spec.describe()}: {', '.join(self.aggregates)}"
+
+
+class Union(Stream):
+    """Rows of several streams in one. A column that one of them lacks is null in its rows."""
+
+    kind = "union"
+
+    def __init__(
+        self, flow: Topology, streams: tuple[Stream, ...], tag: str | None, name: str | None, at: str
+    ) -> None:
+        self.tag = tag
+        columns: tuple[str, ...] | None = None
+        if all(stream.columns is not None for stream in streams):
+            columns = tuple(dict.fromkeys(c for stream in streams for c in stream.columns or ()))
+            if tag is not None:
+                columns = (*columns, tag)
+        times = {stream.time for stream in streams}
+        time = times.pop() if len(times) == 1 else None
+        super().__init__(flow, streams, at=at, name=name, columns=columns, time=time)
+
+    def about(self) -> str:
+        return f"{self.tag} says which" if self.tag else ""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSink:
+    stream: Stream
+    topic: str
+    at: str
+    key: str | None
+    value: str | tuple[str, ...] | None
+    time: str | None
+
+    @property
+    def label(self) -> str:
+        return f"topic {self.topic}"
+
+
+@dataclass(frozen=True, slots=True)
+class ViewSink:
+    stream: Stream
+    name: str
+    at: str
+    key: tuple[str, ...]
+    delete_when: str | None
+    order: str | None
+
+    @property
+    def label(self) -> str:
+        return f"view {self.name}"
+
+
+Sink = TopicSink | ViewSink
+
+
+def check_topic(topic: object, at: str) -> None:
+    """Kafka's rule for names."""
+    if not isinstance(topic, str) or not _TOPIC.fullmatch(topic) or topic in (".", ".."):
+        raise TopologyError(
+            f"{topic!r} can't be a topic's name: up to 249 of letters, digits, '.', '_' and '-'", where=at
+        )

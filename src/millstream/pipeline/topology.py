@@ -1,0 +1,274 @@
+"""A topology: sources, operators and sinks as one graph, written in a Python file.
+
+    flow = Topology("fraud")
+    payments = flow.source("payments", schema="card string, eur double, paid_at timestamp", time="paid_at")
+    bursts = payments.window(by="card", size="1 minute").agg(n="count(*)").where("n > 5")
+    bursts.to_topic("alerts", key="card")
+
+Nothing here needs Spark: a mistake is reported with its line before any engine starts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from millstream.errors import TopologyError
+from millstream.pipeline.expressions import ExpressionError, duration_ms, no_such_column
+from millstream.pipeline.schema import Field, Schema, SchemaError, schema_of
+from millstream.pipeline.streams import (
+    Rejected,
+    Sink,
+    Source,
+    Stream,
+    Time,
+    TopicSink,
+    Union,
+    ViewSink,
+    Window,
+    caller,
+    check_topic,
+)
+
+GUARANTEES = ("at-most-once", "at-least-once")
+FORMATS = ("json", "text", "binary")
+RECORD_PARTS = ("key", "topic", "partition", "offset", "timestamp", "headers")
+_START = re.compile(r"earliest|latest|@.+")
+
+
+class Topology:
+    """A job: what it reads, what it does with it, where the results go."""
+
+    def __init__(self, name: str, *, guarantee: str = "at-least-once") -> None:
+        self.at = caller()
+        check_topic(name, self.at)  # it names a consumer group and a directory
+        if guarantee == "exactly-once":
+            raise TopologyError(
+                "guarantee='exactly-once' is not in this version; 'at-least-once' may repeat results after a"
+                " crash (a view never does), 'at-most-once' may lose them",
+                where=self.at,
+            )
+        if guarantee not in GUARANTEES:
+            raise TopologyError(
+                f"guarantee={guarantee!r} is not one of {', '.join(map(repr, GUARANTEES))}", where=self.at
+            )
+        self.name = name
+        self.guarantee = guarantee
+        self.streams: list[Stream] = []
+        self.sinks: list[Sink] = []
+        self._names: dict[str, Stream] = {}
+        self._windows: list[Window] = []
+
+    # ---- building -----------------------------------------------------------------------------------
+
+    def source(
+        self,
+        topic: str,
+        *,
+        schema: object = None,
+        format: str = "json",
+        time: str | None = None,
+        lateness: str = "0 seconds",
+        include: Sequence[str] = (),
+        start: str = "earliest",
+        max_rows: int | None = None,
+        feedback: bool = False,
+        name: str | None = None,
+    ) -> Source:
+        """Read a topic.
+
+        ``schema``: Spark DDL, a dataclass or a StructType (JSON only; text and binary have one column,
+        ``value``). ``time``: the timestamp column the stream goes by, or ``"log"`` for the record's own
+        timestamp, or ``"processing"``; ``lateness``: how long the watermark waits for stragglers.
+        ``include``: parts of the record to have as columns ``record_key``, ``record_offset``, ...
+        ``start``: where a first run begins, ``earliest``, ``latest`` or ``@2026-01-01``. ``max_rows``
+        bounds a micro-batch. ``feedback=True`` says that reading a topic this flow writes itself is meant.
+        """
+        at = caller()
+        check_topic(topic, at)
+        if format not in FORMATS:
+            raise TopologyError(f"format={format!r} is not one of {', '.join(FORMATS)}", where=at)
+        parsed = self._schema(schema, format, at)
+        for part in include:
+            if part not in RECORD_PARTS:
+                raise TopologyError(f"include={part!r} is not one of {', '.join(RECORD_PARTS)}", where=at)
+        if not _START.fullmatch(start):
+            raise TopologyError(f"start={start!r} is not 'earliest', 'latest' or '@' and a time", where=at)
+        if max_rows is not None and (not isinstance(max_rows, int) or max_rows < 1):
+            raise TopologyError(f"max_rows={max_rows!r} must be a number of rows, at least 1", where=at)
+        return Source(
+            self,
+            topic,
+            at=at,
+            name=name,
+            format=format,
+            schema=parsed,
+            time=self._time(time, lateness, parsed, at),
+            include=tuple(include),
+            start=start,
+            max_rows=max_rows,
+            feedback=feedback,
+        )
+
+    def union(self, *streams: Stream | Window, tag: str | None = None, name: str | None = None) -> Union:
+        """The rows of several streams as one; ``tag`` adds a column that names the stream a row came from."""
+        at = caller()
+        if len(streams) < 2:
+            raise TopologyError("a union joins at least two streams", where=at)
+        parts: list[Stream] = []
+        for stream in streams:
+            if isinstance(stream, Window):
+                raise TopologyError("a window has no rows before .agg(...)", where=at)
+            if not isinstance(stream, Stream):
+                raise TopologyError(f"a union is of streams; {stream!r} is not one", where=at)
+            if stream.flow is not self:
+                raise TopologyError(f"{stream.name!r} belongs to topology {stream.flow.name!r}", where=at)
+            if tag is not None and stream.columns is not None and tag in stream.columns:
+                raise TopologyError(
+                    f"{stream.name!r} already has a column {tag!r}; tag= must be new", where=at
+                )
+            if stream in parts:
+                raise TopologyError(
+                    f"{stream.name!r} stands twice in this union: its rows would too", where=at
+                )
+            parts.append(stream)
+        return Union(self, tuple(parts), tag, name, at)
+
+    def _schema(self, given: object, format: str, at: str) -> Schema:
+        if format != "json":
+            if given is not None:
+                raise TopologyError(f"format={format!r} has one column, value; leave schema out", where=at)
+            return Schema((Field("value", "string" if format == "text" else "binary"),))
+        if given is None:
+            raise TopologyError(
+                "a JSON source needs schema=, for example schema='card string, amount double'", where=at
+            )
+        try:
+            return schema_of(given)
+        except SchemaError as error:
+            raise TopologyError(str(error), where=at) from None
+
+    def _time(self, time: str | None, lateness: str, schema: Schema, at: str) -> Time | None:
+        try:
+            late_ms = duration_ms(lateness, zero=True)
+        except ExpressionError as error:
+            raise TopologyError(f"lateness: {error}", where=at) from None
+        if time is None:
+            if late_ms:
+                raise TopologyError("lateness= goes with time=, the time it is counted in", where=at)
+            return None
+        field = schema.field(time)
+        if time in ("log", "processing"):
+            if field is not None or schema.field(f"{time}_time") is not None:
+                raise TopologyError(
+                    f"time={time!r} is ambiguous: the schema has a column of that name", where=at
+                )
+            return Time(time, f"{time}_time", late_ms)
+        if field is None:
+            raise TopologyError(
+                f"time={time!r}: {no_such_column(time, schema.names)}; or 'log' or 'processing'", where=at
+            )
+        if field.type != "timestamp":
+            raise TopologyError(f"time={time!r} must be a timestamp column; it is {field.type}", where=at)
+        return Time("event", field.name, late_ms)
+
+    def _register(self, stream: Stream, name: str | None) -> str:
+        if name is None:
+            number = sum(1 for other in self.streams if other.kind == stream.kind) + 1
+            name = f"{stream.kind} {number}"
+        if name in self._names:
+            raise TopologyError(
+                f"there is already a stream {name!r} ({self._names[name].at}); choose another name",
+                where=stream.at,
+            )
+        self._names[name] = stream
+        self.streams.append(stream)
+        return name
+
+    def _rename(self, stream: Stream, name: str) -> None:
+        """Call a stream that was given no name by the variable that holds it."""
+        if not stream.named and name not in self._names:
+            del self._names[stream.name]
+            self._names[name] = stream
+            stream.name, stream.named = name, True
+
+    def _add_sink(self, sink: Sink) -> None:
+        for other in self.sinks:
+            if (
+                isinstance(sink, ViewSink)
+                and isinstance(other, ViewSink)
+                and other.name.lower() == sink.name.lower()
+            ):
+                raise TopologyError(
+                    f"view {sink.name!r} is already written at {other.at}; join the streams with flow.union",
+                    where=sink.at,
+                )
+            if (
+                isinstance(sink, TopicSink)
+                and isinstance(other, TopicSink)
+                and other.topic == sink.topic
+                and other.stream is sink.stream
+            ):
+                raise TopologyError(
+                    f"this stream already goes to topic {sink.topic!r} ({other.at})", where=sink.at
+                )
+        self.sinks.append(sink)
+
+    # ---- checking -----------------------------------------------------------------------------------
+
+    @property
+    def sources(self) -> list[Source]:
+        return [stream for stream in self.streams if isinstance(stream, Source)]
+
+    def check(self) -> list[str]:
+        """Refuse a topology that can't run; return warnings about what is there to no purpose."""
+        if not self.sources:
+            raise TopologyError(f"topology {self.name!r} reads nothing: add flow.source(...)", where=self.at)
+        if not self.sinks:
+            raise TopologyError(
+                f"topology {self.name!r} writes nothing: add .to_topic(...) or .to_view(...)", where=self.at
+            )
+        for window in self._windows:
+            if not window.aggregated:
+                raise TopologyError("this window has no aggregates: add .agg(n='count(*)')", where=window.at)
+        self._check_cycles()
+        used = {id(node) for sink in self.sinks for node in sink.stream.upstream()}
+        consumed = {id(node) for stream in self.streams for node in stream.inputs}
+        return [
+            f"{stream.at}: {stream.kind} {stream.name!r} goes nowhere; it is left out"
+            for stream in self.streams
+            if id(stream) not in used and id(stream) not in consumed and not isinstance(stream, Rejected)
+        ]
+
+    def _check_cycles(self) -> None:
+        """A topic that is written from itself makes events for ever; only on purpose."""
+        edges: dict[str, dict[str, TopicSink]] = {}
+        for sink in self.sinks:
+            if isinstance(sink, TopicSink):
+                for node in sink.stream.upstream():
+                    if isinstance(node, Source) and not node.feedback:
+                        edges.setdefault(node.topic, {})[sink.topic] = sink
+        for start in edges:
+            path = self._path(edges, start, start, [start], set())
+            if path is not None:
+                raise TopologyError(
+                    f"the topics {' -> '.join(path)} are a cycle: events would go round for ever."
+                    f" If that is meant, say so with flow.source({start!r}, feedback=True)",
+                    where=edges[path[-2]][path[-1]].at,
+                )
+
+    def _path(
+        self, edges: dict[str, dict[str, TopicSink]], here: str, goal: str, path: list[str], seen: set[str]
+    ) -> list[str] | None:
+        for following in edges.get(here, {}):
+            if following == goal:
+                return [*path, goal]
+            if following not in seen:
+                seen.add(following)
+                found = self._path(edges, following, goal, [*path, following], seen)
+                if found is not None:
+                    return found
+        return None
+
+    def __repr__(self) -> str:
+        return f"<topology {self.name!r}: {len(self.sources)} sources, {len(self.sinks)} sinks>"

@@ -1,0 +1,37 @@
+"""Every client is tried on two brokers: ours, and Apache Kafka where it can be had."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from tests.support.apache_kafka import KafkaUnavailable, apache_kafka
+from tests.support.brokers import our_broker
+from tests.support.command import CommandLine
+
+
+@pytest.fixture(scope="session", params=["ours", "Apache Kafka"])
+def address(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a running broker, shared by the tests: each uses topics and groups of its own."""
+    if request.param == "ours":
+        with our_broker(tmp_path_factory.mktemp("broker") / "data") as broker:
+            yield broker.address
+        return
+    try:
+        with apache_kafka() as kafka:
+            yield kafka.address
+    except KafkaUnavailable as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture
+def millstream(address: str) -> CommandLine:
+    """The ``millstream`` command, pointed at the broker."""
+    return CommandLine(address)
+
+
+@pytest.fixture
+def name() -> str:
+    """A name that no other test has: for a topic, a group."""
+    return f"t-{uuid.uuid4().hex[:12]}"

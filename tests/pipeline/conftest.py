@@ -1,0 +1,52 @@
+"""One Spark session for all pipeline tests (starting one costs as much as all of them), a broker for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.apache_kafka import KafkaUnavailable, apache_kafka
+
+from millstream import Broker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A local session: two cores, two shuffle partitions, quick to start."""
+    pytest.importorskip("pyspark")
+    from millstream.pipeline.engine import end_engine
+    from millstream.pipeline.session import spark_session
+
+    session = spark_session(
+        "millstream-tests",
+        master="local[2]",
+        settings={
+            "spark.sql.shuffle.partitions": "2",
+            "spark.driver.memory": "1g",
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        },
+        log_file=tmp_path_factory.mktemp("spark") / "spark.log",
+    )
+    yield session
+    end_engine(session)
+
+
+@pytest.fixture
+def kafka_address() -> Iterator[str]:
+    """The address of a broker of our own, empty, in memory, with two partitions a topic."""
+    with Broker(num_partitions=2) as broker:
+        yield broker.address
+
+
+@pytest.fixture(scope="session")
+def apache_address() -> Iterator[str]:
+    """The address of an Apache Kafka, for what only it has, and to show that ours is no special case."""
+    try:
+        with apache_kafka() as kafka:
+            yield kafka.address
+    except KafkaUnavailable as problem:
+        pytest.skip(str(problem))

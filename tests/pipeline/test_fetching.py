@@ -1,0 +1,109 @@
+"""What a task of the source does when things go wrong on the way; no Spark needed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.apache_kafka import free_port
+from tests.support.proxy import Proxy
+from tests.support.topics import create_topic, delete_records, delete_topic, produce, values
+
+from millstream import Broker
+from millstream.client.cluster import Cluster
+from millstream.client.connect import Connection
+from millstream.client.position import TopicPartition
+from millstream.errors import BrokerUnavailable, DataLoss
+from millstream.pipeline.fetching import SpanReader
+from millstream.pipeline.offsets import Span
+
+COUNT = 5000
+
+
+def fill(address: str) -> TopicPartition:
+    """A topic with numbers, in batches small enough that reading takes several fetches."""
+    topic = create_topic(address, partitions=1)
+    produce(address, topic, values(*range(COUNT)), **{"batch.num.messages": 50})
+    return TopicPartition(topic, 0)
+
+
+def reader(cluster: Cluster, partition: TopicPartition, **options: Any) -> Iterator[int]:
+    """The numbers in the topic, one by one."""
+    given = {"names": ("value",), "read_committed": True, "fetch_bytes": 8192, "fail_on_data_loss": True}
+    span = Span(partition, 0, COUNT)
+    for batch in SpanReader(cluster, span, **{**given, **options}).batches():
+        for value in batch.column("value").to_pylist():
+            yield int(value)
+
+
+def test_a_lost_connection_is_opened_again_and_nothing_is_missing_or_twice() -> None:
+    port = free_port()
+    with Proxy() as proxy, Broker(port=port, advertised_listener=proxy.address):
+        proxy.forward_to(f"127.0.0.1:{port}")
+        partition = fill(proxy.address)
+        found = []
+        for number in reader(Cluster(Connection(proxy.address)), partition):
+            if number % 1000 == 500:
+                proxy.cut_after(0)
+            found.append(number)
+        assert proxy.cuts >= 3
+        assert found == list(range(COUNT))
+
+
+def test_a_broker_that_restarts_is_waited_for(tmp_path: Path) -> None:
+    port = free_port()
+    with Broker(tmp_path, port=port) as broker:
+        partition = fill(broker.address)
+        numbers = reader(Cluster(Connection(broker.address)), partition)
+        found = [next(numbers) for _ in range(1000)]
+    with Broker(tmp_path, port=port):
+        found += numbers
+    assert found == list(range(COUNT))
+
+
+def test_a_broker_that_stays_away_is_given_up_on() -> None:
+    with Broker() as broker:
+        partition = fill(broker.address)
+        numbers = reader(Cluster(Connection(broker.address), patience=0.2), partition)
+        next(numbers)
+    with pytest.raises(BrokerUnavailable, match="no broker answers"):
+        list(numbers)
+
+
+def test_a_read_given_up_halfway_leaves_a_cluster_that_can_be_used() -> None:
+    with Broker() as broker:
+        partition = fill(broker.address)
+        cluster = Cluster(Connection(broker.address))
+        numbers = reader(cluster, partition)
+        next(numbers)
+        numbers.close()  # type: ignore[attr-defined]
+        assert list(reader(cluster, partition)) == list(range(COUNT))
+
+
+def test_records_deleted_while_reading_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    with Broker() as broker:
+        partition = fill(broker.address)
+        cluster = Cluster(Connection(broker.address))
+        numbers = reader(cluster, partition)
+        next(numbers)
+        delete_records(broker.address, partition.topic, 0, 4000)
+        with pytest.raises(DataLoss, match=r"\[0\]: offsets \d+ to 3999 .*the log starts at 4000"):
+            list(numbers)
+        with caplog.at_level(logging.WARNING):
+            rest = list(reader(cluster, partition, fail_on_data_loss=False))
+        assert rest == list(range(4000, COUNT))
+        assert "offsets 0 to 3999 (4000 records) are gone" in caplog.text
+
+
+def test_a_topic_deleted_while_reading_is_named() -> None:
+    with Broker(auto_create_topics_enable=False) as broker:
+        partition = fill(broker.address)
+        cluster = Cluster(Connection(broker.address), patience=0.2)
+        numbers = reader(cluster, partition)
+        next(numbers)
+        delete_topic(broker.address, partition.topic)
+        with pytest.raises(DataLoss, match="the topic was deleted"):
+            list(numbers)

@@ -1,0 +1,222 @@
+"""Streams on Spark: what they give, held against plain Python. On tables, since the code is the same."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from millstream import Topology
+from millstream.errors import TopologyError
+from millstream.pipeline.frames import Frames
+from millstream.pipeline.plan import plan
+from millstream.pipeline.streams import Source
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+RAW = (
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp,"
+    " timestampType int, headers array<struct<key:string,value:binary>>"
+)
+SCHEMA = "card string NOT NULL, amount double, country string, paid_at timestamp"
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def frames(spark: SparkSession, values: Sequence[bytes | None]) -> Frames:
+    rows = [
+        (b"key", bytearray(value) if value is not None else None, "payments", 0, offset, NOON, 0, None)
+        for offset, value in enumerate(values)
+    ]
+    return Frames(lambda source: spark.createDataFrame(rows, RAW))
+
+
+def source(flow: Topology, **options: Any) -> Source:
+    return flow.source("payments", **{"schema": SCHEMA, "time": "paid_at", **options})
+
+
+def payment(card: str, amount: float, seconds: float, country: str = "DE") -> bytes:
+    paid_at = (NOON + timedelta(seconds=seconds)).isoformat()
+    return json.dumps({"card": card, "amount": amount, "country": country, "paid_at": paid_at}).encode()
+
+
+def test_what_does_not_parse_is_rejected_with_the_reason_and_its_place(spark: SparkSession) -> None:
+    good = payment("a", 1.5, 0)
+    cases = {
+        b"nope": "not JSON",
+        b"": "not JSON",
+        None: "no value",
+        b"\xff\xfe": "not UTF-8",
+        b"[1, 2]": "JSON, but not an object",
+        b"null": "JSON, but not an object",
+        good + b" and more": "not JSON: it goes on after the object",
+        good.replace(b"1.5", b'"ten"'): "field amount: ten is not double",
+        good.replace(b'"card"', b'"crad"'): "field card is missing",
+        b'{"card": "a"}': "field paid_at is missing",
+        b'{"card": "a", "paid_at": "yesterday"}': "field paid_at: yesterday is not timestamp",
+    }
+    flow = Topology("t")
+    payments = source(flow)
+    made = frames(spark, [good, *cases, good + b"\n", good.replace(b"1.5", b"null")])
+    rejected = made.of(payments.rejected).orderBy("offset").collect()
+    assert [row.reason for row in rejected] == list(cases.values())
+    assert [row.offset for row in rejected] == list(range(1, len(cases) + 1))
+    assert [None if row.value is None else bytes(row.value) for row in rejected] == list(cases)
+    assert {(row.topic, row.partition, bytes(row.key)) for row in rejected} == {("payments", 0, b"key")}
+    assert [row.amount for row in made.of(payments).collect()] == [1.5, 1.5, None]
+
+
+def test_text_binary_and_parts_of_the_record(spark: SparkSession) -> None:
+    flow = Topology("t")
+    text = flow.source("lines", format="text", include=["offset"], time="log")
+    binary = flow.source("bytes", format="binary")
+    made = frames(spark, [b"one", b"\xff", None])
+    assert [(row.value, row.record_offset) for row in made.of(text).collect()] == [("one", 0)]
+    assert [row.reason for row in made.of(text.rejected).collect()] == ["not UTF-8", "no value"]
+    assert [bytes(row.value) for row in made.of(binary).collect()] == [b"one", b"\xff"]
+
+
+def test_operators_steps_and_channels_give_every_row_its_way(spark: SparkSession) -> None:
+    flow = Topology("t")
+    payments = source(flow)
+
+    @payments.operator
+    def priced(df):  # type: ignore[no-untyped-def]
+        return df.selectExpr("*", "amount * 2 AS eur")
+
+    @priced.operator(channels=["home", "abroad"])
+    def sorted_out(df):  # type: ignore[no-untyped-def]
+        return {"home": df.where("country = 'DE'"), "abroad": df.where("country != 'DE'")}
+
+    large = priced.channel("large", where="eur > 100")
+    small = priced.channel("small", where="eur < 10")
+    rest = priced.otherwise("rest")
+    both = flow.union(large, small.select("card", "eur"), tag="way")
+    made = frames(
+        spark, [payment("a", 60, 0), payment("b", 1, 1), payment("c", 20, 2, "FR"), b'{"card": "d"}']
+    )
+
+    def cards(stream: Any) -> list[str]:
+        return sorted(row.card for row in made.of(stream).collect())
+
+    assert cards(large) == ["a"]
+    assert cards(small) == ["b"]
+    assert cards(rest) == ["c"]
+    assert cards(sorted_out.channel("home")) == ["a", "b"]
+    assert cards(sorted_out.channel("abroad")) == ["c"]
+    assert sorted((row.card, row.way, row.country) for row in made.of(both).collect()) == [
+        ("a", "large", "DE"),
+        ("b", "select 1", None),
+    ]
+
+
+def test_windows_agree_with_plain_python(spark: SparkSession) -> None:
+    rng = random.Random(3)
+    events = [(rng.choice("abc"), rng.randrange(1, 100), rng.randrange(0, 600)) for _ in range(300)]
+    flow = Topology("t")
+    payments = source(flow)
+    tumbling = payments.window(by="card", size="1 minute").agg(n="count(*)", spent="sum(amount)")
+    hopping = payments.window(by="upper(card) AS who", size="60 s", every="20 s").agg(n="count(*)")
+    sessions = payments.window(by="card", gap="7 seconds").agg(n="count(*)")
+    made = frames(spark, [payment(card, amount, at) for card, amount, at in events])
+
+    def seconds(time: datetime) -> int:
+        return round((time.astimezone(UTC) - NOON).total_seconds())
+
+    expected: dict[tuple[str, int], list[int]] = defaultdict(lambda: [0, 0])
+    for card, amount, at in events:
+        window = expected[card, at // 60 * 60]
+        window[0] += 1
+        window[1] += amount
+    found = made.of(tumbling).collect()
+    assert {(r.card, seconds(r.window_start)): [r.n, r.spent] for r in found} == expected
+    assert {seconds(r.window_end) - seconds(r.window_start) for r in found} == {60}
+    assert {r.time_basis for r in found} == {"event time (paid_at)"}
+
+    hops: dict[tuple[str, int], int] = defaultdict(int)
+    for card, _, at in events:
+        for start in range(at // 20 * 20 - 40, at // 20 * 20 + 1, 20):
+            hops[card.upper(), start] += 1
+    assert {(r.who, seconds(r.window_start)): r.n for r in made.of(hopping).collect()} == hops
+
+    spans: list[tuple[str, int, int, int]] = []
+    for card in "abc":
+        for at in sorted(at for other, _, at in events if other == card):
+            if spans and spans[-1][0] == card and at <= spans[-1][2]:
+                spans[-1] = (card, spans[-1][1], at + 7, spans[-1][3] + 1)
+            else:
+                spans.append((card, at, at + 7, 1))
+    result = made.of(sessions).collect()
+    assert sorted((r.card, seconds(r.window_start), seconds(r.window_end), r.n) for r in result) == sorted(
+        spans
+    )
+
+
+def test_records_for_topics_carry_key_value_headers_and_time(spark: SparkSession) -> None:
+    flow = Topology("t")
+    payments = source(flow)
+    payments.select("card", "amount", "paid_at").to_topic("whole", key="card", time="paid_at")
+    payments.to_topic("parts", value=["card", "amount * 2 AS twice"])
+    payments.to_topic("plain", value="upper(card)")
+    payments.rejected.to_topic("bad")
+    (query,) = plan(flow).queries
+    output, views = frames(spark, [payment("a", 1.5, 0.25), b"oops"]).output(query)
+    records = {row.record.topic: row.record for row in output.collect()}
+    assert views == {}
+    assert bytes(records["whole"].key) == b"a"
+    assert json.loads(records["whole"].value) == {
+        "card": "a",
+        "amount": 1.5,
+        "paid_at": "2026-01-01T12:00:00.250000Z",
+    }
+    assert records["whole"].timestamp.astimezone(UTC) == NOON + timedelta(seconds=0.25)
+    assert json.loads(records["parts"].value) == {"card": "a", "twice": 3.0}
+    assert records["parts"].key is None
+    assert bytes(records["plain"].value) == b"A"
+    assert bytes(records["bad"].value) == b"oops"
+    assert {h.key: bytes(h.value) for h in records["bad"].headers} == {
+        "millstream-reason": b"not JSON",
+        "millstream-topic": b"payments",
+        "millstream-partition": b"0",
+        "millstream-offset": b"1",
+    }
+
+
+def test_a_mistake_that_only_spark_can_see_is_reported_at_its_line(spark: SparkSession) -> None:
+    flow = Topology("t")
+    payments = source(flow)
+
+    @payments.operator
+    def missing(df):  # type: ignore[no-untyped-def]
+        return df.select("nothing_like_this")
+
+    @payments.operator
+    def broken(df):  # type: ignore[no-untyped-def]
+        return df.count() / 0
+
+    @payments.operator
+    def forgotten(df):  # type: ignore[no-untyped-def]
+        df.select("card")
+
+    @payments.operator
+    def same(df):  # type: ignore[no-untyped-def]
+        return df
+
+    made = frames(spark, [payment("a", 1, 0)])
+    for stream, says in (
+        (missing, "operator 'missing' failed: A column, variable, or function parameter with name"),
+        (broken, "operator 'broken' failed: ZeroDivisionError"),
+        (forgotten, "is a return missing?"),
+        (same.where("amuont > 5"), "`amuont` cannot be resolved"),
+        (same.where("amount > > 5"), "Syntax error at or near '>'"),
+    ):
+        with pytest.raises(TopologyError) as caught:
+            made.of(stream)
+        assert says in str(caught.value)
+        assert "test_frames.py:" in str(caught.value.where)
+        assert len(str(caught.value).splitlines()) == 1

@@ -1,0 +1,91 @@
+"""Topics for tests, filled and emptied by confluent-kafka: a client that is not ours."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from millstream.records.build import Record
+
+_numbers = itertools.count()
+
+
+def create_topic(
+    address: str, name: str = "", partitions: int = 2, config: Mapping[str, str] | None = None
+) -> str:
+    """A new topic; its name, which is made up unless given."""
+    name = name or f"topic-{next(_numbers)}"
+    admin = AdminClient({"bootstrap.servers": address})
+    made = admin.create_topics([NewTopic(name, partitions, 1, config=dict(config or {}))])
+    made[name].result(15)
+    return name
+
+
+def delete_topic(address: str, name: str) -> None:
+    admin = AdminClient({"bootstrap.servers": address})
+    admin.delete_topics([name])[name].result(15)
+
+
+def delete_records(address: str, topic: str, partition: int, before: int) -> None:
+    """Drop the records of a partition before an offset, as retention would."""
+    admin = AdminClient({"bootstrap.servers": address})
+    wanted = TopicPartition(topic, partition, before)
+    for done in admin.delete_records([wanted]).values():
+        done.result(15)
+
+
+def produce(address: str, topic: str, records: Iterable[Record], partition: int = 0, **settings: Any) -> None:
+    """Produce records to one partition and wait until all are acknowledged."""
+    producer = Producer({"bootstrap.servers": address, "linger.ms": 5, **settings})
+    failures: list[Any] = []
+
+    def delivered(error: Any, _: Any) -> None:
+        if error is not None:
+            failures.append(error)
+
+    for record in records:
+        timestamp = {"timestamp": record.timestamp} if record.timestamp >= 0 else {}
+        producer.produce(
+            topic,
+            record.value,
+            record.key,
+            partition,
+            headers=list(record.headers),
+            on_delivery=delivered,
+            **timestamp,
+        )
+        producer.poll(0)
+    producer.flush(30)
+    assert not failures, failures
+
+
+def values(*texts: object) -> list[Record]:
+    """Records with these values and nothing else."""
+    return [Record(None, str(text).encode()) for text in texts]
+
+
+def consume(address: str, topic: str, partitions: int = 2) -> list[tuple[int, Record]]:
+    """Everything in a topic: partition and record."""
+    consumer = Consumer({"bootstrap.servers": address, "group.id": "unused", "enable.auto.commit": False})
+    found = []
+    try:
+        for partition in range(partitions):
+            low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), 15)
+            if high == low:
+                continue
+            consumer.assign([TopicPartition(topic, partition, low)])
+            while consumer.position([TopicPartition(topic, partition)])[0].offset < high:
+                for message in consumer.consume(10_000, 1.0):
+                    assert message.error() is None, message.error()
+                    headers = tuple(message.headers() or ())
+                    record = Record(
+                        message.key(), message.value(), headers, message.timestamp()[1], message.offset()
+                    )
+                    found.append((partition, record))
+    finally:
+        consumer.close()
+    return found

