@@ -6,9 +6,11 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
-from tests.support.apache_kafka import KafkaUnavailable, apache_kafka
+
+from tests.support.apache_kafka import apache_kafka
 from tests.support.brokers import our_broker
 from tests.support.command import CommandLine
+from tests.support.maven import JarsUnavailable
 
 
 @pytest.fixture(scope="session", params=["ours", "Apache Kafka"])
@@ -21,7 +23,7 @@ def address(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     try:
         with apache_kafka() as kafka:
             yield kafka.address
-    except KafkaUnavailable as reason:
+    except JarsUnavailable as reason:
         pytest.skip(str(reason))
 
 

@@ -4,34 +4,52 @@ from __future__ import annotations
 
 import signal
 import subprocess
+from collections.abc import Iterator
 
 import pytest
+
+from millstream.client.admin import Admin
+from millstream.client.connect import Connection
+from millstream.client.lines import Outgoing
+from millstream.client.position import TopicPartition
+from millstream.client.produce import Sender
+from millstream.clock import SystemClock
 from tests.support.command import CommandLine
+
+MINUTE = 60_000
 
 
 @pytest.fixture
-def group(millstream: CommandLine, name: str) -> str:
+def admin(address: str) -> Iterator[Admin]:
+    with Admin(Connection.of(address)) as admin:
+        yield admin
+
+
+@pytest.fixture
+def group(admin: Admin, name: str) -> str:
     """A group that has read 4 of 10 records of partition 0, and nothing of the 3 in partition 1."""
-    millstream.ok("topic", "create", name, "-p", "2")
-    millstream.ok("produce", name, "-p", "0", "--timestamp", "@-1h", stdin="x\n" * 4)
-    millstream.ok("produce", name, "-p", "0", "--timestamp", "@-30m", stdin="x\n" * 6)
-    millstream.ok("produce", name, "-p", "1", "--timestamp", "@-10m", stdin="y\n" * 3)
-    millstream.ok("group", "seek", name, "--topic", name, "--to", "start")
-    millstream.ok("group", "seek", name, "--topic", name, "-p", "0", "--to", "4")
+    now = SystemClock().now_ms()
+    admin.create_topic(name, partitions=2)
+    sender = Sender(admin.connection, name)
+    sender.send([Outgoing(b"x", partition=0, timestamp=now - 60 * MINUTE)] * 4)
+    sender.send([Outgoing(b"x", partition=0, timestamp=now - 30 * MINUTE)] * 6)
+    sender.send([Outgoing(b"y", partition=1, timestamp=now - 10 * MINUTE)] * 3)
+    assert sender.finish(30)
+    assert sender.delivered == 13
+    admin.commit(name, {TopicPartition(name, 0): 4, TopicPartition(name, 1): 0})
     return name
 
 
-def offsets(millstream: CommandLine, group: str) -> dict[int, int]:
-    described = millstream.json("group", "describe", group)
-    return {committed["partition"]: committed["offset"] for committed in described["committed"]}
+def offsets(admin: Admin, group: str) -> dict[int, int]:
+    return {place.partition: offset for place, offset in admin.committed(group).items()}
 
 
 def test_lag_is_told_in_records_and_in_time(millstream: CommandLine, group: str) -> None:
     first, second = millstream.json("group", "lag", group)
     assert (first["committed"], first["end"], first["records"]) == (4, 10, 6)
-    assert 30 * 60_000 <= first["age_ms"] < 40 * 60_000
+    assert 30 * MINUTE <= first["age_ms"] < 40 * MINUTE
     assert (second["committed"], second["end"], second["records"]) == (0, 3, 3)
-    assert 10 * 60_000 <= second["age_ms"] < 20 * 60_000
+    assert 10 * MINUTE <= second["age_ms"] < 20 * MINUTE
     shown = millstream.ok("group", "lag", group)
     assert shown.splitlines()[-1].startswith("9 records behind, the oldest 30 min")
 
@@ -58,20 +76,26 @@ def test_records_deleted_before_they_were_read_are_shown_as_lost(millstream: Com
     ],
 )
 def test_seeking_moves_every_partition_and_prints_old_and_new(
-    millstream: CommandLine, group: str, to: str, wanted: dict[int, int]
+    millstream: CommandLine, admin: Admin, group: str, to: str, wanted: dict[int, int]
 ) -> None:
-    plan = millstream.json("group", "seek", group, "--to", to, "--dry-run")
-    assert {row["partition"]: row["old"] for row in plan} == {0: 4, 1: 0}
-    assert {row["partition"]: row["new"] for row in plan} == wanted
-    assert offsets(millstream, group) == {0: 4, 1: 0}
-    assert millstream.json("group", "seek", group, "--to", to) == plan
-    assert offsets(millstream, group) == wanted
+    moved = millstream.json("group", "seek", group, "--to", to)
+    assert {row["partition"]: row["old"] for row in moved} == {0: 4, 1: 0}
+    assert {row["partition"]: row["new"] for row in moved} == wanted
+    assert offsets(admin, group) == wanted
 
 
-def test_one_partition_can_be_moved_alone(millstream: CommandLine, group: str) -> None:
+def test_a_dry_run_shows_the_same_and_moves_nothing(
+    millstream: CommandLine, admin: Admin, group: str
+) -> None:
+    plan = millstream.json("group", "seek", group, "--to", "end", "--dry-run")
+    assert offsets(admin, group) == {0: 4, 1: 0}
+    assert millstream.json("group", "seek", group, "--to", "end") == plan
+
+
+def test_one_partition_can_be_moved_alone(millstream: CommandLine, admin: Admin, group: str) -> None:
     shown = millstream.ok("group", "seek", group, "--to", "end", "-p", "1")
     assert shown.splitlines()[1].split() == [group, "1", "0", "3", "0"]
-    assert offsets(millstream, group) == {0: 4, 1: 3}
+    assert offsets(admin, group) == {0: 4, 1: 3}
 
 
 def test_a_group_is_not_moved_or_deleted_under_its_members(millstream: CommandLine, group: str) -> None:

@@ -15,12 +15,23 @@ from tests.support.waiting import wait_for
 MILLSTREAM = str(Path(sys.executable).with_name("millstream"))
 
 
-@dataclass(frozen=True)
+@dataclass
 class OurBroker:
     address: str
-    pid: int
+    process: subprocess.Popen[bytes]
     data: Path
     log: Path
+    killed: bool = False
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def kill(self) -> None:
+        """End it as a crash does: kill -9, without a word."""
+        self.killed = True
+        self.process.kill()
+        self.process.wait()
 
 
 @contextmanager
@@ -45,9 +56,11 @@ def our_broker(
         return line if ended else ""
 
     try:
-        yield OurBroker(wait_for(address, what="millstream serve prints its address"), process.pid, data, log)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0, log.read_text()[-2000:]
+        broker = OurBroker(wait_for(address, what="millstream serve prints its address"), process, data, log)
+        yield broker
+        if not broker.killed:
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0, log.read_text()[-2000:]
     finally:
         if process.poll() is None:
             process.kill()

@@ -31,6 +31,7 @@ COMMANDS = {
     "graph": "millstream.cli.graph",
     "view": "millstream.cli.view",
     "demo": "millstream.cli.demo",
+    "log": "millstream.cli.log",
     "version": "millstream.cli.version",
 }
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
-from typing import Annotated, Any, NamedTuple
+from itertools import zip_longest
+from typing import Annotated, Any
 
 import typer
 
@@ -23,55 +25,59 @@ OutputOption = Annotated[
 Cell = str | int | None
 
 
-class Column(NamedTuple):
-    """A column. ``prose`` may be wrapped where the terminal is narrow; everything else stays whole."""
-
-    title: str
-    prose: bool = False
-
-
 def show_json(value: Any) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
-def show_table(columns: Sequence[str | Column], rows: Sequence[Sequence[Cell]]) -> None:
-    """Rows under their titles. Whole numbers stand to the right, None is a dash."""
-    heads = [column if isinstance(column, Column) else Column(column) for column in columns]
+def show_table(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
+    """Rows under their titles; whole numbers stand to the right, None is a dash.
+
+    On a terminal numbers are grouped, and a text too wide for it is folded within its column. Nothing is ever
+    cut off: a number with its last digits missing is worse than a crooked line.
+    """
+    terminal = sys.stdout.isatty()
+    for line in table_lines(columns, rows, shutil.get_terminal_size().columns if terminal else None):
+        print(line)
+
+
+def table_lines(
+    columns: Sequence[str], rows: Sequence[Sequence[Cell]], width: int | None = None
+) -> Iterator[str]:
+    """The lines of a table: for a terminal of ``width``, or plain columns for a pipe."""
+    cells = [[_text(cell, grouped=width is not None) for cell in row] for row in rows]
     right = [
         any(isinstance(row[at], int) for row in rows) and not any(isinstance(row[at], str) for row in rows)
-        for at in range(len(heads))
+        for at in range(len(columns))
     ]
-    if sys.stdout.isatty():
-        _for_people(heads, rows, right)
-    else:
-        _for_pipes(heads, rows, right)
+    widths = [max(len(line[at]) for line in (columns, *cells)) for at in range(len(columns))]
+    if width is not None:
+        _narrow(widths, right, width)
+    yield from _row(columns, widths, right, "\033[1m{}\033[0m" if width is not None else "{}")
+    for line in cells:
+        yield from _row(line, widths, right, "{}")
 
 
-def _for_people(heads: Sequence[Column], rows: Sequence[Sequence[Cell]], right: Sequence[bool]) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", padding=(0, 1))
-    for head, to_right in zip(heads, right, strict=True):
-        table.add_column(
-            head.title, justify="right" if to_right else "left", overflow="fold", no_wrap=not head.prose
-        )
-    for row in rows:
-        table.add_row(*[Text(_text(cell, grouped=True)) for cell in row])
-    Console(highlight=False).print(table)
+def _narrow(widths: list[int], right: Sequence[bool], width: int) -> None:
+    """Take what is too much from the widest text; never from a number."""
+    excess = sum(widths) + 2 * (len(widths) - 1) - width
+    texts = [at for at in range(len(widths)) if not right[at]]
+    if excess > 0 and texts:
+        widest = max(texts, key=lambda at: widths[at])
+        if widths[widest] - excess >= 12:
+            widths[widest] -= excess
 
 
-def _for_pipes(heads: Sequence[Column], rows: Sequence[Sequence[Cell]], right: Sequence[bool]) -> None:
-    lines = [[head.title for head in heads], *[[_text(cell, grouped=False) for cell in row] for row in rows]]
-    widths = [max(len(line[at]) for line in lines) for at in range(len(heads))]
-    for line in lines:
-        cells = [
-            cell.rjust(width) if to_right else cell.ljust(width)
-            for cell, width, to_right in zip(line, widths, right, strict=True)
+def _row(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool], style: str) -> Iterator[str]:
+    folded = [
+        [cell[at : at + width] for at in range(0, len(cell), width)] or [""]
+        for cell, width in zip(cells, widths, strict=True)
+    ]
+    for parts in zip_longest(*folded, fillvalue=""):
+        line = [
+            part.rjust(width) if to_right else part.ljust(width)
+            for part, width, to_right in zip(parts, widths, right, strict=True)
         ]
-        print("  ".join(cells).rstrip())
+        yield style.format("  ".join(line).rstrip())
 
 
 def _text(cell: Cell, *, grouped: bool) -> str:

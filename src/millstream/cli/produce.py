@@ -150,7 +150,7 @@ def produce(
         with _progress(file, source, sender, quiet=quiet) as advance:
             try:
                 for batch in _records(format, parse, source):
-                    sender.send(batch)
+                    sender.send(batch, lambda: bool(interrupts))
                     advance()
                     if ended():
                         break

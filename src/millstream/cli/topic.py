@@ -17,11 +17,9 @@ from millstream.cli.options import (
     pairs,
 )
 from millstream.cli.output import (
-    Column,
     Output,
     OutputOption,
     ask,
-    bytes_text,
     count,
     note,
     show_json,
@@ -171,103 +169,18 @@ def describe(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show topics: partitions, offsets, records, sizes, settings."""
+    from millstream.cli.description import described, show_description
     from millstream.client.admin import Admin
 
     with Admin(connection) as admin:
-        described = [_described(admin, topic) for topic in admin.describe_topics(topics)]
+        topics_described = [described(admin, topic) for topic in admin.describe_topics(topics)]
     if output is Output.JSON:
-        show_json(described)
+        show_json(topics_described)
         return
-    for at, topic in enumerate(described):
+    for at, topic in enumerate(topics_described):
         if at:
             print()
-        _show_description(topic, all_settings=all_settings)
-
-
-def _described(admin: Any, topic: Any) -> dict[str, Any]:
-    from millstream.client.position import TopicPartition
-    from millstream.client.template import utc
-    from millstream.config import TopicConfig, settings_of
-
-    places = [TopicPartition(topic.name, partition.index) for partition in topic.partitions]
-    bounds = admin.bounds(places)
-    newest = _newest(admin, places)
-    known = settings_of(TopicConfig)
-    partitions = []
-    for partition, place in zip(topic.partitions, places, strict=True):
-        start, end = bounds[place]
-        time = newest.get(place)
-        partitions.append(
-            {
-                "partition": partition.index,
-                "start": start,
-                "end": end,
-                "records": end - start,
-                "newest": None if time is None else utc(time),
-                "bytes": None,
-                "leader": partition.leader,
-                "replicas": list(partition.replicas),
-                "in_sync": list(partition.in_sync),
-            }
-        )
-    return {
-        "topic": topic.name,
-        "id": topic.id,
-        "internal": topic.internal,
-        "partitions": partitions,
-        "settings": [
-            {
-                "name": value.name,
-                "value": value.value,
-                "own": value.own,
-                "meaning": known[value.name].doc if value.name in known else None,
-            }
-            for value in admin.topic_config(topic.name)
-        ],
-    }
-
-
-def _newest(admin: Any, places: Any) -> dict[Any, int | None]:
-    try:
-        found: dict[Any, int | None] = admin.newest(places)
-    except RequestFailed:
-        return {}  # brokers before Kafka 3.0 do not know the question
-    return found
-
-
-def _show_description(topic: dict[str, Any], *, all_settings: bool) -> None:
-    partitions = topic["partitions"]
-    sized = any(partition["bytes"] is not None for partition in partitions)
-    several = any(len(partition["replicas"]) > 1 for partition in partitions)
-    total = sum(partition["records"] for partition in partitions)
-    size = sum(partition["bytes"] or 0 for partition in partitions)
-    print(
-        f"{topic['topic']}: {count(len(partitions), 'partition')}, {count(total, 'record')}"
-        + (f", {bytes_text(size)}" if sized else "")
-    )
-    columns: list[str | Column] = ["partition", "start", "end", "records"]
-    columns += ["size"] if sized else []
-    columns += ["newest"]
-    columns += ["leader", "replicas", "in sync"] if several else []
-    rows = []
-    for partition in partitions:
-        row: list[Any] = [partition[name] for name in ("partition", "start", "end", "records")]
-        if sized:
-            row.append(None if partition["bytes"] is None else bytes_text(partition["bytes"]))
-        row.append(partition["newest"])
-        if several:
-            row.append(partition["leader"])
-            row += [",".join(map(str, partition[name])) for name in ("replicas", "in_sync")]
-        rows.append(row)
-    show_table(columns, rows)
-    settings = [setting for setting in topic["settings"] if all_settings or setting["own"]]
-    if not settings:
-        print("All settings are the broker's defaults; --all shows them.")
-        return
-    show_table(
-        ["setting", "value", Column("meaning", prose=True)],
-        [[setting["name"], setting["value"], setting["meaning"] or ""] for setting in settings],
-    )
+        show_description(topic, all_settings=all_settings)
 
 
 @app.command(

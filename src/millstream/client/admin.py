@@ -1,4 +1,4 @@
-"""What an administrator asks of a cluster: topics, their settings, offsets, consumer groups.
+"""What an administrator asks of a cluster: topics, their settings, offsets, and (in ``groups``) groups.
 
 Over confluent-kafka, so it works with any Kafka. Calls block until answered; many partitions are asked for
 in one request. Errors are RequestFailed with Kafka's code, or BrokerUnavailable.
@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-from millstream.client.connect import Complaints, Connection, failure
+from millstream.client.connect import ours, theirs
+from millstream.client.groups import Groups
 from millstream.client.position import Bounds, Position, TopicPartition
-from millstream.errors import BrokerUnavailable, MillstreamError, RequestFailed
+from millstream.errors import MillstreamError, RequestFailed
 
 UNKNOWN_TOPIC = 3
 TOPIC_EXISTS = 36
-GROUP_NOT_FOUND = 69
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,53 +47,8 @@ class ConfigValue:
     sensitive: bool
 
 
-@dataclass(frozen=True, slots=True)
-class GroupListing:
-    name: str
-    state: str
-    kind: str  # "classic" or "consumer" (KIP-848)
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    id: str
-    instance: str | None
-    client: str
-    host: str
-    assigned: tuple[TopicPartition, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class GroupInfo:
-    name: str
-    state: str
-    kind: str
-    assignor: str
-    coordinator: str
-    members: tuple[Member, ...]
-
-
-class Admin:
-    """One administrator's connection. ``timeout`` is how long one request may take, in seconds."""
-
-    def __init__(self, connection: Connection, *, timeout: float = 30.0) -> None:
-        from confluent_kafka.admin import AdminClient
-
-        self.connection = connection
-        self._timeout = timeout
-        self._complaints = Complaints()
-        self._client: Any = connection.open(
-            AdminClient, connection.properties({"error_cb": self._complaints})
-        )
-        connection.check()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        del self._client  # librdkafka ends its threads when the last reference goes
+class Admin(Groups):
+    """One administrator's connection."""
 
     # topics
 
@@ -174,6 +126,19 @@ class Admin:
             if error.code == TOPIC_EXISTS and if_not_exists:
                 return False
             raise
+        self._until_seen(lambda: self._exists(name))
+        return True
+
+    def _exists(self, name: str) -> bool:
+        from confluent_kafka import TopicCollection
+
+        futures = self._client.describe_topics(TopicCollection([name]), request_timeout=self._timeout)
+        try:
+            self._result(futures[name], f"topic {name!r}")
+        except RequestFailed as error:
+            if error.code != UNKNOWN_TOPIC:
+                raise
+            return False
         return True
 
     def delete_topics(self, names: Sequence[str]) -> dict[str, MillstreamError | None]:
@@ -181,7 +146,10 @@ class Admin:
         futures = self._client.delete_topics(
             list(names), operation_timeout=self._timeout, request_timeout=self._timeout
         )
-        return {name: self._outcome(futures[name], f"can't delete topic {name!r}") for name in names}
+        outcomes = {name: self._outcome(futures[name], f"can't delete topic {name!r}") for name in names}
+        gone = [name for name, error in outcomes.items() if error is None]
+        self._until_seen(lambda: not any(self._exists(name) for name in gone))
+        return outcomes
 
     def add_partitions(self, name: str, total: int) -> None:
         """Raise a topic's partitions to ``total``."""
@@ -191,6 +159,7 @@ class Admin:
             [NewPartitions(name, total)], operation_timeout=self._timeout, request_timeout=self._timeout
         )
         self._result(futures[name], f"can't add partitions to {name!r}")
+        self._until_seen(lambda: len(self.partitions([name])) >= total)
 
     # settings
 
@@ -228,6 +197,13 @@ class Admin:
         futures = self._client.incremental_alter_configs([resource], request_timeout=self._timeout)
         self._result(futures[resource], f"can't change topic {name!r}")
 
+        def seen() -> bool:
+            own = {value.name: value.value for value in self.topic_config(name) if value.own}
+            changed = all(own.get(setting) == value for setting, value in changes.items())
+            return changed and not any(setting in own for setting in unset)
+
+        self._until_seen(seen, patience=1.0)  # a broker may also write a value in another way than we did
+
     # offsets
 
     def bounds(
@@ -245,7 +221,7 @@ class Admin:
         """The offset of the first record at or after a time; None where every record is older."""
         from confluent_kafka.admin import OffsetSpec
 
-        specs = {partition: OffsetSpec.for_timestamp(time) for partition, time in times_ms.items()}
+        specs = {partition: OffsetSpec.for_timestamp(moment) for partition, moment in times_ms.items()}
         answers = self._list_offsets(specs, committed_only=False)
         return {partition: offset if offset >= 0 else None for partition, (offset, _) in answers.items()}
 
@@ -256,7 +232,9 @@ class Admin:
         answers = self._list_offsets(
             dict.fromkeys(partitions, OffsetSpec.max_timestamp()), committed_only=False
         )
-        return {partition: time if time >= 0 else None for partition, (_, time) in answers.items()}
+        return {
+            partition: timestamp if timestamp >= 0 else None for partition, (_, timestamp) in answers.items()
+        }
 
     def resolve(
         self,
@@ -285,12 +263,12 @@ class Admin:
         if not offsets:
             return {}
         futures = self._client.delete_records(
-            [_theirs(partition, offset) for partition, offset in offsets.items()],
+            [theirs(partition, offset) for partition, offset in offsets.items()],
             operation_timeout=self._timeout,
             request_timeout=self._timeout,
         )
         return {
-            _ours(partition): self._result(future, f"can't trim {_ours(partition)}").low_watermark
+            ours(partition): self._result(future, f"can't trim {ours(partition)}").low_watermark
             for partition, future in futures.items()
         }
 
@@ -302,7 +280,7 @@ class Admin:
         if not specs:
             return {}
         futures = self._client.list_offsets(
-            {_theirs(partition): spec for partition, spec in specs.items()},
+            {theirs(partition): spec for partition, spec in specs.items()},
             isolation_level=(
                 IsolationLevel.READ_COMMITTED if committed_only else IsolationLevel.READ_UNCOMMITTED
             ),
@@ -310,139 +288,6 @@ class Admin:
         )
         answers = {}
         for partition, future in futures.items():
-            answer = self._result(future, f"can't ask for the offsets of {_ours(partition)}")
-            answers[_ours(partition)] = (answer.offset, answer.timestamp)
+            answer = self._result(future, f"can't ask for the offsets of {ours(partition)}")
+            answers[ours(partition)] = (answer.offset, answer.timestamp)
         return answers
-
-    # groups
-
-    def groups(self) -> list[GroupListing]:
-        """Every consumer group."""
-        listed = self._result(
-            self._client.list_consumer_groups(request_timeout=self._timeout), "can't list the groups"
-        )
-        for error in listed.errors or ():
-            raise failure(error.args[0], self.connection, "can't list the groups")
-        return [
-            GroupListing(group.group_id, _state(group.state), group.type.name.lower())
-            for group in sorted(listed.valid or (), key=lambda group: group.group_id)
-        ]
-
-    def group(self, name: str) -> GroupInfo:
-        """A group's state and members. A name that no group has is an error with the nearest names."""
-        futures = self._client.describe_consumer_groups([name], request_timeout=self._timeout)
-        try:
-            group = self._result(futures[name], f"group {name!r}")
-        except RequestFailed as error:
-            raise self.unknown_group(name) if error.code == GROUP_NOT_FOUND else error from None
-        if _state(group.state) == "Dead" and not group.members:
-            # Kafka before 4 answers so for a group that never was.
-            raise self.unknown_group(name)
-        members = tuple(
-            Member(
-                member.member_id,
-                member.group_instance_id,
-                member.client_id,
-                member.host.lstrip("/"),
-                tuple(sorted(_ours(partition) for partition in member.assignment.topic_partitions)),
-            )
-            for member in sorted(group.members, key=lambda member: (member.client_id, member.member_id))
-        )
-        coordinator = group.coordinator
-        return GroupInfo(
-            group.group_id,
-            _state(group.state),
-            group.type.name.lower(),
-            group.partition_assignor or "",
-            f"{coordinator.host}:{coordinator.port}" if coordinator else "",
-            members,
-        )
-
-    def unknown_group(self, name: str) -> RequestFailed:
-        near = difflib.get_close_matches(name, [group.name for group in self.groups()], n=3, cutoff=0.6)
-        hint = f"; did you mean {' or '.join(repr(other) for other in near)}?" if near else ""
-        return RequestFailed(
-            GROUP_NOT_FOUND,
-            "GROUP_ID_NOT_FOUND",
-            f"there is no consumer group {name!r} at {self.connection.address}{hint}",
-        )
-
-    def committed(self, group: str) -> dict[TopicPartition, int]:
-        """Every offset that a group has committed."""
-        from confluent_kafka import ConsumerGroupTopicPartitions
-
-        futures = self._client.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group)], request_timeout=self._timeout
-        )
-        answer = self._result(futures[group], f"can't read the offsets of group {group!r}")
-        offsets = {}
-        for partition in answer.topic_partitions or ():
-            if partition.error is not None:
-                raise failure(partition.error, self.connection, f"group {group!r}, {_ours(partition)}")
-            if partition.offset >= 0:
-                offsets[_ours(partition)] = partition.offset
-        return dict(sorted(offsets.items()))
-
-    def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Set a group's offsets; refused by the broker while the group has members."""
-        from confluent_kafka import ConsumerGroupTopicPartitions
-
-        if not offsets:
-            return
-        request = ConsumerGroupTopicPartitions(
-            group, [_theirs(partition, offset) for partition, offset in offsets.items()]
-        )
-        futures = self._client.alter_consumer_group_offsets([request], request_timeout=self._timeout)
-        answer = self._result(futures[group], f"can't set the offsets of group {group!r}")
-        for partition in answer.topic_partitions or ():
-            if partition.error is not None:
-                raise failure(partition.error, self.connection, f"group {group!r}, {_ours(partition)}")
-
-    def delete_groups(self, names: Sequence[str]) -> dict[str, MillstreamError | None]:
-        """Delete groups and their offsets; each one's error, or None where it is gone."""
-        futures = self._client.delete_consumer_groups(list(names), request_timeout=self._timeout)
-        return {name: self._outcome(futures[name], f"can't delete group {name!r}") for name in names}
-
-    # how answers come
-
-    def _metadata(self) -> Any:
-        from confluent_kafka import KafkaException
-
-        try:
-            return self._client.list_topics(timeout=min(self._timeout, self.connection.patience))
-        except KafkaException as error:
-            raise failure(error.args[0], self.connection, complaints=self._complaints) from None
-
-    def _result(self, future: Future[Any], what: str) -> Any:
-        from confluent_kafka import KafkaException
-
-        try:
-            return future.result(self._timeout + 5)
-        except KafkaException as error:
-            raise failure(error.args[0], self.connection, what, complaints=self._complaints) from None
-        except FutureTimeout:
-            raise BrokerUnavailable(
-                f"{what}: {self.connection.address} did not answer within {self._timeout:g} s"
-            ) from None
-
-    def _outcome(self, future: Future[Any], what: str) -> MillstreamError | None:
-        try:
-            self._result(future, what)
-        except MillstreamError as error:
-            return error
-        return None
-
-
-def _theirs(partition: TopicPartition, offset: int = -1001) -> Any:
-    from confluent_kafka import TopicPartition as Theirs
-
-    return Theirs(partition.topic, partition.partition, offset)
-
-
-def _ours(partition: Any) -> TopicPartition:
-    return TopicPartition(partition.topic, partition.partition)
-
-
-def _state(state: Any) -> str:
-    """Kafka's word for a group's state: ``PreparingRebalance``."""
-    return "".join(word.capitalize() for word in state.name.split("_"))

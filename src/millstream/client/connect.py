@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from millstream.client.position import TopicPartition
 from millstream.errors import BrokerUnavailable, ConfigError, MillstreamError, RequestFailed
 
 if TYPE_CHECKING:
@@ -131,6 +132,11 @@ class Complaints:
         if self.last is None or error.name() != "_ALL_BROKERS_DOWN":
             self.last = error
 
+    @property
+    def final(self) -> bool:
+        """Whether trying again is of no use: the broker is there and does not let us in."""
+        return self.last is not None and self.last.name() in _NOT_LET_IN
+
 
 _NOBODY_THERE = ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT", "_TIMED_OUT_QUEUE")
 _NOT_LET_IN = ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "_SSL")
@@ -175,3 +181,15 @@ def load_profile(path: Path, name: str) -> dict[str, Any]:
                 f"{path}: [profile.{name}] has no setting {key!r}; there are {', '.join(sorted(allowed))}"
             )
     return dict(profiles[name])
+
+
+def theirs(partition: TopicPartition, offset: int = -1001) -> Any:
+    """A partition, and an offset in it, as confluent-kafka has them."""
+    from confluent_kafka import TopicPartition as Theirs
+
+    return Theirs(partition.topic, partition.partition, offset)
+
+
+def ours(partition: Any) -> TopicPartition:
+    """A partition of confluent-kafka's, without what else it carries."""
+    return TopicPartition(partition.topic, partition.partition)

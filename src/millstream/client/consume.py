@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from millstream.client.connect import Complaints, Connection, failure
+from millstream.client.connect import Complaints, Connection, failure, theirs
 from millstream.client.position import Bounds, TopicPartition
 
 # What one reader holds in memory at most, besides the batch in hand.
@@ -103,7 +103,7 @@ class Reader(_Reader):
                 partition: stop for partition, stop in self._stops.items() if starts[partition] < stop
             }
         reading = starts if self._stops is None else self._stops
-        self._consumer.assign([_theirs(partition, starts[partition]) for partition in reading])
+        self._consumer.assign([theirs(partition, starts[partition]) for partition in reading])
 
     @property
     def finished(self) -> bool:
@@ -120,7 +120,7 @@ class Reader(_Reader):
     def add(self, starts: Mapping[TopicPartition, int]) -> None:
         """Follow further partitions, such as those of a topic that has just been created."""
         self._next.update(starts)
-        self._consumer.incremental_assign([_theirs(partition, at) for partition, at in starts.items()])
+        self._consumer.incremental_assign([theirs(partition, at) for partition, at in starts.items()])
 
     def topics(self, timeout: float) -> dict[str, int]:
         """Topics and their numbers of partitions now; empty if the broker is away for the moment."""
@@ -169,9 +169,9 @@ class Reader(_Reader):
     def _skip_gap(self, partition: TopicPartition) -> None:
         from confluent_kafka import KafkaException
 
-        theirs = _theirs(partition)
+        there = theirs(partition)
         try:
-            start, end = self._consumer.get_watermark_offsets(theirs, timeout=self.connection.patience)
+            start, end = self._consumer.get_watermark_offsets(there, timeout=self.connection.patience)
         except KafkaException as error:
             raise failure(error.args[0], self.connection, complaints=self._complaints) from None
         wanted = self._next[partition]
@@ -179,13 +179,13 @@ class Reader(_Reader):
         if at > wanted and self._on_gap is not None:
             self._on_gap(Gap(partition, wanted, at))
         self._next[partition] = at
-        self._consumer.incremental_unassign([theirs])
-        self._consumer.incremental_assign([_theirs(partition, at)])
+        self._consumer.incremental_unassign([there])
+        self._consumer.incremental_assign([theirs(partition, at)])
 
     def leave(self, partition: TopicPartition) -> None:
         """Read no more of a partition, as if its stop were reached."""
         if self._stops is not None and self._stops.pop(partition, None) is not None:
-            self._consumer.incremental_unassign([_theirs(partition)])
+            self._consumer.incremental_unassign([theirs(partition)])
 
 
 class Subscription(_Reader):
@@ -233,7 +233,7 @@ class Subscription(_Reader):
         last = {(record.topic(), record.partition()): record.offset() for record in records}
         try:
             self._consumer.store_offsets(
-                offsets=[_theirs(TopicPartition(*key), offset + 1) for key, offset in last.items()]
+                offsets=[theirs(TopicPartition(*key), offset + 1) for key, offset in last.items()]
             )
         except KafkaException:
             # A partition went to another member meanwhile, which reads these records again: at least once.
@@ -242,12 +242,6 @@ class Subscription(_Reader):
 
 # A topic subscribed to may come later, and a slow writer downstream only costs a rebalance.
 _PASSING = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_MAX_POLL_EXCEEDED", "_PARTITION_EOF")
-
-
-def _theirs(partition: TopicPartition, offset: int = -1001) -> Any:
-    from confluent_kafka import TopicPartition as Theirs
-
-    return Theirs(partition.topic, partition.partition, offset)
 
 
 def first_timestamps(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from millstream.client.connect import Complaints, Connection, failure
@@ -33,7 +33,7 @@ class Sender:
         properties: Mapping[str, Any] | None = None,
     ) -> None:
         """``timeout``: seconds after which a record that could not be delivered has failed."""
-        from confluent_kafka import Producer
+        from confluent_kafka import Producer as Client
 
         self.connection = connection
         self.topic = topic
@@ -42,7 +42,7 @@ class Sender:
         self.first_failure: MillstreamError | None = None
         self._complaints = Complaints()
         self._producer: Any = connection.open(
-            Producer,
+            Client,
             connection.properties(
                 {
                     "acks": acks,
@@ -70,12 +70,16 @@ class Sender:
     def delivered(self) -> int:
         return self.sent - self.failed - self.unanswered
 
-    def send(self, records: Iterable[Outgoing]) -> None:
-        """Queue records, waiting for room. Raises if one can't be sent: too large, no such partition."""
+    def send(self, records: Sequence[Outgoing], ended: Callable[[], bool] = bool) -> None:
+        """Queue records, waiting for room. Raises if one can't be sent: too large, no such partition.
+
+        While there is no room it gives up on the rest once a record has failed (they count as failed too) or
+        ``ended`` says so (they don't: somebody wants to stop here).
+        """
         from confluent_kafka import KafkaException
 
         produce, topic, failed = self._producer.produce, self.topic, self._failed
-        for value, key, headers, partition, timestamp in records:
+        for at, (value, key, headers, partition, timestamp) in enumerate(records):
             while True:
                 try:
                     produce(
@@ -91,9 +95,14 @@ class Sender:
                 except BufferError:
                     self._producer.poll(0.1)
                     if self.first_failure is not None:
-                        return  # the broker is gone or refuses: the caller looks, and stops reading
+                        self.sent += len(records) - at
+                        self.failed += len(records) - at
+                        return
+                    if ended():
+                        return
                 except KafkaException as error:
-                    raise self._refused(error.args[0], value, key, partition) from None
+                    size = len(value or b"") + len(key or b"")
+                    raise self._refused(error.args[0], size, partition) from None
             self.sent += 1
         self._producer.poll(0)
 
@@ -116,21 +125,19 @@ class Sender:
             return
         self.failed += 1
         if self.first_failure is None:
-            self.first_failure = failure(
-                error, self.connection, f"topic {self.topic!r}", complaints=self._complaints
-            )
+            size = len(message.value() or b"") + len(message.key() or b"")
+            self.first_failure = self._refused(error, size, message.partition())
 
-    def _refused(self, error: Any, value: bytes | None, key: bytes | None, partition: int) -> MillstreamError:
-        if error.name() == "MSG_SIZE_TOO_LARGE":
-            size = len(value or b"") + len(key or b"")
-            return RequestFailed(
-                error.code(),
-                error.name(),
-                f"a record of {size:,} bytes is larger than this client sends; "
-                "allow it with -X message.max.bytes=..., and at the topic with max.message.bytes",
-            )
-        if error.name() == "_UNKNOWN_PARTITION":
-            return RequestFailed(
-                error.code(), error.name(), f"topic {self.topic!r} has no partition {partition}"
-            )
-        return failure(error, self.connection, f"topic {self.topic!r}", complaints=self._complaints)
+    def _refused(self, error: Any, size: int, partition: int) -> MillstreamError:
+        """A record's error, whether librdkafka or the broker had it: with what to do about it."""
+        match error.name():
+            case "MSG_SIZE_TOO_LARGE" | "_MSG_SIZE_TOO_LARGE":
+                reason = (
+                    f"a record of {size:,} bytes is too large; allow it at the topic with max.message.bytes, "
+                    "and here with -X message.max.bytes=..."
+                )
+            case "_UNKNOWN_PARTITION":
+                reason = f"topic {self.topic!r} has no partition {partition}"
+            case _:
+                return failure(error, self.connection, f"topic {self.topic!r}", complaints=self._complaints)
+        return RequestFailed(error.code(), error.name(), reason)

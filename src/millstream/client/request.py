@@ -1,0 +1,107 @@
+"""Asking librdkafka's admin client, and turning what comes back into answers or our own errors."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from types import TracebackType
+from typing import Any, Self
+
+from millstream.client.connect import Complaints, Connection, failure, ours
+from millstream.errors import BrokerUnavailable, MillstreamError, RequestFailed
+
+_COORDINATOR_TO_COME = ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR")
+
+
+class Requests:
+    """One connection to ask on. ``timeout`` is how long one request may take, in seconds."""
+
+    def __init__(self, connection: Connection, *, timeout: float = 30.0) -> None:
+        from confluent_kafka.admin import AdminClient
+
+        self.connection = connection
+        self._timeout = timeout
+        self._complaints = Complaints()
+        self._client: Any = connection.open(
+            AdminClient, connection.properties({"error_cb": self._complaints})
+        )
+        connection.check()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        del self._client  # librdkafka ends its threads when the last reference goes
+
+    def _metadata(self) -> Any:
+        """Every topic and broker of the cluster: the first thing most commands ask."""
+        from confluent_kafka import KafkaException
+
+        deadline = time.monotonic() + self.connection.patience
+        while True:
+            try:
+                return self._client.list_topics(timeout=min(1.0, self.connection.patience))
+            except KafkaException as error:
+                self._heed_complaints()
+                if time.monotonic() > deadline:
+                    raise failure(error.args[0], self.connection, complaints=self._complaints) from None
+
+    def _result(self, future: Future[Any], what: str) -> Any:
+        from confluent_kafka import KafkaException
+
+        deadline = time.monotonic() + self._timeout + 5
+        while True:
+            try:
+                return future.result(0.5)
+            except KafkaException as error:
+                self._heed_complaints()
+                raise failure(error.args[0], self.connection, what, complaints=self._complaints) from None
+            except FutureTimeout:
+                self._heed_complaints()
+                if time.monotonic() > deadline:
+                    raise BrokerUnavailable(
+                        f"{what}: {self.connection.address} did not answer within {self._timeout:g} s"
+                    ) from None
+
+    def _heed_complaints(self) -> None:
+        """Hear what librdkafka complains of; give up at once where waiting can't help."""
+        self._client.poll(0)
+        if self._complaints.final:
+            assert self._complaints.last is not None
+            raise failure(self._complaints.last, self.connection)
+
+    def _partitions(self, future: Future[Any], what: str) -> list[Any]:
+        """The partitions of an answer that carries an error for each."""
+        partitions = list(self._result(future, what).topic_partitions or ())
+        for partition in partitions:
+            if partition.error is not None:
+                raise failure(partition.error, self.connection, f"{what}: {ours(partition)}")
+        return partitions
+
+    def _once_coordinated(self, ask: Callable[[], Any]) -> Any:
+        """Ask until the group's coordinator is ready: a cluster's first group has to wait for one."""
+        deadline = time.monotonic() + self.connection.patience
+        while True:
+            try:
+                return ask()
+            except RequestFailed as error:
+                if error.name not in _COORDINATOR_TO_COME or time.monotonic() > deadline:
+                    raise
+            time.sleep(0.1)
+
+    def _until_seen(self, seen: Callable[[], bool], patience: float = 5.0) -> None:
+        """Wait until a change can be seen: Kafka answers before every broker has heard of it."""
+        deadline = time.monotonic() + patience
+        while not seen() and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+    def _outcome(self, future: Future[Any], what: str) -> MillstreamError | None:
+        try:
+            self._result(future, what)
+        except MillstreamError as error:
+            return error
+        return None

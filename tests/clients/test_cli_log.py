@@ -1,0 +1,56 @@
+"""``millstream log check`` on directories that a real broker wrote."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.brokers import our_broker
+from tests.support.command import CommandLine
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A stopped broker's directory with two batches of ten records in one partition."""
+    with our_broker(tmp_path / "data") as broker:
+        millstream = CommandLine(broker.address)
+        millstream.ok("topic", "create", "t")
+        for _ in range(2):
+            millstream.ok("produce", "t", "-X", "linger.ms=200", stdin="hello\n" * 10)
+    return broker.data
+
+
+@pytest.fixture
+def shell() -> CommandLine:
+    return CommandLine("127.0.0.1:1")
+
+
+def test_a_sound_directory_is_said_to_be_in_order(shell: CommandLine, data: Path) -> None:
+    before = {file: file.read_bytes() for file in data.rglob("*") if file.is_file()}
+    shown = shell.ok("log", "check", str(data))
+    assert "1 partition, 1 segment, 20 records" in shown
+    assert "shut down in order" in shown
+    assert "everything is in order" in shown
+    assert {file: file.read_bytes() for file in data.rglob("*") if file.is_file()} == before
+
+
+def test_a_flipped_bit_is_found_with_its_file_and_the_exit_code_is_1(shell: CommandLine, data: Path) -> None:
+    [log] = data.rglob("*.log")
+    content = bytearray(log.read_bytes())
+    content[70] ^= 1  # in the first batch, after its header
+    log.write_bytes(content)
+    done = shell.run("log", "check", str(data))
+    assert done.returncode == 1
+    assert f"damage: {log} at byte 0" in done.stdout.decode()
+    assert "1 damaged place" in done.stdout.decode()
+    report = json.loads(shell.run("log", "check", str(data), "--output", "json").stdout)
+    assert report["summary"]["damage"] == 1
+    assert [(finding["kind"], finding["file"]) for finding in report["findings"]] == [("damage", str(log))]
+
+
+def test_a_directory_in_use_or_not_there_is_not_checked(shell: CommandLine, tmp_path: Path) -> None:
+    with our_broker(tmp_path / "data") as broker:
+        assert f"(process {broker.pid})" in shell.refused("log", "check", str(broker.data))
+    assert "can't read" in shell.refused("log", "check", str(tmp_path / "none"))
