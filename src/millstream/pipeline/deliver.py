@@ -8,19 +8,19 @@ at-most-once the batch is noted *before* it is delivered, and never delivered ag
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Iterator
 
-from pyspark.sql import DataFrame, Observation
-from pyspark.sql import functions as fn
+import pyarrow as pa
+from pyspark.sql import DataFrame
 
 from millstream.pipeline.checkpoint import Checkpoint
-from millstream.pipeline.frames import TAP, tap_column
-from millstream.pipeline.outgoing import arriving, deleted, record
+from millstream.pipeline.options import WriteOptions
+from millstream.pipeline.outgoing import BATCH
 from millstream.pipeline.plan import Query
-from millstream.pipeline.streams import Stream, TopicSink, ViewSink
 from millstream.pipeline.views import Changes, View, ViewStore
 
-_DELETED = "millstream_deleted"
+_SENT = "topic string, rows bigint"
 
 
 class Stopped(Exception):
@@ -28,25 +28,29 @@ class Stopped(Exception):
 
 
 class Delivery:
-    """The ``foreachBatch`` of one query; ``views`` are those that it fills."""
+    """The ``foreachBatch`` of one query.
+
+    ``records`` is the statement that gives what goes to topics, ``views`` those that give what goes to views.
+    """
 
     def __init__(
         self,
         query: Query,
-        views: list[tuple[View, ViewSink]],
         *,
+        records: str | None,
+        views: list[tuple[View, str]],
         store: ViewStore | None,
-        write: Callable[[DataFrame], None],
+        to_topics: WriteOptions,
         stopping: threading.Event,
         attempts: Checkpoint | None = None,
     ) -> None:
         self._query = query
+        self._records = records
         self._views = views
         self._store = store
-        self._write = write
+        self._produce = Produce(to_topics)
         self._stopping = stopping
         self._attempts = attempts
-        self._topics = [sink for sink in query.sinks if isinstance(sink, TopicSink)]
         self.written: dict[int, dict[str, int]] = {}  # rows by sink, of batches not yet reported
         self.unkeyed = 0
 
@@ -57,11 +61,15 @@ class Delivery:
         if self._attempts is not None and not self._attempts.begin(self._query.name, query_id, number):
             batch.write.format("noop").mode("append").save()  # the state must move on all the same
             return
-        shared = len(self._query.sinks) > 1
+        shared = len(self._views) + (self._records is not None) > 1
         if shared:
             batch = batch.persist()  # worked out once, given several times
+        batch.createOrReplaceTempView(BATCH)  # of this query alone: each has a session of its own
         try:
-            counts = self._produce(batch) if self._topics else {}
+            counts = dict.fromkeys((sink.label for sink in self._query.sinks), 0)
+            if self._records is not None:
+                for row in self._few(batch, self._records).mapInArrow(self._produce, _SENT).collect():
+                    counts[f"topic {row.topic}"] += row.rows
             if self._views:
                 counts.update(self._keep(batch, query_id, number))
             self.written[number] = counts
@@ -69,42 +77,48 @@ class Delivery:
             if shared:
                 batch.unpersist()
 
-    def _rows(self, batch: DataFrame) -> Callable[[Stream], DataFrame]:
-        """The rows of a tap in this batch."""
-        taps = self._query.taps
-
-        def of(stream: Stream) -> DataFrame:
-            index = next(index for index, tap in enumerate(taps) if tap is stream)
-            rows = batch if len(taps) == 1 else batch.where(f"{TAP} = {index}")
-            return rows.select(f"{tap_column(index)}.*")
-
-        return of
-
-    def _produce(self, batch: DataFrame) -> dict[str, int]:
-        """All topics with one write: a record says where it goes."""
-        rows = self._rows(batch)
-        parts = [
-            arriving(self._query, sink, rows).selectExpr(f"{record(sink)} AS record") for sink in self._topics
-        ]
-        records = parts[0]
-        for part in parts[1:]:
-            records = records.union(part)
-        topics = sorted({sink.topic for sink in self._topics})
-        counts = [fn.count_if(fn.col("topic") == topic).alias(topic) for topic in topics]
-        counted = Observation()
-        self._write(records.select("record.*").observe(counted, *counts))
-        return {f"topic {topic}": int(counted.get[topic] or 0) for topic in topics}
+    def _few(self, batch: DataFrame, statement: str) -> DataFrame:
+        """A statement's rows in as many partitions as there are cores: every branch of it brings its own,
+        mostly empty, and a task costs more than its rows."""
+        spark = batch.sparkSession
+        return spark.sql(statement).coalesce(spark.sparkContext.defaultParallelism)
 
     def _keep(self, batch: DataFrame, query_id: str, number: int) -> dict[str, int]:
         """All views in one transaction."""
         assert self._store is not None
-        rows = self._rows(batch)
         changes = []
-        for view, sink in self._views:
-            found = (
-                arriving(self._query, sink, rows).selectExpr("*", f"{deleted(sink)} AS {_DELETED}").collect()
-            )
+        for view, statement in self._views:
+            found = self._few(batch, statement).collect()
             changes.append(Changes(view, [row[:-1] for row in found], [row[-1] for row in found]))
-        unkeyed = self._store.apply(query_id, number, changes)
-        self.unkeyed += unkeyed or 0
+        self.unkeyed += self._store.apply(query_id, number, changes) or 0
         return {f"view {change.view.name}": len(change.rows) for change in changes}
+
+
+class Produce:
+    """Sends the records of a task and gives back how many went to each topic.
+
+    A function of ``mapInArrow`` and not the data source's writer, which does the same: for that, Spark starts
+    new Python processes with every batch.
+    """
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from millstream.pipeline.sink import send_rows
+
+        counts: Counter[str] = Counter()
+
+        def counted() -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                if batch.num_rows:
+                    for entry in batch.column("topic").value_counts().to_pylist():
+                        counts[entry["values"]] += entry["counts"]
+                    yield batch
+
+        send_rows(self._options, counted())
+        topics = list(counts)
+        yield pa.RecordBatch.from_pydict(
+            {"topic": topics, "rows": [counts[topic] for topic in topics]},
+            schema=pa.schema([("topic", pa.string()), ("rows", pa.int64())]),
+        )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 _UNITS_MS = {
     **dict.fromkeys(("ms", "millisecond", "milliseconds"), 1),
@@ -177,3 +177,18 @@ def output_name(sql: str) -> str | None:
 def without_alias(sql: str) -> str:
     """The expression in ``expression AS name``."""
     return re.sub(r"\s+[aA][sS]\s+(\w+|`[^`]+`)\s*$", "", sql)
+
+
+def renamed(sql: str, names: Mapping[str, str]) -> str:
+    """The expression with columns called otherwise; fields, functions and texts stay as they are."""
+    known = {name.lower(): other for name, other in names.items()}
+    parts = [(str(match.lastgroup), match[0]) for match in _TOKEN.finditer(sql)]
+    words = [at for at, (kind, _) in enumerate(parts) if kind not in ("space", "comment")]
+    for place, at in enumerate(words):
+        kind, text = parts[at]
+        before = parts[words[place - 1]][1] if place else ""
+        after = parts[words[place + 1]][1] if place + 1 < len(words) else ""
+        bare = text[1:-1].replace("``", "`") if kind == "quoted" else text
+        if kind in ("word", "quoted") and before != "." and after != "(" and bare.lower() in known:
+            parts[at] = (kind, known[bare.lower()])
+    return "".join(text for _, text in parts)

@@ -16,13 +16,9 @@ from pyspark.sql import functions as fn
 from millstream.errors import MillstreamError, TopologyError
 from millstream.pipeline.causes import condensed
 from millstream.pipeline.decode import accepted, decoded, rejected
-from millstream.pipeline.expressions import output_name, without_alias
 from millstream.pipeline.load import user_line
 from millstream.pipeline.plan import Query
 from millstream.pipeline.streams import (
-    TIME_BASIS,
-    WINDOW_END,
-    WINDOW_START,
     Aggregate,
     Operator,
     Otherwise,
@@ -34,6 +30,8 @@ from millstream.pipeline.streams import (
     Union,
     Where,
 )
+from millstream.pipeline.taps import SharedState, Tap
+from millstream.pipeline.windows import one_window, shared_windows
 
 TAP = "millstream_tap"
 
@@ -85,7 +83,7 @@ class Frames:
         if isinstance(stream, SplitChannel):
             return self._make(stream.inputs[0])[stream.channel_name]
         if isinstance(stream, Aggregate):
-            return _windowed(stream, self.of(stream.inputs[0]))
+            return one_window(stream, self.of(stream.inputs[0]))
         return step(stream, self.of(stream.inputs[0]))
 
     def _rows(self, source: Source) -> DataFrame:
@@ -99,10 +97,23 @@ class Frames:
             first = first.unionByName(other, allowMissingColumns=True)
         return first
 
+    def tap(self, tap: Tap) -> DataFrame:
+        """The rows that leave the streaming plan at a tap."""
+        if not isinstance(tap, SharedState):
+            return self.of(tap)
+        try:
+            frame = shared_windows(tap, self.of(tap.base))
+            _ = frame.schema
+        except MillstreamError:
+            raise
+        except Exception as error:
+            raise TopologyError(condensed(error), where=tap.at) from error
+        return frame
+
     def output(self, query: Query) -> DataFrame:
         """What the query's taps give, as one DataFrame: which tap, and its row in a column of its own."""
         parts = [
-            self.of(tap).select(fn.lit(index).alias(TAP), fn.struct("*").alias(tap_column(index)))
+            self.tap(tap).select(fn.lit(index).alias(TAP), fn.struct("*").alias(tap_column(index)))
             for index, tap in enumerate(query.taps)
         ]
         output = parts[0]
@@ -155,23 +166,3 @@ def step(stream: Stream, frame: DataFrame) -> DataFrame:
 
 def tagged(union: Union, frame: DataFrame, name: str) -> DataFrame:
     return frame.withColumn(union.tag, fn.lit(name)) if union.tag is not None else frame
-
-
-def _windowed(stream: Aggregate, frame: DataFrame) -> DataFrame:
-    spec, time = stream.window_spec, stream.inputs[0].time
-    assert time is not None, "a window without a time is refused when it is declared"
-    keys = [fn.expr(without_alias(key)).alias(str(output_name(key))) for key in spec.by]
-    if spec.gap_ms is not None:
-        bounds = fn.session_window(time.column, f"{spec.gap_ms} milliseconds")
-    else:
-        slide = spec.every_ms if spec.every_ms is not None else spec.size_ms
-        bounds = fn.window(time.column, f"{spec.size_ms} milliseconds", f"{slide} milliseconds")
-    aggregates = [fn.expr(sql).alias(name) for name, sql in stream.aggregates.items()]
-    grouped = frame.groupBy(*keys, bounds.alias("_millstream_window")).agg(*aggregates)
-    return grouped.select(
-        *(str(output_name(key)) for key in spec.by),
-        fn.col("_millstream_window.start").alias(WINDOW_START),
-        fn.col("_millstream_window.end").alias(WINDOW_END),
-        *stream.aggregates,
-        fn.lit(time.basis).alias(TIME_BASIS),
-    )

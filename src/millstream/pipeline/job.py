@@ -18,9 +18,9 @@ from millstream.client.connect import Connection
 from millstream.errors import MillstreamError, TopologyError
 from millstream.pipeline.checkpoint import Checkpoint
 from millstream.pipeline.plan import Plan, Query, plan
-from millstream.pipeline.streams import Source, TopicSink, ViewSink
+from millstream.pipeline.streams import Source, Stream, TopicSink, ViewSink
 from millstream.pipeline.topology import Topology
-from millstream.pipeline.views import View, ViewStore
+from millstream.pipeline.views import ViewStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -90,7 +90,6 @@ class Job:
 
     def start(self, spark: SparkSession) -> None:
         """Plan every query on Spark, and only then start them."""
-        from millstream.pipeline.deliver import Delivery
         from millstream.pipeline.frames import Frames
         from millstream.pipeline.progress import Listener
 
@@ -100,33 +99,25 @@ class Job:
         self.checkpoint.attach(spark)
         if self.checkpoint.local is None:
             self.checkpoint.claim(self.plan)
-        outputs = []
+        ready = []
         for query in self.plan.queries:
             frames = Frames(partial(self._read, spark, query))
+            for sink in query.sinks:
+                frames.of(sink.stream)  # the whole way to every sink once, for what Spark has to say
             for tap in query.taps:
-                _check_supported(spark, frames.of(tap), query.output_mode, tap.at)
-            outputs.append((query, frames.output(query), self._check_sinks(query, frames)))
+                _check_supported(spark, frames.tap(tap), query.output_mode, tap.at)
+            ready.append((query, frames))
         if self.plan.views:
             self._store = ViewStore(self.views)
-            for _, _, views in outputs:
-                for view, sink in views:
-                    self._store.prepare(view, where=sink.at)
+        deliveries = [(query, frames, self._delivery(query, frames)) for query, frames in ready]
         self._listener = Listener(list(self.plan.queries), self._written, self.settings.on_progress)
         spark.streams.addListener(self._listener)
         # Each tap alone has passed Spark's check. It refuses several windows side by side in update mode,
         # which is only wrong for windows over windows; those are refused when they are declared.
         spark.conf.set("spark.sql.streaming.unsupportedOperationCheck", "false")
-        for query, output, views in outputs:
-            delivery = Delivery(
-                query,
-                views,
-                store=self._store,
-                write=self._write,
-                stopping=self._stopping,
-                attempts=self.checkpoint if self.flow.guarantee == "at-most-once" else None,
-            )
+        for query, frames, delivery in deliveries:
             self._deliveries[query.name] = delivery
-            writer = output.writeStream.queryName(query.name).outputMode(query.output_mode)
+            writer = frames.output(query).writeStream.queryName(query.name).outputMode(query.output_mode)
             writer = writer.option("checkpointLocation", self.checkpoint.query(query.name)).foreachBatch(
                 delivery
             )
@@ -136,25 +127,37 @@ class Job:
                 writer = writer.trigger(processingTime=self.settings.trigger)
             self._queries[query.name] = writer.start()
 
-    def _check_sinks(self, query: Query, frames: Frames) -> list[tuple[View, ViewSink]]:
-        """Go every way from tap to sink once, so that what is wrong on it is known before anything runs."""
+    def _delivery(self, query: Query, frames: Frames) -> Delivery:
         from millstream.pipeline.causes import condensed
-        from millstream.pipeline.outgoing import arriving, deleted, record, view_of
+        from millstream.pipeline.deliver import Delivery
+        from millstream.pipeline.options import WriteOptions
+        from millstream.pipeline.outgoing import record, topic_records, view_of, view_rows
+
+        def columns(stream: Stream) -> list[tuple[str, str]]:
+            return list(frames.of(stream).dtypes)
 
         views = []
         for sink in query.sinks:
+            frame = frames.of(sink.stream)
             try:
-                frame = arriving(query, sink, frames.of)
-                if isinstance(sink, TopicSink):
-                    _ = frame.selectExpr(record(sink)).schema
-                else:
-                    _ = frame.selectExpr(deleted(sink)).schema
-                    views.append((view_of(sink, frame), sink))
-            except MillstreamError:
-                raise
+                said = record(sink) if isinstance(sink, TopicSink) else sink.delete_when or "false"
+                _ = frame.selectExpr(said).schema
             except Exception as error:
                 raise TopologyError(condensed(error), where=sink.at) from error
-        return views
+            if isinstance(sink, ViewSink):
+                assert self._store is not None
+                view = view_of(sink, frame)
+                self._store.prepare(view, where=sink.at)
+                views.append((view, view_rows(query, sink, columns)))
+        return Delivery(
+            query,
+            records=topic_records(query, columns),
+            views=views,
+            store=self._store,
+            to_topics=WriteOptions.of(self._options()),
+            stopping=self._stopping,
+            attempts=self.checkpoint if self.flow.guarantee == "at-most-once" else None,
+        )
 
     def _read(self, spark: SparkSession, query: Query, source: Source) -> DataFrame:
         reader = spark.readStream.format("millstream")
@@ -165,12 +168,6 @@ class Job:
         if source.max_rows is not None:
             reader = reader.option("maxOffsetsPerTrigger", str(source.max_rows))
         return reader.load()
-
-    def _write(self, records: DataFrame) -> None:
-        writer = records.write.format("millstream").mode("append")
-        for name, value in self._options().items():
-            writer = writer.option(name, value)
-        writer.save()
 
     def _options(self) -> dict[str, str]:
         connection = self.settings.connection

@@ -1,4 +1,8 @@
-"""From the rows of a query's taps to what its sinks take: records for topics, rows for views."""
+"""The way from a query's taps to its sinks, in SQL: records for topics, rows for views.
+
+As text, because it is done with every batch: one statement is planned at once, where a chain of DataFrame
+calls is analysed link by link.
+"""
 
 from __future__ import annotations
 
@@ -8,25 +12,86 @@ from pyspark.sql import DataFrame
 
 from millstream.errors import TopologyError
 from millstream.pipeline.expressions import no_such_column
-from millstream.pipeline.frames import step, tagged
+from millstream.pipeline.frames import TAP, tap_column
 from millstream.pipeline.plan import Query
-from millstream.pipeline.streams import WINDOW_END, Rejected, Sink, Stream, TopicSink, Union, ViewSink
+from millstream.pipeline.schema import quoted
+from millstream.pipeline.streams import (
+    WINDOW_END,
+    Aggregate,
+    Otherwise,
+    Rejected,
+    Select,
+    Sink,
+    Stream,
+    TopicSink,
+    Union,
+    ViewSink,
+    Where,
+)
+from millstream.pipeline.taps import Arm, SharedState
 from millstream.pipeline.views import View
+from millstream.pipeline.windows import picked
+
+BATCH = "millstream_batch"  # the table of a batch's rows
+Columns = Callable[[Stream], list[tuple[str, str]]]  # a stream's columns and their types
 
 
-def arriving(query: Query, sink: Sink, rows: Callable[[Stream], DataFrame]) -> DataFrame:
-    """The rows that a sink gets, from those of the query's taps."""
-    frames = []
-    for arm in query.arms:
-        if arm.sink is sink:
-            frame = rows(arm.base)
-            for taken, branch in arm.steps:
-                frame = tagged(taken, frame, branch) if isinstance(taken, Union) else step(taken, frame)
-            frames.append(frame)
-    first, *others = frames
-    for other in others:
-        first = first.unionByName(other, allowMissingColumns=True)
-    return first
+def topic_records(query: Query, columns: Columns) -> str | None:
+    """The statement that gives all records of a batch, each with the topic it goes to; None if there are none."""
+    parts = [
+        f"SELECT {record(arm.sink)} AS record FROM ({_way(query, arm, columns)})"
+        for arm in query.arms
+        if isinstance(arm.sink, TopicSink)
+    ]
+    return f"SELECT record.* FROM ({' UNION ALL '.join(parts)})" if parts else None
+
+
+def view_rows(query: Query, sink: ViewSink, columns: Columns) -> str:
+    """The statement that gives a batch's rows of a view, each with whether it takes its key out."""
+    gone = f"coalesce(({sink.delete_when}), false)" if sink.delete_when is not None else "false"
+    names = ", ".join(quoted(name) for name, _ in columns(sink.stream))
+    ways = [f"SELECT {names} FROM ({way})" for way in _ways(query, sink, columns)]
+    return f"SELECT *, {gone} FROM ({' UNION ALL '.join(ways)})"
+
+
+def _ways(query: Query, sink: Sink, columns: Columns) -> list[str]:
+    return [_way(query, arm, columns) for arm in query.arms if arm.sink is sink]
+
+
+def _way(query: Query, arm: Arm, columns: Columns) -> str:
+    index = next(index for index, tap in enumerate(query.taps) if tap is arm.base)
+    sql = f"SELECT {tap_column(index)}.* FROM {BATCH} WHERE {TAP} = {index}"
+    at: Stream | None = None if isinstance(arm.base, SharedState) else arm.base
+    for step, branch in arm.steps:
+        if isinstance(step, Aggregate):
+            assert isinstance(arm.base, SharedState)
+            sql = picked(arm.base, step, sql)
+        elif isinstance(step, Union):
+            assert at is not None
+            sql = f"SELECT {_in_union(step, branch, {name for name, _ in columns(at)}, columns)} FROM ({sql})"
+        elif isinstance(step, Select):
+            sql = f"SELECT {', '.join(step.expressions)} FROM ({sql})"
+        else:
+            sql = f"SELECT * FROM ({sql}) WHERE {_condition(step)}"
+        at = step
+    return sql
+
+
+def _in_union(union: Union, branch: str, present: set[str], columns: Columns) -> str:
+    """A branch's rows as the union has them: with its tag, and NULL where the branch has no such column."""
+    parts = []
+    for name, kind in columns(union):
+        if name == union.tag:
+            parts.append(f"'{branch}' AS {quoted(name)}")
+        else:
+            parts.append(quoted(name) if name in present else f"CAST(NULL AS {kind}) AS {quoted(name)}")
+    return ", ".join(parts)
+
+
+def _condition(step: Where | Otherwise) -> str:
+    if isinstance(step, Where):
+        return f"({step.condition})"
+    return " AND ".join(f"NOT coalesce(({one}), false)" for one in step.conditions)
 
 
 def record(sink: TopicSink) -> str:
@@ -72,8 +137,3 @@ def view_of(sink: ViewSink, frame: DataFrame) -> View:
         if column not in frame.columns:
             raise TopologyError(f"view {sink.name!r}: {no_such_column(column, frame.columns)}", where=sink.at)
     return View(sink.name, tuple((name, kind) for name, kind in frame.dtypes), sink.key, order)
-
-
-def deleted(sink: ViewSink) -> str:
-    """Whether a row takes its key out of the view, in SQL."""
-    return f"coalesce(({sink.delete_when}), false)" if sink.delete_when is not None else "false"

@@ -4,8 +4,8 @@ The rules:
 
 - What shares a source shares a query: one ``foreachBatch`` writes all of the query's sinks, and a later
   guarantee can make that one transaction.
-- A window is computed once, however many sinks its results reach: the query gives out its *taps*, the last
-  streams before the ways part, and the steps after a tap are taken batch by batch.
+- A window is computed once, however many sinks its results reach, and windows over the same rows by the same
+  keys share their state (taps.py).
 - Spark has one output mode a query. Windows that update and windows that are final never share one; where
   both flow into one sink, the union in front of it is split and each side writes on its own.
 - Rows without state go along with a query that reads the same source anyway.
@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from millstream.errors import TopologyError
 from millstream.pipeline.streams import (
@@ -33,30 +32,8 @@ from millstream.pipeline.streams import (
     ViewSink,
     Where,
 )
+from millstream.pipeline.taps import Arm, SharedState, Tap, distinct, one_up, tap_windows, tapped
 from millstream.pipeline.topology import Topology
-
-T = TypeVar("T")
-Step = Where | Otherwise | Select | Union
-
-
-@dataclass(frozen=True, slots=True)
-class Arm:
-    """A way from a tap of a query to a sink: the tap, then the steps that are taken batch by batch.
-
-    A step comes with the name of the branch it follows: all that a union among them does is to add it.
-    """
-
-    sink: Sink
-    base: Stream
-    steps: tuple[tuple[Step, str], ...] = ()
-
-    @property
-    def sources(self) -> list[Source]:
-        return [node for node in self.base.upstream() if isinstance(node, Source)]
-
-    @property
-    def windows(self) -> list[Aggregate]:
-        return [node for node in self.base.upstream() if isinstance(node, Aggregate)]
 
 
 @dataclass(slots=True)
@@ -69,19 +46,19 @@ class Query:
 
     @property
     def sources(self) -> list[Source]:
-        return _distinct([source for arm in self.arms for source in arm.sources])
+        return distinct([source for arm in self.arms for source in arm.sources])
 
     @property
     def windows(self) -> list[Aggregate]:
-        return _distinct([window for tap in self.taps for window in Arm(self.sinks[0], tap).windows])
+        return distinct([window for arm in self.arms for window in arm.windows])
 
     @property
-    def taps(self) -> list[Stream]:
-        return _distinct([arm.base for arm in self.arms])
+    def taps(self) -> list[Tap]:
+        return distinct([arm.base for arm in self.arms])
 
     @property
     def sinks(self) -> list[Sink]:
-        return _distinct([arm.sink for arm in self.arms])
+        return distinct([arm.sink for arm in self.arms])
 
     @property
     def output_mode(self) -> str:
@@ -89,6 +66,7 @@ class Query:
 
     def shape(self) -> dict[str, object]:
         """What a checkpoint depends on: it can't be continued by a query of another shape."""
+        windows = self.windows
         return {
             "emit": self.emit if self.windows else "rows",
             "sources": [source.topic for source in self.sources],
@@ -97,13 +75,14 @@ class Query:
                 for source in self.sources
                 if source.time is not None and self.windows
             },
+            "stores": [[windows.index(window) for window in tap_windows(tap)] for tap in self.taps],
             "windows": [
                 {
                     "by": list(window.window_spec.by),
                     "window": window.window_spec.describe(),
                     "aggregates": window.aggregates,
                 }
-                for window in self.windows
+                for window in windows
             ],
         }
 
@@ -143,14 +122,28 @@ class Plan:
             for source in query.sources:
                 cut = "  <- written by this flow: the topic is the cut" if source.topic in self.writes else ""
                 lines.append(f"  reads   {source.topic}  {source.about()}{cut}")
-            lines += [f"  state   {_label(w, self.flow)}  {w.window_spec.describe()}" for w in query.windows]
-            if not query.windows:
-                lines.append("  state   none")
+            lines += self._states(query) or ["  state   none"]
             for sink in query.sinks:
                 arms = [arm for arm in query.arms if arm.sink is sink]
-                via = ", ".join(arm.base.name for arm in arms)
+                via = ", ".join(dict.fromkeys(_way(arm) for arm in arms))
                 lines.append(f"  writes  {sink.label}  from {via}")
         return "\n".join(lines)
+
+    def _states(self, query: Query) -> list[str]:
+        lines = []
+        for tap in query.taps:
+            windows = tap_windows(tap)
+            if isinstance(tap, SharedState):
+                lines.append(
+                    f"  state   {len(windows)} windows by {', '.join(windows[0].window_spec.by)} together"
+                )
+                mark = "            "
+            else:
+                mark = "  state   "
+            lines += [
+                f"{mark}{_label(window, self.flow)}  {window.window_spec.describe()}" for window in windows
+            ]
+        return lines
 
 
 def plan(flow: Topology) -> Plan:
@@ -168,10 +161,16 @@ def plan(flow: Topology) -> Plan:
             groups.remove(("update", group))
             home.extend(group)
     queries = [
-        Query(_name(group, emit, bool(groups) and emit == "final"), emit, _tapped(_in_order(flow, group)))
+        Query(_name(group, emit, bool(groups) and emit == "final"), emit, tapped(_in_order(flow, group)))
         for emit, group in (*groups, *finals)
     ]
     return Plan(flow, tuple(queries))
+
+
+def _way(arm: Arm) -> str:
+    """The last stream with a name on the way to the sink."""
+    named = [step.name for step, _ in arm.steps if step.named]
+    return named[-1] if named else arm.base.name
 
 
 def _label(stream: Stream, flow: Topology) -> str:
@@ -194,7 +193,7 @@ def _arms(sink: Sink, stream: Stream) -> list[Arm]:
     if isinstance(stream, Union | Where | Otherwise | Select):
         return [
             Arm(sink, further.base, (*further.steps, *arm.steps))
-            for arm in _upstream(Arm(sink, stream))
+            for arm in one_up(Arm(sink, stream))
             for further in _arms(sink, arm.base)
         ]
     by_mode = {
@@ -206,40 +205,6 @@ def _arms(sink: Sink, stream: Stream) -> list[Arm]:
         " or write one to a topic and read it from there",
         where=stream.at,
     )
-
-
-def _upstream(arm: Arm) -> list[Arm]:
-    """The same arm with its tap one stream further up; several where a union divides, none where it can't."""
-    stream = arm.base
-    if isinstance(stream, Union):
-        return [Arm(arm.sink, branch, ((stream, branch.name), *arm.steps)) for branch in stream.inputs]
-    if isinstance(stream, Where | Otherwise | Select):
-        return [Arm(arm.sink, stream.inputs[0], ((stream, ""), *arm.steps))]
-    return []  # an operator may hold state of Spark's own, which a batch by itself does not have
-
-
-def _tapped(arms: list[Arm]) -> list[Arm]:
-    """Move taps up until no window, nor anything else that is shared, stands above two different ones."""
-    while True:
-        for arm in arms:
-            others = [other for other in arms if other.base is not arm.base and _share(arm, other)]
-            # the one further down moves; of two side by side, the one with more above it
-            below = any(other.base in arm.base.upstream() for other in others)
-            longest = all(len(arm.base.upstream()) >= len(other.base.upstream()) for other in others)
-            moved = _upstream(arm) if others and (below or longest) else []
-            if moved:
-                at = arms.index(arm)
-                arms = [*arms[:at], *moved, *arms[at + 1 :]]
-                break
-        else:
-            return arms
-
-
-def _share(one: Arm, other: Arm) -> bool:
-    """Whether one thing would be worked out for both: a window, or where there is none, anything."""
-    if one.windows or other.windows:
-        return any(window in other.windows for window in one.windows)
-    return any(stream in other.base.upstream() for stream in one.base.upstream())
 
 
 def _connected(arms: list[Arm]) -> list[list[Arm]]:
@@ -266,13 +231,6 @@ def _name(group: list[Arm], emit: str, beside_others: bool) -> str:
 def _in_order(flow: Topology, group: list[Arm]) -> list[Arm]:
     """As the file declares them: Spark numbers its state stores by their place in the plan."""
     return sorted(group, key=lambda arm: next(i for i, sink in enumerate(flow.sinks) if sink is arm.sink))
-
-
-def _distinct(items: list[T]) -> list[T]:
-    found: dict[int, T] = {}
-    for item in items:
-        found.setdefault(id(item), item)
-    return list(found.values())
 
 
 def shapes(plan: Plan) -> str:

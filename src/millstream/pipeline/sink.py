@@ -143,7 +143,8 @@ class _Rows:
         return found
 
 
-def _write(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> Written:
+def send_rows(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> Written:
+    """Write the rows of one task, and return when the broker has them."""
     sender = shared_sender(options)
     rows = _Rows(options, sender)
     written = 0
@@ -167,7 +168,7 @@ class BatchWriter(DataSourceArrowWriter):
         self.options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return _write(self.options, iterator)
+        return send_rows(self.options, iterator)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -178,4 +179,4 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self.options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return _write(self.options, iterator)
+        return send_rows(self.options, iterator)

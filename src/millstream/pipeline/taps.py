@@ -1,0 +1,151 @@
+"""What a query computes as a stream, and what is left to be done with each batch of it.
+
+A *tap* is where rows leave Spark's streaming plan. Spark works every branch of a plan out for itself, so what
+two sinks share must come out of one tap, or it is computed (and its state kept) twice. From the taps to the
+sinks rows go through *steps*: SQL only, taken batch by batch.
+
+Windows over the same rows by the same keys go further: they are one aggregation with one state, however many
+they are. A batch then reads its source, shuffles and writes its state once, which on one machine is most of
+what a small batch costs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+from millstream.pipeline.streams import Aggregate, Otherwise, Select, Sink, Source, Stream, Union, Where
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class SharedState:
+    """Windows that are one aggregation: all read ``base``, each only rows that match its conditions."""
+
+    base: Stream
+    windows: tuple[Aggregate, ...]
+    conditions: tuple[tuple[str, ...], ...]
+
+    @property
+    def name(self) -> str:
+        return self.windows[0].name
+
+    @property
+    def at(self) -> str:
+        return self.windows[0].at
+
+    def upstream(self) -> list[Stream]:
+        return distinct([stream for window in self.windows for stream in window.upstream()])
+
+
+Tap = Stream | SharedState
+# An aggregate among the steps picks its rows out of a shared state, a union only adds its tag.
+Step = Where | Otherwise | Select | Union | Aggregate
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """A way from a tap of a query to a sink. Each step comes with the name of the branch it follows."""
+
+    sink: Sink
+    base: Tap
+    steps: tuple[tuple[Step, str], ...] = ()
+
+    @property
+    def sources(self) -> list[Source]:
+        return [node for node in self.base.upstream() if isinstance(node, Source)]
+
+    @property
+    def windows(self) -> list[Aggregate]:
+        return tap_windows(self.base)
+
+
+def tap_windows(tap: Tap) -> list[Aggregate]:
+    return [node for node in tap.upstream() if isinstance(node, Aggregate)]
+
+
+def one_up(arm: Arm) -> list[Arm]:
+    """The same arm with its tap one stream further up; several where a union divides, none where it can't."""
+    stream = arm.base
+    if isinstance(stream, Union):
+        return [Arm(arm.sink, branch, ((stream, branch.name), *arm.steps)) for branch in stream.inputs]
+    if isinstance(stream, Where | Otherwise | Select):
+        return [Arm(arm.sink, stream.inputs[0], ((stream, ""), *arm.steps))]
+    return []  # an operator may hold state of Spark's own, which a batch by itself does not have
+
+
+def tapped(arms: list[Arm]) -> list[Arm]:
+    """The same arms with their taps where nothing is worked out twice."""
+    arms = _with_shared_state(arms)
+    while True:
+        for arm in arms:
+            others = [other for other in arms if other.base is not arm.base and _share(arm, other)]
+            # the one further down moves; of two side by side, the one with more above it
+            below = any(other.base in arm.base.upstream() for other in others)
+            longest = all(len(arm.base.upstream()) >= len(other.base.upstream()) for other in others)
+            moved = one_up(arm) if others and (below or longest) else []
+            if moved:
+                at = arms.index(arm)
+                arms = [*arms[:at], *moved, *arms[at + 1 :]]
+                break
+        else:
+            return arms
+
+
+def _share(one: Arm, other: Arm) -> bool:
+    """Whether one thing would be worked out for both: a window, or where there is none, anything."""
+    if one.windows or other.windows:
+        return any(window in other.windows for window in one.windows)
+    return any(stream in other.base.upstream() for stream in one.base.upstream())
+
+
+def _with_shared_state(arms: list[Arm]) -> list[Arm]:
+    groups: dict[tuple[int, tuple[str, ...]], list[Aggregate]] = {}
+    for window in distinct([window for arm in arms for window in arm.windows]):
+        if window.window_spec.gap_ms is None:
+            base, _ = _rows_of(window)
+            groups.setdefault((id(base), window.window_spec.by), []).append(window)
+    for windows in groups.values():
+        raised = [_raised(arm, windows) for arm in arms]
+        if len(windows) > 1 and all(found is not None for found in raised):
+            read = [_rows_of(window) for window in windows]
+            shared = SharedState(read[0][0], tuple(windows), tuple(conditions for _, conditions in read))
+            arms = [
+                Arm(arm.sink, shared, ((arm.base, ""), *arm.steps))
+                if isinstance(arm.base, Aggregate) and arm.base in windows
+                else arm
+                for found in raised
+                for arm in found or []
+            ]
+    return arms
+
+
+def _rows_of(window: Aggregate) -> tuple[Stream, tuple[str, ...]]:
+    """The stream whose rows a window takes, and the conditions on the way."""
+    stream, conditions = window.inputs[0], []
+    while isinstance(stream, Where):
+        conditions.append(stream.condition)
+        stream = stream.inputs[0]
+    return stream, tuple(conditions)
+
+
+def _raised(arm: Arm, windows: list[Aggregate]) -> list[Arm] | None:
+    """The arm with taps at these windows themselves; None if something in between can't be a step."""
+    if not any(window in arm.windows for window in windows) or isinstance(arm.base, Aggregate):
+        return [arm]
+    found: list[Arm] = []
+    for further in one_up(arm):
+        above = _raised(further, windows)
+        if above is None:
+            return None
+        found += above
+    return found or None
+
+
+def distinct(items: list[T]) -> list[T]:
+    """Each object once, in order."""
+    found: dict[int, T] = {}
+    for item in items:
+        found.setdefault(id(item), item)
+    return list(found.values())

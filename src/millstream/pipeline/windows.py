@@ -1,0 +1,128 @@
+"""Windows on Spark: one as Spark has it, and several as one aggregation.
+
+Spark's ``window()`` stands once in an aggregation. Where windows share their state, a row is first given the
+bounds of every window that it falls into, with the number of the declaration; then all are one grouping by
+key, number and bounds. Spark knows from the column's metadata that the bounds are what its watermark closes
+windows and drops their state by, exactly as for its own ``window()``.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as fn
+
+from millstream.pipeline.expressions import output_name, renamed, without_alias
+from millstream.pipeline.streams import TIME_BASIS, WINDOW_END, WINDOW_START, Aggregate, Time
+from millstream.pipeline.taps import SharedState
+
+WHICH = "millstream_window"
+_BOUNDS = "millstream_bounds"
+_WATERMARK = "spark.watermarkDelayMs"  # EventTimeWatermark.delayKey
+# A row's windows are written out one by one up to so many; beyond, a loop is shorter than the list.
+_WRITTEN_OUT = 24
+
+
+def one_window(stream: Aggregate, frame: DataFrame) -> DataFrame:
+    """A window as Spark has it."""
+    spec, time = stream.window_spec, stream.inputs[0].time
+    assert time is not None, "a window without a time is refused when it is declared"
+    keys = [fn.expr(without_alias(key)).alias(str(output_name(key))) for key in spec.by]
+    if spec.gap_ms is not None:
+        bounds = fn.session_window(time.column, f"{spec.gap_ms} milliseconds")
+    else:
+        slide = spec.every_ms if spec.every_ms is not None else spec.size_ms
+        bounds = fn.window(time.column, f"{spec.size_ms} milliseconds", f"{slide} milliseconds")
+    aggregates = [fn.expr(sql).alias(name) for name, sql in stream.aggregates.items()]
+    grouped = frame.groupBy(*keys, bounds.alias("_millstream_window")).agg(*aggregates)
+    return grouped.select(
+        *(str(output_name(key)) for key in spec.by),
+        fn.col("_millstream_window.start").alias(WINDOW_START),
+        fn.col("_millstream_window.end").alias(WINDOW_END),
+        *stream.aggregates,
+        fn.lit(time.basis).alias(TIME_BASIS),
+    )
+
+
+def shared_windows(shared: SharedState, frame: DataFrame) -> DataFrame:
+    """The results of all the windows: keys, which window, its bounds, and every distinct aggregate."""
+    time = shared.base.time
+    assert time is not None, "a window without a time is refused when it is declared"
+    spec = shared.windows[0].window_spec
+    keys = [fn.expr(without_alias(key)).alias(str(output_name(key))) for key in spec.by]
+    each = [
+        _falls_into(number, window, conditions, time)
+        for number, (window, conditions) in enumerate(zip(shared.windows, shared.conditions, strict=True))
+    ]
+    placed = frame.select("*", fn.expr(f"explode(concat({', '.join(each)}))").alias(_BOUNDS))
+    bounds = fn.expr(f"struct({_BOUNDS}.start AS start, {_BOUNDS}.end AS end)")
+    placed = placed.select(
+        *frame.columns,
+        fn.col(f"{_BOUNDS}.which").alias(WHICH),
+        bounds.alias(_BOUNDS, metadata={_WATERMARK: time.lateness_ms}),
+    )
+    aggregates = [fn.expr(sql).alias(column) for sql, column in _columns(shared).items()]
+    grouped = placed.groupBy(*keys, WHICH, _BOUNDS).agg(*aggregates)
+    return grouped.select(
+        *(str(output_name(key)) for key in spec.by),
+        WHICH,
+        fn.col(f"{_BOUNDS}.start").alias(WINDOW_START),
+        fn.col(f"{_BOUNDS}.end").alias(WINDOW_END),
+        *_columns(shared).values(),
+    )
+
+
+def only_wanted(shared: SharedState, conditions: dict[int, str]) -> str:
+    """The SQL condition under which a result of the shared state is wanted at all, by window number."""
+    wanted = [f"({WHICH} = {number} AND ({condition}))" for number, condition in conditions.items()]
+    wanted += [f"{WHICH} = {n}" for n in range(len(shared.windows)) if n not in conditions]
+    return " OR ".join(wanted)
+
+
+def in_shared_names(shared: SharedState, window: Aggregate, sql: str) -> str:
+    """A condition on a window's result, said with the column names of the shared state."""
+    columns = _columns(shared)
+    return renamed(sql, {name: columns[aggregate] for name, aggregate in window.aggregates.items()})
+
+
+def picked(shared: SharedState, window: Aggregate, rows: str) -> str:
+    """The SQL that picks one window's results out of those of all."""
+    assert shared.base.time is not None
+    columns = _columns(shared)
+    keys = ", ".join(f"`{output_name(key)}`" for key in window.window_spec.by)
+    aggregates = ", ".join(f"{columns[sql]} AS `{name}`" for name, sql in window.aggregates.items())
+    number = shared.windows.index(window)
+    chosen = f"{keys}, {WINDOW_START}, {WINDOW_END}, {aggregates}, '{shared.base.time.basis}' AS {TIME_BASIS}"
+    return f"SELECT {chosen} FROM ({rows}) WHERE {WHICH} = {number}"
+
+
+def _columns(shared: SharedState) -> dict[str, str]:
+    """A column for every aggregate; what several windows have in common is computed once."""
+    expressions = dict.fromkeys(sql for window in shared.windows for sql in window.aggregates.values())
+    return {sql: f"millstream_{number}" for number, sql in enumerate(expressions)}
+
+
+def _falls_into(number: int, window: Aggregate, conditions: tuple[str, ...], time: Time) -> str:
+    """The SQL array of the bounds of all windows that a row falls into."""
+    spec = window.window_spec
+    assert spec.size_ms is not None, "sessions don't share state"
+    size = spec.size_ms * 1000
+    slide = (spec.every_ms or spec.size_ms) * 1000
+    now = f"unix_micros({time.column})"
+    last = f"{now} - pmod({now}, {slide})"
+    count = -(-size // slide)
+
+    def bounds(back: str) -> str:
+        start = f"{last} - {back} * {slide}L"
+        ends = f"timestamp_micros({start} + {size}L)"
+        return f"struct({number} AS which, timestamp_micros({start}) AS start, {ends} AS end)"
+
+    if count <= _WRITTEN_OUT:
+        array = f"array({', '.join(bounds(f'{back}L') for back in range(count))})"
+    else:
+        array = f"transform(sequence(0L, {count - 1}L), back -> {bounds('back')})"
+    if size % slide:
+        array = f"filter({array}, one -> one.end > {time.column})"
+    if conditions:
+        held = " AND ".join(f"({condition})" for condition in conditions)
+        array = f"if({held}, {array}, filter({array}, one -> false))"
+    return array
