@@ -14,11 +14,11 @@ import kafka
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+
+import millstream
 from tests.support.server_process import ServerProcess
 from tests.support.waiting import wait_for
 from tests.support.wire_client import FETCH, METADATA, WireClient, answer, fetch
-
-import millstream
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 VALUES = [b"value %d " % n * (n % 7 + 1) for n in range(2000)]

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from tests.support.server_process import ServerProcess
-from tests.support.waiting import wait_for
-from tests.support.wire_client import METADATA, WireClient, produce, records
 
 import millstream
 from millstream.broker.logs import JsonFormatter, RateLimited
 from millstream.errors import ConfigError, DataDirectoryError
+from tests.support.server_process import ServerProcess
+from tests.support.waiting import wait_for
+from tests.support.wire_client import METADATA, WireClient, produce, records
 
 
 def test_the_fixture_gives_a_broker_that_works(millstream_broker: millstream.Broker) -> None:

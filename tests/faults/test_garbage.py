@@ -8,11 +8,11 @@ import socket
 from collections.abc import Callable, Iterator
 
 import pytest
-from tests.support.server_process import ServerProcess
-from tests.support.wire_client import METADATA, PRODUCE, WireClient, answer, fetch, produce, request
 
 from millstream.broker.dispatch import HANDLERS
 from millstream.wire.codec import request_writer
+from tests.support.server_process import ServerProcess
+from tests.support.wire_client import METADATA, PRODUCE, WireClient, answer, fetch, produce, request
 
 SEEDS = range(4)
 CONNECTIONS = 60  # for each seed and kind

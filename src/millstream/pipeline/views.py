@@ -157,7 +157,7 @@ class ViewStore:
 def _upsert(view: View, names: list[str]) -> str:
     columns, marks = ", ".join(map(_id, names)), ", ".join("?" * len(names))
     others = [name for name in names if name not in view.key]
-    sql = f"INSERT INTO {_id(view.name)} ({columns}) VALUES ({marks}) ON CONFLICT DO "  # noqa: S608
+    sql = f"INSERT INTO {_id(view.name)} ({columns}) VALUES ({marks}) ON CONFLICT DO "
     if not others:
         return sql + "NOTHING"
     sql += "UPDATE SET " + ", ".join(f"{_id(name)} = excluded.{_id(name)}" for name in others)
@@ -168,7 +168,7 @@ def _upsert(view: View, names: list[str]) -> str:
 
 
 def _delete(view: View) -> str:
-    sql = f"DELETE FROM {_id(view.name)} WHERE " + " AND ".join(f"{_id(name)} = ?" for name in view.key)  # noqa: S608
+    sql = f"DELETE FROM {_id(view.name)} WHERE " + " AND ".join(f"{_id(name)} = ?" for name in view.key)
     if view.order is not None:
         column = _id(view.order)
         sql += f" AND ({column} IS NULL OR ? IS NULL OR ? >= {column})"
@@ -246,7 +246,7 @@ class ViewReader:
             (
                 name,
                 tuple(json.loads(key)),
-                self._db.execute(f"SELECT count(*) FROM {_id(name)}").fetchone()[0],  # noqa: S608
+                self._db.execute(f"SELECT count(*) FROM {_id(name)}").fetchone()[0],
             )
             for name, key in found
         ]
@@ -264,7 +264,7 @@ class ViewReader:
 
     def all(self, name: str) -> tuple[list[str], list[tuple[Any, ...]]]:
         """Every row of a view, by key."""
-        return self.query(f"SELECT * FROM {_id(name)}")  # noqa: S608
+        return self.query(f"SELECT * FROM {_id(name)}")
 
     def get(self, name: str, key: Sequence[str]) -> tuple[list[str], list[tuple[Any, ...]]]:
         """The row of a key."""
@@ -278,7 +278,7 @@ class ViewReader:
                 f"view {name!r} has the key {', '.join(views[name])}: give a value for each"
             )
         condition = " AND ".join(f"CAST({_id(column)} AS TEXT) = ?" for column in views[name])
-        with closing(self._db.execute(f"SELECT * FROM {_id(name)} WHERE {condition}", tuple(key))) as cursor:  # noqa: S608
+        with closing(self._db.execute(f"SELECT * FROM {_id(name)} WHERE {condition}", tuple(key))) as cursor:
             return [column[0] for column in cursor.description], cursor.fetchall()
 
 
