@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from types import ModuleType
 from typing import Any
 
@@ -347,3 +349,12 @@ def test_keys_go_to_kafkas_partitions(
 
 def test_the_compiled_implementation_is_the_one_used_where_there_is_a_compiler() -> None:
     assert arrow.columns is compiled_columns
+
+
+def test_without_a_compiler_numpy_does_it() -> None:
+    code = (
+        "import sys; sys.modules['millstream.records._columns'] = None;"
+        "from millstream.records import arrow; print(arrow.columns.__name__)"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert said.stdout == "millstream.records.numpy_columns\n", said.stderr

@@ -1,0 +1,76 @@
+"""How a stream reader plans micro-batches, asked as Spark asks it; no Spark session needed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMinRows
+from pyspark.sql.types import BinaryType, StringType, StructType
+from tests.support.topics import create_topic, delete_topic, produce, values
+
+from millstream.errors import ConfigError, DataLoss
+from millstream.pipeline.options import ReadOptions
+from millstream.pipeline.source import StreamReader
+
+VALUE = StructType().add("value", BinaryType())
+
+
+def stream(address: str, **options: Any) -> StreamReader:
+    given = {"bootstrap": address, "startingOffsets": "earliest", **options}
+    return StreamReader(ReadOptions.of({name: str(value) for name, value in given.items()}), VALUE)
+
+
+def test_a_batch_waits_for_enough_records_but_not_for_ever(kafka_address: str) -> None:
+    topic = create_topic(kafka_address, partitions=1)
+    produce(kafka_address, topic, values(1, 2, 3))
+    waiting = stream(kafka_address, topic=topic, minOffsetsPerTrigger=5, maxTriggerDelay="1h")
+    start = waiting.initialOffset()
+    assert waiting.getDefaultReadLimit() == ReadMinRows(5)
+    assert waiting.latestOffset(start, ReadMinRows(5)) == start
+    assert waiting.latestOffset(start, ReadAllAvailable()) == {topic: {"0": 3}}
+    produce(kafka_address, topic, values(4, 5))
+    assert waiting.latestOffset(start, ReadMinRows(5)) == {topic: {"0": 5}}
+    impatient = stream(kafka_address, topic=topic, minOffsetsPerTrigger=50, maxTriggerDelay="0s")
+    assert impatient.latestOffset(start, ReadMinRows(50)) == {topic: {"0": 5}}
+
+
+def test_available_now_reads_nothing_that_came_later(kafka_address: str) -> None:
+    topic = create_topic(kafka_address, partitions=1)
+    produce(kafka_address, topic, values(1, 2))
+    reader = stream(kafka_address, topic=topic)
+    reader.prepareForTriggerAvailableNow()
+    produce(kafka_address, topic, values(3))
+    start = reader.initialOffset()
+    assert reader.latestOffset(start, ReadAllAvailable()) == {topic: {"0": 2}}
+    assert reader.latestOffset({topic: {"0": 2}}, ReadAllAvailable()) == {topic: {"0": 2}}
+
+
+def test_a_topic_created_anew_under_its_old_name_is_noticed(kafka_address: str) -> None:
+    topic = create_topic(kafka_address, "again", partitions=1)
+    produce(kafka_address, topic, values(1, 2, 3))
+    reader = stream(kafka_address, topic=topic)
+    delete_topic(kafka_address, topic)
+    create_topic(kafka_address, "again", partitions=1)
+    with pytest.raises(DataLoss, match=r"again\[0\]: read up to offset 3, but the log ends at 0"):
+        reader.latestOffset({topic: {"0": 3}}, ReadAllAvailable())
+
+
+def test_an_empty_range_is_no_task(kafka_address: str) -> None:
+    topic = create_topic(kafka_address)
+    reader = stream(kafka_address, topic=topic)
+    start = reader.initialOffset()
+    assert reader.partitions(start, start) == []
+
+
+def test_an_end_for_a_stream_is_refused(kafka_address: str) -> None:
+    with pytest.raises(ConfigError, match="availableNow"):
+        stream(kafka_address, topic="t", endingOffsets="latest")
+
+
+def test_a_column_that_is_not_there_is_refused(kafka_address: str) -> None:
+    options = ReadOptions.of({"bootstrap": kafka_address, "topic": "t"})
+    with pytest.raises(ConfigError, match="no column 'amount' to read; there are key, value"):
+        StreamReader(options, StructType().add("amount", StringType()))
+    with pytest.raises(ConfigError, match="column 'value' is binary, not string"):
+        StreamReader(options, StructType().add("value", StringType()))
