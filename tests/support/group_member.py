@@ -35,18 +35,23 @@ def main(address: str, group: str, topic: str, strategy: str, instance: str = ""
     signal.signal(signal.SIGTERM, stop)
     consumer = Consumer(settings)
     consumer.subscribe([topic])
+    uncommitted = False
     try:
         while not stopping:
             messages = [m for m in consumer.consume(50, timeout=0.1) if m.error() is None]
             for message in messages:
                 print(message.partition(), message.offset(), message.value().decode())
             sys.stdout.flush()
-            if messages:
+            uncommitted = uncommitted or bool(messages)
+            if uncommitted:
                 try:
                     consumer.commit(asynchronous=False)
+                    uncommitted = False
                 except KafkaException as error:
-                    # A rebalance came between: whoever has the partition now reads these again.
+                    # A rebalance came between: whoever has the partition now reads these again. If it is
+                    # this member, which kept it, nobody does: so they are committed next time round.
                     if error.args[0].code() in (KafkaError._NO_OFFSET,):
+                        uncommitted = False
                         continue
                     print(f"commit: {error}", file=sys.stderr)
     finally:
