@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from millstream.pipeline.checkpoint import Checkpoint
 from millstream.pipeline.options import WriteOptions
-from millstream.pipeline.outgoing import BATCH
+from millstream.pipeline.outgoing import BATCH, RECORD_COLUMNS
 from millstream.pipeline.plan import Query
 from millstream.pipeline.views import Changes, View, ViewStore
 
 _SENT = "topic string, rows bigint"
+_FEW = 20_000  # rows of a batch that are brought to the driver rather than written where they are
 
 
 class Stopped(Exception):
@@ -30,14 +32,15 @@ class Stopped(Exception):
 class Delivery:
     """The ``foreachBatch`` of one query.
 
-    ``records`` is the statement that gives what goes to topics, ``views`` those that give what goes to views.
+    ``records`` is the statement that gives what goes to topics (empty if nothing does), ``views`` those that
+    give what goes to views.
     """
 
     def __init__(
         self,
         query: Query,
         *,
-        records: str | None,
+        records: str,
         views: list[tuple[View, str]],
         store: ViewStore | None,
         to_topics: WriteOptions,
@@ -47,6 +50,8 @@ class Delivery:
         self._query = query
         self._records = records
         self._views = views
+        parts = [(records, len(RECORD_COLUMNS))] if records else []
+        self._everything = _together([*parts, *((rows, len(view.columns) + 1) for view, rows in views)])
         self._store = store
         self._produce = Produce(to_topics)
         self._stopping = stopping
@@ -61,37 +66,84 @@ class Delivery:
         if self._attempts is not None and not self._attempts.begin(self._query.name, query_id, number):
             batch.write.format("noop").mode("append").save()  # the state must move on all the same
             return
-        shared = len(self._views) + (self._records is not None) > 1
-        if shared:
-            batch = batch.persist()  # worked out once, given several times
-        batch.createOrReplaceTempView(BATCH)  # of this query alone: each has a session of its own
+        self.written[number] = dict.fromkeys((sink.label for sink in self._query.sinks), 0)
+        if not self._views:
+            batch.createOrReplaceTempView(BATCH)  # of this query alone: each has a session of its own
+            self._to_topics(batch, number)
+            return
+        batch = batch.persist()  # worked out once, looked at several times
         try:
-            counts = dict.fromkeys((sink.label for sink in self._query.sinks), 0)
-            if self._records is not None:
-                for row in self._few(batch, self._records).mapInArrow(self._produce, _SENT).collect():
-                    counts[f"topic {row.topic}"] += row.rows
-            if self._views:
-                counts.update(self._keep(batch, query_id, number))
-            self.written[number] = counts
+            batch.createOrReplaceTempView(BATCH)
+            rows = batch.count()
+            if rows <= _FEW:
+                self._few(batch, query_id, number, rows)
+            else:
+                self._many(batch, query_id, number)
         finally:
-            if shared:
-                batch.unpersist()
+            batch.unpersist()
 
-    def _few(self, batch: DataFrame, statement: str) -> DataFrame:
-        """A statement's rows in as many partitions as there are cores: every branch of it brings its own,
-        mostly empty, and a task costs more than its rows."""
-        spark = batch.sparkSession
-        return spark.sql(statement).coalesce(spark.sparkContext.defaultParallelism)
+    def _few(self, batch: DataFrame, query_id: str, number: int, rows: int) -> None:
+        """A batch that fits into the hand: one statement brings all of it here, and we write it ourselves.
+        A job of Spark's for each sink would cost more than the rows."""
+        parts: list[pa.Table | None] = [None] * (bool(self._records) + len(self._views))
+        if rows:
+            table = _narrow(batch, self._everything).toArrow()
+            for at in range(len(parts)):
+                columns = [name for name in table.column_names if name.startswith(f"p{at}_")]
+                parts[at] = table.filter(pc.equal(table.column("part"), at)).select(columns)
+        if self._records:
+            records = parts.pop(0)
+            if records is not None and records.num_rows:
+                named = records.rename_columns(list(RECORD_COLUMNS))
+                self._count(number, self._produce(named.to_batches()))
+        self._keep(query_id, number, parts)
 
-    def _keep(self, batch: DataFrame, query_id: str, number: int) -> dict[str, int]:
+    def _many(self, batch: DataFrame, query_id: str, number: int) -> None:
+        if self._records:
+            self._to_topics(batch, number)
+        self._keep(query_id, number, [_narrow(batch, rows).toArrow() for _, rows in self._views])
+
+    def _to_topics(self, batch: DataFrame, number: int) -> None:
+        """Every task sends its own rows."""
+        records = _narrow(batch, self._records)
+        self._count(number, records.mapInArrow(self._produce, _SENT).toArrow().to_batches())
+
+    def _count(self, number: int, sent: Iterable[pa.RecordBatch]) -> None:
+        for batch in sent:
+            for row in batch.to_pylist():
+                self.written[number][f"topic {row['topic']}"] += row["rows"]
+
+    def _keep(self, query_id: str, number: int, rows: Sequence[pa.Table | None]) -> None:
         """All views in one transaction."""
         assert self._store is not None
         changes = []
-        for view, statement in self._views:
-            found = self._few(batch, statement).collect()
-            changes.append(Changes(view, [row[:-1] for row in found], [row[-1] for row in found]))
+        for (view, _), found in zip(self._views, rows, strict=True):
+            columns = [column.to_pylist() for column in found.columns] if found is not None else [[]]
+            *values, deleted = columns
+            changes.append(Changes(view, list(zip(*values, strict=True)), deleted))
+            self.written[number][f"view {view.name}"] = len(deleted)
         self.unkeyed += self._store.apply(query_id, number, changes) or 0
-        return {f"view {change.view.name}": len(change.rows) for change in changes}
+
+
+def _together(statements: list[tuple[str, int]]) -> str:
+    """One statement for several, each with the number of its columns: which of them, then all columns."""
+    parts = []
+    for part, (statement, width) in enumerate(statements):
+        columns = [
+            f"{f'c{at}' if other == part else 'NULL'} AS p{other}_{at}"
+            for other, (_, others) in enumerate(statements)
+            for at in range(others)
+        ]
+        names = ", ".join(f"c{at}" for at in range(width))
+        parts.append(f"SELECT {part} AS part, {', '.join(columns)} FROM ({statement}) AS one({names})")
+    return " UNION ALL ".join(parts)
+
+
+def _narrow(batch: DataFrame, statement: str) -> DataFrame:
+    """A statement's rows in as many partitions as there are cores: every branch of it brings its own, mostly
+    empty, and a task costs more than its rows."""
+    spark = batch.sparkSession
+    return spark.sql(statement).coalesce(spark.sparkContext.defaultParallelism)
 
 
 class Produce:
@@ -104,7 +156,7 @@ class Produce:
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from millstream.pipeline.sink import send_rows
 
         counts: Counter[str] = Counter()

@@ -31,7 +31,7 @@ from millstream.pipeline.streams import (
     Where,
 )
 from millstream.pipeline.taps import SharedState, Tap
-from millstream.pipeline.windows import one_window, shared_windows
+from millstream.pipeline.windows import one_window, only_wanted, shared_windows
 
 TAP = "millstream_tap"
 
@@ -112,10 +112,12 @@ class Frames:
 
     def output(self, query: Query) -> DataFrame:
         """What the query's taps give, as one DataFrame: which tap, and its row in a column of its own."""
-        parts = [
-            self.tap(tap).select(fn.lit(index).alias(TAP), fn.struct("*").alias(tap_column(index)))
-            for index, tap in enumerate(query.taps)
-        ]
+        parts = []
+        for index, tap in enumerate(query.taps):
+            rows = self.tap(tap)
+            if isinstance(tap, SharedState):
+                rows = rows.where(only_wanted(tap, query.arms))  # most results of a rule are no alert
+            parts.append(rows.select(fn.lit(index).alias(TAP), fn.struct("*").alias(tap_column(index))))
         output = parts[0]
         for part in parts[1:]:
             output = output.unionByName(part, allowMissingColumns=True)

@@ -21,7 +21,6 @@ from millstream.pipeline.streams import (
     Otherwise,
     Rejected,
     Select,
-    Sink,
     Stream,
     TopicSink,
     Union,
@@ -32,30 +31,30 @@ from millstream.pipeline.taps import Arm, SharedState
 from millstream.pipeline.views import View
 from millstream.pipeline.windows import picked
 
+RECORD_COLUMNS = ("topic", "key", "value", "headers", "timestamp")
 BATCH = "millstream_batch"  # the table of a batch's rows
 Columns = Callable[[Stream], list[tuple[str, str]]]  # a stream's columns and their types
 
 
-def topic_records(query: Query, columns: Columns) -> str | None:
-    """The statement that gives all records of a batch, each with the topic it goes to; None if there are none."""
+def topic_records(query: Query, columns: Columns) -> str:
+    """The statement that gives all records of a batch, each with the topic it goes to; empty if none go."""
     parts = [
         f"SELECT {record(arm.sink)} AS record FROM ({_way(query, arm, columns)})"
         for arm in query.arms
         if isinstance(arm.sink, TopicSink)
     ]
-    return f"SELECT record.* FROM ({' UNION ALL '.join(parts)})" if parts else None
+    return f"SELECT record.* FROM ({' UNION ALL '.join(parts)})" if parts else ""
 
 
 def view_rows(query: Query, sink: ViewSink, columns: Columns) -> str:
-    """The statement that gives a batch's rows of a view, each with whether it takes its key out."""
+    """The statement that gives a batch's rows of a view, and last whether a row takes its key out."""
     gone = f"coalesce(({sink.delete_when}), false)" if sink.delete_when is not None else "false"
     names = ", ".join(quoted(name) for name, _ in columns(sink.stream))
-    ways = [f"SELECT {names} FROM ({way})" for way in _ways(query, sink, columns)]
-    return f"SELECT *, {gone} FROM ({' UNION ALL '.join(ways)})"
-
-
-def _ways(query: Query, sink: Sink, columns: Columns) -> list[str]:
-    return [_way(query, arm, columns) for arm in query.arms if arm.sink is sink]
+    return " UNION ALL ".join(
+        f"SELECT {names}, {gone} AS millstream_deleted FROM ({_way(query, arm, columns)})"
+        for arm in query.arms
+        if arm.sink is sink
+    )
 
 
 def _way(query: Query, arm: Arm, columns: Columns) -> str:

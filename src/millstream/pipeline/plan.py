@@ -183,11 +183,11 @@ def _label(stream: Stream, flow: Topology) -> str:
     return stream.name
 
 
-def _emits(stream: Stream) -> set[str]:
+def _emits(stream: Tap) -> set[str]:
     return {node.window_spec.emit for node in stream.upstream() if isinstance(node, Aggregate)}
 
 
-def _arms(sink: Sink, stream: Stream) -> list[Arm]:
+def _arms(sink: Sink, stream: Tap) -> list[Arm]:
     if len(_emits(stream)) <= 1:
         return [Arm(sink, stream)]
     if isinstance(stream, Union | Where | Otherwise | Select):
@@ -199,8 +199,9 @@ def _arms(sink: Sink, stream: Stream) -> list[Arm]:
     by_mode = {
         node.window_spec.emit: node for node in reversed(stream.upstream()) if isinstance(node, Aggregate)
     }
+    kind = stream.kind if isinstance(stream, Stream) else "window"
     raise TopologyError(
-        f"{stream.kind} {stream.name!r} has rows of a window that updates ({by_mode['update'].at}) and of one"
+        f"{kind} {stream.name!r} has rows of a window that updates ({by_mode['update'].at}) and of one"
         f" that is final ({by_mode['final'].at}); Spark can't do both in one query. Give both the same emit=,"
         " or write one to a topic and read it from there",
         where=stream.at,

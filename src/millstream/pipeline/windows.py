@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from millstream.pipeline.expressions import output_name, renamed, without_alias
-from millstream.pipeline.streams import TIME_BASIS, WINDOW_END, WINDOW_START, Aggregate, Time
-from millstream.pipeline.taps import SharedState
+from millstream.pipeline.streams import TIME_BASIS, WINDOW_END, WINDOW_START, Aggregate, Time, Where
+from millstream.pipeline.taps import Arm, SharedState
 
 WHICH = "millstream_window"
 _BOUNDS = "millstream_bounds"
@@ -71,17 +71,21 @@ def shared_windows(shared: SharedState, frame: DataFrame) -> DataFrame:
     )
 
 
-def only_wanted(shared: SharedState, conditions: dict[int, str]) -> str:
-    """The SQL condition under which a result of the shared state is wanted at all, by window number."""
-    wanted = [f"({WHICH} = {number} AND ({condition}))" for number, condition in conditions.items()]
-    wanted += [f"{WHICH} = {n}" for n in range(len(shared.windows)) if n not in conditions]
-    return " OR ".join(wanted)
-
-
-def in_shared_names(shared: SharedState, window: Aggregate, sql: str) -> str:
-    """A condition on a window's result, said with the column names of the shared state."""
+def only_wanted(shared: SharedState, arms: list[Arm]) -> str:
+    """The SQL condition under which a result of the shared state is wanted at all: what is dropped by the
+    first step of every way from its window need not leave Spark's plan."""
     columns = _columns(shared)
-    return renamed(sql, {name: columns[aggregate] for name, aggregate in window.aggregates.items()})
+    wanted = []
+    for number, window in enumerate(shared.windows):
+        followed = [arm.steps[1:] for arm in arms if arm.base is shared and arm.steps[0][0] is window]
+        conditions = [steps[0][0].condition for steps in followed if steps and isinstance(steps[0][0], Where)]
+        condition = f"{WHICH} = {number}"
+        if len(conditions) == len(followed):
+            names = {name: columns[aggregate] for name, aggregate in window.aggregates.items()}
+            either = " OR ".join(f"({one})" for one in dict.fromkeys(renamed(c, names) for c in conditions))
+            condition = f"{condition} AND ({either})"
+        wanted.append(f"({condition})")
+    return " OR ".join(wanted)
 
 
 def picked(shared: SharedState, window: Aggregate, rows: str) -> str:
