@@ -12,7 +12,6 @@ from pathlib import Path
 from tests.support.command import CommandLine
 from tests.support.waiting import wait_for
 
-
 # Records with times of their own, long ago: retention would delete them while a test looks.
 KEPT = ("-c", "retention.ms=-1")
 
