@@ -14,6 +14,7 @@ import pytest
 from millstream import Topology
 from millstream.errors import TopologyError
 from millstream.pipeline.frames import Frames
+from millstream.pipeline.outgoing import output
 from millstream.pipeline.plan import plan
 from millstream.pipeline.streams import Source
 
@@ -165,8 +166,8 @@ def test_records_for_topics_carry_key_value_headers_and_time(spark: SparkSession
     payments.to_topic("plain", value="upper(card)")
     payments.rejected.to_topic("bad")
     (query,) = plan(flow).queries
-    output, views = frames(spark, [payment("a", 1.5, 0.25), b"oops"]).output(query)
-    records = {row.record.topic: row.record for row in output.collect()}
+    given, views = output(query, frames(spark, [payment("a", 1.5, 0.25), b"oops"]))
+    records = {row.topic: row for row in given.collect()}
     assert views == {}
     assert bytes(records["whole"].key) == b"a"
     assert json.loads(records["whole"].value) == {
@@ -185,6 +186,32 @@ def test_records_for_topics_carry_key_value_headers_and_time(spark: SparkSession
         "millstream-partition": b"0",
         "millstream-offset": b"1",
     }
+
+
+def test_windows_that_share_their_state_give_what_each_alone_would(spark: SparkSession) -> None:
+    rng = random.Random(5)
+    events = [(rng.choice("abc"), rng.randrange(1, 100), rng.randrange(0, 600)) for _ in range(200)]
+    flow = Topology("t")
+    payments = source(flow)
+    fast = payments.window(by="card", size="60 s").agg(n="count(*)", most="max(amount)")
+    odd = payments.where("amount > 20").window(by="card", size="50 s", every="20 s").agg(n="count(*)")
+    long = payments.window(by="card", size="10 minutes", every="10 s").agg(total="sum(amount)")
+    both = flow.union(fast.where("n > 3"), odd, long.select("*", "total > 500 AS much"), tag="window")
+    both.to_view("all_windows", key=["card", "window_start", "window"])
+    both.where("n > 4").select("card", "n + 1").to_topic("some", key="card")
+    (query,) = plan(flow).queries
+    assert len(query.taps) == 1
+    made = frames(spark, [payment(card, amount, at) for card, amount, at in events])
+    given, views = output(query, made)
+    alone = made.of(both).collect()
+    rows = [row for row in given.collect() if row.sink == 0]
+    names = [name for name, _ in views[0].columns]
+    together = [tuple(row[f"view_0_{at}"] for at in range(len(names))) for row in rows]
+    key = str
+    assert sorted(together, key=key) == sorted((tuple(row) for row in alone), key=key)
+    assert len(together) > 100
+    some = sorted(bytes(row.value).decode() for row in given.collect() if row.sink == 1)
+    assert some == sorted(f'{{"card":"{r.card}","(n + 1)":{r.n + 1}}}' for r in alone if (r.n or 0) > 4)
 
 
 def test_a_mistake_that_only_spark_can_see_is_reported_at_its_line(spark: SparkSession) -> None:

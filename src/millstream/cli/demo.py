@@ -24,6 +24,13 @@ if TYPE_CHECKING:
 app = App()
 
 
+# A minute is too short for compiling well to pay: quick compilation, and none of whole stages.
+_SHORT_LIVED = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.codegen.wholeStage": "false",
+}
+
+
 class _Enough(Exception):
     """The user has pressed Ctrl-C."""
 
@@ -134,7 +141,9 @@ class _Stage:
         flow = load_topology(Path(topology.__file__))
         self._job = Job(flow, Settings(connection, str(self._home / "pipeline"), on_progress=self._progress))
         self._job.prepare()
-        engine = start_engine("millstream demo", master=master, log_file=self._home / "spark.log")
+        engine = start_engine(
+            "millstream demo", master=master, log_file=self._home / "spark.log", settings=_SHORT_LIVED
+        )
         session = self._await(engine)
         self._closing.callback(end_engine, session)
         self._done(f"Spark {session.version}", began)
@@ -156,8 +165,9 @@ class _Stage:
     def _begin(self, what: str) -> float:
         self._picture.phase = what
         self._picture.steps.append((what, None))
+        self._picture.step_began = time.monotonic()
         self._breathe()
-        return time.monotonic()
+        return self._picture.step_began
 
     def _done(self, what: str, began: float) -> None:
         self._picture.steps[-1] = (what, time.monotonic() - began)
@@ -216,7 +226,8 @@ class _Stage:
             picture.p50, picture.p95 = percentile(latencies, 0.5), percentile(latencies, 0.95)
         if time.monotonic() - self._tick > 0.5:
             self._tick = time.monotonic()
-            picture.rates.append(picture.processed - self._before)
+            if self._up:
+                picture.rates.append(picture.processed - self._before)
             self._before = picture.processed
             picture.blocked = self._blocked()
             if hasattr(self, "_job") and (error := self._job.failed()) is not None:

@@ -32,6 +32,7 @@ class Picture:
 
     phase: str = "starting"
     steps: list[tuple[str, float | None]] = field(default_factory=list)  # what was done, and its seconds
+    step_began: float = 0.0
     address: str = ""
     sent: int = 0
     processed: int = 0
@@ -43,7 +44,7 @@ class Picture:
     batch_ms: int | None = None
     p50: int | None = None
     p95: int | None = None
-    rates: deque[int] = field(default_factory=lambda: deque(maxlen=40))  # processed in each half second
+    rates: deque[int] = field(default_factory=lambda: deque(maxlen=16))  # processed in each half second
     recent: list[Seen] = field(default_factory=list)
     live: float = 0.0  # seconds since the pipeline is up
     wanted: float = 60.0
@@ -120,8 +121,8 @@ def _panel(picture: Picture, elapsed: float) -> RenderableType:
     body: list[Any] = [_steps(picture, elapsed)]
     if picture.sent:
         sides = Table.grid(expand=True, padding=(0, 3))
-        sides.add_column(ratio=5)
-        sides.add_column(ratio=6)
+        sides.add_column(min_width=48)
+        sides.add_column(ratio=1)
         sides.add_row(_figures(picture), _alerts(picture))
         body += ["", sides]
     title = f"[bold]millstream[/] demo  [dim]card payments  →  Spark  →  alerts[/]  {elapsed:3.0f} s"
@@ -137,8 +138,8 @@ def _steps(picture: Picture, elapsed: float) -> RenderableType:
     lines: list[Any] = []
     for what, seconds in picture.steps:
         if seconds is None:
-            mark, took = "◐◓◑◒"[int(elapsed * 6) % 4], ""
-            lines.append(Text.from_markup(f"[yellow]{mark}[/] {what}{took}"))
+            took = time.monotonic() - picture.step_began
+            lines.append(Text.from_markup(f"[yellow]{_turning(elapsed)}[/] {what} [dim]{took:.0f} s[/]"))
         else:
             lines.append(Text.from_markup(f"[green]✓[/] {what} [dim]{seconds:.1f} s[/]"))
     if picture.live:
@@ -146,12 +147,16 @@ def _steps(picture: Picture, elapsed: float) -> RenderableType:
         done = min(picture.live, picture.wanted)
         left = max(0, round(picture.wanted - picture.live))
         row.add_row(
-            Text.from_markup(f"[yellow]{'◐◓◑◒'[int(elapsed * 6) % 4]}[/] {picture.phase}"),
+            Text.from_markup(f"[yellow]{_turning(elapsed)}[/] {picture.phase}"),
             ProgressBar(total=picture.wanted, completed=done, width=34),
             Text(f"{left} s to go" if left else "", style="dim"),
         )
         lines.append(row)
     return Group(*lines)
+
+
+def _turning(elapsed: float) -> str:
+    return "◐◓◑◒"[int(elapsed * 6) % 4]
 
 
 def _figures(picture: Picture) -> RenderableType:
@@ -198,7 +203,7 @@ def _alerts(picture: Picture) -> RenderableType:
 
 def _spark_line(values: deque[int]) -> str:
     top = max(values, default=0) or 1
-    return "".join(_BARS[min(8, round(8 * value / top))] for value in list(values)[-24:])
+    return "".join(_BARS[min(8, round(8 * value / top))] for value in list(values)[-16:])
 
 
 def summary(scores: list[Score], picture: Picture) -> None:

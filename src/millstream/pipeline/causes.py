@@ -8,9 +8,12 @@ import re
 def condensed(error: BaseException) -> str:
     """What went wrong: the exception of a Python worker, the last cause of a Java one, or what Spark says."""
     text = str(error)
-    python = re.findall(r"^(?:\w+\.)*(\w*(?:Error|Exception)\w*: .*)$", text, re.MULTILINE)
-    if "Traceback (most recent call last)" in text and python:
-        return str(python[-1])
+    _, traceback, after = text.rpartition("Traceback (most recent call last):\n")
+    if traceback:
+        # the first line that is not indented ends the stack and says what it was
+        said = re.search(r"^(?:[\w]+\.)*(\w+(?:: .*)?)$", after, re.MULTILINE)
+        if said is not None:
+            return said[1]
     cause = re.findall(r"^Caused by: (.*)$", text, re.MULTILINE)
     first = cause[-1] if cause else next((line for line in text.splitlines() if line.strip()), "")
     first = re.sub(r"^(?:\[STREAM_FAILED\].*?with exception: )?", "", first)

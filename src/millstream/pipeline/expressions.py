@@ -175,20 +175,51 @@ def output_name(sql: str) -> str | None:
 
 
 def without_alias(sql: str) -> str:
-    """The expression in ``expression AS name``."""
-    return re.sub(r"\s+[aA][sS]\s+(\w+|`[^`]+`)\s*$", "", sql)
+    """The expression in ``expression AS name`` or ``expression name``."""
+    spans = [match for match in _TOKEN.finditer(sql) if match.lastgroup not in ("space", "comment")]
+    tokens = [(str(match.lastgroup), match[0]) for match in spans]
+    if len(tokens) >= 2 and tokens[-1][0] in ("word", "quoted"):
+        if tokens[-2][1].lower() == "as":
+            return sql[: spans[-2].start()].rstrip()
+        if _is_operand(tokens, len(tokens) - 2) and tokens[-1][1].lower() != "end":
+            return sql[: spans[-2].end()]
+    return sql
 
 
-def renamed(sql: str, names: Mapping[str, str]) -> str:
-    """The expression with columns called otherwise; fields, functions and texts stay as they are."""
-    known = {name.lower(): other for name, other in names.items()}
+def with_columns(sql: str, columns: Mapping[str, str]) -> str:
+    """The expression with every column replaced by the SQL that makes it, ``*`` among arguments by all.
+
+    Fields, functions, aliases, texts and the variables of lambdas stay as they are.
+    """
+    known = {name.lower(): f"({made})" for name, made in columns.items()}
     parts = [(str(match.lastgroup), match[0]) for match in _TOKEN.finditer(sql)]
-    words = [at for at, (kind, _) in enumerate(parts) if kind not in ("space", "comment")]
-    for place, at in enumerate(words):
-        kind, text = parts[at]
-        before = parts[words[place - 1]][1] if place else ""
-        after = parts[words[place + 1]][1] if place + 1 < len(words) else ""
-        bare = text[1:-1].replace("``", "`") if kind == "quoted" else text
-        if kind in ("word", "quoted") and before != "." and after != "(" and bare.lower() in known:
-            parts[at] = (kind, known[bare.lower()])
+    places = [at for at, (kind, _) in enumerate(parts) if kind not in ("space", "comment")]
+    tokens = [parts[at] for at in places]
+    for variable in _lambda_variables(tokens):
+        known.pop(variable, None)
+    for index, (kind, text) in enumerate(tokens):
+        before = tokens[index - 1][1].lower() if index else ""
+        after = tokens[index + 1][1] if index + 1 < len(tokens) else ""
+        name = (text[1:-1].replace("``", "`") if kind == "quoted" else text).lower()
+        if kind in ("word", "quoted") and name in known and before not in (".", "as") and after != "(":
+            parts[places[index]] = (kind, known[name])
+        elif text == "*" and before in ("(", ",") and after in (")", ","):
+            every = ", ".join(f"({made}) AS `{name}`" for name, made in columns.items())
+            parts[places[index]] = (kind, every)
     return "".join(text for _, text in parts)
+
+
+def _lambda_variables(tokens: list[tuple[str, str]]) -> set[str]:
+    """The names in front of arrows: ``x -> ...`` and ``(x, y) -> ...``."""
+    found = set()
+    for index, (kind, text) in enumerate(tokens):
+        if kind == "arrow" and text == "->" and index:
+            at = index - 1
+            if tokens[at][1] == ")":
+                while at > 0 and tokens[at][1] != "(":
+                    at -= 1
+                    if tokens[at][0] == "word":
+                        found.add(tokens[at][1].lower())
+            elif tokens[at][0] == "word":
+                found.add(tokens[at][1].lower())
+    return found

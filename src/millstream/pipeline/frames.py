@@ -17,7 +17,6 @@ from millstream.errors import MillstreamError, TopologyError
 from millstream.pipeline.causes import condensed
 from millstream.pipeline.decode import accepted, decoded, rejected
 from millstream.pipeline.load import user_line
-from millstream.pipeline.plan import Query
 from millstream.pipeline.streams import (
     Aggregate,
     Operator,
@@ -31,13 +30,7 @@ from millstream.pipeline.streams import (
     Where,
 )
 from millstream.pipeline.taps import SharedState, Tap
-from millstream.pipeline.windows import one_window, only_wanted, shared_windows
-
-TAP = "millstream_tap"
-
-
-def tap_column(index: int) -> str:
-    return f"tap_{index}"
+from millstream.pipeline.windows import one_window, shared_windows
 
 
 class Frames:
@@ -109,19 +102,6 @@ class Frames:
         except Exception as error:
             raise TopologyError(condensed(error), where=tap.at) from error
         return frame
-
-    def output(self, query: Query) -> DataFrame:
-        """What the query's taps give, as one DataFrame: which tap, and its row in a column of its own."""
-        parts = []
-        for index, tap in enumerate(query.taps):
-            rows = self.tap(tap)
-            if isinstance(tap, SharedState):
-                rows = rows.where(only_wanted(tap, query.arms))  # most results of a rule are no alert
-            parts.append(rows.select(fn.lit(index).alias(TAP), fn.struct("*").alias(tap_column(index))))
-        output = parts[0]
-        for part in parts[1:]:
-            output = output.unionByName(part, allowMissingColumns=True)
-        return output
 
 
 def operated(operator: Operator, frame: DataFrame) -> Any:

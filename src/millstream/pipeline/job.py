@@ -18,7 +18,7 @@ from millstream.client.connect import Connection
 from millstream.errors import MillstreamError, TopologyError
 from millstream.pipeline.checkpoint import Checkpoint
 from millstream.pipeline.plan import Plan, Query, plan
-from millstream.pipeline.streams import Source, Stream, TopicSink, ViewSink
+from millstream.pipeline.streams import Source
 from millstream.pipeline.topology import Topology
 from millstream.pipeline.views import ViewStore
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
     from millstream.pipeline.deliver import Delivery
-    from millstream.pipeline.frames import Frames
     from millstream.pipeline.progress import Progress
 
 
@@ -90,7 +89,10 @@ class Job:
 
     def start(self, spark: SparkSession) -> None:
         """Plan every query on Spark, and only then start them."""
+        from millstream.pipeline.deliver import Delivery
         from millstream.pipeline.frames import Frames
+        from millstream.pipeline.options import WriteOptions
+        from millstream.pipeline.outgoing import output
         from millstream.pipeline.progress import Listener
 
         _hush_pyspark()
@@ -99,25 +101,35 @@ class Job:
         self.checkpoint.attach(spark)
         if self.checkpoint.local is None:
             self.checkpoint.claim(self.plan)
-        ready = []
+        outputs = []
         for query in self.plan.queries:
             frames = Frames(partial(self._read, spark, query))
             for sink in query.sinks:
                 frames.of(sink.stream)  # the whole way to every sink once, for what Spark has to say
             for tap in query.taps:
                 _check_supported(spark, frames.tap(tap), query.output_mode, tap.at)
-            ready.append((query, frames))
+            outputs.append((query, *output(query, frames)))
         if self.plan.views:
             self._store = ViewStore(self.views)
-        deliveries = [(query, frames, self._delivery(query, frames)) for query, frames in ready]
+            for query, _, views in outputs:
+                for number, view in views.items():
+                    self._store.prepare(view, where=query.sinks[number].at)
         self._listener = Listener(list(self.plan.queries), self._written, self.settings.on_progress)
         spark.streams.addListener(self._listener)
         # Each tap alone has passed Spark's check. It refuses several windows side by side in update mode,
         # which is only wrong for windows over windows; those are refused when they are declared.
         spark.conf.set("spark.sql.streaming.unsupportedOperationCheck", "false")
-        for query, frames, delivery in deliveries:
+        for query, rows, views in outputs:
+            delivery = Delivery(
+                query,
+                views,
+                store=self._store,
+                to_topics=WriteOptions.of(self._options()),
+                stopping=self._stopping,
+                attempts=self.checkpoint if self.flow.guarantee == "at-most-once" else None,
+            )
             self._deliveries[query.name] = delivery
-            writer = frames.output(query).writeStream.queryName(query.name).outputMode(query.output_mode)
+            writer = rows.writeStream.queryName(query.name).outputMode(query.output_mode)
             writer = writer.option("checkpointLocation", self.checkpoint.query(query.name)).foreachBatch(
                 delivery
             )
@@ -126,38 +138,6 @@ class Job:
             elif self.settings.trigger is not None:
                 writer = writer.trigger(processingTime=self.settings.trigger)
             self._queries[query.name] = writer.start()
-
-    def _delivery(self, query: Query, frames: Frames) -> Delivery:
-        from millstream.pipeline.causes import condensed
-        from millstream.pipeline.deliver import Delivery
-        from millstream.pipeline.options import WriteOptions
-        from millstream.pipeline.outgoing import record, topic_records, view_of, view_rows
-
-        def columns(stream: Stream) -> list[tuple[str, str]]:
-            return list(frames.of(stream).dtypes)
-
-        views = []
-        for sink in query.sinks:
-            frame = frames.of(sink.stream)
-            try:
-                said = record(sink) if isinstance(sink, TopicSink) else sink.delete_when or "false"
-                _ = frame.selectExpr(said).schema
-            except Exception as error:
-                raise TopologyError(condensed(error), where=sink.at) from error
-            if isinstance(sink, ViewSink):
-                assert self._store is not None
-                view = view_of(sink, frame)
-                self._store.prepare(view, where=sink.at)
-                views.append((view, view_rows(query, sink, columns)))
-        return Delivery(
-            query,
-            records=topic_records(query, columns),
-            views=views,
-            store=self._store,
-            to_topics=WriteOptions.of(self._options()),
-            stopping=self._stopping,
-            attempts=self.checkpoint if self.flow.guarantee == "at-most-once" else None,
-        )
 
     def _read(self, spark: SparkSession, query: Query, source: Source) -> DataFrame:
         reader = spark.readStream.format("millstream")

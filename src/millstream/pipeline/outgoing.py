@@ -1,24 +1,29 @@
-"""The way from a query's taps to its sinks, in SQL: records for topics, rows for views.
+"""The way from a query's taps to its sinks: records for topics, rows for views.
 
-As text, because it is done with every batch: one statement is planned at once, where a chain of DataFrame
-calls is analysed link by link.
+What happens to a row on its way (conditions, selections, tags, the encoding as JSON) is composed into one SQL
+expression for each sink, so that a tap's rows become what its sinks take in a single pass and within Spark's
+streaming plan: nothing is left that would have to be planned anew for every batch.
+
+All that a query gives has the same columns: ``sink`` (its number), those of a record, and those of each view.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as fn
 
-from millstream.errors import TopologyError
-from millstream.pipeline.expressions import no_such_column
-from millstream.pipeline.frames import TAP, tap_column
+from millstream.errors import MillstreamError, TopologyError
+from millstream.pipeline.causes import condensed
+from millstream.pipeline.expressions import no_such_column, with_columns, without_alias
+from millstream.pipeline.frames import Frames
 from millstream.pipeline.plan import Query
 from millstream.pipeline.schema import quoted
 from millstream.pipeline.streams import (
     WINDOW_END,
     Aggregate,
-    Otherwise,
     Rejected,
     Select,
     Stream,
@@ -31,93 +36,153 @@ from millstream.pipeline.taps import Arm, SharedState
 from millstream.pipeline.views import View
 from millstream.pipeline.windows import picked
 
-RECORD_COLUMNS = ("topic", "key", "value", "headers", "timestamp")
-BATCH = "millstream_batch"  # the table of a batch's rows
+SINK = "sink"
+RECORD = {
+    "topic": "string",
+    "key": "binary",
+    "value": "binary",
+    "headers": "array<struct<key:string,value:binary>>",
+    "timestamp": "timestamp",
+}
 Columns = Callable[[Stream], list[tuple[str, str]]]  # a stream's columns and their types
 
 
-def topic_records(query: Query, columns: Columns) -> str:
-    """The statement that gives all records of a batch, each with the topic it goes to; empty if none go."""
-    parts = [
-        f"SELECT {record(arm.sink)} AS record FROM ({_way(query, arm, columns)})"
-        for arm in query.arms
-        if isinstance(arm.sink, TopicSink)
-    ]
-    return f"SELECT record.* FROM ({' UNION ALL '.join(parts)})" if parts else ""
+def view_column(sink: int, column: int) -> str:
+    return f"view_{sink}_{column}"
 
 
-def view_rows(query: Query, sink: ViewSink, columns: Columns) -> str:
-    """The statement that gives a batch's rows of a view, and last whether a row takes its key out."""
-    gone = f"coalesce(({sink.delete_when}), false)" if sink.delete_when is not None else "false"
-    names = ", ".join(quoted(name) for name, _ in columns(sink.stream))
-    return " UNION ALL ".join(
-        f"SELECT {names}, {gone} AS millstream_deleted FROM ({_way(query, arm, columns)})"
-        for arm in query.arms
-        if arm.sink is sink
-    )
+@dataclass(slots=True)
+class Row:
+    """A row on its way: the conditions that let it through, and the SQL of each of its columns."""
+
+    columns: dict[str, str]
+    conditions: list[str] = field(default_factory=list)
+
+    def sql(self, expression: str) -> str:
+        return with_columns(expression, self.columns)
 
 
-def _way(query: Query, arm: Arm, columns: Columns) -> str:
-    index = next(index for index, tap in enumerate(query.taps) if tap is arm.base)
-    sql = f"SELECT {tap_column(index)}.* FROM {BATCH} WHERE {TAP} = {index}"
-    at: Stream | None = None if isinstance(arm.base, SharedState) else arm.base
+def output(query: Query, frames: Frames) -> tuple[DataFrame, dict[int, View]]:
+    """All that the query gives, as one DataFrame, and the views among its sinks by their numbers."""
+
+    def columns(stream: Stream) -> list[tuple[str, str]]:
+        return list(frames.of(stream).dtypes)
+
+    views = {
+        number: view_of(sink, frames.of(sink.stream))
+        for number, sink in enumerate(query.sinks)
+        if isinstance(sink, ViewSink)
+    }
+    shape = {SINK: "int", **RECORD}
+    for number, view in views.items():
+        kinds = [*(kind for _, kind in view.columns), "boolean"]
+        shape |= {view_column(number, at): kind for at, kind in enumerate(kinds)}
+    parts = []
+    for tap in query.taps:
+        frame = frames.tap(tap)
+        given = []
+        for arm in query.arms:
+            if arm.base is tap:
+                row = _travelled(arm, frame, columns)
+                made = _sent(row, arm, query) | {}
+                entry = ", ".join(
+                    f"{made.get(name, f'CAST(NULL AS {kind})')} AS {name}" for name, kind in shape.items()
+                )
+                held = " AND ".join(f"({one})" for one in row.conditions)
+                given.append(f"if({held}, struct({entry}), NULL)" if held else f"struct({entry})")
+                _check(frame, given[-1], arm)
+        parts.append(_spread(frame, given))
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = whole.unionByName(part)
+    return whole, views
+
+
+def _spread(frame: DataFrame, given: list[str]) -> DataFrame:
+    """A row for everything that is given of a tap's row; a single thing that always is needs no detour."""
+    if len(given) == 1 and not given[0].startswith("if("):
+        return frame.select(fn.expr(given[0]).alias("given")).select("given.*")
+    rows = frame.select(fn.expr(f"explode(array_compact(array({', '.join(given)})))").alias("given"))
+    return rows.select("given.*")
+
+
+def _check(frame: DataFrame, expression: str, arm: Arm) -> None:
+    """What Spark has against it is said at the sink's line; all before it was checked at its own."""
+    try:
+        _ = frame.select(fn.expr(expression)).schema
+    except Exception as error:
+        raise TopologyError(condensed(error), where=arm.sink.at) from error
+
+
+def _travelled(arm: Arm, frame: DataFrame, columns: Columns) -> Row:
+    """A tap's row after all steps of an arm."""
+    row = Row({name: quoted(name) for name in frame.columns})
     for step, branch in arm.steps:
         if isinstance(step, Aggregate):
             assert isinstance(arm.base, SharedState)
-            sql = picked(arm.base, step, sql)
+            condition, made = picked(arm.base, step)
+            row = Row(made, [condition])
         elif isinstance(step, Union):
-            assert at is not None
-            sql = f"SELECT {_in_union(step, branch, {name for name, _ in columns(at)}, columns)} FROM ({sql})"
+            row.columns = {
+                name: row.columns.get(name, f"CAST(NULL AS {kind})") for name, kind in columns(step)
+            }
+            if step.tag is not None:
+                row.columns[step.tag] = f"'{branch}'"
         elif isinstance(step, Select):
-            sql = f"SELECT {', '.join(step.expressions)} FROM ({sql})"
+            row.columns = _selected(step, row, [name for name, _ in columns(step)])
+        elif isinstance(step, Where):
+            row.conditions.append(row.sql(step.condition))
         else:
-            sql = f"SELECT * FROM ({sql}) WHERE {_condition(step)}"
-        at = step
-    return sql
+            row.conditions += [f"NOT coalesce(({row.sql(one)}), false)" for one in step.conditions]
+    return row
 
 
-def _in_union(union: Union, branch: str, present: set[str], columns: Columns) -> str:
-    """A branch's rows as the union has them: with its tag, and NULL where the branch has no such column."""
-    parts = []
-    for name, kind in columns(union):
-        if name == union.tag:
-            parts.append(f"'{branch}' AS {quoted(name)}")
-        else:
-            parts.append(quoted(name) if name in present else f"CAST(NULL AS {kind}) AS {quoted(name)}")
-    return ", ".join(parts)
+def _selected(select: Select, row: Row, names: list[str]) -> dict[str, str]:
+    """The columns after a selection; Spark has told their names, those that nobody gave too."""
+    made: list[str] = []
+    for expression in select.expressions:
+        made += row.columns.values() if expression == "*" else [row.sql(without_alias(expression))]
+    if len(made) != len(names):
+        raise MillstreamError(f"{select.at}: write the columns of this selection out, without patterns")
+    return dict(zip(names, made, strict=True))
 
 
-def _condition(step: Where | Otherwise) -> str:
-    if isinstance(step, Where):
-        return f"({step.condition})"
-    return " AND ".join(f"NOT coalesce(({one}), false)" for one in step.conditions)
+def _sent(row: Row, arm: Arm, query: Query) -> dict[str, str]:
+    """What a sink takes of a row: the SQL of the columns that are its own."""
+    sink = arm.sink
+    number = next(number for number, other in enumerate(query.sinks) if other is sink)
+    if isinstance(sink, TopicSink):
+        return {SINK: str(number), **_record(sink, row)}
+    values = [*row.columns.values(), f"coalesce(({row.sql(sink.delete_when or 'false')}), false)"]
+    return {SINK: str(number), **{view_column(number, at): value for at, value in enumerate(values)}}
 
 
-def record(sink: TopicSink) -> str:
-    """A row as a record, in SQL: a struct of topic, key, value, headers and timestamp."""
-    key = _bytes(sink.key) if sink.key is not None else "CAST(NULL AS binary)"
-    headers = "CAST(NULL AS array<struct<key:string,value:binary>>)"
+def _record(sink: TopicSink, row: Row) -> dict[str, str]:
+    """A record of a row: its key, value, headers and time in SQL."""
+    made = {"topic": f"'{sink.topic}'"}
+    if sink.key is not None:
+        made["key"] = _bytes(row.sql(sink.key))
+    if sink.time is not None:
+        made["timestamp"] = f"CAST({row.sql(sink.time)} AS timestamp)"
     if isinstance(sink.value, str):
-        value = _bytes(sink.value)
+        made["value"] = _bytes(row.sql(sink.value))
     elif sink.value is not None:
-        value = _json(", ".join(sink.value))
+        made["value"] = _json(", ".join(map(row.sql, sink.value)))
     elif isinstance(sink.stream, Rejected):
         # As it came, so that it can be produced again; why and from where stand in the headers.
-        value = "value"
-        key = key if sink.key is not None else "key"
+        made["value"] = row.columns["value"]
+        made.setdefault("key", row.columns["key"])
         said = ("reason", "topic", "partition", "offset")
-        pairs = [f"struct('millstream-{name}' AS key, {_bytes(name)} AS value)" for name in said]
-        headers = f"array({', '.join(pairs)})"
+        pairs = [f"struct('millstream-{n}' AS key, {_bytes(row.columns[n])} AS value)" for n in said]
+        made["headers"] = f"array({', '.join(pairs)})"
     else:
-        value = _json("*")
-    time = f"CAST({sink.time} AS timestamp)" if sink.time is not None else "CAST(NULL AS timestamp)"
-    parts = (f"'{sink.topic}' AS topic", f"{key} AS key", f"{value} AS value", f"{headers} AS headers")
-    return f"struct({', '.join(parts)}, {time} AS timestamp)"
+        made["value"] = _json(", ".join(f"({sql}) AS {quoted(name)}" for name, sql in row.columns.items()))
+    return made
 
 
 def _bytes(expression: str) -> str:
     """Bytes stay bytes, everything else is its text in UTF-8."""
-    return f"CAST(CAST({expression} AS string) AS binary)"
+    return f"CAST(CAST(({expression}) AS string) AS binary)"
 
 
 def _json(columns: str) -> str:

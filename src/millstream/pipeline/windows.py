@@ -11,9 +11,9 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
-from millstream.pipeline.expressions import output_name, renamed, without_alias
-from millstream.pipeline.streams import TIME_BASIS, WINDOW_END, WINDOW_START, Aggregate, Time, Where
-from millstream.pipeline.taps import Arm, SharedState
+from millstream.pipeline.expressions import output_name, without_alias
+from millstream.pipeline.streams import TIME_BASIS, WINDOW_END, WINDOW_START, Aggregate, Time
+from millstream.pipeline.taps import SharedState
 
 WHICH = "millstream_window"
 _BOUNDS = "millstream_bounds"
@@ -71,32 +71,15 @@ def shared_windows(shared: SharedState, frame: DataFrame) -> DataFrame:
     )
 
 
-def only_wanted(shared: SharedState, arms: list[Arm]) -> str:
-    """The SQL condition under which a result of the shared state is wanted at all: what is dropped by the
-    first step of every way from its window need not leave Spark's plan."""
-    columns = _columns(shared)
-    wanted = []
-    for number, window in enumerate(shared.windows):
-        followed = [arm.steps[1:] for arm in arms if arm.base is shared and arm.steps[0][0] is window]
-        conditions = [steps[0][0].condition for steps in followed if steps and isinstance(steps[0][0], Where)]
-        condition = f"{WHICH} = {number}"
-        if len(conditions) == len(followed):
-            names = {name: columns[aggregate] for name, aggregate in window.aggregates.items()}
-            either = " OR ".join(f"({one})" for one in dict.fromkeys(renamed(c, names) for c in conditions))
-            condition = f"{condition} AND ({either})"
-        wanted.append(f"({condition})")
-    return " OR ".join(wanted)
-
-
-def picked(shared: SharedState, window: Aggregate, rows: str) -> str:
-    """The SQL that picks one window's results out of those of all."""
+def picked(shared: SharedState, window: Aggregate) -> tuple[str, dict[str, str]]:
+    """Which results of the shared state are the window's, and the SQL of each of its columns in them."""
     assert shared.base.time is not None
     columns = _columns(shared)
-    keys = ", ".join(f"`{output_name(key)}`" for key in window.window_spec.by)
-    aggregates = ", ".join(f"{columns[sql]} AS `{name}`" for name, sql in window.aggregates.items())
-    number = shared.windows.index(window)
-    chosen = f"{keys}, {WINDOW_START}, {WINDOW_END}, {aggregates}, '{shared.base.time.basis}' AS {TIME_BASIS}"
-    return f"SELECT {chosen} FROM ({rows}) WHERE {WHICH} = {number}"
+    made = {str(output_name(key)): f"`{output_name(key)}`" for key in window.window_spec.by}
+    made |= {WINDOW_START: WINDOW_START, WINDOW_END: WINDOW_END}
+    made |= {name: columns[sql] for name, sql in window.aggregates.items()}
+    made[TIME_BASIS] = f"'{shared.base.time.basis}'"
+    return f"{WHICH} = {shared.windows.index(window)}", made
 
 
 def _columns(shared: SharedState) -> dict[str, str]:

@@ -12,6 +12,7 @@ from millstream.pipeline.expressions import (
     duration_ms,
     duration_text,
     output_name,
+    with_columns,
     without_alias,
 )
 
@@ -112,4 +113,24 @@ def test_the_column_an_expression_gives_is_known_where_it_is_named(sql: str, nam
 
 def test_an_alias_can_be_taken_off() -> None:
     assert without_alias("upper(card) AS card") == "upper(card)"
+    assert without_alias("upper(card) card") == "upper(card)"
     assert without_alias("cast(card AS string)") == "cast(card AS string)"
+    assert without_alias("CASE WHEN n > 1 THEN 1 END") == "CASE WHEN n > 1 THEN 1 END"
+
+
+@pytest.mark.parametrize(
+    ("sql", "composed"),
+    [
+        ("n > 5 AND N < 9", "(count(*)) > 5 AND (count(*)) < 9"),
+        ("upper(who) = 'n'", "upper((a.b)) = 'n'"),
+        ("`n` + n(n)", "(count(*)) + n((count(*)))"),
+        ("struct(who AS n)", "struct((a.b) AS n)"),
+        ("who.n", "(a.b).n"),
+        ("exists(who, n -> n = 1)", "exists((a.b), n -> n = 1)"),
+        ("aggregate(who, 0, (n, x) -> n + x)", "aggregate((a.b), 0, (n, x) -> n + x)"),
+        ("to_json(struct(*))", "to_json(struct((count(*)) AS `n`, (a.b) AS `who`))"),
+        ("2 * n -- n", "2 * (count(*)) -- n"),
+    ],
+)
+def test_columns_are_replaced_by_what_makes_them_and_nothing_else_is(sql: str, composed: str) -> None:
+    assert with_columns(sql, {"n": "count(*)", "who": "a.b"}) == composed

@@ -11,6 +11,7 @@ from millstream.errors import TopologyError
 from millstream.pipeline.checkpoint import differences
 from millstream.pipeline.plan import plan, shapes
 from millstream.pipeline.streams import Source
+from millstream.pipeline.taps import SharedState
 
 SCHEMA = "card string, amount double, paid_at timestamp"
 
@@ -66,7 +67,51 @@ def test_updating_and_final_windows_are_apart_and_a_union_before_a_sink_is_split
     assert [sink.label for sink in second.sinks] == ["topic alerts"]
     (arm,) = second.arms
     assert arm.base is slow
-    assert [name for _, name in arm.steps] == ["window 2", ""]
+    assert [(step.kind, name) for step, name in arm.steps] == [("union", "window 2"), ("where", "")]
+
+
+def test_a_window_whose_results_go_two_ways_is_computed_once() -> None:
+    flow = Topology("t")
+    counts = source(flow).window(by="card", size="1 minute").agg(n="count(*)")
+    counts.where("n > 5").to_topic("many")
+    counts.select("card", "n").to_view("all_counts", key="card")
+    (query,) = plan(flow).queries
+    assert query.taps == [counts]
+    assert [[step.kind for step, _ in arm.steps] for arm in query.arms] == [["where"], ["select"]]
+
+
+def test_windows_over_the_same_rows_by_the_same_key_share_their_state() -> None:
+    flow = Topology("t")
+    payments = source(flow)
+    fast = payments.window(by="card", size="1 minute").agg(n="count(*)")
+    large = payments.where("amount > 5").window(by="card", size="1 hour", every="1 minute").agg(n="count(*)")
+    other = payments.window(by="amount", size="1 hour").agg(n="count(*)")
+    flow.union(fast, large, other, tag="kind").to_topic("counts")
+    (query,) = plan(flow).queries
+    shared, alone = query.taps
+    assert isinstance(shared, SharedState)
+    assert shared.windows == (fast, large)
+    assert shared.conditions == ((), ("amount > 5",))
+    assert alone is other
+    assert query.shape()["stores"] == [[0, 1], [2]]
+
+
+def test_windows_behind_an_operator_keep_their_own_state() -> None:
+    flow = Topology("t")
+    payments = source(flow)
+    windows = [payments.window(by="card", size=size).agg(n="count(*)") for size in ("1 minute", "1 hour")]
+    flow.union(*windows).operator(lambda df: df.dropDuplicates()).to_topic("counts")
+    (query,) = plan(flow).queries
+    assert [tap.name for tap in query.taps] == ["operator 1"]
+
+
+def test_rows_that_go_several_ways_without_a_window_are_read_once() -> None:
+    flow = Topology("t")
+    payments = source(flow)
+    payments.where("amount > 5").to_topic("large")
+    payments.select("card").to_topic("cards")
+    (query,) = plan(flow).queries
+    assert query.taps == [payments]
 
 
 def test_an_operator_over_updating_and_final_windows_is_refused() -> None:

@@ -1,0 +1,200 @@
+"""A topology as a job against a real broker: results, rejected records, restarts, guarantees."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.waiting import wait_for
+
+from millstream import Broker, Topology
+from millstream.client.admin import Admin
+from millstream.client.connect import Connection
+from millstream.client.consume import Reader
+from millstream.client.lines import Outgoing
+from millstream.client.position import TopicPartition
+from millstream.client.produce import Sender
+from millstream.errors import TopologyError
+from millstream.pipeline.job import Job, Settings
+from millstream.pipeline.views import ViewReader
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+SCHEMA = "card string NOT NULL, amount double, paid_at timestamp"
+
+
+def payment(card: str, amount: float, seconds: float) -> bytes:
+    at = (NOON + timedelta(seconds=seconds)).isoformat()
+    return json.dumps({"card": card, "amount": amount, "paid_at": at}).encode()
+
+
+def produce(broker: Broker, values: Iterable[bytes], topic: str = "payments") -> None:
+    sender = Sender(Connection(broker.address), topic)
+    sender.send(Outgoing(value, b"key") for value in values)
+    assert sender.finish(20)
+
+
+def records(broker: Broker, topic: str) -> list[Any]:
+    """All records of a topic now."""
+    connection = Connection(broker.address)
+    with Admin(connection) as admin:
+        places = [TopicPartition(topic, number) for number in range(admin.topics()[topic])]
+        bounds = admin.bounds(places)
+    starts = {place: bounds[place].start for place in places}
+    found: list[Any] = []
+    with Reader(connection, starts, {place: bounds[place].end for place in places}) as reader:
+        while not reader.finished:
+            found += reader.read(1000, 0.5)
+    return found
+
+
+def counting(guarantee: str = "at-least-once", size: str = "1 minute") -> Topology:
+    flow = Topology("counting", guarantee=guarantee)
+    payments = flow.source("payments", schema=SCHEMA, time="paid_at")
+    counts = payments.window(by="card", size=size).agg(n="count(*)", spent="sum(amount)")
+    counts.where("n > 1").to_topic("alerts", key="card")
+    counts.to_view("spending", key="card", delete_when="spent < 0")
+    payments.rejected.to_topic("bad")
+    return flow
+
+
+@pytest.fixture
+def run(
+    spark: SparkSession, tmp_path: Path, millstream_broker: Broker
+) -> Callable[[Topology], tuple[Job, list[Any]]]:
+    """Runs a topology on what is in the topics, from its checkpoint, to the end."""
+
+    def run(flow: Topology) -> tuple[Job, list[Any]]:
+        seen: list[Any] = []
+        settings = Settings(
+            Connection(millstream_broker.address),
+            str(tmp_path / "checkpoint"),
+            available_now=True,
+            on_progress=seen.append,
+        )
+        job = Job(flow, settings)
+        job.prepare()
+        job.start(spark)
+        wait_for(lambda: not job.running, timeout=120, what="the job has processed what is there")
+        error = job.failed()
+        job.close()
+        if error is not None:
+            raise error
+        return job, seen
+
+    with Admin(Connection(millstream_broker.address)) as admin:
+        admin.create_topic("payments", partitions=2)
+    return run
+
+
+def view(tmp_path: Path) -> dict[str, tuple[int, float]]:
+    reader = ViewReader(tmp_path / "checkpoint" / "views.db")
+    try:
+        return {card: (n, spent) for card, n, spent in reader.query("SELECT card, n, spent FROM spending")[1]}
+    finally:
+        reader.close()
+
+
+def test_results_go_to_topics_and_views_and_a_second_run_goes_on(
+    run: Callable[[Topology], tuple[Job, list[Any]]], millstream_broker: Broker, tmp_path: Path
+) -> None:
+    produce(millstream_broker, [payment("a", 5, 1), payment("a", 7, 2), payment("b", 1, 3), b"oops"])
+    _, seen = run(counting())
+    alerts = [json.loads(record.value()) for record in records(millstream_broker, "alerts")]
+    assert [(alert["card"], alert["n"], alert["spent"]) for alert in alerts] == [("a", 2, 12.0)]
+    assert alerts[0]["window_start"] == "2026-01-01T12:00:00.000000Z"
+    assert alerts[0]["time_basis"] == "event time (paid_at)"
+    (bad,) = records(millstream_broker, "bad")
+    assert bad.value() == b"oops"
+    assert dict(bad.headers())["millstream-reason"] == b"not JSON"
+    assert dict(bad.headers())["millstream-topic"] == b"payments"
+    assert view(tmp_path) == {"a": (2, 12.0), "b": (1, 1.0)}
+    assert sum(progress.rows_in for progress in seen) == 4
+    assert sum(progress.rejected for progress in seen) == 1
+    assert sum(progress.rows_out["view spending"] for progress in seen) == 2
+    with Admin(Connection(millstream_broker.address)) as admin:
+        assert sum(admin.committed("counting").values()) == 4
+
+    produce(millstream_broker, [payment("b", 2, 4), payment("a", -50, 5)])
+    run(counting())
+    alerts = [json.loads(record.value()) for record in records(millstream_broker, "alerts")]
+    assert sorted((alert["card"], alert["n"]) for alert in alerts) == [("a", 2), ("a", 3), ("b", 2)]
+    assert view(tmp_path) == {"b": (2, 3.0)}  # a's row was taken out
+
+    with pytest.raises(TopologyError, match="was 1 minute by card; now 2 minutes by card"):
+        run(counting(size="2 minutes"))
+
+
+def _forget_that_the_first_batch_was_done(checkpoint: Path) -> None:
+    """As a crash after its delivery, before Spark notes it."""
+    for note in (checkpoint / "queries" / "payments").glob("[co][of]*/*"):  # commits and offsets
+        if not (note.parent.name == "offsets" and note.name == "0"):
+            note.unlink()
+
+
+@pytest.mark.parametrize(("guarantee", "times"), [("at-least-once", 2), ("at-most-once", 1)])
+def test_a_batch_that_runs_again_is_taken_once_by_views_and_by_topics_as_promised(
+    run: Callable[[Topology], tuple[Job, list[Any]]],
+    millstream_broker: Broker,
+    tmp_path: Path,
+    guarantee: str,
+    times: int,
+) -> None:
+    produce(millstream_broker, [payment("a", 5, 1), payment("a", 7, 2)])
+    run(counting(guarantee))
+    _forget_that_the_first_batch_was_done(tmp_path / "checkpoint")
+    run(counting(guarantee))
+    assert len(records(millstream_broker, "alerts")) == times
+    assert view(tmp_path) == {"a": (2, 12.0)}
+
+
+def test_final_windows_and_sessions_come_once_when_the_watermark_has_passed(
+    run: Callable[[Topology], tuple[Job, list[Any]]], millstream_broker: Broker
+) -> None:
+    flow = Topology("finals")
+    payments = flow.source("payments", schema=SCHEMA, time="paid_at", lateness="10 seconds")
+    minutes = payments.window(by="card", size="1 minute", emit="final", name="minutes").agg(n="count(*)")
+    halves = payments.window(by="card", size="30 s", emit="final", name="halves").agg(n="count(*)")
+    sessions = payments.window(by="card", gap="20 seconds", name="sessions").agg(n="count(*)")
+    flow.union(minutes, halves, sessions, tag="kind").to_topic("results", key="card")
+    produce(millstream_broker, [payment("a", 1, second) for second in (1, 5, 40, 200)])
+    run(flow)
+    found = [json.loads(record.value()) for record in records(millstream_broker, "results")]
+    # the event at 200 s moves the watermark to 190 s: all before is final, its own windows are not
+    assert sorted((row["kind"], row["window_start"][11:19], row["n"]) for row in found) == [
+        ("halves", "12:00:00", 2),
+        ("halves", "12:00:30", 1),
+        ("minutes", "12:00:00", 3),
+        ("sessions", "12:00:01", 2),
+        ("sessions", "12:00:40", 1),
+    ]
+
+
+def test_an_exception_in_a_users_function_on_spark_is_one_line(
+    run: Callable[[Topology], tuple[Job, list[Any]]], millstream_broker: Broker
+) -> None:
+    flow = Topology("failing")
+    payments = flow.source("payments", schema=SCHEMA)
+
+    @payments.operator
+    def halved(df):  # type: ignore[no-untyped-def]
+        def half(batches):  # type: ignore[no-untyped-def]
+            for _ in batches:
+                raise ValueError("no half measures")
+            yield
+
+        return df.mapInArrow(half, "card string")
+
+    halved.to_topic("halves")
+    produce(millstream_broker, [payment("a", 1, 1)])
+    with pytest.raises(TopologyError) as caught:
+        run(flow)
+    assert "query 'payments' failed: ValueError: no half measures" in str(caught.value)
+    assert "test_job.py:" in str(caught.value.where)
+    assert len(str(caught.value).splitlines()) == 1

@@ -1,0 +1,198 @@
+"""``millstream run``, ``graph``, ``view`` and ``demo`` as a user starts them: as programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from tests.pipeline.test_job import produce, records
+from tests.support.apache_kafka import free_port
+from tests.support.waiting import wait_for
+
+from millstream import Broker
+from millstream.client.admin import Admin
+from millstream.client.connect import Connection
+
+MILLSTREAM = str(Path(sys.executable).with_name("millstream"))
+
+PIPELINE = """\
+from millstream import Topology
+flow = Topology("alerts")
+payments = flow.source("payments", schema="card string NOT NULL, paid_at timestamp", time="paid_at")
+many = payments.window(by="card", size="1 hour").agg(n="count(*)").where("n >= 3")
+many.to_topic("alerts", key="card")
+many.to_view("blocked", key="card")
+"""
+
+
+def millstream(*arguments: str, cwd: Path, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([MILLSTREAM, *arguments], cwd=cwd, capture_output=True, text=True, timeout=timeout)
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Path:
+    path = tmp_path / "pipeline.py"
+    path.write_text(PIPELINE)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (("many.to_topic", "many.to_tpoic"), "pipeline.py:5: AttributeError: a where has no 'to_tpoic'"),
+        (("n >= 3", "m >= 3"), "pipeline.py:4: the condition 'm >= 3': there is no column 'm'"),
+        (('"1 hour")', '"1 hour"'), "pipeline.py:4: "),
+        (("flow.source(", "flow.source(5, "), "pipeline.py:3: TypeError"),
+    ],
+)
+def test_a_mistake_in_the_file_is_one_line_with_its_place(
+    pipeline: Path, tmp_path: Path, change: tuple[str, str], says: str
+) -> None:
+    pipeline.write_text(PIPELINE.replace(*change, 1))
+    for command in ("run", "graph"):
+        done = millstream(command, "pipeline.py", cwd=tmp_path)
+        assert done.returncode == 1
+        assert says in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_what_is_missing_is_said_before_spark_starts(
+    pipeline: Path, tmp_path: Path, millstream_broker: Broker
+) -> None:
+    nobody = f"127.0.0.1:{free_port()}"
+    assert (
+        f"no broker answers at {nobody}"
+        in millstream("run", "pipeline.py", "-b", nobody, cwd=tmp_path).stderr
+    )
+    there = millstream("run", "pipeline.py", "-b", millstream_broker.address, cwd=tmp_path)
+    assert there.returncode == 1
+    assert "pipeline.py:3: there is no topic 'payments'" in there.stderr
+    assert "--create-topics" in there.stderr
+    wrong = millstream("run", "pipeline.py", "--trigger", "soon", cwd=tmp_path)
+    assert "--trigger: 'soon' is not a duration" in wrong.stderr
+
+
+def test_without_java_it_says_what_to_install(
+    pipeline: Path, tmp_path: Path, millstream_broker: Broker
+) -> None:
+    environment = {**os.environ, "PATH": "/nonexistent", "JAVA_HOME": "/nonexistent"}
+    arguments = ["run", "pipeline.py", "-b", millstream_broker.address, "--create-topics"]
+    done = subprocess.run(
+        [MILLSTREAM, *arguments], cwd=tmp_path, capture_output=True, text=True, env=environment, timeout=60
+    )
+    assert done.returncode == 1
+    assert "Spark needs Java" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_graph_draws_and_shows_the_plan(pipeline: Path, tmp_path: Path) -> None:
+    assert "╔" in millstream("graph", "pipeline.py", cwd=tmp_path).stdout
+    assert millstream("graph", "pipeline.py", "-F", "mermaid", cwd=tmp_path).stdout.startswith("flowchart")
+    assert millstream("graph", "pipeline.py", "-F", "svg", cwd=tmp_path).stdout.startswith("<svg")
+    assert "1 Spark query" in millstream("graph", "pipeline.py", "--plan", cwd=tmp_path).stdout
+
+
+def _payments(card: str, count: int) -> list[bytes]:
+    noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    return [
+        json.dumps({"card": card, "paid_at": (noon + timedelta(seconds=number)).isoformat()}).encode()
+        for number in range(count)
+    ]
+
+
+def _alerted(broker: Broker) -> dict[str, int]:
+    """The highest count that was alerted, by card."""
+    found: dict[str, int] = {}
+    for record in records(broker, "alerts"):
+        alert = json.loads(record.value())
+        found[alert["card"]] = max(found.get(alert["card"], 0), alert["n"])
+    return found
+
+
+def test_killed_and_started_again_it_loses_no_alert_and_the_view_is_right(
+    pipeline: Path, tmp_path: Path
+) -> None:
+    with Broker(tmp_path / "broker") as broker:
+        with Admin(Connection(broker.address)) as admin:
+            admin.create_topic("payments", partitions=2)
+            admin.create_topic("alerts", partitions=1)
+        command = [MILLSTREAM, "run", "pipeline.py", "-b", broker.address, "--master", "local[2]"]
+        log = (tmp_path / "run.log").open("w")
+        for round_number in range(2):
+            produce(broker, _payments(f"before-{round_number}", 4))
+            job = subprocess.Popen(command, cwd=tmp_path, stdout=log, stderr=log)
+            try:
+                expected = f"before-{round_number}"
+                wait_for(
+                    lambda card=expected: _alerted(broker).get(card) == 4,
+                    timeout=180,
+                    what="the job has alerted",
+                    every=0.2,
+                )
+                produce(
+                    broker,
+                    [value for number in range(20) for value in _payments(f"{round_number}-{number}", 4)],
+                )
+            finally:
+                job.kill()  # in the middle of what was just produced
+                job.wait()
+        again = millstream(*command[1:], "--available-now", cwd=tmp_path, timeout=240)
+        assert again.returncode == 0, again.stderr
+        cards = {f"{round_number}-{number}" for round_number in range(2) for number in range(20)}
+        assert _alerted(broker) == {**dict.fromkeys(cards, 4), "before-0": 4, "before-1": 4}
+    asked = millstream("view", "query", "blocked", "--output", "json", cwd=tmp_path)
+    assert {row["card"]: row["n"] for row in json.loads(asked.stdout)} == dict.fromkeys(
+        {*cards, "before-0", "before-1"}, 4
+    )
+    one = millstream("view", "query", "blocked", "--key", "1-7", cwd=tmp_path)
+    assert "1-7" in one.stdout
+    assert millstream("view", "query", "blocked", "--key", "nobody", cwd=tmp_path).returncode == 1
+    assert "blocked" in millstream("view", "list", cwd=tmp_path).stdout
+
+
+def test_the_demo_finds_fraud_and_ends_by_itself(tmp_path: Path) -> None:
+    done = millstream("demo", "--for", "6s", "--rate", "50", cwd=tmp_path, timeout=280)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    total = re.search(r"^ *all +(\d+) +(\d+)", done.stdout, re.MULTILINE)
+    assert total is not None, done.stdout
+    planted, found = int(total[1]), int(total[2])
+    assert planted > 0
+    assert found >= planted * 0.7
+    assert "Where to look next" in done.stdout
+
+
+def test_ctrl_c_ends_the_demo_with_nothing_left_behind(tmp_path: Path) -> None:
+    demo = subprocess.Popen(
+        [MILLSTREAM, "demo", "--for", "60s"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert demo.stdout is not None
+    for line in demo.stdout:
+        if line.startswith("starting Spark"):
+            break
+    os.killpg(demo.pid, signal.SIGINT)  # as a terminal does: everyone in the group
+    out, err = demo.communicate(timeout=60)
+    assert demo.returncode == 0
+    assert "the demo was stopped" in out
+    assert "Traceback" not in err
+    wait_for(lambda: not _group_exists(demo.pid), timeout=30, what="no process of the demo is left")
+
+
+def _group_exists(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
