@@ -15,10 +15,10 @@ from bench.topics import fresh_topic
 CHUNK = 10_000
 
 
-def produce(server: Server, topic: str, size: int, count: int, partitions: int) -> None:
-    producer = Producer(
+def producer(address: str) -> Producer:
+    return Producer(
         {
-            "bootstrap.servers": server.address,
+            "bootstrap.servers": address,
             "linger.ms": 5,
             "acks": 1,
             "batch.size": 1_000_000,
@@ -26,17 +26,21 @@ def produce(server: Server, topic: str, size: int, count: int, partitions: int) 
             "queue.buffering.max.kbytes": 512_000,
         }
     )
+
+
+def produce(server: Server, topic: str, size: int, count: int, partitions: int) -> None:
+    client = producer(server.address)
     value = bytes(size)
     messages = [{"value": value, "partition": number % partitions} for number in range(CHUNK)]
     sent = 0
     while sent < count:
         try:
-            sent += producer.produce_batch(topic, messages)
+            sent += client.produce_batch(topic, messages)
         except BufferError:
-            producer.poll(0.01)
-        while len(producer) > 1_000_000:
-            producer.poll(0.01)
-    if producer.flush(120):
+            client.poll(0.01)
+        while len(client) > 1_000_000:
+            client.poll(0.01)
+    if client.flush(120):
         raise RuntimeError(f"{server.name}: records were not delivered")
 
 

@@ -7,9 +7,8 @@ import socket
 import struct
 import time
 
-from millstream.records.build import Record, build_batch
-
 from bench.servers import Server
+from millstream.records.build import Record, build_batch
 from millstream.wire.codec import request_writer
 
 PRODUCE, FETCH = 0, 1

@@ -134,7 +134,8 @@ class TopicConfig:
     )
     flush_messages: int = setting(
         _MAX_LONG,
-        "Sync to disk after this many records, whatever acks the producers ask for. 1 syncs every append.",
+        """Sync to disk after this many records, whatever acks the producers ask for. 1 syncs every append
+        before it is answered; larger numbers sync in the background.""",
         at_least=1,
         at_most=_MAX_LONG,
     )

@@ -8,16 +8,16 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.apache_kafka import apache_kafka
-from tests.support.brokers import our_broker
 from tests.support.command import CommandLine
 from tests.support.maven import JarsUnavailable
+from tests.support.serve import ServeProcess
 
 
 @pytest.fixture(scope="session", params=["ours", "Apache Kafka"])
 def address(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a running broker, shared by the tests: each uses topics and groups of its own."""
     if request.param == "ours":
-        with our_broker(tmp_path_factory.mktemp("broker") / "data") as broker:
+        with ServeProcess(tmp_path_factory.mktemp("broker") / "data") as broker:
             yield broker.address
         return
     try:

@@ -28,9 +28,9 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourceType,
 )
-from tests.support.waiting import wait_for
 
 import millstream
+from tests.support.waiting import wait_for
 
 
 @pytest.fixture

@@ -14,11 +14,11 @@ import kafka
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.support.server_process import ServerProcess
-from tests.support.waiting import wait_for
-from tests.support.wire_client import FETCH, METADATA, WireClient, answer, fetch
 
 import millstream
+from tests.support.serve import ServeProcess
+from tests.support.waiting import wait_for
+from tests.support.wire_client import FETCH, METADATA, WireClient, answer, fetch
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 VALUES = [b"value %d " % n * (n % 7 + 1) for n in range(2000)]
@@ -212,7 +212,7 @@ def test_records_and_an_idempotent_producer_outlive_a_restart(tmp_path: Path) ->
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_in_order_and_answers_what_is_in_flight(tmp_path: Path, number: int) -> None:
-    with ServerProcess(tmp_path) as server:
+    with ServeProcess(tmp_path) as server:
         with WireClient(server.address) as client:
             client.call(METADATA, 12, topics=[{"name": "t"}], allow_auto_topic_creation=True)
             client.send(fetch(5, "t", wait=60_000))
@@ -224,9 +224,8 @@ def test_a_signal_ends_it_in_order_and_answers_what_is_in_flight(tmp_path: Path,
             assert correlation_id == 5
             assert found.responses[0].partitions[0].error_code.value == 0
             assert client.is_closed()
-        _, log = server.process.communicate(timeout=30)
-        assert server.process.returncode == 0
-    assert "stopped in order" in log
+        assert server.wait() == 0
+    assert "stopped in order" in server.logged()
     assert (tmp_path / ".kafka_cleanshutdown").exists()
 
 

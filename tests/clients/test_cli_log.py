@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.brokers import our_broker
 from tests.support.command import CommandLine
+from tests.support.serve import ServeProcess
 
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     """A stopped broker's directory with two batches of ten records in one partition."""
-    with our_broker(tmp_path / "data") as broker:
+    with ServeProcess(tmp_path / "data") as broker:
         millstream = CommandLine(broker.address)
         millstream.ok("topic", "create", "t")
         for _ in range(2):
             millstream.ok("produce", "t", "-X", "linger.ms=200", stdin="hello\n" * 10)
-    return broker.data
+    return tmp_path / "data"
 
 
 @pytest.fixture
@@ -51,6 +51,6 @@ def test_a_flipped_bit_is_found_with_its_file_and_the_exit_code_is_1(shell: Comm
 
 
 def test_a_directory_in_use_or_not_there_is_not_checked(shell: CommandLine, tmp_path: Path) -> None:
-    with our_broker(tmp_path / "data") as broker:
+    with ServeProcess(tmp_path / "data") as broker:
         assert f"(process {broker.pid})" in shell.refused("log", "check", str(broker.data))
     assert "can't read" in shell.refused("log", "check", str(tmp_path / "none"))

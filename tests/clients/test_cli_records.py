@@ -12,6 +12,9 @@ from pathlib import Path
 from tests.support.command import CommandLine
 from tests.support.waiting import wait_for
 
+# Records with times of their own, long ago: retention would delete them while a test looks.
+KEPT = ("-c", "retention.ms=-1")
+
 
 def numbers(first: int, until: int) -> str:
     return "".join(f"{number}\n" for number in range(first, until))
@@ -25,7 +28,7 @@ def test_lines_come_back_in_the_order_they_were_sent(millstream: CommandLine, na
 
 
 def test_every_way_to_say_where(millstream: CommandLine, name: str) -> None:
-    millstream.ok("topic", "create", name)
+    millstream.ok("topic", "create", name, *KEPT)
     millstream.ok("produce", name, "--timestamp", "@2026-01-01", stdin=numbers(0, 10))
     millstream.ok("produce", name, "--timestamp", "@2026-01-02T12:00", stdin=numbers(10, 20))
     for where, wanted in (
@@ -59,7 +62,7 @@ def test_a_number_of_records_ends_it(millstream: CommandLine, name: str) -> None
 
 
 def test_keys_headers_and_times_are_sent_and_shown(millstream: CommandLine, name: str) -> None:
-    millstream.ok("topic", "create", name)
+    millstream.ok("topic", "create", name, *KEPT)
     millstream.ok(
         *(
             "produce",
@@ -89,7 +92,7 @@ def test_keys_headers_and_times_are_sent_and_shown(millstream: CommandLine, name
 
 def test_json_out_and_in_copies_a_topic_byte_for_byte(millstream: CommandLine, name: str) -> None:
     copy = f"{name}-copy"
-    millstream.ok("topic", "create", name, copy, "-p", "2")
+    millstream.ok("topic", "create", name, copy, "-p", "2", *KEPT)
     sent = [
         {"key": "k", "value": "text", "partition": 1, "timestamp": 1_767_225_600_000},
         {

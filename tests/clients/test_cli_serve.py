@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.apache_kafka import free_port
-from tests.support.brokers import our_broker
 from tests.support.command import CommandLine
+from tests.support.serve import ServeProcess
 from tests.support.waiting import wait_for
 
 
@@ -24,12 +24,12 @@ def shell() -> CommandLine:
 
 
 def test_it_prints_its_address_serves_and_exits_0_on_sigterm(tmp_path: Path) -> None:
-    with our_broker(tmp_path / "data") as broker:  # which checks the exit code
+    with ServeProcess(tmp_path / "data") as broker:  # which checks the exit code
         millstream = CommandLine(broker.address)
         millstream.ok("topic", "create", "kept", "-p", "2")
         millstream.ok("produce", "kept", stdin="a\nb\n")
-    assert "ready at" in broker.log.read_text()
-    with our_broker(tmp_path / "data") as broker:
+    assert "ready at" in broker.logged()
+    with ServeProcess(tmp_path / "data") as broker:
         assert sorted(CommandLine(broker.address).ok("consume", "kept", "-o", ":end").split()) == ["a", "b"]
 
 
@@ -71,7 +71,7 @@ def test_a_port_in_use_is_said(shell: CommandLine, tmp_path: Path) -> None:
 
 
 def test_two_brokers_on_one_directory_are_impossible(shell: CommandLine, tmp_path: Path) -> None:
-    with our_broker(tmp_path / "data") as broker:
+    with ServeProcess(tmp_path / "data") as broker:
         done = shell.run("serve", "--data", str(broker.data), "--listen", "127.0.0.1:0")
         assert done.returncode == 1
         assert f"in use by another broker (process {broker.pid})" in done.stderr.decode()
@@ -102,7 +102,7 @@ def test_what_is_not_there_or_not_a_setting_is_said(shell: CommandLine, tmp_path
 
 
 def test_a_producer_whose_broker_dies_says_what_was_not_delivered(tmp_path: Path) -> None:
-    with our_broker(tmp_path / "data") as broker:
+    with ServeProcess(tmp_path / "data") as broker:
         millstream = CommandLine(broker.address)
         millstream.ok("topic", "create", "t")
         producer = millstream.start(

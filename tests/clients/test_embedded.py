@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from tests.support.server_process import ServerProcess
-from tests.support.waiting import wait_for
-from tests.support.wire_client import METADATA, WireClient, produce, records
 
 import millstream
 from millstream.broker.logs import JsonFormatter, RateLimited
 from millstream.errors import ConfigError, DataDirectoryError
+from tests.support.serve import ServeProcess
+from tests.support.waiting import wait_for
+from tests.support.wire_client import METADATA, WireClient, produce, records
 
 
 def test_the_fixture_gives_a_broker_that_works(millstream_broker: millstream.Broker) -> None:
@@ -125,7 +125,7 @@ def get(address: str, path: str, method: str = "GET") -> tuple[int, str]:
 def test_metrics_and_health_are_told_over_http(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         address = f"127.0.0.1:{probe.getsockname()[1]}"
-    with ServerProcess(tmp_path, http_listen=address) as server:
+    with ServeProcess(tmp_path, settings={"http.listen": address}) as server:
         with WireClient(server.address) as client:
             client.create_topic("t", 2)
             for acks in (1, -1):

@@ -18,9 +18,9 @@ import kafka
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.support.waiting import wait_for
 
 import millstream
+from tests.support.waiting import wait_for
 
 STRATEGIES = ["range", "roundrobin", "cooperative-sticky"]
 

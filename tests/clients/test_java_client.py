@@ -7,16 +7,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.apache_kafka import KafkaUnavailable, classpath, run_tool
 
 import millstream
+from tests.support.apache_kafka import jars, run_tool
+from tests.support.maven import JarsUnavailable
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _tools() -> None:
     try:
-        classpath()
-    except KafkaUnavailable as error:
+        jars()
+    except JarsUnavailable as error:
         pytest.skip(str(error))
 
 

@@ -8,17 +8,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.apache_kafka import KafkaUnavailable, classpath, java, run_tool
-from tests.support.waiting import wait_for
 
 import millstream
+from tests.support.apache_kafka import jars, java, run_tool
+from tests.support.maven import JarsUnavailable
+from tests.support.waiting import wait_for
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _tools() -> None:
     try:
-        classpath()
-    except KafkaUnavailable as error:
+        jars()
+    except JarsUnavailable as error:
         pytest.skip(str(error))
 
 

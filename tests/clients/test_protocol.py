@@ -7,6 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
+from millstream import Broker
+from millstream.broker.dispatch import HANDLERS
+from millstream.records.build import read_batches
 from tests.support.wire_client import (
     API_VERSIONS,
     FETCH,
@@ -20,10 +24,6 @@ from tests.support.wire_client import (
     records,
     request,
 )
-
-from millstream import Broker
-from millstream.broker.dispatch import HANDLERS
-from millstream.records.build import read_batches
 
 OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC, INVALID_REQUIRED_ACKS = 1, 3, 17, 21
 UNSUPPORTED_VERSION, INVALID_REQUEST, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH = 35, 42, 74, 75

@@ -25,7 +25,8 @@ from millstream.client.position import TopicPartition
 from millstream.client.sender import Sender
 from millstream.errors import BrokerUnavailable, MillstreamError, RequestFailed
 from millstream.records.arrow import Encoder
-from tests.support.apache_kafka import ApacheKafka, KafkaUnavailable, apache_kafka, free_port
+from tests.support.apache_kafka import ApacheKafka, apache_kafka, free_port
+from tests.support.maven import JarsUnavailable
 from tests.support.proxy import Proxy
 from tests.support.topics import consume, create_topic
 
@@ -197,7 +198,7 @@ def sasl_kafka() -> Iterator[ApacheKafka]:
     try:
         with apache_kafka(settings=settings) as kafka:
             yield kafka
-    except KafkaUnavailable as problem:
+    except JarsUnavailable as problem:
         pytest.skip(str(problem))
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 
 import pytest
-from tests.support.disk import SimulatedDisk
-from tests.support.logs import append, contents, open_log, reopen
 
 from millstream.errors import LogError
 from millstream.records.batch import PREFIX_SIZE, batches
 from millstream.records.build import read_batches
+from tests.support.disk import SimulatedDisk
+from tests.support.logs import append, contents, open_log, reopen
 
 FIRST = "/data/t-0/00000000000000000000.log"
 LEADER_EPOCH = range(12, 16)  # in a batch: neither under the checksum nor of use to readers of a log

@@ -8,25 +8,26 @@ import socket
 from collections.abc import Callable, Iterator
 
 import pytest
-from tests.support.server_process import ServerProcess
-from tests.support.wire_client import METADATA, PRODUCE, WireClient, answer, fetch, produce, request
 
 from millstream.broker.dispatch import HANDLERS
 from millstream.wire.codec import request_writer
+from tests.support.serve import ServeProcess
+from tests.support.wire_client import METADATA, PRODUCE, WireClient, answer, fetch, produce, request
 
 SEEDS = range(4)
 CONNECTIONS = 60  # for each seed and kind
+SMALL = {"socket.request.max.bytes": "20000000", "queued.max.request.bytes": "30000000"}
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[ServerProcess]:
-    with ServerProcess(socket_request_max_bytes="20000000", queued_max_request_bytes="30000000") as server:
+def server() -> Iterator[ServeProcess]:
+    with ServeProcess(settings=SMALL) as server:
         with WireClient(server.address) as client:
             client.create_topic("t", 2)
         yield server
 
 
-def still_serves(server: ServerProcess) -> int:
+def still_serves(server: ServeProcess) -> int:
     """Produce a record; its offset."""
     with WireClient(server.address) as client:
         client.send(produce(1, "t", 1))
@@ -36,7 +37,7 @@ def still_serves(server: ServerProcess) -> int:
         return offset
 
 
-def throw(server: ServerProcess, data: bytes) -> None:
+def throw(server: ServeProcess, data: bytes) -> None:
     host, port = server.address.split(":")
     with socket.create_connection((host, int(port)), timeout=10) as connection:
         with contextlib.suppress(OSError):
@@ -103,7 +104,7 @@ EVERY_KIND = requests_of_every_kind()
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("make", [random_bytes, random_body, mutated])
-def test_the_broker_goes_on(server: ServerProcess, make: Callable[[random.Random], bytes], seed: int) -> None:
+def test_the_broker_goes_on(server: ServeProcess, make: Callable[[random.Random], bytes], seed: int) -> None:
     chance = random.Random(f"{make.__name__} {seed}")
     before = still_serves(server)
     for _ in range(CONNECTIONS):
@@ -111,7 +112,7 @@ def test_the_broker_goes_on(server: ServerProcess, make: Callable[[random.Random
     assert still_serves(server) > before
 
 
-def test_clients_that_never_finish_a_request_take_no_memory_from_the_others(server: ServerProcess) -> None:
+def test_clients_that_never_finish_a_request_take_no_memory_from_the_others(server: ServeProcess) -> None:
     still_serves(server)
     before = server.resident_kb()
     host, port = server.address.split(":")
@@ -126,7 +127,7 @@ def test_clients_that_never_finish_a_request_take_no_memory_from_the_others(serv
         connection.close()
 
 
-def test_clients_that_never_read_their_answers_take_no_memory_from_the_others(server: ServerProcess) -> None:
+def test_clients_that_never_read_their_answers_take_no_memory_from_the_others(server: ServeProcess) -> None:
     still_serves(server)
     before = server.resident_kb()
     host, port = server.address.split(":")
@@ -149,13 +150,13 @@ def test_clients_that_never_read_their_answers_take_no_memory_from_the_others(se
 
 
 def test_nothing_of_it_was_a_bug_of_ours_and_the_log_stays_readable() -> None:
-    with ServerProcess() as server:
+    with ServeProcess() as server:
         with WireClient(server.address) as client:
             client.create_topic("t", 2)
         chance = random.Random("log")
         for _ in range(150):
             throw(server, chance.choice([random_bytes, random_body, mutated])(chance))
-        code, log = server.stop()
+        code, log = server.stop(), server.logged()
     assert code == 0
     assert "Traceback" not in log
     assert "please report" not in log

@@ -5,13 +5,13 @@ from __future__ import annotations
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests.support.disk import SimulatedDisk
-from tests.support.logs import NOW, TOPIC, a_batch, an_idempotent_batch, contents
-from tests.support.logs import settings as topic_settings
 
 from millstream.clock import ManualClock
 from millstream.errors import LogFailed
 from millstream.log.directory import LogDirectory
+from tests.support.disk import SimulatedDisk
+from tests.support.logs import NOW, TOPIC, a_batch, an_idempotent_batch, contents
+from tests.support.logs import settings as topic_settings
 
 VALUES = st.lists(st.binary(max_size=60), min_size=1, max_size=3)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 
 import pytest
-from tests.support.disk import SimulatedDisk
-from tests.support.logs import NOW, an_idempotent_batch, append, contents, open_log, reopen
 
 from millstream.errors import AppendRefused, LogFailed
+from tests.support.disk import SimulatedDisk
+from tests.support.logs import NOW, an_idempotent_batch, append, contents, open_log, reopen
 
 
 @pytest.mark.parametrize("seed", range(150))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tests.support.disk import SimulatedDisk
 from tests.support.logs import NOW, a_batch, an_idempotent_batch, append, contents, open_log, reopen
 

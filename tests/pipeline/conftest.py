@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.apache_kafka import KafkaUnavailable, apache_kafka
 
 from millstream import Broker
+from tests.support.apache_kafka import apache_kafka
+from tests.support.maven import JarsUnavailable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,5 +49,5 @@ def apache_address() -> Iterator[str]:
     try:
         with apache_kafka() as kafka:
             yield kafka.address
-    except KafkaUnavailable as problem:
+    except JarsUnavailable as problem:
         pytest.skip(str(problem))

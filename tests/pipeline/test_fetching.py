@@ -8,9 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.apache_kafka import free_port
-from tests.support.proxy import Proxy
-from tests.support.topics import create_topic, delete_records, delete_topic, produce, values
 
 from millstream import Broker
 from millstream.client.cluster import Cluster
@@ -19,6 +16,9 @@ from millstream.client.position import TopicPartition
 from millstream.errors import BrokerUnavailable, DataLoss
 from millstream.pipeline.fetching import SpanReader
 from millstream.pipeline.offsets import Span
+from tests.support.apache_kafka import free_port
+from tests.support.proxy import Proxy
+from tests.support.topics import create_topic, delete_records, delete_topic, produce, values
 
 COUNT = 5000
 

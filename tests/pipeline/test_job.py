@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support.waiting import wait_for
 
 from millstream import Broker, Topology
 from millstream.client.admin import Admin
@@ -21,6 +20,7 @@ from millstream.client.produce import Sender
 from millstream.errors import TopologyError
 from millstream.pipeline.job import Job, Settings
 from millstream.pipeline.views import ViewReader
+from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

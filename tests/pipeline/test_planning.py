@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMinRows
 from pyspark.sql.types import BinaryType, StringType, StructType
-from tests.support.topics import create_topic, delete_topic, produce, values
 
 from millstream.errors import ConfigError, DataLoss
 from millstream.pipeline.options import ReadOptions
 from millstream.pipeline.source import StreamReader
+from tests.support.topics import create_topic, delete_topic, produce, values
 
 VALUE = StructType().add("value", BinaryType())
 

@@ -12,13 +12,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from tests.pipeline.test_job import produce, records
-from tests.support.apache_kafka import free_port
-from tests.support.waiting import wait_for
 
 from millstream import Broker
 from millstream.client.admin import Admin
 from millstream.client.connect import Connection
+from tests.pipeline.test_job import produce, records
+from tests.support.apache_kafka import free_port
+from tests.support.waiting import wait_for
 
 MILLSTREAM = str(Path(sys.executable).with_name("millstream"))
 

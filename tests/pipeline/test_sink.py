@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Producer
 from pyspark.errors import PySparkException
-from tests.support.topics import consume, create_topic, produce, values
 
 from millstream.pipeline import register
 from millstream.records.build import Record
 from millstream.records.murmur2 import partition_of
+from tests.support.topics import consume, create_topic, produce, values
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

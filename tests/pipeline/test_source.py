@@ -10,10 +10,10 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.errors import PySparkException
-from tests.support.topics import create_topic, delete_records, delete_topic, produce, values
-from tests.support.waiting import wait_for
 
 from millstream.records.build import Record
+from tests.support.topics import create_topic, delete_records, delete_topic, produce, values
+from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

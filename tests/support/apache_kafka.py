@@ -71,8 +71,8 @@ class ApacheKafka:
 
 @contextmanager
 def apache_kafka(*, heap: str = "512m", settings: dict[str, str] | None = None) -> Iterator[ApacheKafka]:
-    """Start one node, wait until it answers, and end it at exit. In the values of ``settings``, ``{port}`` and
-    ``{controller}`` stand for the ports it was given."""
+    """Start one node, wait until it answers, and end it at exit. In the values of ``settings``, ``{port}``
+    and ``{controller}`` stand for the ports it was given."""
     port, controller = free_port(), free_port()
     root = Path(tempfile.mkdtemp(prefix="apache-kafka-"))
     values = {

@@ -7,7 +7,7 @@ import os
 import subprocess
 from typing import Any
 
-from tests.support.brokers import MILLSTREAM
+from tests.support.serve import MILLSTREAM
 
 # Settings of whoever runs the tests: other brokers, and modules compiled anew by every process.
 _NOT_OURS = ("MILLSTREAM_", "PYTHONDONTWRITEBYTECODE")

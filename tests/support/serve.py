@@ -1,11 +1,11 @@
-"""``millstream serve`` as a process of its own, to be watched, stopped and killed from outside."""
+"""``millstream serve`` as a process of its own, to be watched, stopped, killed and started again."""
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -17,47 +17,76 @@ MILLSTREAM = str(Path(sys.executable).with_name("millstream"))
 
 
 class ServeProcess:
-    """A broker on a directory and a port that stay the same over restarts."""
+    """A broker on a directory and a port that stay the same over restarts; in memory without a directory.
+
+    As a context manager it runs for the length of the block and has to end with exit code 0, unless it was
+    killed or stopped before."""
 
     def __init__(
-        self, data: Path, *, port: int | None = None, settings: Mapping[str, str] | None = None
+        self,
+        data: Path | None = None,
+        *,
+        port: int | None = None,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         self.data = data
         self.port = port or free_port()
         self.address = f"127.0.0.1:{self.port}"
+        self._log = Path(tempfile.mkstemp(prefix="millstream-serve-", suffix=".log")[1])
+        self._logged = ""
         self._settings = dict(settings or {})
         self._process: subprocess.Popen[str] | None = None
-        self.log = data.parent / f"{data.name}.serve.log"
+
+    @property
+    def process(self) -> subprocess.Popen[str]:
+        assert self._process is not None, "not started"
+        return self._process
 
     @property
     def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
+        return self.process.pid
 
     def start(self) -> Self:
         """Start, and wait for the line that says it is ready."""
-        options = [part for name, value in self._settings.items() for part in ("--set", f"{name}={value}")]
-        command = [MILLSTREAM, "serve", "--data", str(self.data), "--listen", self.address, *options]
-        with self.log.open("ab") as log:
+        command = [MILLSTREAM, "serve", "--listen", self.address]
+        command += ["--data", str(self.data)] if self.data is not None else []
+        command += [part for name, value in self._settings.items() for part in ("--set", f"{name}={value}")]
+        with self._log.open("ab") as log:
             self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if self.address not in line:
             self._process.wait(10)
-            raise AssertionError(f"millstream serve said {line!r} and:\n{self.log.read_text()[-3000:]}")
+            raise AssertionError(f"millstream serve said {line!r} and:\n{self.logged()[-3000:]}")
         return self
+
+    def logged(self) -> str:
+        """Everything it has logged, over all its starts."""
+        return self._logged or self._log.read_text()
+
+    def resident_kb(self) -> int:
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:"))
 
     def kill(self) -> None:
         """kill -9: nothing is flushed, nothing is said."""
-        assert self._process is not None
-        self._process.kill()
-        self._process.wait(30)
+        self.process.kill()
+        self._ended()
 
-    def stop(self) -> int:
-        """SIGTERM, as an init system does; the exit code."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGTERM)
-        return self._process.wait(60)
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Ask it to end, as an init system does; the exit code."""
+        self.process.send_signal(number)
+        return self._ended()
+
+    def wait(self, timeout: float = 60) -> int:
+        """Wait for it to end by itself; the exit code."""
+        return self._ended(timeout)
+
+    def _ended(self, timeout: float = 60) -> int:
+        code = self.process.wait(timeout)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        return code
 
     def __enter__(self) -> Self:
         return self.start()
@@ -65,11 +94,12 @@ class ServeProcess:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._process is not None and self._process.poll() is None:
-            try:
-                self.stop()
-            except subprocess.TimeoutExpired:
+        try:
+            if self.process.poll() is None:
+                code = self.stop()
+                assert code == 0 or kind is not None, f"exit code {code}:\n{self.logged()[-3000:]}"
+        finally:
+            if self.process.poll() is None:
                 self.kill()
-        if self._process is not None and self._process.stdout is not None:
-            with contextlib.suppress(OSError):
-                self._process.stdout.close()
+            self._logged = self._log.read_text()
+            self._log.unlink()

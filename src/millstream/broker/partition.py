@@ -114,7 +114,7 @@ class Partition:
             log.sync()
         written = log.written_offset
         for request, place in unsettled:
-            if request.needs_sync and log.synced_offset < written:
+            if (request.needs_sync or log.syncs_every_append) and log.synced_offset < written:
                 self.awaiting_sync.append((written, request, place))
             else:
                 request.settled(place, None)

@@ -188,6 +188,14 @@ def _cannot_listen(setting: str, host: str, port: int, error: OSError) -> Millst
     return ConfigError(f"{setting}: can't listen on {host}:{port}: {reason}")
 
 
+def _allow_many_files() -> None:
+    """Connections and segments are open files: take as many as the system lets this process have."""
+    import resource
+
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 async def serve(
     config: BrokerConfig,
     *,
@@ -215,6 +223,7 @@ def run(config: BrokerConfig, *, on_ready: Callable[[str], None] | None = None) 
     ``on_ready`` is called with the address once clients can connect. Raises MillstreamError if the broker
     can't start."""
     set_up_logging(config.log_level, config.log_format)
+    _allow_many_files()
 
     async def main() -> None:
         loop = asyncio.get_running_loop()

@@ -122,7 +122,7 @@ def run(arguments: list[str]) -> int:
             return 2
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else "millstream"
-        return _say(f"{describe()} See `{path} --help`.", 2)
+        return _say(f"{describe().removesuffix('.')}; see `{path} --help`", 2)
     return result if isinstance(result, int) else 0
 
 

@@ -89,11 +89,11 @@ def create(
 
 
 def _with_near_setting(error: RequestFailed, settings: Any) -> RequestFailed:
-    """The broker says that a setting is unknown; we know which one it resembles."""
+    """A broker that is not ours says that a setting is unknown; we know which one it resembles."""
     from millstream.config import TopicConfig, settings_of
 
     known = settings_of(TopicConfig)
-    for name in settings:
+    for name in settings if "did you mean" not in str(error) else ():
         if name not in known and (near := difflib.get_close_matches(name, known, n=1)):
             return RequestFailed(error.code, error.name, f"{error}; did you mean {near[0]!r}?")
     return error

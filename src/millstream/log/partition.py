@@ -121,6 +121,7 @@ class PartitionLog:
         self._interval = config.index_interval_bytes
         self._index_entries = max(config.segment_index_bytes // 12, 1)
         self._needs_keys = "compact" in config.cleanup_policy
+        self.syncs_every_append = config.flush_messages == 1
 
     @property
     def last_stable_offset(self) -> int:

@@ -285,6 +285,24 @@ def test_a_failed_sync_is_no_acknowledgement_either(tmp_path: Path) -> None:
     with_server(steps, config=BrokerConfig(data=str(tmp_path)), files=disk)
 
 
+def test_with_flush_messages_1_even_acks_1_waits_for_the_sync(tmp_path: Path) -> None:
+    disk = SimulatedDisk()
+
+    async def steps(server: Server, connect: Connect) -> None:
+        await server.node.create_topic("synced", 1, {"flush.messages": "1"})
+        peer = connect()
+        peer.give(produce(1, "synced"))
+        partition = answer(PRODUCE, 9, (await peer.answers(1))[0])[1].responses[0].partition_responses[0]
+        assert partition.error_code.value == 0
+        assert server.node.partition("synced", 0).log.synced_offset == 1
+        disk.fail_sync = lambda path: path.endswith(".log")
+        peer.give(produce(2, "synced"))
+        partition = answer(PRODUCE, 9, (await peer.answers(2))[1])[1].responses[0].partition_responses[0]
+        assert partition.error_code.value == STORAGE_ERROR
+
+    with_server(steps, config=BrokerConfig(data=str(tmp_path)), files=disk)
+
+
 def test_acks_0_gets_no_answer_and_a_refusal_closes_the_connection() -> None:
     async def steps(server: Server, connect: Connect) -> None:
         peer = connect()

@@ -5,6 +5,14 @@ from __future__ import annotations
 import struct
 
 import pytest
+
+from millstream.clock import ManualClock
+from millstream.errors import AppendRefused, LogFailed
+from millstream.log import partition
+from millstream.log.files import MemoryFiles
+from millstream.log.partition import Appended, PartitionLog
+from millstream.records.batch import LOG_APPEND_TIME, read_header, seal, verify
+from millstream.records.build import Record, build_batch
 from tests.support.disk import SimulatedDisk, bad_disk
 from tests.support.logs import (
     NOW,
@@ -17,14 +25,6 @@ from tests.support.logs import (
     reopen,
     settings,
 )
-
-from millstream.clock import ManualClock
-from millstream.errors import AppendRefused, LogFailed
-from millstream.log import partition
-from millstream.log.files import MemoryFiles
-from millstream.log.partition import Appended, PartitionLog
-from millstream.records.batch import LOG_APPEND_TIME, read_header, seal, verify
-from millstream.records.build import Record, build_batch
 
 
 @pytest.fixture

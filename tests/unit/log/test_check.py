@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.support.logs import append
 
 from millstream.config import TopicConfig
 from millstream.errors import DataDirectoryError
 from millstream.log.check import DAMAGE, GAP, INDEX, TORN, Finding, Progress, Summary, check_directory
 from millstream.log.directory import LogDirectory
 from millstream.records.batch import batches
+from tests.support.logs import append
 
 FIRST = "00000000000000000000"
 

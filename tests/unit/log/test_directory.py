@@ -8,15 +8,15 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.support.disk import SimulatedDisk
-from tests.support.logs import NOW, a_batch, append, contents, open_log
-from tests.support.waiting import wait_for
 
 from millstream.clock import ManualClock
 from millstream.config import TopicConfig
 from millstream.errors import DataDirectoryError, LogFailed
 from millstream.log.directory import LogDirectory, MemoryDirectory
 from millstream.log.files import OsFiles
+from tests.support.disk import SimulatedDisk
+from tests.support.logs import NOW, a_batch, append, contents, open_log
+from tests.support.waiting import wait_for
 
 
 def test_two_brokers_can_not_use_one_directory(tmp_path: Path) -> None:

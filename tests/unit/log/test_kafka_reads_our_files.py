@@ -7,19 +7,20 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from tests.support.apache_kafka import KafkaUnavailable, classpath, run_tool
-from tests.support.logs import NOW, a_batch, an_idempotent_batch
 
 from millstream.config import TopicConfig
 from millstream.log.directory import LogDirectory
+from tests.support.apache_kafka import jars, run_tool
+from tests.support.logs import NOW, a_batch, an_idempotent_batch
+from tests.support.maven import JarsUnavailable
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A log of several segments with batches of every codec and an idempotent producer."""
     try:
-        classpath()
-    except KafkaUnavailable as reason:
+        jars()
+    except JarsUnavailable as reason:
         pytest.skip(str(reason))
     root = tmp_path_factory.mktemp("data")
     directory = LogDirectory.open(root)

@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.disk import SimulatedDisk
-from tests.support.logs import NOW, a_batch, append, contents, open_log, reopen
 
 from millstream.config import TopicConfig
 from millstream.errors import OffsetOutOfRange
@@ -20,6 +18,8 @@ from millstream.log.files import File, FilePool, LazyFile, OsFile, OsFiles
 from millstream.log.partition import PartitionLog
 from millstream.records.batch import batches, read_header
 from millstream.records.build import read_batches
+from tests.support.disk import SimulatedDisk
+from tests.support.logs import NOW, a_batch, append, contents, open_log, reopen
 
 
 def offsets(log: PartitionLog, offset: int, max_bytes: int, **options: object) -> list[int]:

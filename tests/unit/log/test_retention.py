@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.disk import SimulatedDisk
-from tests.support.logs import NOW, a_batch, append, contents, open_log, reopen
 
 from millstream.clock import ManualClock
 from millstream.errors import OffsetOutOfRange
 from millstream.log.partition import PartitionLog
 from millstream.log.retention import BELIEVED_AFTER_S, RetentionClock
+from tests.support.disk import SimulatedDisk
+from tests.support.logs import NOW, a_batch, append, contents, open_log, reopen
 
 HOUR = 3_600_000
 

@@ -7,10 +7,10 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.disk import SimulatedDisk
-from tests.support.logs import NOW, a_batch, append, open_log, reopen
 
 from millstream.records.build import Record, build_batch
+from tests.support.disk import SimulatedDisk
+from tests.support.logs import NOW, a_batch, append, open_log, reopen
 
 Times = list[list[int]]
 TIMES = st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=4), min_size=1, max_size=40)

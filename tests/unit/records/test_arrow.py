@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.records import CODECS, as_log, record_lists
 
 from millstream.errors import CorruptBatch
 from millstream.records import arrow, batch, compiled_columns, numpy_columns
@@ -18,6 +17,7 @@ from millstream.records.arrow import Encoder, Producer, decode, next_offset, par
 from millstream.records.build import Marker, Record, build_batch, build_marker, read_batches, read_records
 from millstream.records.columns import HEADERS_TYPE, MAX_MS
 from millstream.records.murmur2 import partition_of
+from tests.support.records import CODECS, as_log, record_lists
 
 NOW = 1_700_000_000_000
 

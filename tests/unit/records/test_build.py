@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch
-from tests.support.records import CODECS, record_lists
 
 from millstream.errors import CorruptBatch
 from millstream.records import batch
@@ -21,6 +20,7 @@ from millstream.records.build import (
     read_records,
 )
 from millstream.records.compression import GZIP, NONE
+from tests.support.records import CODECS, record_lists
 
 NOW = 1_700_000_000_000
 

@@ -129,7 +129,7 @@ def _append_one(
         turn.partitions.append(partition)
     connection.appended_in = turn.number
     partition.turn_bytes += end - start
-    if acks == 1 and not connection.pending and version >= 5:
+    if acks == 1 and not connection.pending and version >= 5 and not partition.log.syncs_every_append:
         out = connection.out
         partition.unwritten.append((connection, len(out), correlation_id, version))
         pack, size, before, after = partition.acks.get(version) or partition.ack(version)
