@@ -204,7 +204,7 @@ class _Stage:
             raise _Enough
         self._look()
         self._screen.show(self._picture)
-        time.sleep(0.05)
+        time.sleep(0.1)
 
     def _look(self) -> None:
         from millstream.cli.demo_scene import percentile

@@ -58,7 +58,7 @@ class Panel:
         from rich.live import Live
 
         self._began = time.monotonic()
-        self._live = Live(console=Console(), refresh_per_second=8, transient=True)
+        self._live = Live(console=Console(), auto_refresh=False, transient=True)
 
     def __enter__(self) -> Self:
         self._live.start()
@@ -70,7 +70,7 @@ class Panel:
         self._live.stop()
 
     def show(self, picture: Picture) -> None:
-        self._live.update(_panel(picture, time.monotonic() - self._began))
+        self._live.update(_panel(picture, time.monotonic() - self._began), refresh=True)
 
 
 class Lines:
