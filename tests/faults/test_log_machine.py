@@ -158,11 +158,12 @@ class LogMachine(RuleBasedStateMachine):
         """The model loses what the log may have lost, and keeps what it must not."""
         if gone:
             # Deletions that were not synced may have come back, unsynced records may be damaged or gone.
-            self.start = self.log.log_start_offset
+            deleted, self.start = self.start, self.log.log_start_offset
             left = dict(contents(self.log))
             known = dict(self.records)
             assert all(known.get(at, value) == value for at, value in left.items())
-            must = [at for at, value in self.records if self.start <= at < self.synced and value is not GAP]
+            first = max(deleted, self.start)  # nobody is owed what had been deleted
+            must = [at for at, value in self.records if first <= at < self.synced and value is not GAP]
             assert set(must) <= set(left)
             self.records = sorted(left.items())
         else:
@@ -202,3 +203,17 @@ GAP = b"a record that a crash took"
 
 TestLogMachine = LogMachine.TestCase
 TestLogMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def test_producers_are_known_after_retention_of_what_was_trimmed_and_lost() -> None:
+    machine = LogMachine()
+    machine.open(segment_bytes=1024, interval=0, append_time=False)
+    machine.append_idempotent(values=[b""])
+    machine.close_and_reopen()
+    machine.append_idempotent(values=[b""])
+    machine.write()
+    machine.start = machine.log.delete_records(2)
+    machine.power_loss(seed=0)
+    machine.retention()
+    machine.kill()
+    assert 7 in machine.log.producers.states

@@ -157,6 +157,9 @@ class PartitionLog:
         self.end_offset = self.written_offset = self.synced_offset = offset
         self.leader_epoch = self.epochs.latest
         self._start_segment()
+        if self.producers.states:
+            # The snapshots there are of segments that retention may delete, and it deletes them along.
+            self.write_snapshot(offset, sync=True)
         self._parent_unsynced = new_directory
 
     # Appending
