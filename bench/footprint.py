@@ -49,7 +49,7 @@ def ready_with_partitions(partitions: int) -> float:
     with tempfile.TemporaryDirectory(prefix="millstream-bench-") as scratch:
         data = Path(scratch) / "data"
         with millstream(data=data) as server:
-            admin = AdminClient({"bootstrap.servers": server.address})
+            admin = AdminClient({"bootstrap.servers": server.address, "log_level": 0})
             names = [f"t{number}" for number in range(partitions // 10)]
             for future in admin.create_topics([NewTopic(name, 10, 1) for name in names]).values():
                 future.result(60)

@@ -15,7 +15,7 @@ _numbers = itertools.count()
 def fresh_topic(server: Server, partitions: int = 1, **config: str) -> str:
     """Create a topic and wait until it can be used. ``flush_messages="1"`` means ``flush.messages``."""
     name = f"bench-{next(_numbers)}"
-    admin = AdminClient({"bootstrap.servers": server.address})
+    admin = AdminClient({"bootstrap.servers": server.address, "log_level": 0})
     settings = {key.replace("_", "."): value for key, value in config.items()}
     admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(30)
 
