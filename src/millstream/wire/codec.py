@@ -13,7 +13,6 @@ integers, a UUID is ``uuid.UUID`` or None, arrays are any sequence.
 from __future__ import annotations
 
 import dataclasses
-import types
 import typing
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +21,7 @@ from struct import Struct
 from typing import Any
 
 from millstream.wire import reader
+from millstream.wire.shape import shape_of
 
 Answer = Mapping[str, Any]
 Write = Callable[[bytearray, Any], None]
@@ -213,14 +213,7 @@ class _Field:
 def _field(entity: type[Any], declared: dataclasses.Field[Any], hint: Any) -> _Field:
     flexible = entity.__flexible__
     tag = declared.metadata.get("tag")
-    nullable = False
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        options = [option for option in typing.get_args(hint) if option is not type(None)]
-        nullable = len(options) < len(typing.get_args(hint))
-        hint = options[0]
-    is_array = typing.get_origin(hint) is tuple
-    if is_array:
-        hint = typing.get_args(hint)[0]
+    hint, nullable, is_array = shape_of(hint)
     kind: str = declared.metadata.get("kafka_type", "")
     if dataclasses.is_dataclass(hint):
         write = _entity(hint)  # type: ignore[arg-type]

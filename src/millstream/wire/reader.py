@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import struct
-import types
 import typing
 import uuid
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from typing import Any
 
 from millstream.errors import ProtocolError
 from millstream.wire.frame import read_count, read_unsigned_varint
+from millstream.wire.shape import shape_of
 
 # (buffer, position, end) -> (value, position)
 Reader = Callable[[bytes, int, int], tuple[Any, int]]
@@ -84,14 +84,7 @@ def _entity(entity: Any) -> Reader:
 
 def _field(entity: Any, declared: dataclasses.Field[Any], hint: Any) -> Reader:
     flexible = bool(entity.__flexible__)
-    nullable = False
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        options = [option for option in typing.get_args(hint) if option is not type(None)]
-        nullable = len(options) < len(typing.get_args(hint))
-        hint = options[0]
-    is_array = typing.get_origin(hint) is tuple
-    if is_array:
-        hint = typing.get_args(hint)[0]
+    hint, nullable, is_array = shape_of(hint)
     kind: str = declared.metadata.get("kafka_type", "")
     if dataclasses.is_dataclass(hint):
         read = _entity(typing.cast(Any, hint))

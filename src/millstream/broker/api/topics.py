@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from millstream.broker.api.configs import topic_entries
@@ -36,13 +36,10 @@ _TO_THE_END = -1  # DeleteRecords: everything up to the high watermark
 
 @serves(19, versions=(2, 7))
 async def create_topics(node: Node, request: Any, client: Client) -> Answer:
-    names = Counter(wanted.name for wanted in request.topics)
     results = []
-    for name, count in names.items():
-        wanted = next(each for each in request.topics if each.name == name)
+    for name, wishes in _by_name(request.topics).items():
         try:
-            if count > 1:
-                raise RequestRefused(INVALID_REQUEST, f"the request names topic {name} {count} times")
+            wanted = _only(name, wishes)
             topic = await _create(node, wanted, request.validate_only)
         except _REFUSALS as refused:
             results.append({"name": name, "error_code": refused.code, "error_message": str(refused)})
@@ -59,6 +56,19 @@ async def create_topics(node: Node, request: Any, client: Client) -> Answer:
                 }
             )
     return {"topics": results}
+
+
+def _by_name(topics: Iterable[Any]) -> dict[str, list[Any]]:
+    by_name: dict[str, list[Any]] = {}
+    for wanted in topics:
+        by_name.setdefault(wanted.name, []).append(wanted)
+    return by_name
+
+
+def _only(name: str, wishes: list[Any]) -> Any:
+    if len(wishes) > 1:
+        raise RequestRefused(INVALID_REQUEST, f"the request names topic {name} {len(wishes)} times")
+    return wishes[0]
 
 
 async def _create(node: Node, wanted: Any, validate_only: bool) -> Topic:
@@ -154,13 +164,10 @@ def _named(node: Node, name: str | None, topic_id: Any) -> Topic:
 
 @serves(37, versions=(0, 3))
 async def create_partitions(node: Node, request: Any, client: Client) -> Answer:
-    names = Counter(wanted.name for wanted in request.topics)
     results = []
-    for name, count in names.items():
-        wanted = next(each for each in request.topics if each.name == name)
+    for name, wishes in _by_name(request.topics).items():
         try:
-            if count > 1:
-                raise RequestRefused(INVALID_REQUEST, f"the request names topic {name} {count} times")
+            wanted = _only(name, wishes)
             _check_growth(node, _named(node, name, None), wanted)
             if not request.validate_only:
                 await node.add_partitions(name, wanted.count)
