@@ -27,8 +27,9 @@ STRATEGIES = ["range", "roundrobin", "cooperative-sticky"]
 
 @pytest.fixture
 def broker() -> Iterator[millstream.Broker]:
-    # kafka-python assigns nothing, and does not notice, if it leads a group before it has heard of the topic:
-    # its threads race. Kafka's own delay before a group's first assignment, 3 s, hides that; so does this.
+    # kafka-python was once seen to assign nothing, and not to notice, when it led a group before it had heard
+    # of the topic: its threads race, it seems. Kafka's own delay before a group's first assignment, 3 s,
+    # would hide that, and so does this one.
     with millstream.Broker(group_min_session_timeout_ms=500, group_initial_rebalance_delay_ms=100) as broker:
         yield broker
 
