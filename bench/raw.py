@@ -129,7 +129,7 @@ def pump(server: Server, request: bytes, *, count: int, connections: int, in_fli
 
 
 def _pump_one(connection: socket.socket, request: bytes, size: int, count: int, in_flight: int) -> float:
-    """The same over one connection, which needs no poll: the less the client does, the more is the server's."""
+    """The same over one connection, which needs no poll: what the client does not do, it does not hide."""
     received = bytearray(65536)
     burst = [request * number for number in range(in_flight + 1)]
     connection.settimeout(None)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from millstream.broker.codes import UNKNOWN_TOPIC_OR_PARTITION
 from millstream.errors import LogError, LogFailed
 from millstream.log.partition import PartitionLog
-from millstream.wire.fetch import Fetched, topic_head
+from millstream.wire.fetch import Fetched, Part, topic_head
 from millstream.wire.produce import AckTemplate, ack_template
 
 if TYPE_CHECKING:
@@ -24,10 +25,21 @@ class Unsettled(Protocol):
         """The records at ``place`` in the request are as safe as was asked for, or lost."""
 
 
+class Shared:
+    """What those who are woken together have in common: partitions' results, by what was asked of them, and
+    whole answers, by the request's version and words, with what to call for each one that leaves."""
+
+    __slots__ = ("answers", "reads")
+
+    def __init__(self) -> None:
+        self.reads: dict[object, Fetched] = {}
+        self.answers: dict[tuple[int, bytes], tuple[list[Part], Callable[[], None]]] = {}
+
+
 class Waiter(Protocol):
     """A Fetch that waits for records."""
 
-    def appended(self, count: int, shared: dict[object, Fetched]) -> None:
+    def appended(self, count: int, shared: Shared) -> None:
         """``count`` more bytes are there. ``shared`` is for results that other waiters of this
         partition can use as well."""
 
@@ -142,7 +154,7 @@ class Partition:
 
     def wake(self, count: int) -> None:
         """Tell the long polls of ``count`` new bytes."""
-        shared: dict[object, Fetched] = {}
+        shared = Shared()
         for waiter in list(self.waiters):
             waiter.appended(count, shared)
 
