@@ -22,7 +22,7 @@ from math import inf
 from typing import Any
 
 from millstream.broker import snapshot
-from millstream.broker.catalogue import Catalogue, CommittedOffset, OffsetToCommit
+from millstream.broker.catalogue import Catalogue
 from millstream.broker.codes import (
     COORDINATOR_NOT_AVAILABLE,
     GROUP_ID_NOT_FOUND,
@@ -34,6 +34,7 @@ from millstream.broker.codes import (
     NONE,
     UNKNOWN_MEMBER_ID,
 )
+from millstream.broker.committed import CommittedOffset, OffsetToCommit
 from millstream.broker.group import Group, State
 from millstream.broker.member import Join, Joined, Synced
 from millstream.clock import Clock

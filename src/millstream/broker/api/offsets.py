@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from millstream.broker.catalogue import CommittedOffset, OffsetToCommit, Topic
+from millstream.broker.catalogue import Topic
 from millstream.broker.codes import (
     INVALID_REQUEST,
     NONE,
@@ -14,6 +14,7 @@ from millstream.broker.codes import (
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
+from millstream.broker.committed import CommittedOffset, OffsetToCommit
 from millstream.broker.dispatch import Client, serves
 from millstream.wire.codec import Answer
 
