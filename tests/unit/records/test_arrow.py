@@ -16,8 +16,8 @@ from millstream.records import arrow, batch, compiled_columns, numpy_columns
 from millstream.records.arrow import Encoder, Producer, decode, next_offset, partitions_of
 from millstream.records.build import Record, build_batch, read_batches, read_records
 from millstream.records.columns import HEADERS_TYPE, MAX_MS
-from millstream.records.murmur2 import partition_of
 from millstream.records.markers import Marker, build_marker
+from millstream.records.murmur2 import partition_of
 from tests.support.records import CODECS, as_log, record_lists
 
 NOW = 1_700_000_000_000

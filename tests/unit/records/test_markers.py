@@ -72,7 +72,9 @@ def test_control_records_of_other_kinds_end_no_transaction() -> None:
     assert read_marker(built, 0, batch.read_header(built)) is None, "compaction took its record"
 
 
-@pytest.mark.parametrize(("key", "value"), [(None, b""), (b"\0\0", b""), (b"\0\0\0\0", None), (b"\0\0\0\1", b"\0")])
+@pytest.mark.parametrize(
+    ("key", "value"), [(None, b""), (b"\0\0", b""), (b"\0\0\0\0", None), (b"\0\0\0\1", b"\0")]
+)
 def test_a_control_record_that_is_cut_off_is_corrupt(key: bytes | None, value: bytes | None) -> None:
     built = control(key, value)
     with pytest.raises(CorruptBatch):
