@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Protocol
 from millstream.broker.codes import UNKNOWN_TOPIC_OR_PARTITION
 from millstream.errors import LogError, LogFailed
 from millstream.log.partition import PartitionLog
+from millstream.records.markers import MARKER_SIZE
 from millstream.wire.fetch import Fetched, topic_head
 from millstream.wire.produce import AckTemplate, ack_template
 
 if TYPE_CHECKING:
     from millstream.broker.connection import Connection
+    from millstream.broker.turn import Turn
 
 
 class Unsettled(Protocol):
@@ -105,6 +107,23 @@ class Partition:
         topic = self.topic
         template = self.acks[version] = ack_template(version, topic.name, topic.id_bytes, self.index)
         return template
+
+    def append_marker(
+        self, turn: Turn, producer_id: int, epoch: int, *, commit: bool, coordinator_epoch: int
+    ) -> int:
+        """Stage the marker that ends a producer's transaction here; its offset. It is written at the end of
+        the turn, and readers are told. Raises LogError. Whoever wants to know that it is written or synced
+        adds itself to ``unsettled``."""
+        if not turn.scheduled:
+            turn.schedule()
+        offset = self.log.append_marker(
+            producer_id, epoch, commit=commit, coordinator_epoch=coordinator_epoch, now_ms=turn.now_ms
+        )
+        if not self.is_staged:
+            self.is_staged = True
+            turn.partitions.append(self)
+        self.turn_bytes += MARKER_SIZE
+        return offset
 
     def settle_written(self) -> None:
         """The turn's records are in the file."""

@@ -70,6 +70,15 @@ class Segments:
         self._bases = self._bases[count:]
         return removed
 
+    def since(self, offset: int) -> Iterator[Segment]:
+        """The segments from the one that holds ``offset``."""
+        return islice(self._segments, max(bisect_right(self._bases, offset) - 1, 0), None)
+
+    def newest_abort(self) -> int:
+        """The last offset of the newest aborted transaction; -1 if there is none."""
+        newest = next((s.aborted.last() for s in reversed(self._segments) if s.aborted.count), None)
+        return newest.last_offset if newest else -1
+
     def ceiling(self, number: int, end: int) -> int:
         """All offsets of segment ``number`` are below this."""
         return self._bases[number + 1] if number + 1 < len(self._bases) else end
