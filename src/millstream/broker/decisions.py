@@ -190,8 +190,9 @@ class Decisions:
     def has_pending(self, group: str) -> bool:
         return group in self._pending
 
-    def pending_groups(self) -> list[str]:
-        return list(self._pending)
+    def pending_of(self, group: str) -> Iterable[tuple[str, int]]:
+        """Topics and partitions in which the group has an offset pending."""
+        return self._pending.get(group, ())
 
     def drop_pending(
         self, db: sqlite3.Connection, group: str, partitions: Iterable[tuple[str, int]] | None

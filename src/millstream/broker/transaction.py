@@ -174,6 +174,11 @@ class Transaction:
         return self.state in _DECIDED
 
     @property
+    def is_unfinished(self) -> bool:
+        """It holds readers back."""
+        return self.is_open or self.is_decided
+
+    @property
     def writer(self) -> Identity:
         """Under whom the records of the open transaction stand in the logs."""
         return self.kept if self.kept != NOBODY else self.producer

@@ -13,6 +13,7 @@ from millstream.broker.api import (
     produce,
     producers,
     topics,
+    transactions,
     versions,
 )
 
@@ -27,5 +28,6 @@ __all__ = [
     "produce",
     "producers",
     "topics",
+    "transactions",
     "versions",
 ]
