@@ -16,7 +16,7 @@ from __future__ import annotations
 import errno
 import logging
 import random
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -583,6 +583,18 @@ class PartitionLog:
                 if segment.aborted.count and segment.aborted.collect(start_offset, upto, found):
                     break
         return found
+
+    def aborted_in(self, offset: int, part: Slice) -> list[tuple[int, int]]:
+        """What a reader of committed records has to leave out of ``part``, which it read from ``offset``."""
+        if offset > self._newest_abort:
+            return []
+        recent = self._recent_offsets
+        if recent and offset >= recent[0]:
+            number = bisect_left(self._recent_positions, part.position + part.size)
+            upto = recent[number] if number < len(recent) else self.written_offset
+        else:
+            upto = self.segments.offset_after(offset, part, end=self.written_offset)
+        return self.aborted(offset, upto)
 
     def describe_producers(self) -> list[ProducerDescription]:
         transactions = self.transactions

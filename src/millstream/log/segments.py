@@ -79,6 +79,16 @@ class Segments:
         newest = next((s.aborted.last() for s in reversed(self._segments) if s.aborted.count), None)
         return newest.last_offset if newest else -1
 
+    def offset_after(self, offset: int, part: Slice, *, end: int) -> int:
+        """An offset that ``part``, which was read from ``offset``, does not reach; not far from where it
+        ends, as the index is sparse."""
+        for number in range(max(bisect_right(self._bases, offset) - 1, 0), len(self._segments)):
+            segment = self._segments[number]
+            if segment.log.file is part.file:
+                after = segment.index.offset_at(part.position + part.size)
+                return self.ceiling(number, end) if after is None else after
+        return end
+
     def ceiling(self, number: int, end: int) -> int:
         """All offsets of segment ``number`` are below this."""
         return self._bases[number + 1] if number + 1 < len(self._bases) else end
