@@ -70,9 +70,14 @@ class Segments:
         self._bases = self._bases[count:]
         return removed
 
-    def since(self, offset: int) -> Iterator[Segment]:
-        """The segments from the one that holds ``offset``."""
-        return islice(self._segments, max(bisect_right(self._bases, offset) - 1, 0), None)
+    def aborted(self, start: int, upto: int) -> list[tuple[int, int]]:
+        """Producer id and first offset of the aborted transactions with offsets from ``start`` up to
+        ``upto``, not included. Their markers are in the segment that holds ``start``, or later."""
+        found: list[tuple[int, int]] = []
+        for segment in islice(self._segments, max(bisect_right(self._bases, start) - 1, 0), None):
+            if segment.aborted.count and segment.aborted.collect(start, upto, found):
+                break
+        return found
 
     def newest_abort(self) -> int:
         """The last offset of the newest aborted transaction; -1 if there is none."""

@@ -23,6 +23,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from millstream.errors import AppendRefused
+from millstream.log.producers import Producers
 
 INVALID_TXN_STATE = 48
 CONCURRENT_TRANSACTIONS = 51
@@ -40,6 +41,17 @@ class OpenTransaction(NamedTuple):
     started_ms: int  # by the broker's clock, as well as it is known
     last_ms: int  # when its producer last wrote
     coordinator_epoch: int  # of its producer's last marker here, -1 if there was none
+
+
+class ProducerDescription(NamedTuple):
+    """What is known of a producer, in the terms of DescribeProducers."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int  # -1 if its epoch has no batch yet
+    last_ms: int
+    coordinator_epoch: int
+    first_offset: int  # of its open transaction, -1 if it has none
 
 
 class Aborted(NamedTuple):
@@ -147,3 +159,31 @@ class Transactions:
         self.unwritten.clear()
         self._aborted.clear()
         self.first_unstable = None
+
+
+def open_transactions(producers: Producers, transactions: Transactions) -> dict[int, OpenTransaction]:
+    """By producer id, oldest first."""
+    return {
+        producer_id: OpenTransaction(
+            producers.states[producer_id][0],
+            first_offset,
+            started_ms,
+            producers.states[producer_id][3],
+            transactions.coordinators.get(producer_id, NO_COORDINATOR),
+        )
+        for producer_id, (first_offset, started_ms) in transactions.open.items()
+    }
+
+
+def describe_producers(producers: Producers, transactions: Transactions) -> list[ProducerDescription]:
+    return [
+        ProducerDescription(
+            producer_id,
+            epoch,
+            batches[-1][1] if batches else -1,
+            last_ms,
+            transactions.coordinators.get(producer_id, NO_COORDINATOR),
+            transactions.open[producer_id][0] if producer_id in transactions.open else NO_OFFSET,
+        )
+        for producer_id, (epoch, _, batches, last_ms) in producers.states.items()
+    ]
