@@ -30,10 +30,11 @@ def an_idempotent_batch(sequence: int, *values: bytes, producer: int = 7, epoch:
     return a_batch(*values, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
 
 
-def a_transactional_batch(sequence: int, *values: bytes, producer: int = 7, epoch: int = 0) -> bytearray:
-    return a_batch(
-        *values, producer_id=producer, producer_epoch=epoch, base_sequence=sequence, transactional=True
-    )
+def a_transactional_batch(
+    sequence: int, *values: bytes, producer: int = 7, epoch: int = 0, at: int = NOW
+) -> bytearray:
+    names = {"producer_id": producer, "producer_epoch": epoch, "base_sequence": sequence}
+    return a_batch(*values, at=at, transactional=True, **names)
 
 
 def settings(**changes: Any) -> TopicConfig:

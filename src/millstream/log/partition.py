@@ -16,8 +16,9 @@ from __future__ import annotations
 import errno
 import logging
 import random
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -34,21 +35,23 @@ from millstream.log.scan import Damage
 from millstream.log.segment import Segment, file_name
 from millstream.log.segments import NOTHING, Segments, Slice
 from millstream.log.snapshots import SNAPSHOT_SUFFIX, snapshot_of
-from millstream.log.transactions import NO_COORDINATOR, NO_OFFSET, OpenTransaction, Transactions
+from millstream.log.transactions import (
+    OpenTransaction,
+    ProducerDescription,
+    Transactions,
+    describe_producers,
+    open_transactions,
+)
 from millstream.records.batch import (
     CHECKED_FROM,
-    CONTROL,
-    CRC,
-    CRC_AT,
     HEADER,
     HEADER_SIZE,
-    LOG_APPEND_TIME,
     MAGIC,
     NO_TIMESTAMP,
     PREFIX_SIZE,
     STAMP,
-    TRANSACTIONAL,
     stamp,
+    stamp_time,
 )
 from millstream.records.markers import MARKER_SIZE, Marker, build_marker
 
@@ -57,8 +60,6 @@ _log = logging.getLogger(__name__)
 STAGED_BELOW = 16 * 1024  # larger batches go straight to the file: copying them costs more than a write
 _RECENT = 1024  # appends whose positions are remembered for readers near the end
 _MAX_RELATIVE_OFFSET = 0x7FFFFFFF
-_ATTRIBUTES_AT = 21
-_MAX_TIMESTAMP_AT = 35
 # Errors that pass: the write is undone, and the next one tried. After any other the log takes no more writes.
 _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
@@ -72,15 +73,8 @@ class Appended(NamedTuple):
     duplicate: bool  # it was here before, at base_offset
 
 
-class ProducerDescription(NamedTuple):
-    """What is known of a producer, in the terms of DescribeProducers."""
-
-    producer_id: int
-    epoch: int
-    last_sequence: int  # -1 if its epoch has no batch yet
-    last_ms: int
-    coordinator_epoch: int
-    first_offset: int  # of its open transaction, -1 if it has none
+# A named tuple is made by a call of a Python function; this is as fast as a plain one.
+_appended: Callable[[tuple[int, int, int, bool]], Appended] = partial(tuple.__new__, Appended)
 
 
 class PartitionLog:
@@ -114,6 +108,7 @@ class PartitionLog:
         self.epochs = LeaderEpochs(pool.files, path)
         self.producers = Producers()
         self.transactions = Transactions()
+        self._open = self.transactions.open
         # Asked before a transactional batch is appended: (log, producer id, epoch, base sequence). Raises
         # AppendRefused if there is no such transaction. None: all are taken.
         self.transactions_gate: Callable[[PartitionLog, int, int, int], None] | None = None
@@ -226,7 +221,7 @@ class PartitionLog:
         append_time = NO_TIMESTAMP
         if self._stamps_time:
             append_time = max_timestamp = now_ms
-            _stamp_time(records, attributes, now_ms)
+            stamp_time(records, 0, now_ms)
         elif max_timestamp - now_ms > self._after_max_ms or (
             now_ms - first_timestamp > self._before_max_ms and first_timestamp != NO_TIMESTAMP
         ):
@@ -238,7 +233,7 @@ class PartitionLog:
                 return Appended(first.base_offset, time, self.log_start_offset, True)
             if attributes > HIGHEST_CODEC:
                 self._enter_transaction(producer_id, epoch, sequence)
-            elif self.transactions.open:
+            elif self._open:
                 self.transactions.check_plain(producer_id)
         elif attributes > HIGHEST_CODEC:
             raise refusal(records, self.config, now_ms)
@@ -254,7 +249,7 @@ class PartitionLog:
             self._staged += records
         else:
             self._write(records)
-        return Appended(offset, append_time, self.log_start_offset, False)
+        return _appended((offset, append_time, self.log_start_offset, False))
 
     def _enter_transaction(self, producer_id: int, epoch: int, sequence: int) -> None:
         """A transactional batch is about to be appended. Raises AppendRefused if it can't be."""
@@ -283,7 +278,7 @@ class PartitionLog:
             coordinator_epoch=coordinator_epoch,
         )
         if self._stamps_time:
-            _stamp_time(marker, TRANSACTIONAL | CONTROL, now_ms)
+            stamp_time(marker, 0, now_ms)
         stamp(marker, 0, offset, self.leader_epoch)
         self.producers.record_marker(producer_id, epoch, now_ms)
         self.transactions.ended(producer_id, offset, commit=commit, coordinator_epoch=coordinator_epoch)
@@ -294,10 +289,12 @@ class PartitionLog:
         """Give the next offsets to a batch, in a new segment if the last one is full, and keep the books."""
         segment = self.segments.last
         position = segment.size
+        first_ms = segment.first_timestamp
         if position and (
             position + size > self._segment_bytes
             or last_offset - segment.base_offset > _MAX_RELATIVE_OFFSET
-            or max_timestamp - segment.rolls_from(now_ms) > self._segment_ms - segment.jitter_ms
+            or max_timestamp - (first_ms if first_ms and first_ms > 0 else segment.rolls_from(now_ms))
+            > self._segment_ms - segment.jitter_ms
             or segment.index.count >= self._index_entries
             or segment.times.count >= self._index_entries
         ):
@@ -562,41 +559,27 @@ class PartitionLog:
 
     def open_transactions(self) -> dict[int, OpenTransaction]:
         """By producer id, oldest first; those that are staged count, markers that are staged too."""
-        transactions, states = self.transactions, self.producers.states
-        return {
-            producer_id: OpenTransaction(
-                states[producer_id][0],
-                first_offset,
-                started_ms,
-                states[producer_id][3],
-                transactions.coordinators.get(producer_id, NO_COORDINATOR),
-            )
-            for producer_id, (first_offset, started_ms) in transactions.open.items()
-        }
+        return open_transactions(self.producers, self.transactions)
+
+    def describe_producers(self) -> list[ProducerDescription]:
+        return describe_producers(self.producers, self.transactions)
 
     def aborted(self, start_offset: int, upto: int) -> list[tuple[int, int]]:
         """Producer id and first offset of the aborted transactions with offsets from ``start_offset`` up to
         ``upto``, not included."""
-        found: list[tuple[int, int]] = []
-        if start_offset <= self._newest_abort:
-            for segment in self.segments.since(start_offset):
-                if segment.aborted.count and segment.aborted.collect(start_offset, upto, found):
-                    break
-        return found
+        return self.segments.aborted(start_offset, upto) if start_offset <= self._newest_abort else []
 
-    def describe_producers(self) -> list[ProducerDescription]:
-        transactions = self.transactions
-        return [
-            ProducerDescription(
-                producer_id,
-                epoch,
-                batches[-1][1] if batches else -1,
-                last_ms,
-                transactions.coordinators.get(producer_id, NO_COORDINATOR),
-                transactions.open[producer_id][0] if producer_id in transactions.open else NO_OFFSET,
-            )
-            for producer_id, (epoch, _, batches, last_ms) in self.producers.states.items()
-        ]
+    def aborted_in(self, offset: int, part: Slice) -> list[tuple[int, int]]:
+        """What a reader of committed records has to leave out of ``part``, which it read from ``offset``."""
+        if offset > self._newest_abort:
+            return []
+        recent = self._recent_offsets
+        if recent and offset >= recent[0]:
+            number = bisect_left(self._recent_positions, part.position + part.size)
+            upto = recent[number] if number < len(recent) else self.written_offset
+        else:
+            upto = self.segments.offset_after(offset, part, end=self.written_offset)
+        return self.aborted(offset, upto)
 
     # Deleting
 
@@ -669,10 +652,3 @@ class PartitionLog:
         self._names_unsynced = True
         self.sync()
         self._changed = False
-
-
-def _stamp_time(records: bytearray | memoryview, attributes: int, now_ms: int) -> None:
-    """Make the time of arrival the batch's timestamp, which is under the checksum."""
-    records[_ATTRIBUTES_AT : _ATTRIBUTES_AT + 2] = (attributes | LOG_APPEND_TIME).to_bytes(2, "big")
-    records[_MAX_TIMESTAMP_AT : _MAX_TIMESTAMP_AT + 8] = now_ms.to_bytes(8, "big")
-    CRC.pack_into(records, CRC_AT, crc32c(memoryview(records)[CHECKED_FROM:]))

@@ -23,6 +23,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from millstream.errors import AppendRefused
+from millstream.log.producers import Producers
 
 INVALID_TXN_STATE = 48
 CONCURRENT_TRANSACTIONS = 51
@@ -42,6 +43,17 @@ class OpenTransaction(NamedTuple):
     coordinator_epoch: int  # of its producer's last marker here, -1 if there was none
 
 
+class ProducerDescription(NamedTuple):
+    """What is known of a producer, in the terms of DescribeProducers."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int  # -1 if its epoch has no batch yet
+    last_ms: int
+    coordinator_epoch: int
+    first_offset: int  # of its open transaction, -1 if it has none
+
+
 class Aborted(NamedTuple):
     """An aborted transaction, as rule 6 has it."""
 
@@ -57,7 +69,8 @@ class Transactions:
     __slots__ = ("_aborted", "coordinators", "first_unstable", "open", "unwritten")
 
     def __init__(self) -> None:
-        # By producer id: first offset and when it began. Oldest first, as they were begun.
+        # By producer id: first offset and when it began. Oldest first, as they were begun. Always the same
+        # dictionary, so that an append need not ask for it.
         self.open: dict[int, tuple[int, int]] = {}
         self.coordinators: dict[int, int] = {}  # by producer id: the epoch of its last marker's coordinator
         self.first_unstable: int | None = None  # as of the last commit()
@@ -139,7 +152,9 @@ class Transactions:
 
     def sort(self) -> None:
         """Put the open ones in order again, after some were put in out of it."""
-        self.open = dict(sorted(self.open.items(), key=lambda item: item[1][0]))
+        in_order = sorted(self.open.items(), key=lambda item: item[1][0])
+        self.open.clear()
+        self.open.update(in_order)
 
     def clear(self) -> None:
         self.open.clear()
@@ -147,3 +162,31 @@ class Transactions:
         self.unwritten.clear()
         self._aborted.clear()
         self.first_unstable = None
+
+
+def open_transactions(producers: Producers, transactions: Transactions) -> dict[int, OpenTransaction]:
+    """By producer id, oldest first."""
+    return {
+        producer_id: OpenTransaction(
+            producers.states[producer_id][0],
+            first_offset,
+            started_ms,
+            producers.states[producer_id][3],
+            transactions.coordinators.get(producer_id, NO_COORDINATOR),
+        )
+        for producer_id, (first_offset, started_ms) in transactions.open.items()
+    }
+
+
+def describe_producers(producers: Producers, transactions: Transactions) -> list[ProducerDescription]:
+    return [
+        ProducerDescription(
+            producer_id,
+            epoch,
+            batches[-1][1] if batches else -1,
+            last_ms,
+            transactions.coordinators.get(producer_id, NO_COORDINATOR),
+            transactions.open[producer_id][0] if producer_id in transactions.open else NO_OFFSET,
+        )
+        for producer_id, (epoch, _, batches, last_ms) in producers.states.items()
+    ]

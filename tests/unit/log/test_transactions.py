@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from millstream.errors import AppendRefused, LogFailed
-from millstream.log.partition import PartitionLog, ProducerDescription
-from millstream.log.transactions import OpenTransaction
+from millstream.log.partition import PartitionLog
+from millstream.log.transactions import OpenTransaction, ProducerDescription
 from millstream.records.batch import read_header
 from millstream.records.markers import Marker, read_marker
 from tests.support.disk import SimulatedDisk
