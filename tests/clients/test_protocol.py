@@ -103,8 +103,10 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0(
 
 def test_no_feature_is_announced_that_does_not_work(client: WireClient) -> None:
     found = client.call(API_VERSIONS, 4, client_software_name="n", client_software_version="9")
-    assert found.supported_features == ()
-    assert found.finalized_features == ()
+    assert [feature.name for feature in found.supported_features] == ["transaction.version"]
+    assert [(each.name, each.max_version_level) for each in found.finalized_features] == [
+        ("transaction.version", 2)
+    ]
 
 
 # Metadata
