@@ -326,7 +326,7 @@ def test_a_transactional_producer_writes_by_the_short_way_and_the_long_one(
     assert write(0, producer_epoch=me["producer_epoch"] + 1).error_code.value == 47
     assert write(0, producer_id=me["producer_id"] + 1).error_code.value == 49
     assert write(3).error_code.value == 0
-    plain = produced(client, produce(1, topic, batch=records(transactional=True, base_sequence=0, **me)))
+    plain = produced(client, produce(1, topic, batch=records(transactional=True, base_sequence=4, **me)))
     assert plain.error_code.value == 53
 
 
