@@ -68,7 +68,7 @@ async def _schedule(seed: int) -> World:
         )
     clients = [asyncio.ensure_future(producer.run(chance.randint(1, 5))) for producer in producers]
     try:
-        for _ in range(chance.randint(50, 400)):
+        for _ in range(chance.randint(50, 300)):
             await world.step()
             if all(client.done() for client in clients):
                 break

@@ -333,41 +333,64 @@ class World:
     # Time
 
     async def step(self) -> None:
-        """One thing happens."""
+        """One thing happens, of those that can."""
         chance = self.chance
-        kind = chance.random()
         if self.is_killed:
-            await self.crash(power=self.loses_power and chance.random() < 0.6)
-        elif kind < 0.30 and self.network:
-            self.deliver()
-        elif kind < 0.50 and self.replies:
-            self.reply()
-        elif kind < 0.62 and self.database.waiting:
-            fails = self.is_working and chance.random() < 0.05
-            self.database.commit(chance.randint(1, len(self.database.waiting)), fails=fails)
-        elif kind < 0.74 and self.database.unsettled:
-            self.database.settle()
-        elif kind < 0.86 and self.syncer.wanted:
-            self.syncer.step(chance.randrange(len(self.syncer.wanted)))
-        elif kind < 0.91:
-            self.clock.advance(chance.choice((0.01, 0.3, 1.1)))
-            self.coordinator.tick()
-        elif kind < 0.92 and self.is_working:
-            self.clock.advance(TIMEOUT_MS / 1000 * chance.random())
-            self.coordinator.tick()
-        elif kind < 0.93 and self.is_working:
-            self.disk.room = None if self.disk.room is not None else chance.randrange(200)
-        elif kind < 0.945 and self.is_working:
-            if chance.random() < 0.5:
-                await self.crash(power=self.loses_power and chance.random() < 0.6)
-            elif self.writes_left is None:
-                self.writes_left = chance.randrange(4)
-        elif kind < 0.97 and self.stalled:
-            self.stalled.pop(chance.randrange(len(self.stalled))).set_result(None)
-        else:
-            self.look()
+            await self.crash(power=self._power_too())
+        choices: list[tuple[float, Callable[[], Any]]] = [(5, self._let_time_pass), (2, self.look)]
+        if self.network:
+            choices.append((30, self.deliver))
+        if self.replies:
+            choices.append((20, self.reply))
+        if self.database.waiting:
+            choices.append((12, self._commit_catalogue))
+        if self.database.unsettled:
+            choices.append((12, self.database.settle))
+        if self.syncer.wanted:
+            choices.append((12, self._sync))
+        if self.stalled:
+            choices.append((2, self._go_on))
+        if self.is_working:
+            choices += [(1, self._let_much_time_pass), (1, self._fill_disk), (1, self._kill)]
+        weights, actions = zip(*choices, strict=True)
+        (action,) = chance.choices(actions, weights)
+        ended = action()
+        if ended is not None:
+            await ended
         for _ in range(chance.randrange(4)):
             await asyncio.sleep(0)
+
+    def _let_time_pass(self) -> None:
+        self.clock.advance(self.chance.choice((0.01, 0.3, 1.1)))
+        self.coordinator.tick()
+
+    def _let_much_time_pass(self) -> None:
+        self.clock.advance(TIMEOUT_MS / 1000 * self.chance.random())
+        self.coordinator.tick()
+
+    def _commit_catalogue(self) -> None:
+        fails = self.is_working and self.chance.random() < 0.05
+        self.database.commit(self.chance.randint(1, len(self.database.waiting)), fails=fails)
+
+    def _sync(self) -> None:
+        self.syncer.step(self.chance.randrange(len(self.syncer.wanted)))
+
+    def _go_on(self) -> None:
+        self.stalled.pop(self.chance.randrange(len(self.stalled))).set_result(None)
+
+    def _fill_disk(self) -> None:
+        self.disk.room = None if self.disk.room is not None else self.chance.randrange(200)
+
+    def _kill(self) -> Awaitable[None] | None:
+        """Here, or between two of the next writes."""
+        if self.chance.random() < 0.5:
+            return self.crash(power=self._power_too())
+        if self.writes_left is None:
+            self.writes_left = self.chance.randrange(4)
+        return None
+
+    def _power_too(self) -> bool:
+        return self.loses_power and self.chance.random() < 0.6
 
 
 def _ignore_killed(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

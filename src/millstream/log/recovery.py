@@ -199,9 +199,12 @@ class _Opening:
         # What was aborted is built anew from the start of the segment, which may be before that.
         aborting = self._state_at(doubtful[0])
         for segment in doubtful:
-            if segment.base_offset >= self.replay_from:
-                self.log.write_snapshot(segment.base_offset)  # the one there may be lost or damaged
-                self.snapshots.append(segment.base_offset)
+            base = segment.base_offset
+            if base > self.replay_from or (base == self.replay_from and base not in self.snapshots):
+                self.log.write_snapshot(base)  # the one there may be lost or damaged
+                self.snapshots.append(base)
+            # The one that was just read stays: it may be all that is known of records deleted since, and
+            # what takes its place is not synced.
             end = self._recover_segment(segment, end, aborting)
             segment.sync_sealed()
         self.replay.commit()
