@@ -17,7 +17,7 @@ from millstream.client.admin import Admin
 from millstream.client.cluster import Cluster
 from millstream.client.connect import Connection
 from millstream.client.transactions import TransactionCoordinator
-from millstream.errors import MillstreamError, RequestFailed, TopologyError
+from millstream.errors import MillstreamError, TopologyError
 from millstream.pipeline.checkpoint import Checkpoint
 from millstream.pipeline.ledger import Ledger
 from millstream.pipeline.plan import Plan, Query, plan
@@ -107,7 +107,11 @@ class Job:
                         where=source.at,
                     )
             wanted = dict.fromkeys((*self.plan.reads, *self.plan.writes))
-            return [topic for topic in wanted if topic not in there and _created(admin, topic)]
+            return [
+                topic
+                for topic in wanted
+                if topic not in there and admin.create_topic(topic, if_not_exists=True)
+            ]
 
     # ---- running ------------------------------------------------------------------------------------
 
@@ -260,16 +264,6 @@ class Job:
         if self._store is not None:
             self._store.close()
             self._store = None
-
-
-def _created(admin: Admin, topic: str) -> bool:
-    """Create a topic; False if somebody else has just done so, and not every broker knew of it."""
-    try:
-        return bool(admin.create_topic(topic))
-    except RequestFailed as problem:
-        if problem.name == "TOPIC_ALREADY_EXISTS":
-            return False
-        raise
 
 
 def _check_supported(spark: SparkSession, frame: DataFrame, mode: str, at: str) -> None:
