@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Consumer
-from confluent_kafka import TopicPartition as Theirs
 
-from millstream import Topology
 from millstream.client.admin import Admin
 from millstream.client.cluster import Cluster
 from millstream.client.connect import Connection
@@ -19,101 +18,15 @@ from millstream.client.position import TopicPartition
 from millstream.client.transactions import TransactionCoordinator
 from millstream.errors import TopologyError
 from millstream.pipeline import deliver
-from millstream.pipeline.job import Job, Settings
 from millstream.pipeline.ledger import LedgerProblem
 from millstream.pipeline.transact import TakenOver, Transactions
-from millstream.pipeline.views import ViewReader, ViewStore
-from millstream.records.build import Record
-from tests.pipeline.test_job import SCHEMA, payment
-from tests.support.topics import create_topic, produce
+from millstream.pipeline.views import ViewStore
+from tests.pipeline.test_job import payment
+from tests.support.counting_job import Scene
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-class Scene:
-    """Topics of their own, a checkpoint, and a topology that counts: two channels, a view, rejected rows."""
-
-    def __init__(self, spark: SparkSession, address: str, home: Path, name: str) -> None:
-        self.spark = spark
-        self.address = address
-        self.home = home
-        self.name = name
-        self.payments = create_topic(address, f"{name}.payments", partitions=2)
-        for out in ("alerts", "all", "bad"):
-            create_topic(address, f"{name}.{out}", partitions=3)
-
-    def flow(self, guarantee: str = "exactly-once") -> Topology:
-        flow = Topology(self.name, guarantee=guarantee)
-        payments = flow.source(self.payments, schema=SCHEMA, time="paid_at", name="payments")
-        counts = payments.window(by="card", size="1 minute").agg(n="count(*)", spent="sum(amount)")
-        counts.where("n > 1").to_topic(f"{self.name}.alerts", key="card")
-        counts.to_view("spending", key="card")
-        payments.to_topic(f"{self.name}.all")
-        payments.rejected.to_topic(f"{self.name}.bad")
-        return flow
-
-    def produce(self, *values: bytes, partition: int = 0) -> None:
-        produce(self.address, self.payments, [Record(None, value) for value in values], partition)
-
-    def job(self, flow: Topology | None = None, **settings: Any) -> Job:
-        settings = {"checkpoint": str(self.home / "checkpoint"), "available_now": True, **settings}
-        return Job(flow or self.flow(), Settings(Connection(self.address), **settings))
-
-    def run(self, flow: Topology | None = None, **settings: Any) -> list[Any]:
-        """Everything that is there, from the checkpoint, to the end."""
-        seen: list[Any] = []
-        job = self.job(flow, on_progress=seen.append, **settings)
-        job.prepare()
-        try:
-            job.start(self.spark)
-            wait_for(lambda: not job.running, timeout=120, what="the job has processed what is there")
-            error = job.failed()
-        finally:
-            job.close()
-        if error is not None:
-            raise error
-        return seen
-
-    def read(self, topic: str, isolation: str = "read_committed") -> list[Any]:
-        """The values of a topic's records, sorted; JSON where it is."""
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.address,
-                "group.id": "unused",
-                "isolation.level": isolation,
-                "enable.partition.eof": True,
-            }
-        )
-        consumer.assign([Theirs(f"{self.name}.{topic}", number, 0) for number in range(3)])
-        found, ended = [], 0
-        while ended < 3:
-            message = consumer.poll(20)
-            assert message is not None, f"the end of {topic} was not reached"
-            if message.error() is not None:
-                ended += 1
-            else:
-                found.append(message.value())
-        consumer.close()
-        return sorted(found)
-
-    def alerts(self) -> list[tuple[str, int]]:
-        return sorted((alert["card"], alert["n"]) for alert in map(json.loads, self.read("alerts")))
-
-    def view(self) -> dict[str, tuple[int, float]]:
-        reader = ViewReader(self.home / "checkpoint" / "views.db")
-        try:
-            rows = reader.query("SELECT card, n, spent FROM spending")[1]
-            return {card: (n, spent) for card, n, spent in rows}
-        finally:
-            reader.close()
-
-    def forget_last_batch(self) -> None:
-        """As a crash after its delivery, before Spark notes it."""
-        commits = self.home / "checkpoint" / "queries" / self.payments / "commits"
-        last = max(int(note.name) for note in commits.iterdir() if note.name.isdigit())
-        (commits / str(last)).unlink()
 
 
 @pytest.fixture
@@ -350,3 +263,23 @@ def _session_with(settings: dict[str, str]) -> Any:
             return {"spark.stage.maxConsecutiveAttempts": "1", **settings}
 
     return Stand()
+
+
+@pytest.mark.parametrize("fault", ["task", "stage"])
+def test_a_task_or_a_stage_that_spark_repeats_is_run_again_as_a_whole(
+    fault: str, our_address: str, tmp_path: Path
+) -> None:
+    """In a Spark of its own, which repeats tasks: the one the tests share does not."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.support.repeating_spark", our_address, str(tmp_path), fault],
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = json.loads(done.stdout.splitlines()[-1])
+    assert (tmp_path / "failed").exists()
+    assert said["repeats"] >= 1
+    assert ("started again" if fault == "task" else "FetchFailed") in said["trouble"][0]
+    assert said["committed"] == 40
+    assert said["uncommitted"] > 40
