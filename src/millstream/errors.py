@@ -13,6 +13,7 @@
     ├── ProtocolError          a peer sent what is not the Kafka protocol
     ├── BrokerUnavailable      no broker answers at the given address
     ├── RequestFailed          a broker answered with an error; carries Kafka's error code
+    │   └── ProducerFenced     another producer has taken over this one's transactional id
     ├── DataLoss               records that were to be read are gone; says which
     ├── InputError             text to be produced is not a record; says in which line
     └── TopologyError          a pipeline is wrong; says where in the user's file
@@ -106,6 +107,10 @@ class RequestFailed(MillstreamError):
         self.code = code
         self.name = name
         super().__init__(message)
+
+
+class ProducerFenced(RequestFailed):
+    """Another producer has taken over this one's transactional id, or its transaction ran out of time."""
 
 
 class DataLoss(MillstreamError):

@@ -51,3 +51,10 @@ def apache_address() -> Iterator[str]:
             yield kafka.address
     except JarsUnavailable as problem:
         pytest.skip(str(problem))
+
+
+@pytest.fixture(scope="session")
+def our_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a broker of our own, on disk, that tests share."""
+    with Broker(tmp_path_factory.mktemp("broker")) as broker:
+        yield broker.address
