@@ -13,8 +13,8 @@
     ├── ProtocolError          a peer sent what is not the Kafka protocol
     ├── BrokerUnavailable      no broker answers at the given address
     ├── RequestFailed          a broker answered with an error; carries Kafka's error code
+    │   └── ProducerFenced     another producer has taken over this one's transactional id
     ├── TransactionAborted     a transaction was rolled back; nothing of it is visible
-    ├── ProducerFenced         another producer has taken over a transactional id
     ├── DataLoss               records that were to be read are gone; says which
     ├── InputError             text to be produced is not a record; says in which line
     └── TopologyError          a pipeline is wrong; says where in the user's file
@@ -110,6 +110,10 @@ class RequestFailed(MillstreamError):
         super().__init__(message)
 
 
+class ProducerFenced(RequestFailed):
+    """Another producer has taken over this one's transactional id, or its transaction ran out of time."""
+
+
 class TransactionAborted(MillstreamError):
     """A transaction was rolled back; nothing of it is visible. ``rebalanced`` if that is because the records
     it had read are another member's now."""
@@ -117,10 +121,6 @@ class TransactionAborted(MillstreamError):
     def __init__(self, message: str, *, rebalanced: bool = False) -> None:
         self.rebalanced = rebalanced
         super().__init__(message)
-
-
-class ProducerFenced(MillstreamError):
-    """Another producer has taken over a transactional id; this one can't go on."""
 
 
 class DataLoss(MillstreamError):

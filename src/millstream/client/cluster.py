@@ -19,6 +19,8 @@ from millstream.errors import RequestFailed
 EARLIEST = -2
 LATEST = -1
 
+GROUP, TRANSACTION = 0, 1  # kinds of coordinators
+
 UNKNOWN_TOPIC = 3
 LEADER_NOT_AVAILABLE = 5
 
@@ -32,6 +34,14 @@ class TimeOffset(NamedTuple):
     timestamp: int
 
 
+class Committed(NamedTuple):
+    """What a group has committed for a partition."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
 class Cluster:
     """Access to the brokers behind an address. Not for use by two threads at once."""
 
@@ -42,7 +52,7 @@ class Cluster:
         self._spare: Link | None = None  # for questions while all others are busy
         self._brokers: dict[int, tuple[str, int]] = {}
         self._leaders: dict[TopicPartition, int] = {}
-        self._coordinators: dict[str, tuple[str, int]] = {}
+        self._coordinators: dict[tuple[int, str], tuple[str, int]] = {}
 
     def close(self) -> None:
         for link in self._links.values():
@@ -168,7 +178,7 @@ class Cluster:
         def ask() -> dict[TopicPartition, TimeOffset | None]:
             found: dict[TopicPartition, TimeOffset | None] = {}
             for link, partitions in self.by_leader(wanted).items():
-                topics = _by_topic(
+                topics = by_topic(
                     (p, {"partition_index": p.partition, "timestamp": wanted[p]}) for p in partitions
                 )
                 answer = link.request(
@@ -195,14 +205,28 @@ class Cluster:
 
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """A group's committed offsets; partitions without one are left out."""
-        topics = [
-            {"name": name, "partition_indexes": indexes}
-            for name, indexes in _grouped((p.topic, p.partition) for p in partitions).items()
-        ]
+        return {p: found.offset for p, found in self.commits(group, partitions).items()}
 
-        def ask() -> dict[TopicPartition, int]:
-            answer = self._coordinator(group).request(
-                raw.OFFSET_FETCH, {"group_id": group, "topics": topics, "require_stable": True}
+    def commits(
+        self,
+        group: str,
+        partitions: Iterable[TopicPartition] | None = None,
+        *,
+        require_stable: bool = True,
+    ) -> dict[TopicPartition, Committed]:
+        """What a group has committed, with its metadata; of all partitions if none are named.
+
+        With ``require_stable`` it waits for transactions that are about to commit other offsets; without, it
+        is what was committed last.
+        """
+        topics = None
+        if partitions is not None:
+            grouped = _grouped((p.topic, p.partition) for p in partitions)
+            topics = [{"name": name, "partition_indexes": indexes} for name, indexes in grouped.items()]
+
+        def ask() -> dict[TopicPartition, Committed]:
+            answer = self.coordinator(group).request(
+                raw.OFFSET_FETCH, {"group_id": group, "topics": topics, "require_stable": require_stable}
             )
             if answer.error_code:
                 raise refused(int(answer.error_code), f"offsets of group {group}")
@@ -212,20 +236,24 @@ class Cluster:
                     if entry.error_code:
                         raise refused(int(entry.error_code), f"offsets of group {group} in {topic.name}")
                     if entry.committed_offset >= 0:
-                        found[TopicPartition(topic.name, entry.partition_index)] = int(entry.committed_offset)
+                        found[TopicPartition(topic.name, entry.partition_index)] = Committed(
+                            int(entry.committed_offset),
+                            int(entry.committed_leader_epoch),
+                            entry.metadata or "",
+                        )
             return found
 
         return self.patiently(f"reading the offsets of group {group}", ask)
 
-    def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+    def commit(self, group: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
         """Record offsets for a group that has no members of its own."""
-        topics = _by_topic(
-            (p, {"partition_index": p.partition, "committed_offset": offset, "committed_metadata": ""})
+        topics = by_topic(
+            (p, {"partition_index": p.partition, "committed_offset": offset, "committed_metadata": metadata})
             for p, offset in offsets.items()
         )
 
         def ask() -> None:
-            answer = self._coordinator(group).request(
+            answer = self.coordinator(group).request(
                 raw.OFFSET_COMMIT,
                 {
                     "group_id": group,
@@ -242,13 +270,15 @@ class Cluster:
         if topics:
             self.patiently(f"committing the offsets of group {group}", ask)
 
-    def _coordinator(self, group: str) -> Link:
-        address = self._coordinators.get(group)
+    def coordinator(self, name: str, kind: int = GROUP) -> Link:
+        """A link to the coordinator of a group, or of a transactional id."""
+        address = self._coordinators.get((kind, name))
         if address is None:
-            answer = self.any_link().request(raw.FIND_COORDINATOR, {"key": group, "key_type": 0})
+            answer = self.any_link().request(raw.FIND_COORDINATOR, {"key": name, "key_type": kind})
             if answer.error_code:
-                raise refused(int(answer.error_code), f"finding the coordinator of group {group}")
-            address = self._coordinators[group] = (answer.host, answer.port)
+                what = "group" if kind == GROUP else "transactional id"
+                raise refused(int(answer.error_code), f"finding the coordinator of {what} {name}")
+            address = self._coordinators[kind, name] = (answer.host, answer.port)
         return self._link(address)
 
     # Producing ---------------------------------------------------------------------------------------
@@ -279,7 +309,8 @@ class Cluster:
         return self.patiently(f"looking up topic {topic}", ask, min(3.0, self.patience) if create else 0.0)
 
 
-def _by_topic(entries: Iterable[tuple[TopicPartition, dict[str, Any]]]) -> list[dict[str, Any]]:
+def by_topic(entries: Iterable[tuple[TopicPartition, Any]]) -> list[dict[str, Any]]:
+    """Entries of partitions as requests have them: gathered by topic."""
     grouped = _grouped((partition.topic, entry) for partition, entry in entries)
     return [{"name": name, "partitions": partitions} for name, partitions in grouped.items()]
 

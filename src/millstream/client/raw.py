@@ -2,8 +2,8 @@
 
 For what librdkafka can't do from Python at speed: fetching batches as bytes, and producing batches that
 are encoded already. Everything but Fetch and Produce goes through ``wire.codec``. Each request is sent in
-one fixed version, which every broker since Kafka 2.4 serves; a broker that does not is told apart by its
-ApiVersions, asked for when the connection opens.
+one fixed version, which every broker since Kafka 2.4 serves, unless the caller names another; a broker that
+does not is told apart by its ApiVersions, asked for when the connection opens.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ from millstream.client import security
 from millstream.client.position import TopicPartition
 from millstream.errors import BrokerUnavailable, ProtocolError, RequestFailed
 from millstream.wire import codec
+from millstream.wire.frame import compact_bytes, unsigned_varint
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 0, 1, 2, 3, 8, 9, 10
 SASL_HANDSHAKE, API_VERSIONS, INIT_PRODUCER_ID, DESCRIBE_LOG_DIRS, SASL_AUTHENTICATE = 17, 18, 22, 35, 36
+ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN, TXN_OFFSET_COMMIT = 24, 25, 26, 28
 
 VERSIONS = {
     PRODUCE: 8,
@@ -33,9 +35,15 @@ VERSIONS = {
     SASL_HANDSHAKE: 1,
     API_VERSIONS: 0,
     INIT_PRODUCER_ID: 2,
+    ADD_PARTITIONS_TO_TXN: 3,
+    ADD_OFFSETS_TO_TXN: 3,
+    END_TXN: 3,
+    TXN_OFFSET_COMMIT: 3,
     DESCRIBE_LOG_DIRS: 1,
     SASL_AUTHENTICATE: 1,
 }
+# From this version on, a Produce adds its partitions to the transaction by itself (KIP-890).
+PRODUCE_ADDS = 12
 _AFTER_LOGIN = (PRODUCE, FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR)
 
 # What a broker may answer at most: a Fetch is bounded by what was asked for, all else is small.
@@ -94,7 +102,10 @@ class Link:
         self.address = f"{host}:{port}"
         self._client = _legacy_string(client_id)
         self._correlation = 0
-        self._expected: deque[tuple[int, int]] = deque()  # correlation id and api key of what is in flight
+        # Correlation id, api key and version of what is in flight
+        self._expected: deque[tuple[int, int, int]] = deque()
+        self._served: dict[int, tuple[int, int]] = {}
+        self._features: dict[str, int] | None = None
         self._answer = bytearray(64 * 1024)
         self._socket = socket.create_connection((host, port), timeout)
         try:
@@ -118,24 +129,39 @@ class Link:
 
     # Requests through the codec ----------------------------------------------------------------------
 
-    def request(self, api_key: int, fields: Mapping[str, Any]) -> Any:
+    def request(self, api_key: int, fields: Mapping[str, Any], version: int | None = None) -> Any:
         """Send a request and wait for its answer, as kio's dataclass. Nothing else may be in flight."""
         if self._expected:
             raise RuntimeError("other requests are in flight on this link")
         body = bytearray()
-        version = VERSIONS[api_key]
+        if version is None:
+            version = VERSIONS[api_key]
         codec.request_writer(api_key, version)(body, fields)
-        self.send(api_key, [body])
+        self.send(api_key, [body], version)
         view = self.receive()
         try:
             return codec.answer_reader(api_key, version)(bytes(view), 0)[0]
         except Exception as problem:
             raise ProtocolError(f"{self.address} sent an answer that can't be read: {problem}") from None
 
+    def newest(self, api_key: int) -> int:
+        """The newest version of a request that the broker serves; -1 if it serves none."""
+        return self._served.get(api_key, (0, -1))[1]
+
+    def feature(self, name: str) -> int:
+        """The level at which a feature is finalized in the cluster; 0 if it is not."""
+        if self._features is None:
+            self._features = {}
+            if self.newest(API_VERSIONS) >= 3:
+                software = {"client_software_name": "millstream", "client_software_version": "0"}
+                answer = self.request(API_VERSIONS, software, 3)
+                self._features = {f.name: f.max_version_level for f in answer.finalized_features}
+        return self._features.get(name, 0)
+
     def _check_versions(self, answer: Any) -> None:
-        served = {entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_keys}
+        self._served = {entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_keys}
         for key in _AFTER_LOGIN:
-            least, most = served.get(key, (0, -1))
+            least, most = self._served.get(key, (0, -1))
             if not least <= VERSIONS[key] <= most:
                 raise BrokerUnavailable(
                     f"the broker at {self.address} does not serve version {VERSIONS[key]} of request {key};"
@@ -162,15 +188,18 @@ class Link:
 
     # Frames ------------------------------------------------------------------------------------------
 
-    def send(self, api_key: int, body: Sequence[bytes | bytearray | memoryview]) -> None:
+    def send(
+        self, api_key: int, body: Sequence[bytes | bytearray | memoryview], version: int | None = None
+    ) -> None:
         """Send a request whose body stands ready, in parts; its answer is for ``receive``."""
-        version = VERSIONS[api_key]
+        if version is None:
+            version = VERSIONS[api_key]
         self._correlation = (self._correlation + 1) & 0x7FFF_FFFF
         head = _HEAD.pack(api_key, version, self._correlation) + self._client
         if codec.is_flexible(api_key, version):
             head += b"\0"  # no tagged fields
         size = len(head) + sum(len(part) for part in body)
-        self._expected.append((self._correlation, api_key))
+        self._expected.append((self._correlation, api_key, version))
         first = _SIZE.pack(size) + head
         if size < 64 * 1024:
             self._socket.sendall(b"".join((first, *body)))
@@ -185,11 +214,11 @@ class Link:
         if not 4 <= size <= MAX_ANSWER:
             raise ProtocolError(f"{self.address} sent an answer of {size} bytes: not the Kafka protocol")
         frame = self._read(size)
-        correlation, api_key = self._expected.popleft()
+        correlation, api_key, version = self._expected.popleft()
         if unpack_from(">i", frame)[0] != correlation:
             raise ProtocolError(f"{self.address} answered another request than the one asked")
         # Flexible answers have (empty) tagged fields in their header; that of ApiVersions never does.
-        flexible = api_key != API_VERSIONS and codec.is_flexible(api_key, VERSIONS[api_key])
+        flexible = api_key != API_VERSIONS and codec.is_flexible(api_key, version)
         return frame[5:] if flexible else frame[4:]
 
     def _read(self, size: int) -> memoryview:
@@ -249,11 +278,16 @@ class Link:
         acks: int,
         timeout_ms: int,
         transactional_id: str | None = None,
+        adds: bool = False,
     ) -> None:
-        """Send one batch for each of some partitions."""
+        """Send one batch for each of some partitions. Under a transactional id, ``adds`` says that it has to
+        add the partitions to the transaction, too: only what knows KIP-890 does."""
         topics: dict[str, list[tuple[int, bytearray]]] = {}
         for (topic, partition), batch in batches.items():
             topics.setdefault(topic, []).append((partition, batch))
+        if adds:
+            self.send(PRODUCE, _compact_produce(topics, acks, timeout_ms, transactional_id), PRODUCE_ADDS)
+            return
         name = b"\xff\xff" if transactional_id is None else _legacy_string(transactional_id)
         parts: list[bytes | bytearray] = [name + Struct(">hii").pack(acks, timeout_ms, len(topics))]
         for topic, wanted in topics.items():
@@ -264,13 +298,34 @@ class Link:
 
     def receive_produce(self) -> list[Produced]:
         """The answer to the oldest ``send_produce``."""
+        version = self._expected[0][2]
         view = self.receive()
         try:
-            return _read_produce(view)
+            return _read_produce(view) if version == VERSIONS[PRODUCE] else _read_newer_produce(view, version)
         except (error, UnicodeDecodeError) as problem:
             raise ProtocolError(
                 f"{self.address} sent a Produce answer that can't be read: {problem}"
             ) from None
+
+
+def _compact_produce(
+    topics: Mapping[str, Sequence[tuple[int, bytearray]]],
+    acks: int,
+    timeout_ms: int,
+    transactional_id: str | None,
+) -> list[bytes | bytearray]:
+    """Version 12: lengths are variable, and every structure ends with its (no) tags."""
+    name = b"\0" if transactional_id is None else compact_bytes(transactional_id.encode())
+    parts: list[bytes | bytearray] = [
+        name + Struct(">hi").pack(acks, timeout_ms) + unsigned_varint(len(topics) + 1)
+    ]
+    for topic, wanted in topics.items():
+        parts.append(compact_bytes(topic.encode()) + unsigned_varint(len(wanted) + 1))
+        for partition, batch in wanted:
+            parts += (_SIZE.pack(partition) + unsigned_varint(len(batch) + 1), batch, b"\0")
+        parts.append(b"\0")
+    parts.append(b"\0")
+    return parts
 
 
 def _read_fetch(view: memoryview) -> list[Fetched]:
@@ -322,6 +377,25 @@ def _read_produce(view: memoryview) -> list[Produced]:
             message, at = _read_string(view, at)
             found.append(Produced(topic, partition, code, base_offset, message or "; ".join(reasons)))
     return found
+
+
+def _read_newer_produce(view: memoryview, version: int) -> list[Produced]:
+    # Rare next to what it acknowledges, so the schemas do.
+    try:
+        answer = codec.answer_reader(PRODUCE, version)(bytes(view), 0)[0]
+    except Exception as problem:
+        raise error(str(problem)) from None
+    return [
+        Produced(
+            topic.name,
+            entry.index,
+            int(entry.error_code),
+            entry.base_offset,
+            entry.error_message or "; ".join(e.batch_index_error_message or "" for e in entry.record_errors),
+        )
+        for topic in answer.responses
+        for entry in topic.partition_responses
+    ]
 
 
 def _legacy_string(text: str) -> bytes:

@@ -4,6 +4,12 @@ Theory: an idempotent producer's batches carry numbers, and a broker takes them 
 So whatever goes wrong on the way (a lost connection, another leader, an answer that never came), everything
 not acknowledged is sent again in its old order, and what had arrived after all is recognised as a duplicate.
 A broker remembers the last five batches of a producer in a partition, so no more than that are in flight.
+
+Under a producer that was given, batches are part of its transaction, which somebody else begins and ends. The
+broker must then never have seen batches of this producer and epoch in these partitions before, and no one
+else may send to them: numbers start at 0, and what has a number it knows is taken for a duplicate and
+dropped. Such a producer is never replaced by another: if the broker does not know it any more, that is an
+error for whoever began the transaction.
 """
 
 from __future__ import annotations
@@ -11,10 +17,12 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable
+from typing import Any
 
 from millstream.client.cluster import Cluster
 from millstream.client.position import TopicPartition
 from millstream.client.raw import Link, Produced, is_retriable, refused
+from millstream.client.transactions import Producer, TransactionCoordinator, fenced
 from millstream.errors import ProtocolError, RequestFailed
 from millstream.records import batch
 
@@ -38,19 +46,34 @@ Batch = tuple[TopicPartition, bytearray]
 class Sender:
     """Sends batches under one producer id, stamping it into them. After an error it can't be used again.
 
-    Without idempotence a batch that is sent again may be appended twice, or after later ones.
+    Without idempotence a batch that is sent again may be appended twice, or after later ones. ``producer``
+    is the one to send under, in its transaction; batches must then be marked as transactional.
     """
 
     def __init__(
-        self, cluster: Cluster, *, acks: int = -1, timeout_ms: int = 30_000, idempotent: bool = True
+        self,
+        cluster: Cluster,
+        *,
+        acks: int = -1,
+        timeout_ms: int = 30_000,
+        idempotent: bool = True,
+        producer: Producer | None = None,
     ) -> None:
         if acks not in (1, -1) or (idempotent and acks != -1):
             raise ValueError("acks is all (-1) for an idempotent producer, and 1 or all for another")
+        if producer is not None and not idempotent:
+            raise ValueError("a transactional producer is idempotent")
         self._cluster = cluster
-        self._acks = acks
-        self._timeout_ms = timeout_ms
         self._idempotent = idempotent
-        self._producer = cluster.new_producer() if idempotent else None
+        self._given = producer
+        self._produce: dict[str, Any] = {"acks": acks, "timeout_ms": timeout_ms}
+        self._producer: tuple[int, int] | None = None
+        if producer is not None:
+            self._producer = producer.id, producer.epoch
+            self._produce["transactional_id"] = producer.transactional_id
+            self._produce["adds"] = producer.version >= 2
+        elif idempotent:
+            self._producer = cluster.new_producer()
         self._sequences: dict[TopicPartition, int] = {}
         self._in_flight: dict[Link, deque[dict[TopicPartition, bytearray]]] = {}
         self.failed = False
@@ -59,6 +82,9 @@ class Sender:
         """Send batches; a partition may have several, which keep their order. Returns when they are on
         their way: ``flush`` waits until they are acknowledged. What they are made of is the sender's now."""
         try:
+            if self._given is not None and self._given.version < 2:
+                batches = list(batches)
+                self._add({partition for partition, _ in batches})
             waiting: dict[TopicPartition, bytearray] = {}
             for partition, data in batches:
                 if partition in waiting:
@@ -87,6 +113,14 @@ class Sender:
             self.failed = True
             raise
 
+    def _add(self, partitions: set[TopicPartition]) -> None:
+        """Transactions v1: the coordinator has to know of a partition before the first batch for it."""
+        assert self._given is not None
+        new = partitions - self._sequences.keys()
+        if new:
+            self.flush()  # the coordinator may be the leader that still owes answers
+            TransactionCoordinator(self._cluster).add_partitions(self._given, new)
+
     def _stamp(self, partition: TopicPartition, data: bytearray) -> None:
         if self._producer is None:
             return
@@ -113,7 +147,7 @@ class Sender:
                 self._receive(link)
                 window = self._in_flight.setdefault(link, deque())
             try:
-                link.send_produce(part, acks=self._acks, timeout_ms=self._timeout_ms)
+                link.send_produce(part, **self._produce)
             except OSError as problem:
                 return self._recover(problem, [*part.items(), *batches.items()])
             window.append(part)
@@ -163,7 +197,7 @@ class Sender:
 
             def once(partition: TopicPartition = partition, data: bytearray = data) -> int:
                 link = self._cluster.leader(partition)
-                link.send_produce({partition: data}, acks=self._acks, timeout_ms=self._timeout_ms)
+                link.send_produce({partition: data}, **self._produce)
                 left, refusal = self._settle({partition: data}, link.receive_produce())
                 if refusal is not None and refusal.code in _PRODUCER_FORGOTTEN:
                     return refusal.code
@@ -179,8 +213,8 @@ class Sender:
                 continue
             # Refused for good under this producer id, so it is not in the log: the broker forgot the
             # producer (expired, or data was lost). Under a new id, nothing is doubted.
-            if renewed or not self._idempotent:
-                raise refused(code, f"sending to {partition}")
+            if renewed or not self._idempotent or self._given is not None:
+                raise fenced(code, f"sending to {partition}")
             renewed = True
             self._renew(pending)
 
@@ -210,4 +244,4 @@ def _refusal(answer: Produced, size: int) -> RequestFailed:
             f"a batch of {size} bytes is larger than the topic takes: raise the topic's max.message.bytes, or"
             " make batches smaller (Spark: option kafka.batch.size)",
         )
-    return refused(answer.code, what, answer.message)
+    return fenced(answer.code, what, answer.message)

@@ -11,11 +11,13 @@ from millstream.client.position import TopicPartition
 from millstream.client.raw import (
     FETCH,
     PRODUCE,
+    PRODUCE_ADDS,
     VERSIONS,
     Fetched,
     Link,
     Produced,
     _read_fetch,
+    _read_newer_produce,
     _read_produce,
     is_retriable,
     refused,
@@ -30,13 +32,13 @@ class Tape(Link):
     def __init__(self) -> None:
         self.sent: list[bytes] = []
 
-    def send(self, api_key: int, body: Any) -> None:
+    def send(self, api_key: int, body: Any, version: int | None = None) -> None:
         self.sent.append(b"".join(body))
 
 
-def written(api_key: int, fields: dict[str, Any]) -> bytes:
+def written(api_key: int, fields: dict[str, Any], version: int | None = None) -> bytes:
     out = bytearray()
-    codec.request_writer(api_key, VERSIONS[api_key])(out, fields)
+    codec.request_writer(api_key, version or VERSIONS[api_key])(out, fields)
     return bytes(out)
 
 
@@ -126,8 +128,15 @@ def test_a_produce_request_is_what_the_schema_says() -> None:
     }
     assert link.sent == [written(PRODUCE, fields)]
 
+    for transactional_id in ("tid", None):
+        link = Tape()
+        link.send_produce(batches, acks=-1, timeout_ms=900, transactional_id=transactional_id, adds=True)
+        fields["transactional_id"] = transactional_id
+        assert link.sent == [written(PRODUCE, fields, PRODUCE_ADDS)]
 
-def test_a_produce_answer_is_read_as_the_schema_writes_it() -> None:
+
+@pytest.mark.parametrize("version", [VERSIONS[PRODUCE], PRODUCE_ADDS])
+def test_a_produce_answer_is_read_as_the_schema_writes_it(version: int) -> None:
     out = bytearray()
     partitions = [
         {"index": 0, "error_code": 0, "base_offset": 12, "log_append_time": -1, "log_start_offset": 0},
@@ -141,8 +150,12 @@ def test_a_produce_answer_is_read_as_the_schema_writes_it() -> None:
         },
     ]
     fields = {"responses": [{"name": "a", "partition_responses": partitions}]}
-    codec.answer_writer(PRODUCE, VERSIONS[PRODUCE])(out, fields)
-    assert _read_produce(memoryview(out)) == [Produced("a", 0, 0, 12, ""), Produced("a", 1, 87, -1, "no key")]
+    codec.answer_writer(PRODUCE, version)(out, fields)
+    expected = [Produced("a", 0, 0, 12, ""), Produced("a", 1, 87, -1, "no key")]
+    if version == VERSIONS[PRODUCE]:
+        assert _read_produce(memoryview(out)) == expected
+    else:
+        assert _read_newer_produce(memoryview(out), version) == expected
 
 
 def test_an_error_code_has_kafkas_name_and_its_retriability() -> None:
