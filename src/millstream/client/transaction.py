@@ -43,7 +43,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from millstream.client.batches import BLINK, GroupReader
 from millstream.client.connect import Complaints, Connection, failure, theirs
 from millstream.client.position import TopicPartition
-from millstream.client.transactions import PRODUCER_FENCED
 from millstream.errors import (
     BrokerUnavailable,
     ConfigError,
@@ -297,10 +296,10 @@ class Transactions:
     def _failure(self, error: KafkaError, what: str) -> MillstreamError:
         if error.name() in _FENCED:
             return ProducerFenced(
-                PRODUCER_FENCED,
+                90,
                 "PRODUCER_FENCED",
                 f"{what}: another producer has taken over the transactional id {self.transactional_id!r}, or"
-                f" the transaction was open for longer than its timeout of {self.timeout:g} s and was aborted",
+                f" the transaction was open for longer than its timeout ({self.timeout:g} s) and was aborted",
             )
         return failure(error, self.connection, what, complaints=self._complaints)
 
