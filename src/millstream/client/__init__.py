@@ -3,11 +3,34 @@
 May import: ``records``, ``wire``. Everything above (pipeline, command line) reaches a broker only through
 this package or through the Kafka protocol.
 
-For programs: ``client.transaction`` and ``client.Transactions``.
+For programs: ``client.transaction`` and ``client.Transactions`` read, process and write, all or nothing;
+``client.Inbox`` does it with effects in a database.
 """
 
-# At once and not when first asked for: a module is called as its function is (``client.transaction``), and
-# the name shall mean the function whoever imports the module first. Nothing heavy comes with them.
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+# Not when first asked for, as the others: the module is called as its function is, and the name shall mean
+# the function, whoever imports the module first. Nothing heavy comes with it.
 from millstream.client.transaction import Transaction, Transactions, transaction
 
-__all__ = ["Transaction", "Transactions", "transaction"]
+if TYPE_CHECKING:
+    from millstream.client.connect import Connection
+    from millstream.client.inbox import Inbox
+    from millstream.client.position import TopicPartition
+
+_PUBLIC = {
+    "Connection": "millstream.client.connect",
+    "Inbox": "millstream.client.inbox",
+    "TopicPartition": "millstream.client.position",
+}
+
+__all__ = ["Connection", "Inbox", "TopicPartition", "Transaction", "Transactions", "transaction"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'millstream.client' has no attribute {name!r}")
+    return getattr(importlib.import_module(_PUBLIC[name]), name)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.client.connect import Complaints, Connection, failure, ours, theirs
 from millstream.client.position import TopicPartition
-from millstream.errors import ConfigError
+from millstream.errors import ConfigError, DataLoss
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -43,12 +43,14 @@ class GroupReader:
         most: int = 1000,
         linger: float = 0.05,
         positions: Callable[[], Mapping[TopicPartition, int]] | None = None,
+        repair: str = "",
         properties: Mapping[str, Any] | None = None,
     ) -> None:
         """``topics`` are names, or patterns that begin with ``^``. A batch has at most ``most`` records and
         is gathered for ``linger`` seconds after its first. ``from_start`` says where a partition begins that
-        the group has not read yet; ``positions`` gives offsets that count more than the group's own."""
-        from confluent_kafka import Consumer
+        the group has not read yet; ``positions`` gives offsets that count more than the group's own, and
+        ``repair`` says how they are moved."""
+        from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer
 
         if isinstance(topics, str) or not topics:
             raise ConfigError("topics is a list of names, such as ['payments']")
@@ -58,12 +60,16 @@ class GroupReader:
         self._most = most
         self._linger = linger
         self._positions = positions
+        self._begin_at = OFFSET_BEGINNING if from_start else OFFSET_END
+        self._repair = repair or f"move it: millstream group seek {group} --to start"
         self._taken_away: set[TopicPartition] = set()
+        self._undone: list[Message] = []
         self._complaints = Complaints()
         given = {
             "group.id": group,
             "enable.auto.commit": False,
-            "auto.offset.reset": "earliest" if from_start else "latest",
+            # Where to begin is said when partitions are given; from then on, what is gone is missed.
+            "auto.offset.reset": "error",
             "isolation.level": "read_committed",
             "topic.metadata.refresh.interval.ms": 10_000,
             "fetch.queue.backoff.ms": 10,
@@ -91,6 +97,9 @@ class GroupReader:
         """The next batch, in order within each partition. Waits for a first record, at most ``wait`` seconds;
         empty if none came, or once ``ended`` says so."""
         deadline = None if wait is None else time.monotonic() + wait
+        if self._undone:
+            self._rewind(self._undone)
+            self._undone = []
         while not ended():
             blink = BLINK if deadline is None else max(0.0, min(BLINK, deadline - time.monotonic()))
             self._taken_away.clear()
@@ -105,7 +114,10 @@ class GroupReader:
         return []
 
     def rewind(self, records: Iterable[Message]) -> None:
-        """Read on from where the group stands: what came of these records was undone."""
+        """Read on, next time, from where the group stands: what came of these records was undone."""
+        self._undone += records
+
+    def _rewind(self, records: Iterable[Message]) -> None:
         from confluent_kafka import KafkaException
 
         first: dict[TopicPartition, int] = {}
@@ -148,9 +160,19 @@ class GroupReader:
             error = message.error()
             if error is None:
                 records.append(message)
+            elif error.name() in ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"):
+                raise self._gone(TopicPartition(message.topic(), message.partition()))
             elif not (error.retriable() or error.name() in _PASSING):
                 raise failure(error, self.connection, "can't read", complaints=self._complaints)
         return records
+
+    def _gone(self, place: TopicPartition) -> DataLoss:
+        stand = self._stand([place]).get(place)
+        start, end = self._consumer.get_watermark_offsets(theirs(place), timeout=self.connection.patience)
+        return DataLoss(
+            f"{place}: the next record to be read is {stand}, but the log holds {start} to {end}: records"
+            f" were deleted unread, or the topic was made anew. To go on, {self._repair}"
+        )
 
     def _still_ours(self, records: list[Message]) -> list[Message]:
         if not self._taken_away:
@@ -160,17 +182,16 @@ class GroupReader:
         for record in records:
             place = TopicPartition(record.topic(), record.partition())
             (lost if place in self._taken_away else kept).append(record)
-        self.rewind(lost)  # a partition may have come back within the call
+        self._rewind(lost)  # a partition may have come back within the call
         return kept
 
     # Called by librdkafka from within poll and consume. With an incremental protocol (cooperative, KIP-848)
     # they are told of changes, and have to pass them on where they change offsets.
 
     def _assigned(self, consumer: Any, partitions: list[Any]) -> None:
-        if self._positions is not None and partitions:
-            known = self._positions()
-            for partition in partitions:
-                partition.offset = known.get(ours(partition), partition.offset)
+        stand = self._stand(ours(partition) for partition in partitions)
+        for partition in partitions:
+            partition.offset = stand.get(ours(partition), self._begin_at)
         consumer.incremental_assign(partitions)
         log.debug("given: %s", ", ".join(str(ours(partition)) for partition in partitions))
 

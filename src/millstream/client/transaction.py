@@ -13,8 +13,9 @@
             for record in txn.records:
                 txn.send("enriched", enrich(record.value()), key=record.key())
 
-Leaving a block commits; an exception aborts, and what was read is read again. In the loop, asking for the
-next batch commits the one before. A transaction may have a block of its own, to go on after its failure:
+The block of a transaction commits at its end; an exception aborts, and what was read is read again. In the
+loop, asking for the next batch commits the one before. Leaving the loop in any other way, by an exception or
+a break, aborts; ``stop`` ends it in order. A batch may have a block of its own, to go on after its failure:
 
         for txn in batches:
             try:
@@ -145,11 +146,9 @@ class Transactions:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            self._end_current(commit=kind is None)
+            self._abort_current()
         except MillstreamError as problem:
-            if kind is None:
-                raise
-            log.warning("while stopping: %s", problem)  # what led here is what the user has to hear of
+            log.warning("while stopping: %s", problem)  # the broker aborts it after its timeout
         finally:
             if self._reader is not None:
                 self._reader.close()
@@ -168,17 +167,17 @@ class Transactions:
             raise ConfigError(
                 "there is nothing to read: give topics and group, and use it in a with statement"
             )
-        while True:
-            try:
-                self._end_current(commit=True)
-            except TransactionAborted as aborted:
-                if not aborted.rebalanced:
-                    raise
-                log.info("%s; going on with the partitions that are ours now", aborted)
-            records = self._reader.read(ended=lambda: self._stopped, wait=self._wait)
-            if not records:
-                return
-            yield self._begin(records)
+        self._abort_current()
+        while records := self._reader.read(ended=lambda: self._stopped, wait=self._wait):
+            txn = self._begin(records)
+            yield txn
+            if txn.state == "open":
+                try:
+                    txn.commit()
+                except TransactionAborted as aborted:
+                    if not aborted.rebalanced:
+                        raise
+                    log.info("%s; going on with the partitions that are ours now", aborted)
 
     # What a transaction asks of its producer ---------------------------------------------------------
 
@@ -197,13 +196,9 @@ class Transactions:
         self._current = Transaction(self, records)
         return self._current
 
-    def _end_current(self, *, commit: bool) -> None:
-        current = self._current
-        if current is not None and current.state == "open":
-            if commit:
-                current.commit()
-            else:
-                current.abort()
+    def _abort_current(self) -> None:
+        if self._current is not None and self._current.state == "open":
+            self._current.abort()
 
     def _send(
         self,
@@ -393,7 +388,8 @@ def transaction(
         address, transactional_id, topics=topics, group=group, most=most, wait=wait, timeout=timeout
     ) as owner:
         read = next(iter(owner), None) if topics else None
-        yield owner.begin() if read is None else read
+        with owner.begin() if read is None else read as txn:
+            yield txn
 
 
 def _offsets_after(records: list[Message]) -> list[Any]:

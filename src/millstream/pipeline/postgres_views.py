@@ -229,13 +229,18 @@ def _last_of_each(view: View, keyed: list[tuple[tuple[Any, ...], bool]]) -> list
     with that any more.
     """
     names = [name for name, _ in view.columns]
-    types = [_type(kind) for _, kind in view.columns]
     at = [names.index(column) for column in view.key]
     order = None if view.order is None else names.index(view.order)
+    forms = [
+        (i, _FORMS[kind]) for i, (_, spark) in enumerate(view.columns) if (kind := _type(spark)) in _FORMS
+    ]
     last: dict[tuple[Any, ...], tuple[Any, ...]] = {}
     for row, gone in keyed:
-        values = [None if value is None else _stored(value, t) for value, t in zip(row, types, strict=True)]
-        key = tuple(values[i] for i in at)
+        values = list(row)
+        for i, form in forms:
+            if values[i] is not None:
+                values[i] = form(values[i])
+        key = tuple([values[i] for i in at])
         before = last.get(key)
         forced = (before is not None and before[-1]) or (gone and order is not None and row[order] is None)
         last[key] = (*values, gone, forced)
@@ -283,17 +288,22 @@ def _type(kind: str) -> str:
 _NAN = float("nan")
 
 
-def _stored(value: Any, kind: str) -> Any:
-    """A value of Spark's as it is copied. Equal ones are equal here as they are in PostgreSQL: NaN too."""
-    if kind == "jsonb":
-        return json_text(value)
-    if isinstance(value, float) and math.isnan(value):
-        return _NAN
-    if isinstance(value, bytearray | memoryview):
-        return bytes(value)
-    if kind == "timestamp with time zone" and value.tzinfo is None:
-        return value.astimezone()  # Spark hands timestamps out in the machine's own zone
-    return value
+def _same_nan(value: float) -> float:
+    return _NAN if math.isnan(value) else value
+
+
+def _zoned(value: datetime.datetime) -> datetime.datetime:
+    return value.astimezone() if value.tzinfo is None else value  # Spark's are in the machine's own zone
+
+
+# How values are copied that Python has in another form. Those that PostgreSQL finds equal must be equal here.
+_FORMS: dict[str, Callable[[Any], Any]] = {
+    "jsonb": json_text,
+    "bytea": bytes,
+    "real": _same_nan,
+    "double precision": _same_nan,
+    "timestamp with time zone": _zoned,
+}
 
 
 # ---- reading -----------------------------------------------------------------------------------------
