@@ -5,6 +5,7 @@ from __future__ import annotations
 from millstream.broker.api import (
     cluster,
     configs,
+    describe_producers,
     fetch,
     groups,
     list_offsets,
@@ -19,6 +20,7 @@ from millstream.broker.api import (
 __all__ = [
     "cluster",
     "configs",
+    "describe_producers",
     "fetch",
     "groups",
     "list_offsets",
