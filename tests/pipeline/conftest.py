@@ -51,3 +51,9 @@ def apache_address() -> Iterator[str]:
             yield kafka.address
     except JarsUnavailable as problem:
         pytest.skip(str(problem))
+
+
+@pytest.fixture(params=["Apache Kafka"])
+def transactional_address(request: pytest.FixtureRequest) -> str:
+    """The address of a broker with transactions; tests use topics and groups of their own."""
+    return str(request.getfixturevalue("apache_address"))

@@ -85,6 +85,21 @@ def run(
     create_topics: Annotated[
         bool, typer.Option("--create-topics", help="Create topics it reads, not only those it writes.")
     ] = False,
+    new_ledger: Annotated[
+        bool,
+        typer.Option(
+            "--new-ledger",
+            help="Forget which batches the group's offsets say are done, and go by the checkpoint alone.",
+        ),
+    ] = False,
+    transaction_timeout: Annotated[
+        str,
+        typer.Option(
+            "--transaction-timeout",
+            metavar="DURATION",
+            help="With exactly-once: when a transaction that nobody ends is aborted.",
+        ),
+    ] = "5m",
     spark: Annotated[
         list[str] | None,
         typer.Option("--spark", metavar="NAME=VALUE", help="A setting of Spark's; may be repeated."),
@@ -109,6 +124,10 @@ def run(
             trigger = f"{duration_ms(trigger)} milliseconds"
         except ExpressionError as error:
             raise ConfigError(f"--trigger: {error}") from None
+    try:
+        timeout_s = duration_ms(transaction_timeout) / 1000
+    except ExpressionError as error:
+        raise ConfigError(f"--transaction-timeout: {error}") from None
     options = pairs(spark or (), "--spark")
     flow = load_topology(Path(pipeline), name)
     totals = Totals()
@@ -121,15 +140,20 @@ def run(
             trigger=trigger,
             available_now=available_now,
             create_topics=create_topics,
+            new_ledger=new_ledger,
+            transaction_timeout_s=timeout_s,
             on_progress=totals.show,
+            on_trouble=note,
         ),
     )
     for warning in flow.check():
         note(warning)
     for topic in job.prepare():
         print(f"created topic {topic}")
-    if flow.guarantee == "at-most-once":
+    if flow.guarantee != "at-least-once":
         options.setdefault("spark.task.maxFailures", "1")  # a task that is tried again may write twice
+    if flow.guarantee == "exactly-once":
+        options.setdefault("spark.stage.maxConsecutiveAttempts", "1")
     home = job.checkpoint.local or Path(tempfile.mkdtemp(prefix=f"millstream-{flow.name}-"))
     with Interrupts() as interrupts:
         engine = start_engine(flow.name, master=master, log_file=home / "spark.log", settings=options, ui=ui)

@@ -49,6 +49,7 @@ class Cluster:
         self.connection = connection
         self.patience = patience
         self._links: dict[tuple[str, int], Link] = {}
+        self.losses = 0  # how often an answer may have been lost on the way
         self._spare: Link | None = None  # for questions while all others are busy
         self._brokers: dict[int, tuple[str, int]] = {}
         self._leaders: dict[TopicPartition, int] = {}
@@ -71,6 +72,7 @@ class Cluster:
             try:
                 return action()
             except OSError as problem:
+                self.losses += 1
                 self.close()
                 if time.monotonic() > deadline:
                     reason = problem.strerror or str(problem) or type(problem).__name__

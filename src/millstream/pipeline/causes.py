@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from millstream.errors import BrokerUnavailable, ProducerFenced, RequestFailed
+
 
 def condensed(error: BaseException) -> str:
     """What went wrong: the exception of a Python worker, the last cause of a Java one, or what Spark says."""
@@ -31,3 +33,51 @@ def line_in(text: str) -> str | None:
     ours = ("site-packages", "/millstream/pipeline/", "/lib/python", "<")
     own = [frame for frame in frames if not any(part in frame[0] for part in ours)]
     return f"{own[-1][0]}:{own[-1][1]}" if own else None
+
+
+# Spark's own words for having lost a task, or what a task needed.
+_SPARK_LOST = re.compile(r"FetchFailed|ExecutorLostFailure|Missing an output location|executor .* lost", re.I)
+# Refusals that hold for a transaction and not for the next one.
+_OF_THIS_TRANSACTION = (
+    "OUT_OF_ORDER_SEQUENCE_NUMBER",
+    "INVALID_TXN_STATE",
+    "INVALID_PRODUCER_ID_MAPPING",
+    "UNKNOWN_PRODUCER_ID",
+    "TRANSACTION_ABORTABLE",
+)
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether the same batch may come through a little later: brokers that were away, tasks that were lost.
+    What a user's function or a setting is to blame for does not."""
+    if isinstance(error, BrokerUnavailable | OSError):
+        return True
+    if isinstance(error, RequestFailed):
+        return _passes(error.name)
+    text = str(error)
+    name = _worker_exception(text)
+    if name is None:
+        return _SPARK_LOST.search(text) is not None
+    if name == "RequestFailed":
+        said = re.search(r"\(([A-Z_]+)\)$", condensed(error))
+        return said is not None and _passes(said[1])
+    return name in ("BrokerUnavailable", "TaskRepeated") or name.endswith(("ConnectionError", "TimeoutError"))
+
+
+def was_fenced(error: BaseException) -> bool:
+    """Whether somebody was refused because another has taken over, here or in a task."""
+    return isinstance(error, ProducerFenced) or _worker_exception(str(error)) == "ProducerFenced"
+
+
+def _worker_exception(text: str) -> str | None:
+    """The class of the exception that ended a Python worker."""
+    _, traceback, after = text.rpartition("Traceback (most recent call last):\n")
+    said = re.search(r"^(?:\w+\.)*(\w+)(?:: .*)?$", after, re.MULTILINE) if traceback else None
+    return said[1] if said is not None else None
+
+
+def _passes(name: str) -> bool:
+    from kio.schema.errors import ErrorCode
+
+    found = ErrorCode.__members__.get(name.lower())
+    return name in _OF_THIS_TRANSACTION or (found is not None and bool(found.retriable))

@@ -1,8 +1,9 @@
-"""A job's own files in its checkpoint directory: the shape of its queries, and the batches it has tried.
+"""A job's own files in its checkpoint directory, and what of Spark's it has to know.
 
-    topology.json        what the queries were when the checkpoint was made
+    topology.json        whose checkpoint it is, what its queries were when it was made, and their groups
     queries/NAME/        Spark's checkpoint of one query
-    attempts/NAME        at-most-once: the last batch whose delivery was begun
+      metadata           its id
+      offsets/N          where batch N ends in each source, written before the batch is begun
     views.db             the views, unless they were put elsewhere
 
 A local directory is used directly; any other address (``hdfs://``, ``s3a://``) through Spark's file systems.
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import MillstreamError, TopologyError
+from millstream.pipeline.offsets import Offsets, from_json
 from millstream.pipeline.plan import Plan, shapes
 
 if TYPE_CHECKING:
@@ -77,12 +79,20 @@ class Checkpoint:
         path = java.org.apache.hadoop.fs.Path(f"{self.location}/{name}")
         return path.getFileSystem(self._spark._jsc.hadoopConfiguration()), path
 
-    def claim(self, plan: Plan) -> None:
-        """Note the topology's shape, or refuse if the checkpoint is of another one."""
+    def claim(self, plan: Plan) -> dict[str, str]:
+        """Note the topology's shape, or refuse if the checkpoint is of another one. Returns the consumer
+        group of every query: a query keeps the group it had, whatever others came to stand beside it."""
         try:
-            kept = self.read(_SHAPES)
+            kept = self._kept()
+            groups = {query.name: plan.group(query) for query in plan.queries}
             if kept is not None:
-                changed = differences(json.loads(kept), json.loads(shapes(plan)))
+                if kept["job"] != plan.flow.name:
+                    raise TopologyError(
+                        f"the checkpoint {self.location} belongs to the job {kept['job']!r}, and this is"
+                        f" {plan.flow.name!r}: give it a directory of its own with --checkpoint",
+                        where=plan.flow.at,
+                    )
+                changed = differences(kept["queries"], json.loads(shapes(plan)))
                 if changed:
                     raise TopologyError(
                         f"Spark can't continue the checkpoint {self.location}: since it was made, the"
@@ -92,22 +102,57 @@ class Checkpoint:
                         " starts again where its sources say (start=)",
                         where=plan.flow.at,
                     )
-            self.write(_SHAPES, shapes(plan))
+                groups |= {name: group for name, group in kept["groups"].items() if name in groups}
+            noted = {"job": plan.flow.name, "queries": json.loads(shapes(plan)), "groups": groups}
+            self.write(_SHAPES, json.dumps(noted, indent=2, sort_keys=True))
+            return groups
         except OSError as error:
             raise MillstreamError(f"can't use the checkpoint {self.location}: {error.strerror}") from None
 
-    # ---- at most once -------------------------------------------------------------------------------
+    def _kept(self) -> dict[str, Any] | None:
+        text = self.read(_SHAPES)
+        if text is None:
+            return None
+        try:
+            kept: dict[str, Any] = json.loads(text)
+            if kept.keys() >= {"job", "queries", "groups"}:
+                return kept
+        except ValueError:
+            pass
+        raise MillstreamError(
+            f"{self.location}/{_SHAPES} can't be read: the checkpoint is damaged, or not one of millstream's."
+            " Give another directory with --checkpoint"
+        )
 
-    def begin(self, query: str, query_id: str, batch: int) -> bool:
-        """Note that a batch's delivery begins; False if it was begun before, and may have happened."""
-        name = f"attempts/{query}"
-        kept = self.read(name)
-        if kept is not None:
-            last_id, _, last = kept.partition(" ")
-            if last_id == query_id and int(last) >= batch:
-                return False
-        self.write(name, f"{query_id} {batch}")
-        return True
+    # ---- Spark's ------------------------------------------------------------------------------------
+
+    def query_id(self, query: str) -> str | None:
+        """The id that Spark gave a query with its first start; None if that is still to come."""
+        text = self.read(f"queries/{query}/metadata")
+        if text is None:
+            return None
+        try:
+            return str(json.loads(text)["id"])
+        except (ValueError, KeyError, TypeError):
+            raise self._damaged(f"queries/{query}/metadata") from None
+
+    def offsets(self, query: str, batch: int) -> Offsets:
+        """Where a batch ends. Of a topic that is read twice, what has been read both times."""
+        name = f"queries/{query}/offsets/{batch}"
+        text = self.read(name)
+        found: Offsets = {}
+        try:
+            for line in (text or "").splitlines()[2:]:  # after the format's version and the batch's settings
+                for place, offset in from_json(json.loads(line) if line != "-" else {}).items():
+                    found[place] = min(offset, found.get(place, offset))
+        except (ValueError, AttributeError, TypeError):
+            raise self._damaged(name) from None
+        if text is None:
+            raise self._damaged(name)
+        return found
+
+    def _damaged(self, name: str) -> MillstreamError:
+        return MillstreamError(f"{self.location}/{name} can't be read: the checkpoint is damaged")
 
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:

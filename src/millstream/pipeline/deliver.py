@@ -1,71 +1,370 @@
 """What a query gives, batch by batch, to its topics and views: the one place where results leave Spark.
 
-Records first, acknowledged; then the views in one database transaction; then Spark notes the batch as done.
-A crash in between runs the batch again: records may come twice (at-least-once), views take it once. With
-at-most-once the batch is noted *before* it is delivered, and never delivered again.
+The steps of a batch, by guarantee. In front of all: is it in the ledger already (ledger.py)?
+
+    exactly-once     begin a transaction | tasks send in it | the ledger, in it | commit | views
+    at-least-once    tasks send | views | the ledger
+    at-most-once     the ledger | tasks send | views
+
+Exactly once and views. A view has a ledger of its own: its rows and the number of the batch are one database
+transaction, and a batch that it has is not applied again. The log comes first, because only the log can tell
+which of two runs is the right one: a run that was taken over fails to commit there, before it has touched a
+view, whereas a database would take rows from either. So after a crash a batch is in neither, in the log
+alone, or in both; never in the view alone. In the log alone, which is when the ledger says "done", it is
+computed again from the same offsets and the same state, nothing is sent, and the view is given its rows. The
+same computation moves the query's state on, which Spark expects of every batch.
+
+What fails because a broker is away for a while, or because Spark lost a task, fails the transaction and not
+the job: the batch is run again, for as long as ``OUTAGE_S``. What fails because of the topology is not tried
+again: it would fail again.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
+from millstream.client.cluster import Cluster
+from millstream.client.position import TopicPartition
+from millstream.client.transactions import Producer
+from millstream.errors import MillstreamError
+from millstream.pipeline.causes import condensed, may_pass, was_fenced
 from millstream.pipeline.checkpoint import Checkpoint
+from millstream.pipeline.ledger import REFRESH_S, Entry, Ledger, LedgerProblem, check_owner, is_done
 from millstream.pipeline.options import WriteOptions
 from millstream.pipeline.outgoing import RECORD, SINK, view_column
 from millstream.pipeline.plan import Query
+from millstream.pipeline.sending import (
+    ORDER,
+    ROWS,
+    SHUFFLED,
+    TASK,
+    Drop,
+    Encode,
+    Send,
+    SendInTransaction,
+    Targets,
+)
+from millstream.pipeline.streams import TopicSink
+from millstream.pipeline.transact import TakenOver, Transactions
 from millstream.pipeline.views import Changes, View, ViewStore
 
-_ROWS = "rows"
+OUTAGE_S = 120.0
+# How long the number of partitions of a topic is taken as known: as long as other clients do.
+_PARTITIONS_KNOWN_S = 300.0
+# What one Arrow batch of encoded batches may hold, so that a task's memory does not grow with its share.
+_ARROW_BYTES = 32 * 1024 * 1024
 
 
 class Stopped(Exception):
     """The job is being stopped; this batch is left for the next run."""
 
 
+@dataclass(slots=True)
+class Delivered:
+    """What became of a batch: rows by sink, milliseconds by step, and how often it was begun anew."""
+
+    rows: dict[str, int]
+    steps: dict[str, float] = field(default_factory=dict)
+    repeats: int = 0
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.steps[name] = self.steps.get(name, 0.0) + 1000 * (time.perf_counter() - began)
+
+
 class Delivery:
-    """The ``foreachBatch`` of one query: one job in which every task sends its own records and gives back
-    the rows of views. ``views`` are by the number of their sink."""
+    """The ``foreachBatch`` of one query. ``views`` are by the number of their sink."""
 
     def __init__(
         self,
         query: Query,
         views: dict[int, View],
         *,
+        guarantee: str,
+        ledger: Ledger,
+        transactions: Transactions | None,
+        cluster: Cluster,
+        checkpoint: Checkpoint,
         store: ViewStore | None,
         to_topics: WriteOptions,
         stopping: threading.Event,
-        attempts: Checkpoint | None = None,
+        new_ledger: bool = False,
+        say: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._query = query
         self._views = views
+        self._guarantee = guarantee
+        self._ledger = ledger
+        self._transactions = transactions
+        self._cluster = cluster
+        self._checkpoint = checkpoint
         self._store = store
+        self._options = to_topics
         self._stopping = stopping
-        self._attempts = attempts
-        self._send = Send(to_topics)
-        self.written: dict[int, dict[str, int]] = {}  # rows by sink, of batches not yet reported
+        self._new_ledger = new_ledger
+        self._say = say
+        self._lock = threading.Lock()
+        self._last: Entry | None = None  # what this run knows to be in the ledger
+        self._own = False  # whether it was this run that wrote it
+        self._in_doubt = False  # an attempt at the next batch may have come through
+        self._written_at = 0.0
+        self._known_targets: tuple[float, Targets] | None = None
+        self._tasks: int | None = None
+        self.delivered: dict[int, Delivered] = {}  # batches not yet reported
+        self.failure: MillstreamError | None = None
         self.unkeyed = 0
 
+    # ---- taking over --------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Before the first batch: refuse a ledger that is not ours, then fence all other runs."""
+        query_id = self._checkpoint.query_id(self._query.name)
+        if self._guarantee != "at-least-once" and not self._new_ledger:
+            # Not waiting for what an older run left open: it may be days until that runs out.
+            entry = self._ledger.read(self._topics, stable=False)
+            if entry is not None:
+                check_owner(entry, query_id, self._ledger.group)
+        if self._transactions is not None:
+            self._transactions.take_over()
+            if not self._new_ledger:
+                self._last = self._ledger.read(self._topics)
+                self._written_at = time.monotonic()
+
+    def close(self) -> None:
+        with self._lock:
+            if self._transactions is not None:
+                self._transactions.abort()
+            self._cluster.close()
+
+    @property
+    def _topics(self) -> set[str]:
+        return {source.topic for source in self._query.sources}
+
+    # ---- a batch ------------------------------------------------------------------------------------
+
     def __call__(self, batch: DataFrame, number: int) -> None:
+        with self._lock:
+            try:
+                self._deliver(batch, number)
+            except MillstreamError as problem:
+                self.failure = problem
+                raise
+
+    def _deliver(self, batch: DataFrame, number: int) -> None:
         if self._stopping.is_set():
             raise Stopped  # to return would mean that it was delivered
         query_id = str(batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
-        if self._attempts is not None and not self._attempts.begin(self._query.name, query_id, number):
-            batch.write.format("noop").mode("append").save()  # the state must move on all the same
+        this = Entry(query_id, number, self._checkpoint.offsets(self._query.name, number))
+        done = Delivered(dict.fromkeys((sink.label for sink in self._query.sinks), 0))
+        deliver = {
+            "exactly-once": self._exactly_once,
+            "at-least-once": self._at_least_once,
+            "at-most-once": self._at_most_once,
+        }[self._guarantee]
+        deadline: float | None = None
+        while True:
+            try:
+                deliver(batch, this, done)
+                break
+            except Exception as error:
+                deadline = deadline or time.monotonic() + OUTAGE_S
+                self._failed(error, this, deadline)
+                done.repeats += 1
+        self._in_doubt = self._new_ledger = False
+        self.delivered[number] = done
+
+    def _failed(self, error: Exception, this: Entry, deadline: float) -> None:
+        """After an attempt that failed: raise if there must not be another."""
+        if self._transactions is not None:
+            fenced = was_fenced(error)
+            if fenced:
+                raise self._transactions.fenced() from None
+            self._transactions.abort()
+        if self._guarantee == "at-most-once" or not may_pass(error):
+            raise error
+        if self._stopping.is_set():
+            raise Stopped from None
+        said = condensed(error)
+        if time.monotonic() > deadline:
+            raise MillstreamError(
+                f"batch {this.batch} could not be delivered in {OUTAGE_S:g} s: {said}. It is not lost: start"
+                " the job again once the cause is gone"
+            ) from None
+        self._in_doubt = True
+        self._known_targets = None
+        self._say(f"{self._query.name} #{this.batch}: {said}; the batch is run again")
+
+    def _exactly_once(self, batch: DataFrame, this: Entry, done: Delivered) -> None:
+        transactions = self._transactions
+        assert transactions is not None
+        with done.step("ledger"):
+            delivered = self._is_done(this)
+        if delivered:
+            with done.step("replay"):
+                back = self._collected(batch, Drop())
+        else:
+            with done.step("begin"):
+                producer = transactions.begin()
+            with done.step("send"):
+                back = self._sent_in_transaction(batch, producer)
+            with done.step("offsets"):
+                transactions.commit_offsets(self._ledger.group, this.commits())
+            with done.step("commit"):
+                transactions.commit()
+            self._note(this)
+            self._count(back, done)
+        self._to_views(back, this, done)
+
+    def _at_least_once(self, batch: DataFrame, this: Entry, done: Delivered) -> None:
+        with done.step("ledger"):
+            delivered = self._is_done(this)
+        if delivered:
+            self._move_on(batch, done)
             return
-        kept = [f"{name} {kind}" for name, kind in batch.dtypes if name not in RECORD]
-        back = batch.mapInArrow(self._send, f"{', '.join(kept)}, {_ROWS} bigint").toArrow()
-        counts = dict.fromkeys((sink.label for sink in self._query.sinks), 0)
-        for sink, rows in zip(back[SINK].to_pylist(), back[_ROWS].to_pylist(), strict=True):
-            counts[self._query.sinks[sink].label] += rows
+        with done.step("send"):
+            back = self._collected(batch, Send(self._options, repeatable=True))
+        self._count(back, done)
+        self._to_views(back, this, done)
+        with done.step("offsets"):
+            self._ledger.write(this)
+        self._note(this)
+
+    def _at_most_once(self, batch: DataFrame, this: Entry, done: Delivered) -> None:
+        with done.step("ledger"):
+            delivered = self._is_done(this)
+        if delivered:
+            self._move_on(batch, done)
+            return
+        with done.step("offsets"):
+            self._ledger.write(this)
+        self._note(this)
+        with done.step("send"):
+            back = self._collected(batch, Send(self._options, repeatable=False))
+        self._count(back, done)
+        self._to_views(back, this, done)
+
+    # ---- the ledger ---------------------------------------------------------------------------------
+
+    def _is_done(self, this: Entry) -> bool:
+        if self._guarantee == "at-least-once":
+            try:
+                return self._ledger.read(self._topics) == this
+            except LedgerProblem:
+                return False
+        try:
+            entry = self._ledger.read(self._topics)
+            done = is_done(entry, this, self._ledger.group)
+        except LedgerProblem:
+            if self._new_ledger:
+                return False
+            raise
+        if done and self._own and not self._in_doubt:
+            # Not by this run, and its first batch is long past.
+            raise TakenOver(
+                f"batch {this.batch} was delivered by another run of this job, which has taken over; this"
+                " one ends"
+            )
+        self._last, self._own = entry, True
+        return done
+
+    def _note(self, entry: Entry) -> None:
+        self._last, self._own = entry, True
+        self._written_at = time.monotonic()
+
+    def refresh(self, after_s: float = REFRESH_S) -> None:
+        """Write the last entry anew if that is long ago, so that it does not expire while nothing comes."""
+        if self._last is None or time.monotonic() - self._written_at < after_s:
+            return
+        if not self._lock.acquire(blocking=False):
+            return  # a batch is under way
+        try:
+            if self._transactions is None:
+                self._ledger.write(self._last)
+            else:
+                self._transactions.begin()
+                self._transactions.commit_offsets(self._ledger.group, self._last.commits())
+                self._transactions.commit()
+            self._written_at = time.monotonic()
+        except TakenOver as problem:
+            self.failure = problem
+        except MillstreamError as problem:
+            if self._transactions is not None:
+                self._transactions.abort()
+            self._say(f"the offsets of group {self._ledger.group!r} were not refreshed: {problem}")
+        finally:
+            self._lock.release()
+
+    # ---- jobs on Spark ------------------------------------------------------------------------------
+
+    def _sent_in_transaction(self, batch: DataFrame, producer: Producer) -> pa.Table:
+        targets = self._targets()
+        if not targets.partitions:
+            return self._collected(batch, Drop())
+        if self._tasks is None:
+            session = batch.sparkSession
+            self._tasks = session.sparkContext.defaultParallelism
+            # Adaptive execution would make it several jobs; it could not change anything here.
+            session.conf.set("spark.sql.adaptive.enabled", "false")
+            session.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(_ARROW_BYTES))
+        tasks = min(self._tasks, len(targets.partitions))
+        kept = _kept(batch)
+        shuffled = [*kept, *(f"{name} {kind}" for name, kind in SHUFFLED.items())]
+        encoded = batch.mapInArrow(Encode(self._options, targets, tasks), ", ".join(shuffled))
+        addressed = encoded.repartitionById(tasks, TASK).sortWithinPartitions(*ORDER)
+        send = SendInTransaction(self._options, targets, producer)
+        return addressed.mapInArrow(send, ", ".join([*kept, f"{ROWS} bigint"])).toArrow()
+
+    def _collected(self, batch: DataFrame, function: Any) -> pa.Table:
+        return batch.mapInArrow(function, ", ".join([*_kept(batch), f"{ROWS} bigint"])).toArrow()
+
+    def _move_on(self, batch: DataFrame, done: Delivered) -> None:
+        """The state must move on all the same."""
+        with done.step("replay"):
+            batch.write.format("noop").mode("append").save()
+
+    def _targets(self) -> Targets:
+        if self._known_targets is not None and time.monotonic() < self._known_targets[0]:
+            return self._known_targets[1]
+        partitions: list[TopicPartition] = []
+        first: dict[int, int] = {}
+        count: dict[int, int] = {}
+        by_topic: dict[str, int] = {}
+        for number, sink in enumerate(self._query.sinks):
+            if isinstance(sink, TopicSink):
+                if sink.topic not in by_topic:
+                    by_topic[sink.topic] = len(partitions)
+                    found = self._cluster.partitions_of(sink.topic, create=True)
+                    partitions += [TopicPartition(sink.topic, partition) for partition in range(found)]
+                first[number] = by_topic[sink.topic]
+                count[number] = sum(1 for place in partitions if place.topic == sink.topic)
+        targets = Targets(tuple(partitions), first, count)
+        self._known_targets = time.monotonic() + _PARTITIONS_KNOWN_S, targets
+        return targets
+
+    # ---- what came back -----------------------------------------------------------------------------
+
+    def _count(self, back: pa.Table, done: Delivered) -> None:
+        for sink, rows in zip(back[SINK].to_pylist(), back[ROWS].to_pylist(), strict=True):
+            done.rows[self._query.sinks[sink].label] += rows
+
+    def _to_views(self, back: pa.Table, this: Entry, done: Delivered) -> None:
         if self._store is not None and self._views:
-            changes = [self._changes(back, sink, view) for sink, view in self._views.items()]
-            self.unkeyed += self._store.apply(query_id, number, changes) or 0
-        self.written[number] = counts
+            with done.step("views"):
+                changes = [self._changes(back, sink, view) for sink, view in self._views.items()]
+                self.unkeyed += self._store.apply(this.query, this.batch, changes) or 0
 
     def _changes(self, back: pa.Table, sink: int, view: View) -> Changes:
         names = [view_column(sink, at) for at in range(len(view.columns) + 1)]
@@ -74,35 +373,5 @@ class Delivery:
         return Changes(view, list(zip(*values, strict=True)), deleted)
 
 
-class Send:
-    """Sends the records among a task's rows; gives back the other rows, and for each sink of records one row
-    with their number.
-
-    A function of ``mapInArrow`` and not the data source's writer, which does the same: for that, Spark starts
-    new Python processes with every batch.
-    """
-
-    def __init__(self, options: WriteOptions) -> None:
-        self._options = options
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from millstream.pipeline.sink import send_rows
-
-        for batch in batches:
-            record = batch["topic"].is_valid()
-            sent = batch.filter(record).select(list(RECORD))
-            if sent.num_rows:
-                send_rows(self._options, iter([sent]))
-            yield from _given_back(batch, record)
-
-
-def _given_back(batch: pa.RecordBatch, record: pa.Array) -> Iterator[pa.RecordBatch]:
-    names = [name for name in batch.schema.names if name not in RECORD]
-    fields = [pa.field(name, batch.schema.field(name).type) for name in names]
-    schema = pa.schema([*fields, pa.field(_ROWS, pa.int64())])
-    kept = batch.filter(pc.invert(record)).select(names)
-    ones = pa.array([1] * kept.num_rows, pa.int64())
-    yield pa.RecordBatch.from_arrays([*kept.columns, ones], schema=schema)
-    for entry in batch[SINK].filter(record).value_counts().to_pylist():
-        row = {name: [entry["values"] if name == SINK else None] for name in names}
-        yield pa.RecordBatch.from_pydict({**row, _ROWS: [entry["counts"]]}, schema=schema)
+def _kept(batch: DataFrame) -> list[str]:
+    return [f"{name} {kind}" for name, kind in batch.dtypes if name not in RECORD]

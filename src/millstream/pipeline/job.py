@@ -14,19 +14,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millstream.client.admin import Admin
+from millstream.client.cluster import Cluster
 from millstream.client.connect import Connection
+from millstream.client.transactions import TransactionCoordinator
 from millstream.errors import MillstreamError, TopologyError
 from millstream.pipeline.checkpoint import Checkpoint
+from millstream.pipeline.ledger import Ledger
 from millstream.pipeline.plan import Plan, Query, plan
 from millstream.pipeline.streams import Source
 from millstream.pipeline.topology import Topology
-from millstream.pipeline.views import ViewStore, open_store
+from millstream.pipeline.transact import Transactions
+from millstream.pipeline.views import View, ViewStore, open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-    from millstream.pipeline.deliver import Delivery
+    from millstream.pipeline.deliver import Delivered, Delivery
     from millstream.pipeline.progress import Progress
 
 
@@ -40,7 +44,10 @@ class Settings:
     trigger: str | None = None  # a batch every so often; as fast as they go, if left out
     available_now: bool = False  # read what is there, and end
     create_topics: bool = False  # source topics too
+    new_ledger: bool = False  # forget what the group's offsets say is done
+    transaction_timeout_s: float = 300.0  # after which a transaction that nobody ends is aborted
     on_progress: Callable[[Progress], None] = field(default=lambda progress: None)
+    on_trouble: Callable[[str], None] = field(default=lambda text: None)  # what was overcome
 
 
 class Job:
@@ -58,15 +65,32 @@ class Job:
         self._spark: SparkSession | None = None
         self._queries: dict[str, StreamingQuery] = {}
         self._deliveries: dict[str, Delivery] = {}
+        self._groups: dict[str, str] = {}
 
     # ---- before Spark -------------------------------------------------------------------------------
 
     def prepare(self) -> list[str]:
         """Look at the broker and the checkpoint; returns the topics that were created."""
+        self._check_transactions()
         created = self._topics()
         if self.checkpoint.local is not None:
-            self.checkpoint.claim(self.plan)
+            self._groups = self.checkpoint.claim(self.plan)
         return created
+
+    def _check_transactions(self) -> None:
+        if self.flow.guarantee == "exactly-once":
+            connection = self.settings.connection
+            connection.check()
+            cluster = Cluster(connection, patience=connection.patience)
+            try:
+                if TransactionCoordinator(cluster).version() == 0:
+                    raise TopologyError(
+                        f"guarantee='exactly-once' needs transactions, and the cluster at"
+                        f" {connection.address} has none; 'at-least-once' works with it",
+                        where=self.flow.at,
+                    )
+            finally:
+                cluster.close()
 
     def _topics(self) -> list[str]:
         with Admin(self.settings.connection) as admin:
@@ -89,18 +113,17 @@ class Job:
 
     def start(self, spark: SparkSession) -> None:
         """Plan every query on Spark, and only then start them."""
-        from millstream.pipeline.deliver import Delivery
         from millstream.pipeline.frames import Frames
-        from millstream.pipeline.options import WriteOptions
         from millstream.pipeline.outgoing import output
         from millstream.pipeline.progress import Listener
 
         _hush_pyspark()
+        _check_session(spark, self.flow)
         _ship_user_code(self.flow)
         self._spark = spark
         self.checkpoint.attach(spark)
         if self.checkpoint.local is None:
-            self.checkpoint.claim(self.plan)
+            self._groups = self.checkpoint.claim(self.plan)
         outputs = []
         for query in self.plan.queries:
             frames = Frames(partial(self._read, spark, query))
@@ -114,21 +137,17 @@ class Job:
             for query, _, views in outputs:
                 for number, view in views.items():
                     self._store.prepare(view, where=query.sinks[number].at)
-        self._listener = Listener(list(self.plan.queries), self._written, self.settings.on_progress)
+        self._listener = Listener(list(self.plan.queries), self._delivered, self.settings.on_progress)
+        for query, _, views in outputs:
+            self._deliveries[query.name] = self._delivery(query, views)
+        for delivery in self._deliveries.values():
+            delivery.open()
         spark.streams.addListener(self._listener)
         # Each tap alone has passed Spark's check. It refuses several windows side by side in update mode,
         # which is only wrong for windows over windows; those are refused when they are declared.
         spark.conf.set("spark.sql.streaming.unsupportedOperationCheck", "false")
-        for query, rows, views in outputs:
-            delivery = Delivery(
-                query,
-                views,
-                store=self._store,
-                to_topics=WriteOptions.of(self._options()),
-                stopping=self._stopping,
-                attempts=self.checkpoint if self.flow.guarantee == "at-most-once" else None,
-            )
-            self._deliveries[query.name] = delivery
+        for query, rows, _ in outputs:
+            delivery = self._deliveries[query.name]
             writer = rows.writeStream.queryName(query.name).outputMode(query.output_mode)
             writer = writer.option("checkpointLocation", self.checkpoint.query(query.name)).foreachBatch(
                 delivery
@@ -138,13 +157,46 @@ class Job:
             elif self.settings.trigger is not None:
                 writer = writer.trigger(processingTime=self.settings.trigger)
             self._queries[query.name] = writer.start()
+        threading.Thread(target=self._keep_fresh, name="ledger-refresh", daemon=True).start()
+
+    def _delivery(self, query: Query, views: dict[int, View]) -> Delivery:
+        from millstream.pipeline.deliver import Delivery
+        from millstream.pipeline.options import WriteOptions
+
+        connection = self.settings.connection
+        cluster = Cluster(connection, patience=connection.patience)
+        group = self._groups[query.name]
+        transactions = None
+        if self.flow.guarantee == "exactly-once":
+            transactions = Transactions(cluster, group, timeout_s=self.settings.transaction_timeout_s)
+        return Delivery(
+            query,
+            views,
+            guarantee=self.flow.guarantee,
+            ledger=Ledger(cluster, group),
+            transactions=transactions,
+            cluster=cluster,
+            checkpoint=self.checkpoint,
+            store=self._store,
+            to_topics=WriteOptions.of(self._options()),
+            stopping=self._stopping,
+            new_ledger=self.settings.new_ledger,
+            say=self.settings.on_trouble,
+        )
+
+    def _keep_fresh(self) -> None:
+        """What a query has done must not be forgotten because it has nothing to do."""
+        while not self._stopping.wait(60):
+            for delivery in self._deliveries.values():
+                delivery.refresh()
 
     def _read(self, spark: SparkSession, query: Query, source: Source) -> DataFrame:
         reader = spark.readStream.format("millstream")
         for name, value in self._options().items():
             reader = reader.option(name, value)
         reader = reader.option("topic", source.topic).option("startingOffsets", source.start)
-        reader = reader.option("groupId", self.plan.group(query))
+        # The group's offsets are the ledger, and written with the results.
+        reader = reader.option("groupId", self._groups[query.name]).option("commitOffsets", "false")
         if source.max_rows is not None:
             reader = reader.option("maxOffsetsPerTrigger", str(source.max_rows))
         return reader.load()
@@ -154,8 +206,10 @@ class Job:
         secrets = {f"kafka.{name}": value for name, value in connection.options.items()}
         return {"bootstrap": connection.address, **secrets}
 
-    def _written(self, query: str, batch: int) -> dict[str, int]:
-        return self._deliveries[query].written.pop(batch, {})
+    def _delivered(self, query: str, batch: int) -> Delivered:
+        from millstream.pipeline.deliver import Delivered
+
+        return self._deliveries[query].delivered.pop(batch, None) or Delivered({})
 
     @property
     def unkeyed(self) -> int:
@@ -170,6 +224,9 @@ class Job:
         """Why a query ended on its own, None if none did or all is well."""
         from millstream.pipeline.causes import condensed, line_in
 
+        for delivery in self._deliveries.values():
+            if delivery.failure is not None:
+                return delivery.failure
         for name, query in self._queries.items():
             error = None if query.isActive or self._stopping.is_set() else query.exception()
             if error is not None:
@@ -197,6 +254,9 @@ class Job:
         if self._spark is not None and self._listener is not None:
             self._spark.streams.removeListener(self._listener)
             self._listener = None
+        self._stopping.set()
+        for delivery in self._deliveries.values():
+            delivery.close()
         if self._store is not None:
             self._store.close()
             self._store = None
@@ -215,6 +275,26 @@ def _check_supported(spark: SparkSession, frame: DataFrame, mode: str, at: str) 
         )
     except Exception as error:
         raise TopologyError(f"Spark can't run this as a stream: {condensed(error)}", where=at) from error
+
+
+def _check_session(spark: SparkSession, flow: Topology) -> None:
+    """Refuse settings of Spark's under which a task may run twice without anyone noticing."""
+    if flow.guarantee != "exactly-once":
+        return
+    conf = spark.sparkContext.getConf()
+    if str(conf.get("spark.speculation", "false")).lower() == "true":
+        raise TopologyError(
+            "guarantee='exactly-once' and spark.speculation=true: a task that runs twice at once writes"
+            " twice. Turn speculation off",
+            where=flow.at,
+        )
+    if conf.get("spark.stage.maxConsecutiveAttempts") != "1":
+        raise TopologyError(
+            "guarantee='exactly-once' needs spark.stage.maxConsecutiveAttempts=1: Spark repeats a stage"
+            " without telling its tasks, and what they had sent already would be lost. Set it where the"
+            " session is made; `millstream run` does",
+            where=flow.at,
+        )
 
 
 def _hush_pyspark() -> None:

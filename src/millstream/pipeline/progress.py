@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -16,6 +16,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
+from millstream.pipeline.deliver import Delivered
 from millstream.pipeline.plan import Query
 
 
@@ -32,6 +33,8 @@ class Progress:
     watermark: datetime | None
     milliseconds: int
     state_rows: int
+    steps: dict[str, float] = field(default_factory=dict)  # milliseconds of each step of the delivery
+    repeats: int = 0  # how often its delivery was begun anew
 
     def line(self) -> str:
         """As ``millstream run`` prints it."""
@@ -43,11 +46,16 @@ class Progress:
             parts.append(f"lag {self.lag:,}")
         if self.watermark is not None:
             parts.append(f"watermark {self.watermark:%H:%M:%S}")
-        return f"{self.query} #{self.batch}  " + "  ".join([*parts, f"{self.milliseconds:,} ms"])
+        parts.append(f"{self.milliseconds:,} ms")
+        if self.steps:
+            parts.append("(" + ", ".join(f"{name} {ms:.0f}" for name, ms in self.steps.items()) + ")")
+        if self.repeats:
+            parts.append(f"run {self.repeats + 1} times")
+        return f"{self.query} #{self.batch}  " + "  ".join(parts)
 
 
-def progress_of(query: Query, report: dict[str, Any], written: dict[str, int]) -> Progress:
-    """Spark's report in our words, with what was ``written`` to each sink. Spark counts a source once for
+def progress_of(query: Query, report: dict[str, Any], delivered: Delivered) -> Progress:
+    """Spark's report in our words, with what was ``delivered`` to each sink. Spark counts a source once for
     every time it is scanned, so rows are counted by what we observe on the way."""
     observed = report.get("observedMetrics") or {}
     counts = [observed.get(f"source {source.name}") or {} for source in query.sources]
@@ -57,11 +65,13 @@ def progress_of(query: Query, report: dict[str, Any], written: dict[str, int]) -
         batch=int(report["batchId"]),
         rows_in=sum(int(count.get("rows") or 0) for count in counts),
         rejected=sum(int(count.get("rejected") or 0) for count in counts),
-        rows_out=written,
+        rows_out=delivered.rows,
         lag=_lag(report.get("sources") or []),
         watermark=_time(watermark) if watermark else None,
         milliseconds=int((report.get("durationMs") or {}).get("triggerExecution") or 0),
         state_rows=sum(int(state["numRowsTotal"]) for state in report.get("stateOperators") or []),
+        steps=delivered.steps,
+        repeats=delivered.repeats,
     )
 
 
@@ -97,16 +107,16 @@ def _offsets(value: Any) -> dict[tuple[str, str], int]:
 
 
 class Listener(StreamingQueryListener):
-    """Hands every progress of the given queries on. ``written`` tells what a batch of a query wrote."""
+    """Hands every progress of the given queries on. ``delivered`` tells what became of a query's batch."""
 
     def __init__(
         self,
         queries: list[Query],
-        written: Callable[[str, int], dict[str, int]],
+        delivered: Callable[[str, int], Delivered],
         report: Callable[[Progress], None],
     ) -> None:
         self._queries = {query.name: query for query in queries}
-        self._written = written
+        self._delivered = delivered
         self._report = report
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's names
@@ -115,8 +125,8 @@ class Listener(StreamingQueryListener):
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         query = self._queries.get(event.progress.name)
         if query is not None:
-            written = self._written(query.name, event.progress.batchId)
-            self._report(progress_of(query, json.loads(event.progress.json), written))
+            delivered = self._delivered(query.name, event.progress.batchId)
+            self._report(progress_of(query, json.loads(event.progress.json), delivered))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
         pass

@@ -42,6 +42,8 @@ LOCAL_SETTINGS: Mapping[str, str] = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # A stopped query lets its sinks finish what they are writing, rather than killing the worker.
     "spark.sql.streaming.stopTimeout": "30s",
+    # An exactly-once sink must know of every repetition; on one machine there is no stage to be repeated.
+    "spark.stage.maxConsecutiveAttempts": "1",
 }
 
 

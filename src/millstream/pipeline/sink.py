@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,10 +18,10 @@ from pyspark.sql.types import StructType
 from millstream.client.position import TopicPartition
 from millstream.client.sender import Sender
 from millstream.errors import ConfigError
+from millstream.pipeline.encoding import Partitioner, rounds
 from millstream.pipeline.links import shared_cluster, shared_sender
 from millstream.pipeline.options import WriteOptions
 from millstream.pipeline.source import COLUMNS, HEADERS
-from millstream.records import arrow
 
 _TEXT = ("string", "binary")
 _TIMES = ("timestamp", "timestamp_ntz")
@@ -34,8 +33,6 @@ _WRITABLE: dict[str, tuple[str, ...]] = {
     "partition": ("int",),
     "timestamp": _TIMES,
 }
-# Rows without a key go to one partition for this many, then to the next: batches stay large.
-_KEYLESS_RUN = 1000
 
 
 def check_columns(schema: StructType, options: WriteOptions) -> None:
@@ -73,7 +70,7 @@ class _Rows:
         self._options = options
         self._sender = sender
         self._counts: dict[str, int] = {}
-        self._turn = random.randrange(1 << 16)
+        self._partitioner = Partitioner(random.randrange(1 << 16))
 
     def write(self, batch: pa.RecordBatch) -> int:
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
@@ -93,54 +90,13 @@ class _Rows:
         return int(batch.num_rows)
 
     def _write_topic(self, topic: str, columns: dict[str, pa.Array]) -> None:
-        value = columns["value"]
-        if len(value) == 0:
-            return
-        encoder = arrow.Encoder(value, columns.get("key"), columns.get("headers"), columns.get("timestamp"))
-        partitions = self._partitions(topic, columns)
-        order = np.argsort(partitions, kind="stable").astype(np.int32)
-        numbers, starts = np.unique(partitions[order], return_index=True)
-        parts = [
-            (
-                TopicPartition(topic, int(number)),
-                encoder.batches(rows, max_bytes=self._options.batch_bytes, codec=self._options.codec),
-            )
-            for number, rows in zip(numbers, np.split(order, starts[1:]), strict=True)
-        ]
-        # One batch of every partition, then the next of each: a request carries as many as it can.
-        while parts:
-            ready, going_on = [], []
-            for partition, batches in parts:
-                found = next(batches, None)
-                if found is not None:
-                    ready.append((partition, found[0]))
-                    going_on.append((partition, batches))
-            self._sender.send(ready)
-            parts = going_on
-
-    def _partitions(self, topic: str, columns: dict[str, pa.Array]) -> Any:
         count = self._counts.get(topic)
         if count is None:
             cluster = shared_cluster(self._options.connection)
             count = self._counts[topic] = cluster.partitions_of(topic, create=True)
-        rows = len(columns["value"])
-        key = columns.get("key")
-        found = np.full(rows, -1, np.int32) if key is None else arrow.partitions_of(key, count)
-        keyless = np.flatnonzero(found < 0)
-        if len(keyless):
-            found[keyless] = (self._turn + np.arange(len(keyless)) // _KEYLESS_RUN) % count
-            self._turn = (self._turn + 1 + len(keyless) // _KEYLESS_RUN) % count
-        chosen = columns.get("partition")
-        if chosen is not None:
-            given = chosen.fill_null(-1).to_numpy(zero_copy_only=False)
-            mask = chosen.is_valid().to_numpy(zero_copy_only=False)
-            wrong = mask & ((given < 0) | (given >= count))
-            if wrong.any():
-                raise ConfigError(
-                    f"column `partition` says {given[wrong][0]}, but topic {topic} has {count} partitions"
-                )
-            found = np.where(mask, given, found).astype(np.int32)
-        return found
+        partitions = self._partitioner.choose(topic, count, columns)
+        for ready in rounds(columns, partitions, self._options):
+            self._sender.send([(TopicPartition(topic, batch.partition), batch.data) for batch in ready])
 
 
 def send_rows(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> Written:

@@ -28,7 +28,7 @@ from millstream.pipeline.streams import (
     Window,
 )
 
-GUARANTEES = ("at-most-once", "at-least-once")
+GUARANTEES = ("at-most-once", "at-least-once", "exactly-once")
 FORMATS = ("json", "text", "binary")
 RECORD_PARTS = ("key", "topic", "partition", "offset", "timestamp", "headers")
 _START = re.compile(r"earliest|latest|@.+")
@@ -40,12 +40,6 @@ class Topology:
     def __init__(self, name: str, *, guarantee: str = "at-least-once") -> None:
         self.at = caller()
         check_topic(name, self.at)  # it names a consumer group and a directory
-        if guarantee == "exactly-once":
-            raise TopologyError(
-                "guarantee='exactly-once' is not in this version; 'at-least-once' may repeat results after a"
-                " crash (a view never does), 'at-most-once' may lose them",
-                where=self.at,
-            )
         if guarantee not in GUARANTEES:
             raise TopologyError(
                 f"guarantee={guarantee!r} is not one of {', '.join(map(repr, GUARANTEES))}", where=self.at

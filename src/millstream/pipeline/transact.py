@@ -1,0 +1,101 @@
+"""The transactions of one query, one after the other, under its transactional id.
+
+Rule: who writes is settled by the coordinator and by nothing else. A run takes the id over once, when it
+starts: from then on every older run is refused whatever it asks for. After that each batch gets a new epoch
+only *if this run still has the last one*, so an older run that wakes up finds out before its tasks do
+anything, and never takes the id back.
+
+After a failure it is not known what the coordinator has done, and not needed: the next transaction takes the
+id over anew, which aborts what is open and fences every task that may still be sending.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from millstream.client.cluster import Cluster, Committed
+from millstream.client.position import TopicPartition
+from millstream.client.transactions import Producer, TransactionCoordinator
+from millstream.errors import MillstreamError, ProducerFenced
+
+
+class TakenOver(MillstreamError):
+    """Another run of the job has the transactional id now; this one has to end."""
+
+
+class Transactions:
+    """Begins and ends; what is written in between is the business of tasks that were given the producer."""
+
+    def __init__(self, cluster: Cluster, transactional_id: str, *, timeout_s: float) -> None:
+        self._cluster = cluster
+        self._coordinator = TransactionCoordinator(cluster)
+        self._id = transactional_id
+        self._timeout_s = timeout_s
+        self._last: Producer | None = None  # None: whatever the coordinator has
+        self._open: Producer | None = None
+        self._began = 0.0
+
+    def take_over(self) -> None:
+        """Fence every other run, and abort what it left open."""
+        self._last = self._coordinator.init(self._id, round(1000 * self._timeout_s))
+
+    def begin(self) -> Producer:
+        """The producer of the next transaction. Raises TakenOver."""
+        expected, self._last = self._last, None
+        losses = self._cluster.losses
+        self._began = time.monotonic()
+        try:
+            producer = self._coordinator.init(self._id, round(1000 * self._timeout_s), expected=expected)
+        except ProducerFenced:
+            if self._cluster.losses == losses:
+                raise self._taken_over() from None
+            # The answer to the first try was lost, and the epoch that it brought is what we do not know.
+            producer = self._coordinator.init(self._id, round(1000 * self._timeout_s))
+        self._open = producer
+        return producer
+
+    def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, Committed]) -> None:
+        """A group's offsets, with the transaction."""
+        assert self._open is not None, "begin() comes first"
+        try:
+            self._coordinator.commit_offsets(self._open, group, offsets)
+        except ProducerFenced:
+            raise self._taken_over() from None
+
+    def commit(self) -> None:
+        """What was written is there for everyone, from now on. If this fails, only the ledger can tell."""
+        assert self._open is not None, "begin() comes first"
+        producer, self._open = self._open, None
+        try:
+            self._last = self._coordinator.end(producer, commit=True)
+        except ProducerFenced:
+            raise self._taken_over() from None
+
+    def abort(self) -> None:
+        """Let readers go on that wait for the end of a transaction that will never be committed. To be tried
+        and no more: the next ``begin``, or the coordinator's clock, does the same."""
+        producer, self._open = self._open, None
+        self._last = None
+        if producer is not None:
+            try:
+                self._coordinator.end(producer, commit=False)
+            except MillstreamError:
+                return
+
+    def fenced(self) -> TakenOver:
+        """What to say when a task was refused as an old epoch."""
+        return self._taken_over()
+
+    def _taken_over(self) -> TakenOver:
+        taken = time.monotonic() - self._began
+        if taken > self._timeout_s:
+            return TakenOver(
+                f"the transaction of {self._id!r} was open for {taken:.0f} s, and a coordinator aborts after"
+                f" {self._timeout_s:g} s; or another run of this job has taken over. If there is none, make"
+                " batches smaller (max_rows=) or the time longer (--transaction-timeout)"
+            )
+        return TakenOver(
+            f"another run of this job has taken over (transactional id {self._id!r}); this one ends. Nothing"
+            " was lost, and nothing will be written twice: the other goes on where this one was"
+        )
