@@ -19,8 +19,8 @@ from millstream.client.connect import Connection
 from millstream.client.consume import Reader
 from millstream.client.position import TopicPartition
 from millstream.clock import SystemClock
-from millstream.errors import BrokerUnavailable, ConfigError, ProducerFenced, TransactionAborted
-from tests.support.topics import create_topic, produce, values
+from millstream.errors import BrokerUnavailable, ConfigError, DataLoss, ProducerFenced, TransactionAborted
+from tests.support.topics import create_topic, delete_records, produce, values
 from tests.support.waiting import wait_for
 
 
@@ -224,6 +224,38 @@ def test_a_record_that_is_refused_fails_the_commit_and_says_which(
         with transactions.begin() as txn:
             txn.send(places[1], b"after")
     assert texts(address, places[1]) == ["after"]
+
+
+def test_leaving_the_loop_early_takes_its_batch_back(
+    address: str, places: tuple[str, str], name: str
+) -> None:
+    source, target = places
+    produce(address, source, values(1, 2, 3))
+    with client.Transactions(address, name, topics=[source], group=name, most=1) as batches:
+        for txn in batches:
+            txn.send(target, txn.records[0].value())
+            if txn.records[0].offset() == 1:
+                break
+        assert [record.value() for record in next(iter(batches)).records] == [b"2"], "it is read again"
+    assert texts(address, target) == ["1"]
+    assert committed(address, name) == {TopicPartition(source, 0): 1}
+
+
+def test_records_that_are_gone_stop_the_loop_and_are_not_skipped(
+    address: str, places: tuple[str, str], name: str
+) -> None:
+    source = places[0]
+    produce(address, source, values(*range(10)))
+    with client.transaction(address, name, topics=[source], group=name, most=3) as txn:
+        assert len(txn.records) == 3
+    delete_records(address, source, 0, before=7)
+    with (
+        pytest.raises(
+            DataLoss, match=r"the next record to be read is 3, but the log holds 7 to 10.*group seek"
+        ),
+        client.transaction(address, name, topics=[source], group=name),
+    ):
+        pass
 
 
 def test_stop_ends_the_loop_after_the_transaction_under_way(
