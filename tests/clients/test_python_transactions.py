@@ -201,8 +201,7 @@ def test_a_member_that_was_put_out_takes_its_batch_back(
         for record in txn.records:
             txn.send(target, b"sleepy " + record.value())
 
-        with client.Transactions(address, f"{name}-1", topics=[source], group=name, wait=20) as awake:
-            other = next(iter(awake))
+        with client.transaction(address, f"{name}-1", topics=[source], group=name, wait=30) as other:
             for record in other.records:
                 other.send(target, record.value())
         with pytest.raises(TransactionAborted, match="was rolled back") as aborted:
