@@ -15,6 +15,7 @@
     ├── RequestFailed          a broker answered with an error; carries Kafka's error code
     │   └── ProducerFenced     another producer has taken over this one's transactional id
     ├── TransactionAborted     a transaction was rolled back; nothing of it is visible
+    ├── TransactionDecided     a prepared transaction was decided otherwise, or is not known any more
     ├── DataLoss               records that were to be read are gone; says which
     ├── InputError             text to be produced is not a record; says in which line
     └── TopologyError          a pipeline is wrong; says where in the user's file
@@ -121,6 +122,10 @@ class TransactionAborted(MillstreamError):
     def __init__(self, message: str, *, rebalanced: bool = False) -> None:
         self.rebalanced = rebalanced
         super().__init__(message)
+
+
+class TransactionDecided(MillstreamError):
+    """A prepared transaction was decided otherwise before, or nobody knows any more how."""
 
 
 class DataLoss(MillstreamError):

@@ -222,12 +222,20 @@ class Transactions:
                     timestamp=timestamp,
                     headers=headers,
                 )
-                self._producer.poll(0)
+                self._poll(0)
                 return
             except BufferError:
-                self._producer.poll(BLINK)
+                self._poll(BLINK)
             except KafkaException as error:
                 raise self._failure(error.args[0], f"can't send to {topic!r}") from None
+
+    def _poll(self, seconds: float) -> None:
+        """Hear what became of records, and what librdkafka complains of. A fatal error is raised here too; it
+        comes again from the next call that matters, and is dealt with there."""
+        from confluent_kafka import KafkaException
+
+        with contextlib.suppress(KafkaException):
+            self._producer.poll(seconds)
 
     def _not_delivered(self, error: KafkaError | None, message: Message) -> None:
         if error is not None and error.name() not in ("_PURGE_QUEUE", "_PURGE_INFLIGHT"):
@@ -275,7 +283,7 @@ class Transactions:
                 return call(1.0)
             except KafkaException as error:
                 problem = error.args[0]
-                self._producer.poll(0)  # where librdkafka says what it complains of
+                self._poll(0)
                 late = time.monotonic() > deadline or self._complaints.final
                 if problem.retriable() and not late:
                     continue
