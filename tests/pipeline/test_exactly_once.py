@@ -20,7 +20,7 @@ from millstream.errors import TopologyError
 from millstream.pipeline import deliver
 from millstream.pipeline.ledger import LedgerProblem
 from millstream.pipeline.transact import TakenOver, Transactions
-from millstream.pipeline.views import ViewStore
+from millstream.pipeline.sqlite_views import SqliteStore
 from tests.pipeline.test_job import payment
 from tests.support.counting_job import Scene
 from tests.support.waiting import wait_for
@@ -94,7 +94,7 @@ def test_a_driver_that_ends_after_any_step_is_continued_by_the_next(
             "send": (deliver.Delivery, "_sent_in_transaction"),
             "offsets": (Transactions, "commit_offsets"),
             "commit": (Transactions, "commit"),
-            "views": (ViewStore, "apply"),
+            "views": (SqliteStore, "apply"),
         }
         owner, name = places[where]
         step = getattr(owner, name)
