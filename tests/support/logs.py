@@ -12,6 +12,7 @@ from millstream.log.directory import LogDirectory
 from millstream.log.files import Files, MemoryFiles
 from millstream.log.partition import PartitionLog
 from millstream.log.segment import CORRUPT_MESSAGE
+from millstream.records.batch import batches
 from millstream.records.build import Record, build_batch, read_batches
 
 NOW = 1_700_000_000_000
@@ -27,6 +28,13 @@ def a_batch(*values: bytes, at: int = NOW, keys: bool = True, **options: Any) ->
 
 def an_idempotent_batch(sequence: int, *values: bytes, producer: int = 7, epoch: int = 0) -> bytearray:
     return a_batch(*values, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
+
+
+def a_transactional_batch(
+    sequence: int, *values: bytes, producer: int = 7, epoch: int = 0, at: int = NOW
+) -> bytearray:
+    names = {"producer_id": producer, "producer_epoch": epoch, "base_sequence": sequence}
+    return a_batch(*values, at=at, transactional=True, **names)
 
 
 def settings(**changes: Any) -> TopicConfig:
@@ -65,9 +73,9 @@ def contents(log: PartitionLog, start: int | None = None) -> list[tuple[int, byt
                 raise
             offset = next(d.next_offset for d in log.damage if d.first_offset <= offset < d.next_offset)
             continue
-        records = [record for record in read_batches(read.bytes()) if record.offset >= offset]
-        if not records:
+        data = read.bytes()
+        found += [(record.offset, record.value) for record in read_batches(data) if record.offset >= offset]
+        before, offset = offset, max((header.next_offset for _, header in batches(data)), default=offset)
+        if offset == before:
             break
-        found += [(record.offset, record.value) for record in records]
-        offset = records[-1].offset + 1
     return found

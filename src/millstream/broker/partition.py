@@ -8,11 +8,16 @@ from typing import TYPE_CHECKING, Protocol
 from millstream.broker.codes import UNKNOWN_TOPIC_OR_PARTITION
 from millstream.errors import LogError, LogFailed
 from millstream.log.partition import PartitionLog
+from millstream.records.markers import MARKER_SIZE
 from millstream.wire.fetch import Fetched, topic_head
 from millstream.wire.produce import AckTemplate, ack_template
 
 if TYPE_CHECKING:
     from millstream.broker.connection import Connection
+    from millstream.broker.turn import Turn
+
+
+MANY = 1 << 62  # bytes; more than any long poll waits for
 
 
 class Unsettled(Protocol):
@@ -26,6 +31,8 @@ class Unsettled(Protocol):
 
 class Waiter(Protocol):
     """A Fetch that waits for records."""
+
+    committed: bool  # only those of committed transactions, and of none
 
     def appended(self, count: int, shared: dict[object, Fetched]) -> None:
         """``count`` more bytes are there. ``shared`` is for results that other waiters of this
@@ -65,11 +72,13 @@ class Partition:
         "acks",
         "awaiting_sync",
         "first_offset",
+        "held_back",
         "in_memory",
         "index",
         "is_staged",
         "is_syncing",
         "log",
+        "stable_offset",
         "sync_again",
         "topic",
         "turn_bytes",
@@ -95,6 +104,8 @@ class Partition:
         self.is_syncing = False
         self.sync_again = False
         self.waiters: dict[Waiter, None] = {}
+        self.stable_offset = 0  # as the waiters know it; see wake()
+        self.held_back = False  # an open transaction kept it below what was written
         self.acks: dict[int, AckTemplate] = {}
 
     def __str__(self) -> str:
@@ -105,6 +116,23 @@ class Partition:
         topic = self.topic
         template = self.acks[version] = ack_template(version, topic.name, topic.id_bytes, self.index)
         return template
+
+    def append_marker(
+        self, turn: Turn, producer_id: int, epoch: int, *, commit: bool, coordinator_epoch: int
+    ) -> int:
+        """Stage the marker that ends a producer's transaction here; its offset. It is written at the end of
+        the turn, and readers are told. Raises LogError. Whoever wants to know that it is written or synced
+        adds itself to ``unsettled``."""
+        if not turn.scheduled:
+            turn.schedule()
+        offset = self.log.append_marker(
+            producer_id, epoch, commit=commit, coordinator_epoch=coordinator_epoch, now_ms=turn.now_ms
+        )
+        if not self.is_staged:
+            self.is_staged = True
+            turn.partitions.append(self)
+        self.turn_bytes += MARKER_SIZE
+        return offset
 
     def settle_written(self) -> None:
         """The turn's records are in the file."""
@@ -140,11 +168,30 @@ class Partition:
             else:
                 self.awaiting_sync.append((wanted, request, place))
 
+    def add_waiter(self, waiter: Waiter) -> None:
+        """Have a long poll told of what comes; it has seen all that is written."""
+        if not self.waiters:
+            self._note_stable(self.log.last_stable_offset)  # nobody followed it meanwhile
+        self.waiters[waiter] = None
+
+    def _note_stable(self, stable: int) -> None:
+        self.stable_offset = stable
+        self.held_back = stable < self.log.written_offset
+
     def wake(self, count: int) -> None:
-        """Tell the long polls of ``count`` new bytes."""
+        """Tell the long polls of ``count`` new bytes. Who waits for committed records is told when the last
+        stable offset moves; if it had been held back there may be more of them than ``count``, so then all
+        are to look."""
         shared: dict[object, Fetched] = {}
+        stable = self.log.last_stable_offset
+        moved = stable != self.stable_offset
+        committed = MANY if self.held_back else count
+        self._note_stable(stable)
         for waiter in list(self.waiters):
-            waiter.appended(count, shared)
+            if not waiter.committed:
+                waiter.appended(count, shared)
+            elif moved:
+                waiter.appended(committed, shared)
 
     def close(self) -> None:
         """The partition is no longer served: whoever waits is told."""

@@ -60,6 +60,7 @@ class Server:
         self.metrics = self.node.metrics
         self.syncer = Syncer(self.loop, self.clock, self.metrics, threads=config.log_flush_threads)
         self.turn = Turn(self.loop, self.clock, self.syncer, self.metrics)
+        self.node.transactions.recover(self.turn, self.syncer)
         self._housekeeping = Housekeeping(self)
         self._listener: asyncio.Server | None = None
         self._http: HttpServer | None = None

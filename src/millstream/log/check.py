@@ -16,9 +16,11 @@ from millstream.log.checkpoints import LOG_START_OFFSETS, RECOVERY_POINTS, read_
 from millstream.log.directory import CLEAN_SHUTDOWN, LOCK, partition_of
 from millstream.log.files import DIRECTORY, FilePool, Files, OsFiles, read_file
 from millstream.log.index import OffsetIndex, TimeIndex
-from millstream.log.producers import SNAPSHOT_SUFFIX, Producers
+from millstream.log.producers import Producers
 from millstream.log.scan import Batch, Damage
 from millstream.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment, file_name, offset_of
+from millstream.log.snapshots import SNAPSHOT_SUFFIX, load_snapshot
+from millstream.log.transactions import Transactions
 
 _NO_CEILING = (1 << 63) - 1
 _PROGRESS_BYTES = 16 << 20
@@ -144,8 +146,8 @@ class _Check:
             end = yield from self._segment(partition, segment, ceiling, recovery_point)
             self.summary.segments += 1
         for name in sorted(listing):
-            if name.endswith(SNAPSHOT_SUFFIX) and not Producers().load(
-                read_file(self.files, f"{directory}/{name}")
+            if name.endswith(SNAPSHOT_SUFFIX) and not load_snapshot(
+                read_file(self.files, f"{directory}/{name}"), Producers(), Transactions()
             ):
                 yield Finding(
                     INDEX, partition, f"{directory}/{name}", 0, "the producers' snapshot is damaged"

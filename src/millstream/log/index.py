@@ -183,6 +183,17 @@ class OffsetIndex(SparseIndex):
             return found[0], found[1]
         return self.entry(number)
 
+    def offset_at(self, position: int) -> int | None:
+        """An offset that no batch before ``position`` reaches; None if no later batch is indexed."""
+        low, high = 0, self.count
+        while low < high:
+            middle = (low + high) // 2
+            if self.entry_near(middle)[1] < position:
+                low = middle + 1
+            else:
+                high = middle
+        return self.base_offset + self.entry_near(low)[0] if low < self.count else None
+
 
 class TimeIndex(SparseIndex):
     """From a timestamp to the offset from which to look for it."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 import errno
 import logging
 import random
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -27,32 +27,38 @@ from millstream.config import TopicConfig
 from millstream.errors import AppendRefused, LogFailed, OffsetOutOfRange
 from millstream.log.epochs import LeaderEpochs
 from millstream.log.files import FilePool, replace_file
-from millstream.log.producers import SNAPSHOT_SUFFIX, Producers
-from millstream.log.refusal import CORRUPT_MESSAGE, HIGHEST_CODEC, refusal, require_keys
+from millstream.log.producers import Producers
+from millstream.log.refusal import CORRUPT_MESSAGE, FROM_PRODUCERS, HIGHEST_CODEC, refusal, require_keys
 from millstream.log.retention import Retention, RetentionClock
 from millstream.log.scan import Damage
 from millstream.log.segment import Segment, file_name
 from millstream.log.segments import NOTHING, Segments, Slice
+from millstream.log.snapshots import SNAPSHOT_SUFFIX, snapshot_of
+from millstream.log.transactions import (
+    OpenTransaction,
+    ProducerDescription,
+    Transactions,
+    describe_producers,
+    open_transactions,
+)
 from millstream.records.batch import (
     CHECKED_FROM,
-    CRC,
-    CRC_AT,
     HEADER,
     HEADER_SIZE,
-    LOG_APPEND_TIME,
     MAGIC,
     NO_TIMESTAMP,
     PREFIX_SIZE,
     STAMP,
+    stamp,
+    stamp_time,
 )
+from millstream.records.markers import MARKER_SIZE, Marker, build_marker
 
 _log = logging.getLogger(__name__)
 
 STAGED_BELOW = 16 * 1024  # larger batches go straight to the file: copying them costs more than a write
 _RECENT = 1024  # appends whose positions are remembered for readers near the end
 _MAX_RELATIVE_OFFSET = 0x7FFFFFFF
-_ATTRIBUTES_AT = 21
-_MAX_TIMESTAMP_AT = 35
 # Errors that pass: the write is undone, and the next one tried. After any other the log takes no more writes.
 _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
@@ -96,6 +102,11 @@ class PartitionLog:
         self.leader_epoch = 0
         self.epochs = LeaderEpochs(pool.files, path)
         self.producers = Producers()
+        self.transactions = Transactions()
+        # Asked before a transactional batch is appended: (log, producer id, epoch, base sequence). Raises
+        # AppendRefused if there is no such transaction. None: all are taken.
+        self.transactions_gate: Callable[[PartitionLog, int, int, int], None] | None = None
+        self._newest_abort = -1  # no aborted transaction has offsets above this
         self.segments = Segments()
         self._retention = Retention(self, retention_clock)
         self._save_start_offset = save_start_offset
@@ -125,8 +136,11 @@ class PartitionLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """What a reader of committed records may see up to."""
-        return self.written_offset
+        """What a reader of committed records may see up to: see ``transactions``."""
+        unstable = self.transactions.first_unstable
+        if unstable is None:
+            return self.written_offset
+        return unstable if unstable > self.log_start_offset else self.log_start_offset
 
     @property
     def name(self) -> str:
@@ -150,6 +164,7 @@ class PartitionLog:
         self.end_offset = self.written_offset = self.synced_offset = end_offset
         self.leader_epoch = self.epochs.latest
         self.segments.last.largest_timestamp(end_offset)
+        self._newest_abort = self.segments.newest_abort()
         self._commit()
 
     def start_at(self, offset: int, *, new_directory: bool = False) -> None:
@@ -183,7 +198,7 @@ class PartitionLog:
             or base != 0
             or delta < 0
             or count != delta + 1
-            or not 0 <= attributes <= HIGHEST_CODEC
+            or attributes not in FROM_PRODUCERS
             or (producer_id != -1 and (producer_id < 0 or sequence < 0 or epoch < 0))
             or first_timestamp < NO_TIMESTAMP
             or max_timestamp < NO_TIMESTAMP
@@ -195,24 +210,77 @@ class PartitionLog:
                 CORRUPT_MESSAGE,
                 f"the batch's checksum is {crc:#010x}, the bytes that came give {actual:#010x}",
             )
-        if producer_id >= 0:
-            first = self.producers.check(producer_id, epoch, sequence, delta)
-            if first is not None:
-                time = first.time_ms if self._stamps_time else NO_TIMESTAMP
-                return Appended(first.base_offset, time, self.log_start_offset, True)
         if self._needs_keys:
             require_keys(records)
         append_time = NO_TIMESTAMP
         if self._stamps_time:
             append_time = max_timestamp = now_ms
-            _stamp_time(records, attributes, now_ms)
+            stamp_time(records, 0, now_ms)
         elif max_timestamp - now_ms > self._after_max_ms or (
             now_ms - first_timestamp > self._before_max_ms and first_timestamp != NO_TIMESTAMP
         ):
             raise refusal(records, self.config, now_ms)
+        if producer_id >= 0:
+            first = self.producers.check(producer_id, epoch, sequence, delta)
+            if first is not None:
+                time = first.time_ms if self._stamps_time else NO_TIMESTAMP
+                return Appended(first.base_offset, time, self.log_start_offset, True)
+            if attributes > HIGHEST_CODEC:
+                self._enter_transaction(producer_id, epoch, sequence)
+            elif self.transactions.open:
+                self.transactions.check_plain(producer_id)
+        elif attributes > HIGHEST_CODEC:
+            raise refusal(records, self.config, now_ms)
 
         offset = self.end_offset
-        last_offset = offset + delta
+        self._place(size, offset + delta, max_timestamp, now_ms)
+        STAMP.pack_into(records, 0, offset, length, self.leader_epoch)
+        if producer_id >= 0:
+            self.producers.record(producer_id, epoch, sequence, delta, offset, now_ms)
+            if attributes > HIGHEST_CODEC:
+                self.transactions.wrote(producer_id, offset, now_ms)
+        if size < STAGED_BELOW:
+            self._staged += records
+        else:
+            self._write(records)
+        return Appended(offset, append_time, self.log_start_offset, False)
+
+    def _enter_transaction(self, producer_id: int, epoch: int, sequence: int) -> None:
+        """A transactional batch is about to be appended. Raises AppendRefused if it can't be."""
+        known = self.producers.states.get(producer_id)
+        if known is not None:
+            self.transactions.check_epoch(producer_id, epoch, known[0])
+        if self.transactions_gate is not None:
+            self.transactions_gate(self, producer_id, epoch, sequence)
+
+    def append_marker(
+        self, producer_id: int, epoch: int, *, commit: bool, coordinator_epoch: int, now_ms: int
+    ) -> int:
+        """Stage the marker that ends a producer's transaction here; its offset. What it decides is seen once
+        it is written. Raises as ``append`` does."""
+        if self._stopped is not None:
+            raise LogFailed(str(self._stopped))
+        self.producers.check_marker(producer_id, epoch)
+        self.transactions.check_coordinator(producer_id, coordinator_epoch)
+        offset = self.end_offset
+        self._place(MARKER_SIZE, offset, now_ms, now_ms)
+        marker = build_marker(
+            Marker.COMMIT if commit else Marker.ABORT,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            timestamp=now_ms,
+            coordinator_epoch=coordinator_epoch,
+        )
+        if self._stamps_time:
+            stamp_time(marker, 0, now_ms)
+        stamp(marker, 0, offset, self.leader_epoch)
+        self.producers.record_marker(producer_id, epoch, now_ms)
+        self.transactions.ended(producer_id, offset, commit=commit, coordinator_epoch=coordinator_epoch)
+        self._staged += marker
+        return offset
+
+    def _place(self, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> None:
+        """Give the next offsets to a batch, in a new segment if the last one is full, and keep the books."""
         segment = self.segments.last
         position = segment.size
         if position and (
@@ -225,22 +293,13 @@ class PartitionLog:
             self.roll()
             segment = self.segments.last
             position = 0
-
-        STAMP.pack_into(records, 0, offset, length, self.leader_epoch)
         if size >= STAGED_BELOW and self._staged:
             self._write_staged_early()
         segment.added(position, size, last_offset, max_timestamp, self._interval)
         segment.size = position + size
-        if producer_id >= 0:
-            self.producers.record(producer_id, epoch, sequence, delta, offset, now_ms)
-        self.end_offset = last_offset + 1
-        self._recent_offsets.append(offset)
+        self._recent_offsets.append(self.end_offset)
         self._recent_positions.append(position)
-        if size < STAGED_BELOW:
-            self._staged += records
-        else:
-            self._write(records)
-        return Appended(offset, append_time, self.log_start_offset, False)
+        self.end_offset = last_offset + 1
 
     def roll(self) -> None:
         """Seal the last segment and start another one at the end offset; an empty one stays."""
@@ -274,7 +333,8 @@ class PartitionLog:
 
     def write_snapshot(self, offset: int, *, sync: bool = False) -> None:
         """Keep the producers' state, which is that of ``offset``; all before it is in the file."""
-        replace_file(self.pool.files, self.snapshot_path(offset), self.producers.snapshot(), sync=sync)
+        snapshot = snapshot_of(self.producers, self.transactions)
+        replace_file(self.pool.files, self.snapshot_path(offset), snapshot, sync=sync)
 
     # Writing and syncing
 
@@ -313,13 +373,13 @@ class PartitionLog:
         self._changed = True
         if self._oldest_unsynced_ms is None:
             self._oldest_unsynced_ms = self.clock.now_ms()
-        if segment.index.page_waits:
+        self._commit()
+        if segment.index.page_waits or segment.aborted.page_waits:
             try:
                 segment.write_indexes(final=False)
             except OSError as error:
                 # The entries wait on; indexes are derived data, the records are safe.
                 _log.warning("can't write %s: %s", segment.index.path, error)
-        self._commit()
 
     def _commit(self) -> None:
         """All that was appended is in the file: this is what a failed write goes back to."""
@@ -334,6 +394,10 @@ class PartitionLog:
             segment.first_timestamp,
         )
         self.producers.commit()
+        if self.transactions.unwritten:
+            for aborted in self.transactions.commit():
+                segment.aborted.append(aborted)
+                self._newest_abort = aborted.last_offset
         if len(self._recent_offsets) > _RECENT:
             del self._recent_offsets[: -_RECENT // 2]
             del self._recent_positions[: -_RECENT // 2]
@@ -351,6 +415,7 @@ class PartitionLog:
         del self._recent_positions[kept:]
         self._staged.clear()
         self.producers.undo()
+        self.transactions.undo()
 
     def _cut_file(self, segment: Segment) -> None:
         """Remove the part of a failed write that did get into the file. What stayed would be taken for
@@ -387,7 +452,7 @@ class PartitionLog:
         sealed = list(self._unsynced)  # after the last one: see roll()
         try:
             for segment in sealed:
-                segment.sync()
+                segment.sync_sealed()
             last.sync()
             self._sync_names()
         except OSError as error:
@@ -482,6 +547,32 @@ class PartitionLog:
         """(offset, timestamp) of the first record with the largest timestamp; (-1, -1) if there is none."""
         return self.segments.newest(self.log_start_offset, end=self.written_offset)
 
+    # Transactions
+
+    def open_transactions(self) -> dict[int, OpenTransaction]:
+        """By producer id, oldest first; those that are staged count, markers that are staged too."""
+        return open_transactions(self.producers, self.transactions)
+
+    def describe_producers(self) -> list[ProducerDescription]:
+        return describe_producers(self.producers, self.transactions)
+
+    def aborted(self, start_offset: int, upto: int) -> list[tuple[int, int]]:
+        """Producer id and first offset of the aborted transactions with offsets from ``start_offset`` up to
+        ``upto``, not included."""
+        return self.segments.aborted(start_offset, upto) if start_offset <= self._newest_abort else []
+
+    def aborted_in(self, offset: int, part: Slice) -> list[tuple[int, int]]:
+        """What a reader of committed records has to leave out of ``part``, which it read from ``offset``."""
+        if offset > self._newest_abort:
+            return []
+        recent = self._recent_offsets
+        if recent and offset >= recent[0]:
+            number = bisect_left(self._recent_positions, part.position + part.size)
+            upto = recent[number] if number < len(recent) else self.written_offset
+        else:
+            upto = self.segments.offset_after(offset, part, end=self.written_offset)
+        return self.aborted(offset, upto)
+
     # Deleting
 
     def delete_records(self, offset: int) -> int:
@@ -517,8 +608,11 @@ class PartitionLog:
             raise self._refused("delete old segments", error) from error
 
     def expire_producers(self, now_ms: int, idle_ms: int) -> int:
-        """Forget producers that have not written for ``idle_ms``; how many."""
-        return self.producers.expire(now_ms - idle_ms)
+        """Forget producers that have not written for ``idle_ms`` and have no open transaction; how many."""
+        gone = self.producers.expire(now_ms - idle_ms, keep=self.transactions.open)
+        for producer_id in gone:
+            self.transactions.coordinators.pop(producer_id, None)
+        return len(gone)
 
     # Closing
 
@@ -542,6 +636,7 @@ class PartitionLog:
             last.write_indexes(final=True)
             last.index.sync()
             last.times.sync()
+            last.aborted.sync()
             self.write_snapshot(self.end_offset, sync=True)
             self.epochs.write(sync=True)
         except OSError as error:
@@ -549,10 +644,3 @@ class PartitionLog:
         self._names_unsynced = True
         self.sync()
         self._changed = False
-
-
-def _stamp_time(records: bytearray | memoryview, attributes: int, now_ms: int) -> None:
-    """Make the time of arrival the batch's timestamp, which is under the checksum."""
-    records[_ATTRIBUTES_AT : _ATTRIBUTES_AT + 2] = (attributes | LOG_APPEND_TIME).to_bytes(2, "big")
-    records[_MAX_TIMESTAMP_AT : _MAX_TIMESTAMP_AT + 8] = now_ms.to_bytes(8, "big")
-    CRC.pack_into(records, CRC_AT, crc32c(memoryview(records)[CHECKED_FROM:]))

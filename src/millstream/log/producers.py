@@ -9,41 +9,24 @@ Rules (Kafka's own, for batches that a client sends):
 4. In the same epoch the batch goes on where the last one ended, else it is refused. Sequence numbers go
    from 0 to 2^31-1 and start at 0 again.
 5. A producer that nothing is known of may start anywhere: its records may have been deleted by retention.
+6. A marker of an older epoch is refused as a batch is; one of a newer epoch (transactions of KIP-890 end in
+   the next one) makes that the producer's, which starts from sequence 0.
 
-Snapshots are Kafka's ``.snapshot`` files, named after the offset up to which they hold:
-
-    2  version, 1
-    4  CRC-32C of the rest
-    4  number of entries, then for each
-       8 producer id | 2 epoch | 4 last sequence | 8 last offset | 4 offset delta | 8 time |
-       4 coordinator epoch | 8 first offset of the open transaction
-
-Kafka keeps a producer's last batch only. Here a producer has up to five entries, oldest first, so that all
-five survive a restart; Kafka's reader takes the last of them, which is its own meaning.
+How its transactions stand is not kept here, but in ``transactions``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from struct import Struct, error
+from collections.abc import Container
 from typing import NamedTuple
-
-from crc32c import crc32c
 
 from millstream.errors import AppendRefused
 
-SNAPSHOT_SUFFIX = ".snapshot"
 KEPT_BATCHES = 5
 SEQUENCE_MASK = 0x7FFFFFFF
 
 OUT_OF_ORDER_SEQUENCE_NUMBER = 45
 INVALID_PRODUCER_EPOCH = 47
-
-_HEAD = Struct(">hIi")
-_ENTRY = Struct(">qhiqiqiq")
-_VERSION = 1
-_CHECKED_FROM = 6  # where the bytes under the snapshot's checksum start
-
 
 # One of a producer's last batches: base sequence, last sequence, last offset, offset delta, and when it came
 # by the broker's clock. Plain tuples, because making anything else costs a third of an append.
@@ -91,10 +74,7 @@ class Producers:
                 f"{next_sequence} comes next",
             )
         if epoch < known_epoch:
-            raise AppendRefused(
-                INVALID_PRODUCER_EPOCH,
-                f"producer {producer_id} has epoch {known_epoch} by now; epoch {epoch} may write no more",
-            )
+            raise _fenced(producer_id, epoch, known_epoch)
         if base_sequence != 0:
             raise AppendRefused(
                 OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -123,6 +103,22 @@ class Producers:
             batches = (*state[2][1 - KEPT_BATCHES :], kept)
         self.states[producer_id] = (epoch, (last_sequence + 1) & SEQUENCE_MASK, batches, time_ms)
 
+    def check_marker(self, producer_id: int, epoch: int) -> None:
+        """Raise AppendRefused if a marker of this epoch comes too late."""
+        state = self.states.get(producer_id)
+        if state is not None and epoch < state[0]:
+            raise _fenced(producer_id, epoch, state[0])
+
+    def record_marker(self, producer_id: int, epoch: int, time_ms: int) -> None:
+        """Remember a marker that was appended. Of its own epoch, the batches before it are known still."""
+        state = self.states.get(producer_id)
+        if producer_id not in self._before:
+            self._before[producer_id] = state
+        if state is None or state[0] != epoch:
+            self.states[producer_id] = (epoch, 0, (), time_ms)
+        else:
+            self.states[producer_id] = (epoch, state[1], state[2], time_ms)
+
     def commit(self) -> None:
         """What was recorded so far is in the file."""
         self._before.clear()
@@ -136,49 +132,20 @@ class Producers:
                 self.states[producer_id] = state
         self._before.clear()
 
-    def expire(self, older_than_ms: int) -> int:
-        """Forget producers that last wrote before then; how many."""
+    def expire(self, older_than_ms: int, *, keep: Container[int] = ()) -> list[int]:
+        """Forget producers that last wrote before then, but for those to ``keep``; which."""
         gone = [
             producer_id
             for producer_id, (_, _, _, time_ms) in self.states.items()
-            if time_ms < older_than_ms and producer_id not in self._before
+            if time_ms < older_than_ms and producer_id not in self._before and producer_id not in keep
         ]
         for producer_id in gone:
             del self.states[producer_id]
-        return len(gone)
-
-    def snapshot(self) -> bytes:
-        """The states as a snapshot file."""
-        entries = [
-            _ENTRY.pack(producer_id, epoch, last_sequence, last_offset, delta, time_ms, -1, -1)
-            for producer_id, (epoch, _, batches, _) in self.states.items()
-            for _, last_sequence, last_offset, delta, time_ms in batches
-        ]
-        body = b"".join(entries)
-        count = len(entries).to_bytes(4, "big")
-        return _HEAD.pack(_VERSION, crc32c(body, crc32c(count)), len(entries)) + body
-
-    def load(self, snapshot: bytes) -> bool:
-        """Take the states from a snapshot file; False, and nothing changed, if it is damaged."""
-        entries = _snapshot_entries(snapshot)
-        if entries is None:
-            return False
-        self.states.clear()
-        self._before.clear()
-        for producer_id, epoch, last_sequence, last_offset, offset_delta, time_ms in entries:
-            base_sequence = (last_sequence - offset_delta) & SEQUENCE_MASK
-            self.record(producer_id, epoch, base_sequence, offset_delta, last_offset - offset_delta, time_ms)
-        self._before.clear()
-        return True
+        return gone
 
 
-def _snapshot_entries(snapshot: bytes) -> Iterable[tuple[int, int, int, int, int, int]] | None:
-    try:
-        version, crc, count = _HEAD.unpack_from(snapshot)
-    except error:
-        return None
-    if version != _VERSION or len(snapshot) != _HEAD.size + count * _ENTRY.size:
-        return None
-    if crc32c(memoryview(snapshot)[_CHECKED_FROM:]) != crc:
-        return None
-    return [entry[:6] for entry in _ENTRY.iter_unpack(memoryview(snapshot)[_HEAD.size :])]
+def _fenced(producer_id: int, epoch: int, known_epoch: int) -> AppendRefused:
+    return AppendRefused(
+        INVALID_PRODUCER_EPOCH,
+        f"producer {producer_id} has epoch {known_epoch} by now; epoch {epoch} may write no more",
+    )

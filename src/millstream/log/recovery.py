@@ -8,7 +8,8 @@ verified:
 - No valid batch follows the first bad one in the last segment, and its offset is at or above the recovery
   point: a write was cut off. The file is cut there.
 - Anything else that is bad is damage: it stays in the file, is reported with its place, and is never served.
-- Indexes and producers' state are built anew from the batches.
+- Indexes, producers' state, open and aborted transactions are built anew from the batches and from the
+  producers' snapshots: of a transaction that began before them, its first offset is known from there.
 - Offsets that may have been given before are not given again: if synced records are missing at the end, the
   log goes on after them, in a new segment.
 - What was kept is synced, so that it does not vanish with a second crash after it was served.
@@ -21,9 +22,11 @@ from bisect import bisect_right
 
 from millstream.log.files import read_file
 from millstream.log.partition import PartitionLog
-from millstream.log.producers import SNAPSHOT_SUFFIX
+from millstream.log.producers import Producers
+from millstream.log.replay import Replay
 from millstream.log.scan import Batch, Damage
 from millstream.log.segment import (
+    ABORTED_SUFFIX,
     DELETED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -33,7 +36,9 @@ from millstream.log.segment import (
     file_name,
     offset_of,
 )
-from millstream.records.batch import LOG_APPEND_TIME, NO_TIMESTAMP, BatchHeader
+from millstream.log.snapshots import SNAPSHOT_SUFFIX, load_snapshot
+from millstream.log.transactions import Transactions
+from millstream.records.batch import NO_TIMESTAMP, BatchHeader
 
 _log = logging.getLogger(__name__)
 
@@ -69,8 +74,9 @@ class _Opening:
         self.segments: list[Segment] = []
         self.bases: list[int] = []
         self.end = NO_CEILING  # of the log, once it is known
-        self.replay_from = 0  # batches from here on tell what producers did
         self.now_ms = log.clock.now_ms()
+        self.replay = Replay(log.producers, log.transactions, self.now_ms)
+        self.replay_from = 0  # batches from here on tell what producers did
 
     def take(self, clean: bool, start_offset: int) -> None:
         """Take over what is there."""
@@ -80,7 +86,7 @@ class _Opening:
             recovered = False
             self.end = end
             self._check_indexes(self.segments)
-            self._load_producers(newest=end, replay_to=end)
+            self.replay_from = self._load_state(self.replay, newest=end, replay_to=end)
             self._drop_snapshots(end)
         else:
             recovered = True
@@ -124,6 +130,7 @@ class _Opening:
                 size=listing[name + LOG_SUFFIX],
                 index_size=listing.get(name + INDEX_SUFFIX, 0),
                 times_size=listing.get(name + TIME_INDEX_SUFFIX, 0),
+                aborted_size=listing.get(name + ABORTED_SUFFIX, 0),
             )
             self.segments.append(segment)
         for name in listing:
@@ -160,6 +167,20 @@ class _Opening:
             if segment.size > 0 and not whole:
                 _log.warning("%s and its time index are missing or damaged; built anew", segment.index.path)
                 segment.rebuild_indexes(self._ceiling(segment))
+            if not segment.aborted.intact(segment.base_offset, self._ceiling(segment)):
+                _log.warning("%s is damaged; built anew", segment.aborted.path)
+                self._rebuild_aborted(segment)
+
+    def _rebuild_aborted(self, segment: Segment) -> None:
+        replay = self._state_at(segment)
+        segment.aborted.clear()
+        for batch in segment.good_batches(segment.base_offset, self._ceiling(segment)):
+            aborted = replay.show(segment, batch)
+            if aborted is not None:
+                segment.aborted.append(aborted)
+        segment.aborted.write()
+        segment.aborted.sync()
+        self.files.sync_directory(self.log.path)
 
     def _ceiling(self, segment: Segment) -> int:
         number = bisect_right(self.bases, segment.base_offset)
@@ -173,30 +194,39 @@ class _Opening:
         synced = self.segments[: len(self.segments) - len(doubtful)]
         self._check_indexes(synced)
         end = doubtful[0].base_offset
-        self._load_producers(newest=max(end, self.recovery_point), replay_to=end)
+        newest = max(end, self.recovery_point)
+        self.replay_from = self._load_state(self.replay, newest=newest, replay_to=end)
+        # What was aborted is built anew from the start of the segment, which may be before that.
+        aborting = self._state_at(doubtful[0])
         for segment in doubtful:
             if segment.base_offset >= self.replay_from:
                 self.log.write_snapshot(segment.base_offset)  # the one there may be lost or damaged
                 self.snapshots.append(segment.base_offset)
-            end = self._recover_segment(segment, end)
-            segment.sync()
-        self.log.producers.commit()
+            end = self._recover_segment(segment, end, aborting)
+            segment.sync_sealed()
+        self.replay.commit()
         self._drop_snapshots(end)
         self.files.sync_directory(self.log.path)  # so that none of them comes back
         return end
 
-    def _recover_segment(self, segment: Segment, end: int) -> int:
+    def _recover_segment(self, segment: Segment, end: int, aborting: Replay) -> int:
         ceiling = self._ceiling(segment)
         last = segment is self.segments[-1]
         segment.start_indexes()
+        segment.aborted.clear()
         interval = self.log.config.index_interval_bytes
         end = max(end, segment.base_offset)
         for item in segment.scan(0, segment.size, segment.base_offset, ceiling, 0):
             if isinstance(item, Batch):
-                self._replay(item.header)
                 header = item.header
+                self._note_epoch(header)
+                if header.base_offset >= self.replay_from:
+                    self.replay.show(segment, item)
+                aborted = aborting.show(segment, item)
+                if aborted is not None:
+                    segment.aborted.append(aborted)
                 segment.added(item.position, header.size, header.last_offset, header.max_timestamp, interval)
-                if segment.index.page_waits:
+                if segment.index.page_waits or segment.aborted.page_waits:
                     segment.write_indexes(final=False)
                 end = header.next_offset
             elif last and item.tail and item.first_offset >= self.recovery_point:
@@ -224,27 +254,35 @@ class _Opening:
         segment.log.get().truncate(tail.position)
         segment.size = segment.written = tail.position
 
-    # Producers
+    # Producers and transactions
 
-    def _load_producers(self, *, newest: int, replay_to: int) -> None:
-        """Producers' state by the newest snapshot that is not beyond ``newest``, and by the batches between
-        it and ``replay_to``."""
-        producers = self.log.producers
-        self.replay_from = self.segments[0].base_offset
+    def _load_state(self, replay: Replay, *, newest: int, replay_to: int) -> int:
+        """Bring a replay to ``replay_to``, by the newest snapshot that is not beyond ``newest`` and by the
+        batches in between; returns the snapshot's offset, or the log's start if there is none."""
+        replay_from = self.segments[0].base_offset
         for offset in sorted((o for o in self.snapshots if o <= newest), reverse=True):
             path = self.log.snapshot_path(offset)
-            if producers.load(read_file(self.files, path)):
-                self.replay_from = offset
+            if load_snapshot(read_file(self.files, path), replay.producers, replay.transactions):
+                replay_from = offset
                 break
             _log.warning("%s is damaged; producers' state is read from the log instead", path)
             self.snapshots.remove(offset)
             self.files.remove(path)
         for segment in self.segments:
             ceiling = min(self._ceiling(segment), replay_to)
-            if max(segment.base_offset, self.replay_from) < ceiling:
-                for batch in segment.good_batches(self.replay_from, ceiling):
-                    self._replay(batch.header)
-        producers.commit()
+            if max(segment.base_offset, replay_from) < ceiling:
+                for batch in segment.good_batches(replay_from, ceiling):
+                    self._note_epoch(batch.header)
+                    replay.show(segment, batch)
+        replay.commit()
+        return replay_from
+
+    def _state_at(self, segment: Segment) -> Replay:
+        """The state as it was when a segment was begun, apart from the log's own."""
+        replay = Replay(Producers(), Transactions(), self.now_ms)
+        base = segment.base_offset
+        self._load_state(replay, newest=base, replay_to=base)
+        return replay
 
     def _drop_snapshots(self, end: int) -> None:
         """Remove the snapshots that hold for no segment's start and are not the newest; those beyond the end
@@ -255,16 +293,7 @@ class _Opening:
             if offset > end or offset not in kept:
                 self.files.remove(self.log.snapshot_path(offset))
 
-    def _replay(self, header: BatchHeader) -> None:
-        if header.base_offset >= self.replay_from and header.producer_id >= 0 and not header.is_control:
-            self.log.producers.record(
-                header.producer_id,
-                header.producer_epoch,
-                header.base_sequence,
-                header.last_offset_delta,
-                header.base_offset,
-                # Else when it came is not known: better kept a little longer than forgotten early.
-                header.max_timestamp if header.attributes & LOG_APPEND_TIME else self.now_ms,
-            )
+    def _note_epoch(self, header: BatchHeader) -> None:
+        """The newest leader epoch's checkpoint may be lost; it stands in the batches as well."""
         if header.leader_epoch > self.log.epochs.latest:
             self.log.epochs.begin(header.leader_epoch, header.base_offset)

@@ -25,11 +25,12 @@ CORRUPT_MESSAGE = 2
 MESSAGE_TOO_LARGE = 10
 RECORD_LIST_TOO_LARGE = 18
 INVALID_TIMESTAMP = 32
-INVALID_TXN_STATE = 48
 UNSUPPORTED_COMPRESSION_TYPE = 76
 INVALID_RECORD = 87
 
 HIGHEST_CODEC = 4
+# What a producer may send: plain batches, with attributes up to HIGHEST_CODEC, and transactional ones.
+FROM_PRODUCERS = frozenset(codec | bit for codec in range(HIGHEST_CODEC + 1) for bit in (0, TRANSACTIONAL))
 _FROM_CLIENTS = CODEC_MASK | TRANSACTIONAL | CONTROL | LOG_APPEND_TIME
 
 
@@ -76,8 +77,8 @@ def refusal(records: bytearray | memoryview, config: TopicConfig, now_ms: int) -
         return AppendRefused(UNSUPPORTED_COMPRESSION_TYPE, f"compression codec {header.codec} is not known")
     if header.is_control:
         return AppendRefused(INVALID_RECORD, "clients may not write control batches")
-    if header.is_transactional:
-        return AppendRefused(INVALID_TXN_STATE, "this partition is not part of a transaction of the producer")
+    if header.is_transactional and header.producer_id == NO_PRODUCER_ID:
+        return AppendRefused(INVALID_RECORD, "a transactional batch has to name its producer")
     if header.attributes & ~_FROM_CLIENTS:
         return AppendRefused(
             INVALID_RECORD, f"the batch's attributes are {header.attributes:#06x}, which none may have"

@@ -14,8 +14,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from millstream.log.producers import SNAPSHOT_SUFFIX
 from millstream.log.segment import DELETED_SUFFIX, Segment, offset_of
+from millstream.log.snapshots import SNAPSHOT_SUFFIX
 
 if TYPE_CHECKING:
     from millstream.log.partition import PartitionLog

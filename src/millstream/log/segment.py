@@ -1,4 +1,4 @@
-"""One segment: a file of batches, named after its first offset, and its two indexes."""
+"""One segment: a file of batches, named after its first offset, and its indexes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from millstream.errors import LogError
+from millstream.log.aborted import AbortedIndex
 from millstream.log.files import FilePool, LazyFile
 from millstream.log.index import OffsetIndex, TimeIndex
 from millstream.log.scan import WINDOW, Batch, Damage, scan
@@ -19,7 +20,8 @@ CORRUPT_MESSAGE = 2
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
-SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+ABORTED_SUFFIX = ".txnindex"
+SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, ABORTED_SUFFIX)
 DELETED_SUFFIX = ".deleted"
 
 _WALK = Struct(">qi4xb6xi")  # base offset, length, magic, last offset delta: what a walk looks at
@@ -54,6 +56,7 @@ class Segment:
     __slots__ = (
         "_pool",
         "_verified",
+        "aborted",
         "base_offset",
         "bytes_since_index",
         "damage",
@@ -80,6 +83,7 @@ class Segment:
         size: int = 0,
         index_size: int = 0,
         times_size: int = 0,
+        aborted_size: int = 0,
     ) -> None:
         self._pool = pool
         self.path = path  # without a suffix
@@ -89,6 +93,7 @@ class Segment:
         self.log = LazyFile(pool, path + LOG_SUFFIX)
         self.index = OffsetIndex(pool, path + INDEX_SUFFIX, base_offset, index_size)
         self.times = TimeIndex(pool, path + TIME_INDEX_SUFFIX, base_offset, times_size)
+        self.aborted = AbortedIndex(pool, path + ABORTED_SUFFIX, aborted_size)
         self.bytes_since_index = 0
         self.max_timestamp = None if size else NO_TIMESTAMP  # None: not read yet, see largest_timestamp()
         self.max_timestamp_offset = -1
@@ -147,6 +152,7 @@ class Segment:
             self.times.append(self.max_timestamp, self.max_timestamp_offset)
         self.index.write()
         self.times.write()
+        self.aborted.write()
 
     # Finding a batch
 
@@ -398,6 +404,15 @@ class Segment:
             raise
         file.sync()
 
+    def sync_sealed(self) -> None:
+        """Sync the log file and, once nothing is added to it, what only a whole scan could build anew."""
+        self.sync()
+        try:
+            self.aborted.sync()
+        except FileNotFoundError:
+            if not self.deleted:
+                raise
+
     def delete(self) -> list[str]:
         """Rename the files as deleted; their new names. Whoever has them open reads on."""
         files = self._pool.files
@@ -417,6 +432,7 @@ class Segment:
         self.log.let_go()
         self.index.let_go()
         self.times.let_go()
+        self.aborted.let_go()
 
 
 def damaged(damage: Damage) -> LogError:

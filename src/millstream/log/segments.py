@@ -70,6 +70,30 @@ class Segments:
         self._bases = self._bases[count:]
         return removed
 
+    def aborted(self, start: int, upto: int) -> list[tuple[int, int]]:
+        """Producer id and first offset of the aborted transactions with offsets from ``start`` up to
+        ``upto``, not included. Their markers are in the segment that holds ``start``, or later."""
+        found: list[tuple[int, int]] = []
+        for segment in islice(self._segments, max(bisect_right(self._bases, start) - 1, 0), None):
+            if segment.aborted.count and segment.aborted.collect(start, upto, found):
+                break
+        return found
+
+    def newest_abort(self) -> int:
+        """The last offset of the newest aborted transaction; -1 if there is none."""
+        newest = next((s.aborted.last() for s in reversed(self._segments) if s.aborted.count), None)
+        return newest.last_offset if newest else -1
+
+    def offset_after(self, offset: int, part: Slice, *, end: int) -> int:
+        """An offset that ``part``, which was read from ``offset``, does not reach; not far from where it
+        ends, as the index is sparse."""
+        for number in range(max(bisect_right(self._bases, offset) - 1, 0), len(self._segments)):
+            segment = self._segments[number]
+            if segment.log.file is part.file:
+                after = segment.index.offset_at(part.position + part.size)
+                return self.ceiling(number, end) if after is None else after
+        return end
+
     def ceiling(self, number: int, end: int) -> int:
         """All offsets of segment ``number`` are below this."""
         return self._bases[number + 1] if number + 1 < len(self._bases) else end

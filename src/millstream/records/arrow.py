@@ -21,9 +21,10 @@ import pyarrow as pa
 from millstream.errors import CorruptBatch
 from millstream.records import batch, numpy_columns
 from millstream.records.batch import HEADER_SIZE, NO_PRODUCER_ID, NO_SEQUENCE, Buffer
-from millstream.records.build import Marker, assemble, check_plausible, marker_of, write_header
+from millstream.records.build import assemble, check_plausible, write_header
 from millstream.records.columns import HEADERS_TYPE, NO_APPEND_TIME, TIMESTAMP_TYPE
 from millstream.records.compression import MAX_DECOMPRESSED, NONE, compress, decompress
+from millstream.records.markers import Marker, read_marker
 
 try:
     from millstream.records import compiled_columns
@@ -94,8 +95,10 @@ def _wanted(
             while coming and coming[0][0] <= header.last_offset:
                 aborting.add(heappop(coming)[1])
             if header.is_control:
-                if aborting and marker_of(buffer, position, header) is Marker.ABORT:
-                    aborting.discard(header.producer_id)
+                if header.producer_id in aborting:
+                    marker = read_marker(buffer, position, header)
+                    if marker is not None and marker.kind is Marker.ABORT:
+                        aborting.discard(header.producer_id)
             elif header.is_transactional and header.producer_id in aborting:
                 continue
         if not header.is_control and header.last_offset >= first:

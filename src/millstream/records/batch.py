@@ -40,6 +40,10 @@ MAGIC_AT = 16
 CRC_AT = 17
 CHECKED_FROM = 21  # where the bytes under the checksum start
 CRC = Struct(">I")
+_ATTRIBUTES = Struct(">h")
+_TIMESTAMP = Struct(">q")
+_TIMED = Struct(">i9xh")  # from 8: the length and, passing over what is between, the attributes
+_MAX_TIMESTAMP_AT = 35
 
 CODEC_MASK = 0x07
 LOG_APPEND_TIME = 0x08
@@ -117,6 +121,14 @@ def stamp(buffer: bytearray | memoryview, position: int, base_offset: int, leade
     """Give the batch its place in the log, in place; neither field is under the checksum."""
     length = PREFIX.unpack_from(buffer, position)[1]
     STAMP.pack_into(buffer, position, base_offset, length, leader_epoch)
+
+
+def stamp_time(buffer: bytearray | memoryview, position: int, time_ms: int) -> None:
+    """Make the time of arrival the batch's timestamp, in place and with the checksum, which covers it."""
+    length, attributes = _TIMED.unpack_from(buffer, position + 8)
+    _ATTRIBUTES.pack_into(buffer, position + CHECKED_FROM, attributes | LOG_APPEND_TIME)
+    _TIMESTAMP.pack_into(buffer, position + _MAX_TIMESTAMP_AT, time_ms)
+    seal(buffer, position, length + PREFIX_SIZE)
 
 
 def seal(buffer: bytearray | memoryview, position: int, size: int) -> None:

@@ -1,6 +1,6 @@
 """Batches from plain records and back, one record at a time, in plain Python.
 
-For tests, control batches, look-up by time, and the command line. Where there are many records, use
+For tests, look-up by time, and the command line. Where there are many records, use
 ``records.arrow``, which does the same by columns; the tests hold it to this.
 
     a record                 every number a zigzag varint, as Protocol Buffers write them
@@ -15,9 +15,7 @@ For tests, control batches, look-up by time, and the command line. Where there a
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterable, Iterator, Sequence
-from struct import Struct
 from typing import NamedTuple
 
 from millstream.errors import CorruptBatch
@@ -39,17 +37,6 @@ class Record(NamedTuple):
     headers: tuple[Header, ...] = ()
     timestamp: int = NO_TIMESTAMP
     offset: int = -1
-
-
-class Marker(enum.IntEnum):
-    """The kinds of control records that end a transaction."""
-
-    ABORT = 0
-    COMMIT = 1
-
-
-_MARKER_KEY = Struct(">hh")  # version, kind
-_MARKER_VALUE = Struct(">hi")  # version, coordinator epoch
 
 
 def build_batch(
@@ -172,37 +159,6 @@ def write_header(
         record_count,
     )
     batch.seal(out, 0, len(out))
-
-
-def build_marker(
-    marker: Marker,
-    *,
-    producer_id: int,
-    producer_epoch: int,
-    timestamp: int,
-    base_offset: int = 0,
-    coordinator_epoch: int = 0,
-) -> bytearray:
-    """The control batch that ends a transaction in a partition."""
-    record = Record(_MARKER_KEY.pack(0, marker), _MARKER_VALUE.pack(0, coordinator_epoch), (), timestamp)
-    return build_batch(
-        [record],
-        base_offset=base_offset,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        transactional=True,
-        control=True,
-    )
-
-
-def marker_of(buffer: Buffer, position: int, header: BatchHeader) -> Marker | None:
-    """How the control batch at ``position`` ends its transaction; None for another kind of control record."""
-    for record in read_records(buffer, position, header):
-        if record.key is None or len(record.key) < _MARKER_KEY.size:
-            raise CorruptBatch("a control record without a kind", position=position)
-        _, kind = _MARKER_KEY.unpack_from(record.key)
-        return Marker(kind) if kind in (Marker.ABORT, Marker.COMMIT) else None
-    return None  # compaction leaves control batches without a record
 
 
 def read_batches(buffer: Buffer, *, control: bool = False) -> Iterator[Record]:

@@ -104,7 +104,7 @@ def test_log_append_time_is_stamped_under_a_new_checksum() -> None:
         (changed(a_batch(), 23, ">i", -1), 87, "records"),
         (changed(a_batch(), 21, ">h", 5), 76, "codec 5"),
         (changed(a_batch(), 21, ">h", 0x20), 87, "control"),
-        (changed(a_batch(), 21, ">h", 0x10), 48, "transaction"),
+        (changed(a_batch(), 21, ">h", 0x10), 87, "name its producer"),
         (changed(a_batch(), 21, ">h", 0x40), 87, "attributes"),
         (changed(a_batch(), 21, ">h", 0x08), 32, "LogAppendTime"),
         (changed(a_batch(), 35, ">q", -5), 32, "1970"),

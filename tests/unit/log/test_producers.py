@@ -13,6 +13,8 @@ from millstream.log.producers import (
     Duplicate,
     Producers,
 )
+from millstream.log.snapshots import load_snapshot, snapshot_of
+from millstream.log.transactions import Transactions
 
 LAST = 2**31 - 1
 
@@ -81,7 +83,7 @@ def test_idle_producers_are_forgotten() -> None:
     producers.record(7, 0, 0, 0, 0, 1000)
     producers.record(8, 0, 0, 0, 0, 2000)
     producers.commit()
-    assert producers.expire(older_than_ms=1500) == 1
+    assert producers.expire(older_than_ms=1500) == [7]
     assert set(producers.states) == {8}
 
 
@@ -103,16 +105,16 @@ def some_producers(batches: list[tuple[int, int, int]]) -> Producers:
 def test_a_snapshot_brings_everything_back(batches: list[tuple[int, int, int]]) -> None:
     producers = some_producers(batches)
     restored = Producers()
-    assert restored.load(producers.snapshot())
+    assert load_snapshot(snapshot_of(producers, Transactions()), restored, Transactions())
     assert restored.states == producers.states
 
 
 @given(BATCHES, st.data())
 def test_a_damaged_snapshot_is_not_believed(batches: list[tuple[int, int, int]], data: st.DataObject) -> None:
-    snapshot = bytearray(some_producers(batches).snapshot())
+    snapshot = bytearray(snapshot_of(some_producers(batches), Transactions()))
     at = data.draw(st.integers(0, len(snapshot) - 1))
     snapshot[at] ^= 1 << data.draw(st.integers(0, 7))
     restored = Producers()
-    assert not restored.load(bytes(snapshot))
-    assert not restored.load(bytes(snapshot[:at]))
+    assert not load_snapshot(bytes(snapshot), restored, Transactions())
+    assert not load_snapshot(bytes(snapshot[:at]), restored, Transactions())
     assert restored.states == {}

@@ -10,15 +10,7 @@ from kafka.record.default_records import DefaultRecordBatch
 
 from millstream.errors import CorruptBatch
 from millstream.records import batch
-from millstream.records.build import (
-    Marker,
-    Record,
-    build_batch,
-    build_marker,
-    marker_of,
-    read_batches,
-    read_records,
-)
+from millstream.records.build import Record, build_batch, read_batches, read_records
 from millstream.records.compression import GZIP, NONE
 from tests.support.records import CODECS, record_lists
 
@@ -59,17 +51,6 @@ def test_offsets_must_grow() -> None:
 def test_the_time_of_arrival_is_every_records_time() -> None:
     built = build_batch([Record(None, b"1", (), 5), Record(None, b"2", (), 6)], log_append_time=NOW)
     assert [record.timestamp for record in read_batches(built)] == [NOW, NOW]
-
-
-@pytest.mark.parametrize("marker", Marker)
-def test_a_marker_says_how_the_transaction_ended_and_is_no_record(marker: Marker) -> None:
-    built = build_marker(marker, producer_id=7, producer_epoch=2, timestamp=NOW, base_offset=30)
-    header = batch.read_header(built)
-    assert header.is_control
-    assert header.is_transactional
-    assert marker_of(built, 0, header) is marker
-    assert list(read_batches(built)) == []
-    assert [record.offset for record in read_batches(built, control=True)] == [30]
 
 
 @given(data=st.data(), records=record_lists(), codec=CODECS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from millstream.broker.api import (
     cluster,
     configs,
+    describe_producers,
     fetch,
     groups,
     list_offsets,
@@ -13,12 +14,14 @@ from millstream.broker.api import (
     produce,
     producers,
     topics,
+    transactions,
     versions,
 )
 
 __all__ = [
     "cluster",
     "configs",
+    "describe_producers",
     "fetch",
     "groups",
     "list_offsets",
@@ -27,5 +30,6 @@ __all__ = [
     "produce",
     "producers",
     "topics",
+    "transactions",
     "versions",
 ]

@@ -2,7 +2,8 @@
 
 A request is answered at once if it asks for no waiting, if what is there reaches ``min_bytes``, or if any of
 its partitions has an error. Otherwise it waits with its partitions and is looked at again when records are
-appended to one of them, or when its time is up.
+appended to one of them, or when its time is up. Who reads committed records only is given those below the
+last stable offset, with the aborted transactions among them, and is looked at again when that offset moves.
 
 Records are never cut below one batch: the first partition that has any gives a whole batch even where it is
 larger than every limit, since the reader could never get past it otherwise.
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
 READ_COMMITTED = 1
 API_KEY = 1
+_NONE_ABORTED: Sequence[tuple[int, int]] = ()
 
 serves_directly(API_KEY, versions=(FIRST, LAST))
 
@@ -190,7 +192,16 @@ class Reading:
 class FetchSlot(Slot):
     """A Fetch that waits for records."""
 
-    __slots__ = ("correlation_id", "deadline", "missing", "partitions", "request", "session", "version")
+    __slots__ = (
+        "committed",
+        "correlation_id",
+        "deadline",
+        "missing",
+        "partitions",
+        "request",
+        "session",
+        "version",
+    )
 
     def __init__(
         self,
@@ -205,6 +216,7 @@ class FetchSlot(Slot):
         self.correlation_id = correlation_id
         self.request = request
         self.session = session
+        self.committed = request.isolation_level == READ_COMMITTED
         self.missing = 0  # bytes before it is worth looking again
         self.deadline = 0
         self.partitions: list[Partition] = []
@@ -215,7 +227,7 @@ class FetchSlot(Slot):
             topic = node.hosted.get(key)
             if topic is not None:
                 partition = topic.partitions[wanted[0]]
-                partition.waiters[self] = None
+                partition.add_waiter(self)
                 self.partitions.append(partition)
         self.deadline = node.deadlines.add(self, self.request.max_wait_ms / 1000)
 
@@ -321,7 +333,7 @@ def _read_one(
         return Fetched(index, FENCED_LEADER_EPOCH if fenced else UNKNOWN_LEADER_EPOCH, -1, -1, -1, None, None)
     high = log.written_offset
     stable = log.last_stable_offset
-    aborted: Sequence[tuple[int, int]] | None = () if committed else None
+    aborted: Sequence[tuple[int, int]] | None = _NONE_ABORTED if committed else None
     if offset == high or (committed and stable <= offset < high):
         return Fetched(index, 0, high, stable, log.log_start_offset, None, aborted)
     limit = max_bytes if max_bytes < left else left
@@ -334,6 +346,8 @@ def _read_one(
         )
     except LogError as error:
         return Fetched(index, error.code, -1, -1, -1, None, None)
+    if committed and records.size:
+        aborted = log.aborted_in(offset, records)
     fetched = Fetched(
         index, 0, high, stable, log.log_start_offset, records if records.size else None, aborted
     )

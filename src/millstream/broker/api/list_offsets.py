@@ -67,16 +67,15 @@ def list_offsets(node: Node, request: Any, client: Client) -> Answer:
 
 
 def _offset(log: PartitionLog, timestamp: int, committed: bool) -> tuple[int, int]:
-    """The offset and its timestamp; -1 where there is none."""
+    """The offset and its timestamp; -1 where there is none, or where a reader of committed records only may
+    not look yet."""
     if timestamp == LATEST:
         return (log.last_stable_offset if committed else log.written_offset), -1
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return log.log_start_offset, -1
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return -1, -1
-    if timestamp == MAX_TIMESTAMP:
-        return log.max_timestamp_offset()
-    found = log.offset_for_timestamp(timestamp)
+    found = log.max_timestamp_offset() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
     if found is None or (committed and found[0] >= log.last_stable_offset):
         return -1, -1
     return found

@@ -6,7 +6,7 @@
 - ``acks=all``: answered when they are synced to disk (``broker.syncing``).
 
 A producer's requests look alike up to the number of the partition, so that much of the last one is remembered
-and compared; only where it differs is a request read in full.
+and compared; only where it differs is a request read in full. A transactional id stands before that, too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from millstream.broker.codes import (
-    INVALID_REQUEST,
     INVALID_REQUIRED_ACKS,
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
@@ -51,14 +50,22 @@ _INDEX_AND_SIZE = Struct(">ii").unpack_from
 class ProduceShape:
     """What the requests of one producer have in common: everything from the client id to the partition."""
 
-    __slots__ = ("acks", "client_id", "prefix", "size", "topic", "version")
+    __slots__ = ("acks", "client_id", "prefix", "size", "topic", "transaction", "version")
 
-    def __init__(self, version: int, prefix: bytes, acks: int, topic: HostedTopic) -> None:
+    def __init__(
+        self,
+        version: int,
+        prefix: bytes,
+        acks: int,
+        topic: HostedTopic,
+        transaction: tuple[str, int] | None,
+    ) -> None:
         self.version = version
         self.prefix = prefix
         self.size = len(prefix)
         self.acks = acks
         self.topic = topic
+        self.transaction = transaction  # the transactional id and the version, for the coordinator
 
 
 def produce(
@@ -99,7 +106,11 @@ def produce(
             usual = end == stop
         partitions = shape.topic.partitions
         if usual and 0 <= index < len(partitions):
+            if shape.transaction is not None:
+                connection.node.transactions.request = shape.transaction
             _append_one(connection, partitions[index], view, start, end, version, correlation_id, shape.acks)
+            if shape.transaction is not None:
+                connection.node.transactions.request = None
             return
     _produce(connection, buffer, view, position, stop, version, correlation_id)
 
@@ -201,21 +212,39 @@ def _produce(
         position = skip_tags(buffer, position)
     request = read_produce(buffer, position, stop, version)
     acks = request.acks
-    if acks not in (0, 1, -1) or request.transactional_id is not None:
+    if acks not in (0, 1, -1):
         _refuse_all(connection, request, version, correlation_id)
         return
+    transaction = None if request.transactional_id is None else (request.transactional_id, version)
+    connection.node.transactions.request = transaction
+    try:
+        shape = _append_all(connection, request, view, header_at, version, correlation_id)
+    finally:
+        connection.node.transactions.request = None
+    if shape is not None:
+        connection.produce_shape = ProduceShape(version, *shape, transaction)
+
+
+def _append_all(
+    connection: Connection,
+    request: ProduceRequest,
+    view: memoryview,
+    header_at: int,
+    version: int,
+    correlation_id: int,
+) -> tuple[bytes, int, HostedTopic] | None:
+    """Append what the request has; what to remember of it, if it is the usual one."""
+    acks = request.acks
     topics = request.topics
     hosted = connection.node.hosted
     if len(topics) == 1 and len(topics[0][1]) == 1:
         topic = hosted.get(topics[0][0])
         (records,) = topics[0][1]
         if topic is not None and 0 <= records.partition < len(topic.partitions):
-            prefix = bytes(view[header_at : records.partition_at])
-            connection.produce_shape = ProduceShape(version, prefix, acks, topic)
             partition = topic.partitions[records.partition]
             end = max(records.start, records.end)  # null counts as empty, and is refused as that
             _append_one(connection, partition, view, records.start, end, version, correlation_id, acks)
-            return
+            return bytes(view[header_at : records.partition_at]), acks, topic
     turn = connection.turn
     if not turn.scheduled:
         turn.schedule()
@@ -233,7 +262,7 @@ def _produce(
         slot.results.append((topic if topic is not None else key, results))
     if not told:
         _answer(connection, version, correlation_id, acks, slot.results)
-        return
+        return None
     connection.appended_in = turn.number
     slot.left = len(told)
     for place, partition in enumerate(told):
@@ -243,6 +272,7 @@ def _produce(
         partition.unsettled.append((slot, place))
     if acks != 0:
         connection.place(slot)
+    return None
 
 
 def _append(
@@ -271,12 +301,7 @@ def _append(
 
 
 def _refuse_all(connection: Connection, request: ProduceRequest, version: int, correlation_id: int) -> None:
-    # Transactions are not served yet; EndTxn and its kin will be, and then this refusal goes.
-    code, message = (
-        (INVALID_REQUEST, "transactions are not served by this broker")
-        if request.transactional_id is not None
-        else (INVALID_REQUIRED_ACKS, f"acks is 0, 1 or -1 (all), not {request.acks}")
-    )
+    message = f"acks is 0, 1 or -1 (all), not {request.acks}"
     hosted = connection.node.hosted
     _answer(
         connection,
@@ -286,7 +311,10 @@ def _refuse_all(connection: Connection, request: ProduceRequest, version: int, c
         [
             (
                 hosted.get(key, key),
-                [PartitionResult(records.partition, code, message=message) for records in wanted],
+                [
+                    PartitionResult(records.partition, INVALID_REQUIRED_ACKS, message=message)
+                    for records in wanted
+                ],
             )
             for key, wanted in request.topics
         ],

@@ -1,0 +1,50 @@
+"""DescribeProducers: who writes to a partition, and whose transaction is open there.
+
+With it a transaction that hangs is found: one that is open in a partition and that no coordinator knows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from millstream.broker.codes import NONE, UNKNOWN_TOPIC_OR_PARTITION
+from millstream.broker.dispatch import Client, serves
+from millstream.wire.codec import Answer
+
+if TYPE_CHECKING:
+    from millstream.broker.node import Node
+
+
+@serves(61, versions=(0, 0))
+def describe_producers(node: Node, request: Any, client: Client) -> Answer:
+    def describe(topic: str, index: int) -> dict[str, Any]:
+        partition = node.partition(topic, index)
+        if partition is None:
+            message = f"there is no partition {index} of a topic {topic}"
+            return {
+                "partition_index": index,
+                "error_code": UNKNOWN_TOPIC_OR_PARTITION,
+                "error_message": message,
+            }
+        producers = [
+            {
+                "producer_id": producer.producer_id,
+                "producer_epoch": producer.epoch,
+                "last_sequence": producer.last_sequence,
+                "last_timestamp": producer.last_ms,
+                "coordinator_epoch": producer.coordinator_epoch,
+                "current_txn_start_offset": producer.first_offset,
+            }
+            for producer in partition.log.describe_producers()
+        ]
+        return {"partition_index": index, "error_code": NONE, "active_producers": producers}
+
+    return {
+        "topics": [
+            {
+                "name": topic.name,
+                "partitions": [describe(topic.name, index) for index in topic.partition_indexes],
+            }
+            for topic in request.topics
+        ]
+    }

@@ -1,0 +1,86 @@
+"""Producers' snapshots: who wrote to a partition, and in which transaction, as of an offset.
+
+They are Kafka's ``.snapshot`` files, named after the offset up to which they hold:
+
+    2  version, 1
+    4  CRC-32C of the rest
+    4  number of entries, then for each
+       8 producer id | 2 epoch | 4 last sequence | 8 last offset | 4 offset delta | 8 time |
+       4 coordinator epoch | 8 first offset of the open transaction, -1 if there is none
+
+Kafka keeps a producer's last batch only. Here a producer has up to five entries, oldest first, so that all
+five survive a restart; Kafka's reader takes the last of them, which is its own meaning. A producer whose
+newest epoch has a marker and no batch yet has one entry, with -1 for sequence and offset.
+"""
+
+from __future__ import annotations
+
+from struct import Struct, error
+
+from crc32c import crc32c
+
+from millstream.log.producers import SEQUENCE_MASK, Producers
+from millstream.log.transactions import NO_COORDINATOR, NO_OFFSET, Transactions
+
+SNAPSHOT_SUFFIX = ".snapshot"
+
+_HEAD = Struct(">hIi")
+_ENTRY = Struct(">qhiqiqiq")
+_VERSION = 1
+_CHECKED_FROM = 6  # where the bytes under the snapshot's checksum start
+_NO_BATCH = (-1, -1, -1, 0)  # base and last sequence, last offset, offset delta
+
+
+def snapshot_of(producers: Producers, transactions: Transactions) -> bytes:
+    """The contents of a snapshot file."""
+    entries = []
+    coordinators, opened = transactions.coordinators, transactions.open
+    for producer_id, (epoch, _, batches, last_ms) in producers.states.items():
+        coordinator = coordinators.get(producer_id, NO_COORDINATOR)
+        first = opened[producer_id][0] if producer_id in opened else NO_OFFSET
+        for _, last_sequence, last_offset, delta, time_ms in batches or ((*_NO_BATCH, last_ms),):
+            entries.append(
+                _ENTRY.pack(
+                    producer_id, epoch, last_sequence, last_offset, delta, time_ms, coordinator, first
+                )
+            )
+    body = b"".join(entries)
+    count = len(entries).to_bytes(4, "big")
+    return _HEAD.pack(_VERSION, crc32c(body, crc32c(count)), len(entries)) + body
+
+
+def load_snapshot(snapshot: bytes, producers: Producers, transactions: Transactions) -> bool:
+    """Put what a snapshot file says in place of what is known; False, and nothing changed, if it is
+    damaged."""
+    entries = _entries(snapshot)
+    if entries is None:
+        return False
+    producers.states.clear()
+    transactions.clear()
+    for producer_id, epoch, last_sequence, last_offset, delta, time_ms, coordinator, first in entries:
+        if last_offset < 0:
+            producers.record_marker(producer_id, epoch, time_ms)
+        else:
+            base_sequence = (last_sequence - delta) & SEQUENCE_MASK
+            producers.record(producer_id, epoch, base_sequence, delta, last_offset - delta, time_ms)
+        if coordinator != NO_COORDINATOR:
+            transactions.coordinators[producer_id] = coordinator
+        if first != NO_OFFSET and last_offset >= first:
+            # Of the batches that are known, the first one in the transaction tells best when it began.
+            transactions.open.setdefault(producer_id, (first, time_ms))
+    transactions.sort()
+    producers.commit()
+    transactions.commit()
+    return True
+
+
+def _entries(snapshot: bytes) -> list[tuple[int, int, int, int, int, int, int, int]] | None:
+    try:
+        version, crc, count = _HEAD.unpack_from(snapshot)
+    except error:
+        return None
+    if version != _VERSION or len(snapshot) != _HEAD.size + count * _ENTRY.size:
+        return None
+    if crc32c(memoryview(snapshot)[_CHECKED_FROM:]) != crc:
+        return None
+    return list(_ENTRY.iter_unpack(memoryview(snapshot)[_HEAD.size :]))

@@ -1,0 +1,189 @@
+"""Which transactions are open in a partition, and how far that holds readers of committed records back.
+
+Rules (Kafka's own):
+
+1. A transaction is open in a partition from its producer's first transactional batch there until the marker
+   that commits or aborts it. A producer has one at a time.
+2. While it is open its producer writes nothing else there (INVALID_TXN_STATE), and a newer epoch of it
+   nothing at all (CONCURRENT_TRANSACTIONS): the marker of the old epoch's transaction comes first, or the
+   one's records would share the other's fate.
+3. The **last stable offset** is the first offset of the oldest open transaction, or the log's end if there
+   is none. All before it is decided. A marker counts once it is in the file, not when it is staged.
+4. A marker of a producer without an open transaction is kept in the log and decides nothing.
+5. A marker of an older coordinator than the producer's last one is refused (TRANSACTION_COORDINATOR_FENCED).
+6. An aborted transaction is noted with the first and last of its offsets (the last is its marker's), and the
+   last stable offset as it was then: later ones can't have begun before it, so whoever looks for aborted
+   transactions up to there need not look on.
+
+What is not in the file yet is undone by ``undo``, as if it had never been. Pure state: no I/O.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from millstream.errors import AppendRefused
+from millstream.log.producers import Producers
+
+INVALID_TXN_STATE = 48
+CONCURRENT_TRANSACTIONS = 51
+TRANSACTION_COORDINATOR_FENCED = 52
+
+NO_COORDINATOR = -1
+NO_OFFSET = -1
+
+
+class OpenTransaction(NamedTuple):
+    """A transaction that no marker has ended yet."""
+
+    epoch: int  # its producer's
+    first_offset: int
+    started_ms: int  # by the broker's clock, as well as it is known
+    last_ms: int  # when its producer last wrote
+    coordinator_epoch: int  # of its producer's last marker here, -1 if there was none
+
+
+class ProducerDescription(NamedTuple):
+    """What is known of a producer, in the terms of DescribeProducers."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int  # -1 if its epoch has no batch yet
+    last_ms: int
+    coordinator_epoch: int
+    first_offset: int  # of its open transaction, -1 if it has none
+
+
+class Aborted(NamedTuple):
+    """An aborted transaction, as rule 6 has it."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class Transactions:
+    """The transactions of one partition."""
+
+    __slots__ = ("_aborted", "coordinators", "first_unstable", "open", "unwritten")
+
+    def __init__(self) -> None:
+        # By producer id: first offset and when it began. Oldest first, as they were begun.
+        self.open: dict[int, tuple[int, int]] = {}
+        self.coordinators: dict[int, int] = {}  # by producer id: the epoch of its last marker's coordinator
+        self.first_unstable: int | None = None  # as of the last commit()
+        self._aborted: list[Aborted] = []  # since the last commit()
+        # Of the producers with something new since the last commit(): how it was then.
+        self.unwritten: dict[int, tuple[tuple[int, int] | None, int | None]] = {}
+
+    def check_plain(self, producer_id: int) -> None:
+        """Raise AppendRefused if the producer may not write outside of a transaction now (rule 2)."""
+        if producer_id in self.open:
+            raise AppendRefused(
+                INVALID_TXN_STATE,
+                f"producer {producer_id} has an open transaction here since offset "
+                f"{self.open[producer_id][0]}; it may write nothing else until that is committed or aborted",
+            )
+
+    def check_epoch(self, producer_id: int, epoch: int, known_epoch: int) -> None:
+        """Raise AppendRefused if a transaction of an older epoch is open still (rule 2)."""
+        if epoch != known_epoch and producer_id in self.open:
+            raise AppendRefused(
+                CONCURRENT_TRANSACTIONS,
+                f"the transaction of producer {producer_id} in epoch {known_epoch} is open here still; "
+                f"epoch {epoch} can begin when it has ended",
+            )
+
+    def check_coordinator(self, producer_id: int, coordinator_epoch: int) -> None:
+        """Raise AppendRefused for the marker of a coordinator that another one has replaced (rule 5)."""
+        known = self.coordinators.get(producer_id, NO_COORDINATOR)
+        if coordinator_epoch < known:
+            raise AppendRefused(
+                TRANSACTION_COORDINATOR_FENCED,
+                f"a marker of coordinator epoch {coordinator_epoch} for producer {producer_id}, "
+                f"whose last one was of epoch {known}",
+            )
+
+    def wrote(self, producer_id: int, offset: int, now_ms: int) -> None:
+        """A transactional batch was appended at ``offset``."""
+        if producer_id not in self.open:
+            self._remember(producer_id)
+            self.open[producer_id] = (offset, now_ms)
+
+    def ended(self, producer_id: int, offset: int, *, commit: bool, coordinator_epoch: int) -> Aborted | None:
+        """The producer's marker was appended at ``offset``; what it aborted, if it did."""
+        self._remember(producer_id)
+        self.coordinators[producer_id] = coordinator_epoch
+        ended = self.open.pop(producer_id, None)
+        if ended is None or commit:
+            return None
+        stable = next(iter(self.open.values()))[0] if self.open else offset + 1
+        aborted = Aborted(producer_id, ended[0], offset, stable)
+        self._aborted.append(aborted)
+        return aborted
+
+    def _remember(self, producer_id: int) -> None:
+        if producer_id not in self.unwritten:
+            self.unwritten[producer_id] = self.open.get(producer_id), self.coordinators.get(producer_id)
+
+    def commit(self) -> list[Aborted]:
+        """What happened so far is in the file: the last stable offset moves. Returns what was aborted."""
+        self.unwritten.clear()
+        self.first_unstable = next(iter(self.open.values()))[0] if self.open else None
+        aborted, self._aborted = self._aborted, []
+        return aborted
+
+    def undo(self) -> None:
+        """Go back to the last ``commit``."""
+        for producer_id, (was_open, coordinator) in self.unwritten.items():
+            if was_open is None:
+                self.open.pop(producer_id, None)
+            else:
+                self.open[producer_id] = was_open
+            if coordinator is None:
+                self.coordinators.pop(producer_id, None)
+            else:
+                self.coordinators[producer_id] = coordinator
+        self.sort()
+        self.unwritten.clear()
+        self._aborted.clear()
+
+    def sort(self) -> None:
+        """Put the open ones in order again, after some were put in out of it."""
+        self.open = dict(sorted(self.open.items(), key=lambda item: item[1][0]))
+
+    def clear(self) -> None:
+        self.open.clear()
+        self.coordinators.clear()
+        self.unwritten.clear()
+        self._aborted.clear()
+        self.first_unstable = None
+
+
+def open_transactions(producers: Producers, transactions: Transactions) -> dict[int, OpenTransaction]:
+    """By producer id, oldest first."""
+    return {
+        producer_id: OpenTransaction(
+            producers.states[producer_id][0],
+            first_offset,
+            started_ms,
+            producers.states[producer_id][3],
+            transactions.coordinators.get(producer_id, NO_COORDINATOR),
+        )
+        for producer_id, (first_offset, started_ms) in transactions.open.items()
+    }
+
+
+def describe_producers(producers: Producers, transactions: Transactions) -> list[ProducerDescription]:
+    return [
+        ProducerDescription(
+            producer_id,
+            epoch,
+            batches[-1][1] if batches else -1,
+            last_ms,
+            transactions.coordinators.get(producer_id, NO_COORDINATOR),
+            transactions.open[producer_id][0] if producer_id in transactions.open else NO_OFFSET,
+        )
+        for producer_id, (epoch, _, batches, last_ms) in producers.states.items()
+    ]
