@@ -10,12 +10,13 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka import Message, Producer
 
 from tests.support.java_program import java_program
 from tests.support.killable import KINDS, killable
 from tests.support.maven import REPOSITORY, JarsUnavailable, fetch_jars
 from tests.support.topics import create_topic
+from tests.support.transactional import read_messages
 from tests.support.waiting import wait_for
 
 POM = REPOSITORY / "tests" / "support" / "kafka_streams" / "pom.xml"
@@ -58,20 +59,9 @@ class Lines:
 
 def committed_counts(address: str, topic: str) -> dict[str, list[int]]:
     """All counts of each word in a topic, in order, as read_committed shows them."""
-    settings = {"bootstrap.servers": address, "group.id": "check", "isolation.level": "read_committed"}
-    consumer = Consumer({**settings, "enable.partition.eof": True, "log_level": 0})
-    consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
     counts: dict[str, list[int]] = defaultdict(list)
-    ended: set[int] = set()
-    while len(ended) < PARTITIONS:
-        message = consumer.poll(30)
-        assert message is not None, f"{topic}: neither a record nor the end within 30 s"
-        if message.error() is not None:
-            assert message.error().code() == -191, message.error()  # the partition's end
-            ended.add(message.partition())
-        else:
-            counts[message.key().decode()].append(struct.unpack(">q", message.value()[-8:])[0])
-    consumer.close()
+    for message in read_messages(address, topic, PARTITIONS, "read_committed"):
+        counts[message.key().decode()].append(struct.unpack(">q", message.value()[-8:])[0])
     return counts
 
 

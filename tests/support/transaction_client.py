@@ -15,12 +15,14 @@ All write to their journal what they are about to do and what came of it. SIGTER
 from __future__ import annotations
 
 import faulthandler
+import os
 import random
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
@@ -47,6 +49,7 @@ IMPATIENT = {
     "retry.backoff.max.ms": 100,
     "log_level": 0,
 }
+STUCK = 75  # the exit code of one that could not go on: start it again
 _stopping = False
 
 
@@ -209,6 +212,18 @@ def copier(address: str, journal: Journal, library: str, identity: str, target: 
             reader.assign(copied_up_to(reader, assigned, journal))
 
 
+@contextmanager
+def not_stuck() -> Iterator[None]:
+    """librdkafka's send_offsets_to_transaction may wait for ever, its timeout notwithstanding, if the broker
+    went away meanwhile, whichever broker it is (confluentinc/librdkafka#5456): then this process ends."""
+    watch = threading.Timer(10, os._exit, (STUCK,))
+    watch.start()
+    try:
+        yield
+    finally:
+        watch.cancel()
+
+
 def group_copier(address: str, journal: Journal, identity: str, target: str) -> None:
     writer = Writer(lambda: Confluent(address, identity), journal, identity)
     session = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 500}
@@ -222,7 +237,8 @@ def group_copier(address: str, journal: Journal, identity: str, target: str) -> 
         def offsets(producer: TransactionalProducer, messages: list[Message] = messages) -> None:
             assert isinstance(producer, Confluent)
             places = [TopicPartition(INPUT, p, offset) for p, offset in next_offsets(messages).items()]
-            producer.send_offsets(places, reader)
+            with not_stuck():
+                producer.send_offsets(places, reader)
 
         if not writer.write(turn, copies(journal, turn, target, messages), offsets=offsets):
             for place in copied_up_to(reader, reader.assignment(), journal):

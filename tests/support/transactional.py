@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -19,7 +20,7 @@ import aiokafka
 import aiokafka.errors
 import kafka
 import kafka.errors
-from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from kafka.structs import OffsetAndMetadata
 
 from tests.support.apache_kafka import jars
@@ -70,7 +71,7 @@ class Confluent:
         self._call(lambda: self._producer.init_transactions(30))
 
     def _call(self, step: Callable[[], object]) -> None:
-        for _ in range(20):
+        for _ in range(10):
             try:
                 step()
                 return
@@ -348,7 +349,8 @@ PRODUCERS: dict[str, type[Confluent] | type[KafkaPython] | type[AioKafka] | type
 # Reading a topic from its beginning to the end that the isolation level shows.
 
 
-def read_with_confluent(address: str, topic: str, partitions: int, isolation: str) -> Found:
+def read_messages(address: str, topic: str, partitions: int, isolation: str) -> list[Message]:
+    """Everything up to the ends that the isolation level showed when it began; others may go on writing."""
     consumer = Consumer(
         {
             "bootstrap.servers": address,
@@ -360,19 +362,29 @@ def read_with_confluent(address: str, topic: str, partitions: int, isolation: st
             "log_level": 0,
         }
     )
-    consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
-    found: Found = []
-    ended: set[int] = set()
-    while len(ended) < partitions:
-        message = consumer.poll(30)
-        assert message is not None, f"{topic}: neither a record nor the end within 30 s"
-        if message.error() is not None:
-            assert message.error().code() == -191, message.error()  # the partition's end
-            ended.add(message.partition())
-        else:
-            found.append((message.partition(), message.offset(), message.value().decode()))
+    places = [TopicPartition(topic, number, 0) for number in range(partitions)]
+    ends = [consumer.get_watermark_offsets(place, 30)[1] for place in places]
+    consumer.assign(places)
+    found: list[Message] = []
+    reading = set(range(partitions))
+    deadline = time.monotonic() + 60
+    while reading:
+        assert time.monotonic() < deadline, f"{topic}: partitions {reading} were not read to their end"
+        for message in consumer.consume(1000, 0.05):  # it waits for all 1000, or so long
+            if message.error() is not None:
+                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+                reading.discard(message.partition())
+            elif message.offset() >= ends[message.partition()]:
+                reading.discard(message.partition())
+            else:
+                found.append(message)
     consumer.close()
     return found
+
+
+def read_with_confluent(address: str, topic: str, partitions: int, isolation: str) -> Found:
+    messages = read_messages(address, topic, partitions, isolation)
+    return [(message.partition(), message.offset(), message.value().decode()) for message in messages]
 
 
 def _read_with_kafka_python(address: str, topic: str, partitions: int, isolation: str) -> Found:
