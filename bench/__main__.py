@@ -9,11 +9,16 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 
-from bench import bulk, footprint, history, latency, report, requests, servers, spark
+from bench import bulk, footprint, history, latency, report, requests, servers, spark, transactions
 from bench.rounds import Figure
 from tests.support.maven import JarsUnavailable
 
-BESIDE_KAFKA = {"requests": requests.run, "bulk": bulk.run, "latency": latency.run}
+BESIDE_KAFKA = {
+    "requests": requests.run,
+    "bulk": bulk.run,
+    "latency": latency.run,
+    "transactions": transactions.run,
+}
 ALONE = {"footprint": footprint.run, "history": history.run}
 PARTS = [*BESIDE_KAFKA, *ALONE, "spark"]
 

@@ -49,6 +49,7 @@ TITLES = {
     "bulk": ("Bulk, librdkafka, acks=1", "Apache Kafka"),
     "requests": ("One record per request, plain sockets", "Apache Kafka"),
     "latency": ("Latency", "Apache Kafka"),
+    "transactions": ("Transactions", "Apache Kafka"),
     "footprint": ("Memory and start", "Apache Kafka"),
     "history": ("Does the log's length matter?", "one segment"),
     "spark": ("Spark: our source and sink beside Spark's own Kafka connector", "Spark's connector"),

@@ -21,7 +21,9 @@ def address(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
             yield broker.address
         return
     try:
-        with apache_kafka() as kafka:
+        # How often it looks for transactions that timed out: tests need not wait 10 s for that.
+        settings = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
+        with apache_kafka(settings=settings) as kafka:
             yield kafka.address
     except JarsUnavailable as reason:
         pytest.skip(str(reason))

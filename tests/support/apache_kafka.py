@@ -8,7 +8,6 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -62,11 +61,53 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-@dataclass(frozen=True)
 class ApacheKafka:
-    address: str
-    pid: int
-    data: Path
+    """One node on a directory and a port that stay the same while it is killed and started again."""
+
+    def __init__(self, address: str, root: Path, command: list[str]) -> None:
+        self.address = address
+        self.data = root / "data"
+        self._output = root / "server.log"
+        self._command = command
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "not started"
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start, and wait until it answers."""
+        with self._output.open("ab") as output:
+            self._process = process = subprocess.Popen(self._command, stdout=output, stderr=subprocess.STDOUT)
+        host, _, port = self.address.rpartition(":")
+
+        def answers() -> bool:
+            if process.poll() is not None:
+                raise AssertionError(f"Apache Kafka ended: {self._output.read_text()[-2000:]}")
+            try:
+                with socket.create_connection((host, int(port)), timeout=1) as connection:
+                    connection.sendall(bytes.fromhex("0000000a 0012 0000 00000001 0000".replace(" ", "")))
+                    return len(connection.recv(4)) == 4
+            except OSError:
+                return False
+
+        wait_for(answers, timeout=90, what="Apache Kafka answers ApiVersions", every=0.1)
+
+    def kill(self) -> None:
+        """kill -9: nothing is flushed, nothing is said."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def stop(self) -> None:
+        """Ask it to end; kill it if it takes too long."""
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.kill()
 
 
 @contextmanager
@@ -115,34 +156,16 @@ def apache_kafka(*, heap: str = "512m", settings: dict[str, str] | None = None) 
         check=True,
         capture_output=True,
     )
-    log = (root / "server.log").open("wb")
     # The full JIT for the server: it is what others compare us with.
     command = [
         part
         for part in java("kafka.Kafka", str(properties), heap=heap)
         if "Tiered" not in part and "Serial" not in part
     ]
-    process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
-
-    def answers() -> bool:
-        if process.poll() is not None:
-            raise AssertionError(f"Apache Kafka ended: {(root / 'server.log').read_text()[-2000:]}")
-        try:
-            with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
-                connection.sendall(bytes.fromhex("0000000a 0012 0000 00000001 0000".replace(" ", "")))
-                return len(connection.recv(4)) == 4
-        except OSError:
-            return False
-
+    kafka = ApacheKafka(f"127.0.0.1:{port}", root, command)
     try:
-        wait_for(answers, timeout=90, what="Apache Kafka answers ApiVersions", every=0.1)
-        yield ApacheKafka(f"127.0.0.1:{port}", process.pid, root / "data")
+        kafka.start()
+        yield kafka
     finally:
-        process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        log.close()
+        kafka.stop()
         shutil.rmtree(root, ignore_errors=True)
