@@ -9,7 +9,18 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 
-from bench import bulk, footprint, history, latency, report, requests, servers, spark, transactions
+from bench import (
+    bulk,
+    footprint,
+    guarantees,
+    history,
+    latency,
+    report,
+    requests,
+    servers,
+    spark,
+    transactions,
+)
 from bench.rounds import Figure
 from tests.support.maven import JarsUnavailable
 
@@ -20,21 +31,22 @@ BESIDE_KAFKA = {
     "transactions": transactions.run,
 }
 ALONE = {"footprint": footprint.run, "history": history.run}
-PARTS = [*BESIDE_KAFKA, *ALONE, "spark"]
+ON_OURS = {"spark": spark.run, "guarantees": guarantees.run}
+PARTS = [*BESIDE_KAFKA, *ALONE, *ON_OURS]
 
 
 def figures(parts: list[str], *, quick: bool) -> Iterator[Figure]:
-    if beside := [part for part in parts if part in BESIDE_KAFKA or part == "spark"]:
+    if beside := [part for part in parts if part in BESIDE_KAFKA]:
         with ExitStack() as stack:
             ours = stack.enter_context(servers.millstream())
             theirs = stack.enter_context(servers.kafka())
             warm_up(theirs)
             for part in beside:
-                if part == "spark":
-                    yield from spark.run(ours, quick=quick)
-                else:
-                    yield from BESIDE_KAFKA[part]([ours, theirs], quick=quick)
+                yield from BESIDE_KAFKA[part]([ours, theirs], quick=quick)
     for part in parts:
+        if part in ON_OURS:
+            with servers.millstream() as ours:
+                yield from ON_OURS[part](ours, quick=quick)
         if part in ALONE:
             yield from ALONE[part](quick=quick)
 

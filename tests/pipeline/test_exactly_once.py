@@ -19,8 +19,8 @@ from millstream.client.transactions import TransactionCoordinator
 from millstream.errors import TopologyError
 from millstream.pipeline import deliver
 from millstream.pipeline.ledger import LedgerProblem
-from millstream.pipeline.transact import TakenOver, Transactions
 from millstream.pipeline.sqlite_views import SqliteStore
+from millstream.pipeline.transact import TakenOver, Transactions
 from tests.pipeline.test_job import payment
 from tests.support.counting_job import Scene
 from tests.support.waiting import wait_for
