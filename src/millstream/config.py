@@ -288,7 +288,12 @@ class BrokerConfig:
         604_800_000, "An idle transactional id is forgotten after this.", at_least=1
     )
     transaction_max_timeout_ms: int = setting(
-        900_000, "The longest transaction timeout a producer may ask for.", at_least=1
+        900_000, "The longest transaction timeout a producer may ask for.", at_least=1, at_most=_MAX_INT - 1
+    )
+    transaction_two_phase_commit_enable: bool = setting(
+        True,
+        """Allow transactions without a timeout, which another system decides (KIP-939). One that nobody
+        decides holds readers of committed records back for ever; Kafka's own default is false.""",
     )
     producer_id_expiration_ms: int = setting(
         86_400_000, "An idle idempotent producer's sequence numbers are forgotten after this.", at_least=1

@@ -1,7 +1,7 @@
 """The catalogue: what a broker knows besides its records, kept in one SQLite file beside the logs.
 
 Topics and their settings, the broker's own changed settings, committed offsets, the classic groups as they
-last agreed, and how far producer ids are given out.
+last agreed, how far producer ids are given out, and what transactions decided (``broker.decisions``).
 
 How it works:
 
@@ -22,7 +22,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
 
 from millstream.broker.codes import (
     INVALID_CONFIG,
@@ -31,7 +30,9 @@ from millstream.broker.codes import (
     TOPIC_ALREADY_EXISTS,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
+from millstream.broker.committed import CommittedOffset, OffsetToCommit
 from millstream.broker.database import Database, damaged, fact, set_fact
+from millstream.broker.decisions import Commits, Decisions
 from millstream.broker.topicname import check_topic_name, metric_name
 from millstream.config import TopicConfig, with_changes
 from millstream.errors import ConfigError, DataDirectoryError, RequestRefused
@@ -53,32 +54,16 @@ class Topic:
     config: TopicConfig  # the same over the broker's defaults
 
 
-class CommittedOffset(NamedTuple):
-    """Where a group stands in one partition."""
-
-    offset: int
-    leader_epoch: int  # -1: the client did not say
-    metadata: str
-    commit_ms: int
-    expire_ms: int  # -1: by the broker's retention of offsets
-
-
-class OffsetToCommit(NamedTuple):
-    """One partition's part of an offset commit: its key, then the fields of ``CommittedOffset``."""
-
-    topic: str
-    partition: int
-    offset: int
-    leader_epoch: int
-    metadata: str
-    commit_ms: int
-    expire_ms: int = -1
-
-
 class Catalogue:
     """See the module's description. ``path`` None keeps everything in memory."""
 
-    def __init__(self, path: Path | None = None, *, defaults: TopicConfig | None = None) -> None:
+    def __init__(
+        self,
+        path: Path | None = None,
+        *,
+        defaults: TopicConfig | None = None,
+        database: Database | None = None,  # for tests that bring their own
+    ) -> None:
         self._defaults = defaults if defaults is not None else TopicConfig()
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[uuid.UUID, Topic] = {}
@@ -93,7 +78,8 @@ class Catalogue:
         self.broker_overrides: Mapping[str, str] = {}
         self.cluster_id = ""
 
-        self._database = Database(path)
+        self._database = database if database is not None else Database(path)
+        self.decisions = Decisions(self._database, self._remember_commits)
         try:
             self._load()
         except BaseException:
@@ -162,6 +148,7 @@ class Catalogue:
             del self._by_metric_name[metric_name(name)]
             for group in [g for g, topics in self._offsets.items() if name in topics]:
                 self._forget_offsets(group, [(name, p) for p in self._offsets[group][name]])
+            self.decisions.forget_topic(name)
             return topic
 
         return self._database.write(write, remember)
@@ -250,8 +237,10 @@ class Catalogue:
         """Record where a group stands. What names a topic that is gone by then is left out."""
         rows = [OffsetToCommit(*commit) for commit in commits]
         topics = {row.topic for row in rows}
+        partitions = [(row.topic, row.partition) for row in rows]
 
         def write(db: sqlite3.Connection) -> None:
+            self.decisions.drop_pending(db, group, partitions)
             known = {t for t in topics if db.execute("SELECT 1 FROM topics WHERE name = ?", (t,)).fetchone()}
             db.executemany(
                 "INSERT OR REPLACE INTO offsets VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -259,20 +248,26 @@ class Catalogue:
             )
 
         def remember(_: None) -> None:
+            self.decisions.forget_pending(group, partitions)
+            self._remember_commits({group: rows})
+
+        return self._database.write(write, remember)
+
+    def _remember_commits(self, commits: Commits) -> None:
+        for group, rows in commits.items():
             for row in rows:
                 if row.topic in self._topics:
                     of_topic = self._offsets.setdefault(group, {}).setdefault(row.topic, {})
                     of_topic[row.partition] = CommittedOffset(*row[2:])
 
-        return self._database.write(write, remember)
-
     def delete_offsets(
         self, group: str, partitions: Iterable[tuple[str, int]] | None = None
     ) -> asyncio.Future[None]:
-        """Forget a group's offsets: these, or all of them."""
+        """Forget a group's offsets: these, or all of them; also those that a transaction has pending."""
         chosen = None if partitions is None else list(partitions)
 
         def write(db: sqlite3.Connection) -> None:
+            self.decisions.drop_pending(db, group, chosen)
             if chosen is None:
                 db.execute('DELETE FROM offsets WHERE "group" = ?', (group,))
             else:
@@ -282,6 +277,7 @@ class Catalogue:
                 )
 
         def remember(_: None) -> None:
+            self.decisions.forget_pending(group, chosen)
             if chosen is None:
                 self._offsets.pop(group, None)
             else:
@@ -337,13 +333,15 @@ class Catalogue:
         return self._database.write(write, remember)
 
     def delete_group(self, group: str) -> asyncio.Future[None]:
-        """Forget a group and all of its offsets."""
+        """Forget a group and all of its offsets, pending ones too."""
 
         def write(db: sqlite3.Connection) -> None:
+            self.decisions.drop_pending(db, group, None)
             db.execute('DELETE FROM offsets WHERE "group" = ?', (group,))
             db.execute("DELETE FROM groups WHERE name = ?", (group,))
 
         def remember(_: None) -> None:
+            self.decisions.forget_pending(group, None)
             self._offsets.pop(group, None)
             self._groups.pop(group, None)
 
@@ -356,7 +354,8 @@ class Catalogue:
             return bool(
                 db.execute(
                     "DELETE FROM groups WHERE name = ?1 "
-                    'AND NOT EXISTS (SELECT 1 FROM offsets WHERE "group" = ?1)',
+                    'AND NOT EXISTS (SELECT 1 FROM offsets WHERE "group" = ?1) '
+                    'AND NOT EXISTS (SELECT 1 FROM pending_offsets WHERE "group" = ?1)',
                     (group,),
                 ).rowcount
             )
@@ -392,10 +391,12 @@ class Catalogue:
         # The records of a memory topic died with the last process: an offset into them would make its
         # group skip as many of the new ones.
         lost = {t.name for t in self._topics.values() if t.config.millstream_storage == "memory"}
-        database.run_now("DELETE FROM offsets WHERE topic = ?", [(name,) for name in lost])
+        for table in ("offsets", "pending_offsets"):
+            database.run_now(f"DELETE FROM {table} WHERE topic = ?", [(name,) for name in lost])  # noqa: S608
         for group, topic, partition, *fields in database.rows("SELECT * FROM offsets"):
             self._offsets.setdefault(group, {}).setdefault(topic, {})[partition] = CommittedOffset(*fields)
         self._groups.update(database.rows("SELECT name, state FROM groups"))
+        self.decisions.load()
 
 
 _NO_OFFSETS: Mapping[str, Mapping[int, CommittedOffset]] = MappingProxyType({})

@@ -22,7 +22,7 @@ from math import inf
 from typing import Any
 
 from millstream.broker import snapshot
-from millstream.broker.catalogue import Catalogue, CommittedOffset, OffsetToCommit
+from millstream.broker.catalogue import Catalogue
 from millstream.broker.codes import (
     COORDINATOR_NOT_AVAILABLE,
     GROUP_ID_NOT_FOUND,
@@ -34,6 +34,7 @@ from millstream.broker.codes import (
     NONE,
     UNKNOWN_MEMBER_ID,
 )
+from millstream.broker.committed import CommittedOffset, OffsetToCommit
 from millstream.broker.group import Group, State
 from millstream.broker.member import Join, Joined, Synced
 from millstream.clock import Clock
@@ -77,9 +78,12 @@ class GroupCoordinator:
             group.max_size = config.group_max_size
 
     def group(self, name: str) -> Group | None:
-        """The group of this name, if it is known here: it has members, agreed on something or has offsets."""
+        """The group of this name, if it is known here: it has members, agreed on something or has offsets,
+        be they pending in a transaction."""
         group = self._groups.get(name)
-        if group is None and self._catalogue.offsets_of(name):
+        if group is None and (
+            self._catalogue.offsets_of(name) or self._catalogue.decisions.has_pending(name)
+        ):
             group = self._create(name)
         return group
 
@@ -179,15 +183,26 @@ class GroupCoordinator:
     # Offsets
 
     def check_commit(
-        self, name: str, member_id: str, instance_id: str | None, generation: int, version: int
+        self,
+        name: str,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        *,
+        transactional: bool = False,
+        knows_no_group: bool = False,
     ) -> int:
-        """Whether this member of the group may commit offsets now."""
+        """Whether this member of the group may commit offsets now, at once or with its transaction.
+        ``knows_no_group``: the client understands that there is no such group."""
+        if transactional and not name:
+            return INVALID_GROUP_ID
         group = self.group(name)
         if group is None:
             if generation >= 0:
-                return GROUP_ID_NOT_FOUND if version >= 9 else ILLEGAL_GENERATION
+                return GROUP_ID_NOT_FOUND if knows_no_group else ILLEGAL_GENERATION
             group = self._create(name)  # a consumer without group management, or an administrator
-        return group.check_commit(member_id, instance_id, generation, self._clock.monotonic())
+        now = self._clock.monotonic()
+        return group.check_commit(member_id, instance_id, generation, now, transactional=transactional)
 
     async def commit(self, name: str, commits: Iterable[OffsetToCommit]) -> int:
         """Write offsets down; an error code."""
@@ -239,7 +254,12 @@ class GroupCoordinator:
             if expired:
                 _log.info("group %s: %d offsets are beyond their retention", group.name, len(expired))
                 _ignore_failure(self._catalogue.expire_offsets(group.name, expired))
-            elif not offsets and group.state is State.EMPTY and not group.pending:
+            elif (
+                not offsets
+                and group.state is State.EMPTY
+                and not group.pending
+                and not self._catalogue.decisions.has_pending(group.name)
+            ):
                 group.kill()
                 self._drop(group)
                 _ignore_failure(self._catalogue.forget_group(group.name))
@@ -262,7 +282,8 @@ class GroupCoordinator:
             for topic, partitions in offsets.items()
             if topic not in in_use
             for partition, committed in partitions.items()
-            if (
+            if not self._catalogue.decisions.is_unstable(group.name, topic, partition)
+            and (
                 max(committed.commit_ms, empty_since_ms) <= oldest_ms
                 if committed.expire_ms < 0
                 else committed.expire_ms <= now_ms

@@ -24,7 +24,7 @@ from millstream.errors import CatalogueFailed, DataDirectoryError, RequestRefuse
 
 _log = logging.getLogger(__name__)
 
-_VERSION = 1  # of the schema; a newer one is refused
+_VERSION = 2  # of the schema; a newer one is refused
 _SCHEMA = """
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE topics (
@@ -47,6 +47,44 @@ CREATE TABLE offsets (
 ) WITHOUT ROWID;
 CREATE INDEX offsets_by_topic ON offsets (topic);
 CREATE TABLE groups (name TEXT PRIMARY KEY, state TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE transactions (
+    name TEXT PRIMARY KEY,
+    producer_id INTEGER NOT NULL,
+    epoch INTEGER NOT NULL,
+    timeout_ms INTEGER NOT NULL,
+    updated_ms INTEGER NOT NULL,
+    state TEXT NOT NULL,
+    start_ms INTEGER NOT NULL,
+    previous_producer_id INTEGER NOT NULL,
+    previous_epoch INTEGER NOT NULL,
+    kept_producer_id INTEGER NOT NULL,
+    kept_epoch INTEGER NOT NULL,
+    added TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE pending_offsets (
+    "transaction" TEXT NOT NULL REFERENCES transactions (name) ON DELETE CASCADE,
+    "group" TEXT NOT NULL,
+    topic TEXT NOT NULL REFERENCES topics (name) ON DELETE CASCADE,
+    partition INTEGER NOT NULL,
+    "offset" INTEGER NOT NULL,
+    leader_epoch INTEGER NOT NULL,
+    metadata TEXT NOT NULL,
+    commit_ms INTEGER NOT NULL,
+    expire_ms INTEGER NOT NULL,
+    PRIMARY KEY ("transaction", "group", topic, partition)
+) WITHOUT ROWID;
+CREATE INDEX pending_by_group ON pending_offsets ("group", topic, partition);
+CREATE INDEX pending_by_topic ON pending_offsets (topic);
+CREATE TABLE owed_markers (
+    topic_id BLOB NOT NULL,
+    partition INTEGER NOT NULL,
+    producer_id INTEGER NOT NULL,
+    first_offset INTEGER NOT NULL,
+    epoch INTEGER NOT NULL,
+    is_commit INTEGER NOT NULL,
+    "transaction" TEXT NOT NULL,
+    PRIMARY KEY (topic_id, partition, producer_id, first_offset)
+) WITHOUT ROWID;
 """
 _GATHER_AT_MOST = 1000  # changes in one commit: bounds how long the first of them waits
 

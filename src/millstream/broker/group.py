@@ -320,18 +320,28 @@ class Group:
             self._after_removal(now)
         return errors
 
-    def check_commit(self, member_id: str, instance_id: str | None, generation: int, now: float) -> int:
-        """Whether this member may commit offsets now; its commit keeps its session alive, too."""
+    def check_commit(
+        self,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        now: float,
+        *,
+        transactional: bool = False,
+    ) -> int:
+        """Whether this member may commit offsets now; its commit keeps its session alive, too. A transaction
+        that names no member (clients before KIP-447) is fenced by its producer's epoch instead."""
         if self.state is State.DEAD:
             return COORDINATOR_NOT_AVAILABLE
         if generation < 0 and self.state is State.EMPTY:
             return 0  # a consumer without group management, or an administrator
         if generation < 0 and not member_id and instance_id is None:
-            return UNKNOWN_MEMBER_ID  # the members' work is not to be overwritten from outside
+            # From outside, the members' work is not to be overwritten.
+            return 0 if transactional else UNKNOWN_MEMBER_ID
         error = self._check_generation(member_id, instance_id, generation)
         if error:
             return error
-        if self.state is State.COMPLETING:
+        if self.state is State.COMPLETING and not transactional:
             return REBALANCE_IN_PROGRESS
         member = self.members[member_id]
         member.deadline = now + member.session_timeout

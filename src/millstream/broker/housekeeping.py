@@ -1,4 +1,5 @@
-"""What a broker does by the clock: groups' time-outs, ``flush.ms``, retention, idle connections."""
+"""What a broker does by the clock: time-outs of groups and transactions, ``flush.ms``, retention, idle
+connections."""
 
 from __future__ import annotations
 
@@ -40,6 +41,7 @@ class Housekeeping:
             beats += 1
             try:
                 server.node.coordinator.tick()
+                server.node.transactions.tick()
                 self._flush_by_time()
                 if beats % round(1 / BEAT) == 0:
                     server.ticks += 1

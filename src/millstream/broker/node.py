@@ -1,8 +1,9 @@
 """The node: what every request handler works on.
 
-It holds the catalogue (which topics there should be), the partitions (what is served), the groups, and what
-they share. A topic is served once all of its logs are open, and no longer from the moment its deletion is
-written down; between the two, the catalogue is ahead of what clients see, never behind.
+It holds the catalogue (which topics there should be), the partitions (what is served), the groups, the
+transactions, and what they share. A topic is served once all of its logs are open, and no longer from the
+moment its deletion is written down; between the two, the catalogue is ahead of what clients see, never
+behind.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from millstream.broker.deadlines import Deadlines
 from millstream.broker.metrics import Metrics
 from millstream.broker.partition import HostedTopic, Partition
 from millstream.broker.sessions import FetchSessions
+from millstream.broker.transactions import TransactionCoordinator
 from millstream.clock import Clock
 from millstream.config import BrokerConfig, TopicConfig, settings_of, with_changes
 from millstream.errors import LogError, MillstreamError
@@ -34,7 +36,7 @@ _PATIENCE = 0.005  # seconds of work after which the loop gets its turn
 
 
 class Node:
-    """One broker's state: its catalogue, its partitions, its groups, its clock and its settings."""
+    """One broker's state: catalogue, partitions, groups, transactions, clock and settings."""
 
     def __init__(
         self,
@@ -61,6 +63,7 @@ class Node:
         try:
             path = Path(config.data) / FILE_NAME if config.data else None
             self.catalogue = Catalogue(path, defaults=config.topic)
+            self.transactions = TransactionCoordinator(self.catalogue, config, clock, self.hosted)
             try:
                 self._open_logs()
             except BaseException:
@@ -71,6 +74,7 @@ class Node:
                 self._directory.close()
             raise
         self.config = self._with_overrides(self.catalogue.broker_overrides)
+        self.transactions.set_config(self.config)
         self.coordinator = GroupCoordinator(self.catalogue, self.config, clock)
 
     def _open_logs(self) -> None:
@@ -179,6 +183,7 @@ class Node:
         await self.catalogue.set_broker_overrides(overrides)
         self.config = changed
         self.coordinator.set_config(changed)
+        self.transactions.set_config(changed)
 
     def _with_overrides(self, overrides: Mapping[str, str]) -> BrokerConfig:
         return with_changes(self._configured, overrides)
@@ -193,6 +198,7 @@ class Node:
     def _open(self, topic: HostedTopic, index: int, config: TopicConfig) -> None:
         directory = self._directory_of(config)
         log = directory.open_log(topic.name, index, config)
+        log.transactions_gate = self.transactions.gate
         partition = Partition(topic, index, log, in_memory=directory is self._memory)
         topic.partitions.append(partition)
         self._watch_flushing(partition)

@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from millstream.broker.catalogue import Catalogue, CommittedOffset, OffsetToCommit
+from millstream.broker.catalogue import Catalogue
+from millstream.broker.committed import CommittedOffset, OffsetToCommit
 from millstream.config import TopicConfig
 from millstream.errors import CatalogueFailed, DataDirectoryError, RequestRefused
 
@@ -326,7 +327,8 @@ def test_a_topic_s_settings_stand_over_the_broker_s_defaults() -> None:
 _WRITER = """
 import asyncio, sys
 from pathlib import Path
-from millstream.broker.catalogue import Catalogue, OffsetToCommit
+from millstream.broker.catalogue import Catalogue
+from millstream.broker.committed import OffsetToCommit
 
 async def main():
     catalogue = Catalogue(Path(sys.argv[1]))

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from millstream.broker.catalogue import Catalogue, OffsetToCommit
+from millstream.broker.catalogue import Catalogue
+from millstream.broker.committed import OffsetToCommit
 from millstream.broker.coordinator import GroupCoordinator
 from millstream.broker.group import Group, State
 from millstream.broker.member import Join

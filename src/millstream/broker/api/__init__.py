@@ -14,6 +14,7 @@ from millstream.broker.api import (
     produce,
     producers,
     topics,
+    transactions,
     versions,
 )
 
@@ -29,5 +30,6 @@ __all__ = [
     "produce",
     "producers",
     "topics",
+    "transactions",
     "versions",
 ]

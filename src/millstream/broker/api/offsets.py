@@ -6,14 +6,16 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from millstream.broker.catalogue import CommittedOffset, OffsetToCommit, Topic
+from millstream.broker.catalogue import Topic
 from millstream.broker.codes import (
     INVALID_REQUEST,
     NONE,
     OFFSET_METADATA_TOO_LARGE,
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
+    UNSTABLE_OFFSET_COMMIT,
 )
+from millstream.broker.committed import CommittedOffset, OffsetToCommit
 from millstream.broker.dispatch import Client, serves
 from millstream.wire.codec import Answer
 
@@ -21,21 +23,44 @@ if TYPE_CHECKING:
     from millstream.broker.node import Node
 
 _NEVER_COMMITTED = CommittedOffset(-1, -1, "", -1, -1)
+_GROUP_ID_NOT_FOUND_FROM = 9  # OffsetCommit knows that error from this version on
 _TOPIC_IDS_FROM = 10  # OffsetCommit and OffsetFetch name topics by id from this version on
 
 
 @serves(8, versions=(2, 10))
 async def offset_commit(node: Node, request: Any, client: Client) -> Answer:
     """Each partition stands for itself: one that is wrong does not keep the others from being recorded."""
-    by_id = client.version >= _TOPIC_IDS_FROM
-    now_ms = node.clock.now_ms()
     expire_ms = -1
     if client.version <= 4 and request.retention_time >= timedelta(0):
-        expire_ms = now_ms + request.retention_time // timedelta(milliseconds=1)
+        expire_ms = node.clock.now_ms() + request.retention_time // timedelta(milliseconds=1)
+    commits, topics, good = offsets_to_commit(
+        node, request.topics, expire_ms=expire_ms, by_id=client.version >= _TOPIC_IDS_FROM
+    )
+    error = node.coordinator.check_commit(
+        request.group_id,
+        request.member_id,
+        getattr(request, "group_instance_id", None),
+        request.generation_id_or_member_epoch,
+        knows_no_group=client.version >= _GROUP_ID_NOT_FOUND_FROM,
+    )
+    if not error and commits:
+        error = await node.coordinator.commit(request.group_id, commits)
+    if error:
+        for answer in good:
+            answer["error_code"] = error
+    return {"topics": topics}
+
+
+def offsets_to_commit(
+    node: Node, topics: Iterable[Any], *, expire_ms: int, by_id: bool = False
+) -> tuple[list[OffsetToCommit], list[dict[str, Any]], list[dict[str, Any]]]:
+    """The offsets of a request that can be committed; the answer; and of that the parts that are about those,
+    for an error that concerns them all."""
+    now_ms = node.clock.now_ms()
     commits: list[OffsetToCommit] = []
-    topics: list[dict[str, Any]] = []
-    good: list[dict[str, Any]] = []  # the answers to what is committed, together, at the end
-    for named in request.topics:
+    told: list[dict[str, Any]] = []
+    good: list[dict[str, Any]] = []
+    for named in topics:
         topic = _topic(node, named, by_id)
         answers = []
         for partition in named.partitions:
@@ -55,20 +80,8 @@ async def offset_commit(node: Node, request: Any, client: Client) -> Answer:
                         expire_ms,
                     )
                 )
-        topics.append({**_name(named, by_id), "partitions": answers})
-    error = node.coordinator.check_commit(
-        request.group_id,
-        request.member_id,
-        getattr(request, "group_instance_id", None),
-        request.generation_id_or_member_epoch,
-        client.version,
-    )
-    if not error and commits:
-        error = await node.coordinator.commit(request.group_id, commits)
-    if error:
-        for answer in good:
-            answer["error_code"] = error
-    return {"topics": topics}
+        told.append({**_name(named, by_id), "partitions": answers})
+    return commits, told, good
 
 
 def _check(node: Node, topic: Topic | None, partition: Any, by_id: bool) -> int:
@@ -96,17 +109,18 @@ def _name(named: Any, by_id: bool) -> dict[str, Any]:
 def offset_fetch(node: Node, request: Any, client: Client) -> Answer:
     """Where groups stand. What was never committed is -1, and nothing else is.
 
-    ``require_stable`` asks not to be told offsets that an open transaction may still change: there are none
-    before transactions are served.
+    ``require_stable`` asks not to be told an offset that an open transaction may still change: whoever goes
+    on from it would do the transaction's work twice. It comes back and asks again.
     """
+    stable = getattr(request, "require_stable", False)
     if client.version < 8:
-        return {"topics": _fetched(node, request.group_id, request.topics, False), "error_code": NONE}
+        return {"topics": _fetched(node, request.group_id, request.topics, False, stable), "error_code": NONE}
     by_id = client.version >= _TOPIC_IDS_FROM
     return {
         "groups": [
             {
                 "group_id": group.group_id,
-                "topics": _fetched(node, group.group_id, group.topics, by_id),
+                "topics": _fetched(node, group.group_id, group.topics, by_id, stable),
                 "error_code": NONE,
             }
             for group in request.groups
@@ -114,31 +128,37 @@ def offset_fetch(node: Node, request: Any, client: Client) -> Answer:
     }
 
 
-def _fetched(node: Node, group: str, asked: Iterable[Any] | None, by_id: bool) -> list[dict[str, Any]]:
+def _fetched(
+    node: Node, group: str, asked: Iterable[Any] | None, by_id: bool, stable: bool
+) -> list[dict[str, Any]]:
     offsets = node.coordinator.offsets(group)
-    if asked is None:  # everything there is
-        return [
-            {
-                **({"topic_id": topic.id} if by_id else {"name": name}),
-                "partitions": [_partition(index, committed) for index, committed in partitions.items()],
-            }
-            for name, partitions in offsets.items()
+    decisions = node.catalogue.decisions
+    check = stable and decisions.has_pending(group)
+    wanted: list[tuple[dict[str, Any], Topic | None, Iterable[int]]]
+    if asked is None:  # everything there is, or may be
+        known = {name: set(partitions) for name, partitions in offsets.items()}
+        for name, index in decisions.pending_of(group) if check else ():
+            known.setdefault(name, set()).add(index)
+        wanted = [
+            ({"topic_id": topic.id} if by_id else {"name": name}, topic, sorted(indexes))
+            for name, indexes in known.items()
             if (topic := node.catalogue.topics.get(name)) is not None
         ]
+    else:
+        wanted = [
+            (_name(named, by_id), _topic(node, named, by_id), named.partition_indexes) for named in asked
+        ]
     answer = []
-    for named in asked:
-        topic = _topic(node, named, by_id)
+    for named_so, topic, indexes in wanted:
         error = UNKNOWN_TOPIC_ID if by_id and topic is None else NONE
         of_topic: Mapping[int, CommittedOffset] = offsets.get(topic.name, {}) if topic is not None else {}
-        answer.append(
-            {
-                **_name(named, by_id),
-                "partitions": [
-                    _partition(index, of_topic.get(index, _NEVER_COMMITTED), error)
-                    for index in named.partition_indexes
-                ],
-            }
-        )
+        partitions = []
+        for index in indexes:
+            if check and topic is not None and decisions.is_unstable(group, topic.name, index):
+                partitions.append(_partition(index, _NEVER_COMMITTED, UNSTABLE_OFFSET_COMMIT))
+            else:
+                partitions.append(_partition(index, of_topic.get(index, _NEVER_COMMITTED), error))
+        answer.append({**named_so, "partitions": partitions})
     return answer
 
 

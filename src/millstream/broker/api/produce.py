@@ -6,7 +6,7 @@
 - ``acks=all``: answered when they are synced to disk (``broker.syncing``).
 
 A producer's requests look alike up to the number of the partition, so that much of the last one is remembered
-and compared; only where it differs is a request read in full.
+and compared; only where it differs is a request read in full. A transactional id stands before that, too.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from millstream.broker.codes import (
-    INVALID_REQUEST,
+    CONCURRENT_TRANSACTIONS,
     INVALID_REQUIRED_ACKS,
+    NOT_ENOUGH_REPLICAS,
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 from millstream.broker.dispatch import serves_directly
 from millstream.broker.partition import HostedTopic, Partition
 from millstream.broker.slot import Slot
+from millstream.broker.transactions import IMPLICIT_FROM
 from millstream.errors import LogError, ProtocolError
 from millstream.wire.frame import HEAD_SIZE, INT, SHORT, frame, skip_tags
 from millstream.wire.produce import (
@@ -51,14 +53,22 @@ _INDEX_AND_SIZE = Struct(">ii").unpack_from
 class ProduceShape:
     """What the requests of one producer have in common: everything from the client id to the partition."""
 
-    __slots__ = ("acks", "client_id", "prefix", "size", "topic", "version")
+    __slots__ = ("acks", "client_id", "prefix", "size", "topic", "transaction", "version")
 
-    def __init__(self, version: int, prefix: bytes, acks: int, topic: HostedTopic) -> None:
+    def __init__(
+        self,
+        version: int,
+        prefix: bytes,
+        acks: int,
+        topic: HostedTopic,
+        transaction: tuple[str, int] | None,
+    ) -> None:
         self.version = version
         self.prefix = prefix
         self.size = len(prefix)
         self.acks = acks
         self.topic = topic
+        self.transaction = transaction  # the transactional id and the version, for the coordinator
 
 
 def produce(
@@ -99,7 +109,14 @@ def produce(
             usual = end == stop
         partitions = shape.topic.partitions
         if usual and 0 <= index < len(partitions):
-            _append_one(connection, partitions[index], view, start, end, version, correlation_id, shape.acks)
+            partition = partitions[index]
+            if shape.transaction is None:
+                _append_one(connection, partition, view, start, end, version, correlation_id, shape.acks)
+            else:
+                transactions = connection.node.transactions
+                transactions.request = shape.transaction
+                _append_one(connection, partition, view, start, end, version, correlation_id, shape.acks)
+                transactions.request = None
             return
     _produce(connection, buffer, view, position, stop, version, correlation_id)
 
@@ -121,7 +138,7 @@ def _append_one(
     try:
         base_offset, append_time, start_offset, _ = partition.log.append(view[start:end], turn.now_ms)
     except LogError as error:
-        refused = PartitionResult(partition.index, error.code, message=str(error))
+        refused = PartitionResult(partition.index, _told(error, version), message=str(error))
         _answer(connection, version, correlation_id, acks, [(partition.topic, [refused])])
         return
     if not partition.is_staged:
@@ -201,21 +218,39 @@ def _produce(
         position = skip_tags(buffer, position)
     request = read_produce(buffer, position, stop, version)
     acks = request.acks
-    if acks not in (0, 1, -1) or request.transactional_id is not None:
+    if acks not in (0, 1, -1):
         _refuse_all(connection, request, version, correlation_id)
         return
+    transaction = None if request.transactional_id is None else (request.transactional_id, version)
+    connection.node.transactions.request = transaction
+    try:
+        shape = _append_all(connection, request, view, header_at, version, correlation_id)
+    finally:
+        connection.node.transactions.request = None
+    if shape is not None:
+        connection.produce_shape = ProduceShape(version, *shape, transaction)
+
+
+def _append_all(
+    connection: Connection,
+    request: ProduceRequest,
+    view: memoryview,
+    header_at: int,
+    version: int,
+    correlation_id: int,
+) -> tuple[bytes, int, HostedTopic] | None:
+    """Append what the request has; what to remember of it, if it is the usual one."""
+    acks = request.acks
     topics = request.topics
     hosted = connection.node.hosted
     if len(topics) == 1 and len(topics[0][1]) == 1:
         topic = hosted.get(topics[0][0])
         (records,) = topics[0][1]
         if topic is not None and 0 <= records.partition < len(topic.partitions):
-            prefix = bytes(view[header_at : records.partition_at])
-            connection.produce_shape = ProduceShape(version, prefix, acks, topic)
             partition = topic.partitions[records.partition]
             end = max(records.start, records.end)  # null counts as empty, and is refused as that
             _append_one(connection, partition, view, records.start, end, version, correlation_id, acks)
-            return
+            return bytes(view[header_at : records.partition_at]), acks, topic
     turn = connection.turn
     if not turn.scheduled:
         turn.schedule()
@@ -225,7 +260,7 @@ def _produce(
         topic = hosted.get(key)
         results: list[PartitionResult] = []
         for records in wanted:
-            result, taken_by = _append(turn.now_ms, topic, key, records, view)
+            result, taken_by = _append(turn.now_ms, topic, key, records, view, version)
             if taken_by is not None:
                 slot.places.append((len(slot.results), len(results)))
                 told.append(taken_by)
@@ -233,7 +268,7 @@ def _produce(
         slot.results.append((topic if topic is not None else key, results))
     if not told:
         _answer(connection, version, correlation_id, acks, slot.results)
-        return
+        return None
     connection.appended_in = turn.number
     slot.left = len(told)
     for place, partition in enumerate(told):
@@ -243,10 +278,16 @@ def _produce(
         partition.unsettled.append((slot, place))
     if acks != 0:
         connection.place(slot)
+    return None
 
 
 def _append(
-    now_ms: int, topic: HostedTopic | None, key: str | bytes, records: PartitionRecords, view: memoryview
+    now_ms: int,
+    topic: HostedTopic | None,
+    key: str | bytes,
+    records: PartitionRecords,
+    view: memoryview,
+    version: int,
 ) -> tuple[PartitionResult, Partition | None]:
     """Append one partition's records; the partition that will say when they are safe, if they were taken."""
     index, _, start, end = records
@@ -262,7 +303,7 @@ def _append(
     try:
         appended = partition.log.append(view[start:end], now_ms)
     except LogError as error:
-        return PartitionResult(index, error.code, message=str(error)), None
+        return PartitionResult(index, _told(error, version), message=str(error)), None
     partition.turn_bytes += end - start
     return (
         PartitionResult(index, 0, appended.base_offset, appended.log_append_time, appended.log_start_offset),
@@ -270,13 +311,16 @@ def _append(
     )
 
 
+def _told(error: LogError, version: int) -> int:
+    """The error as this version is told it: clients that add partitions to their transactions themselves do
+    not expect to wait for the last one's end here, but do send again for this."""
+    if error.code == CONCURRENT_TRANSACTIONS and version < IMPLICIT_FROM:
+        return NOT_ENOUGH_REPLICAS
+    return error.code
+
+
 def _refuse_all(connection: Connection, request: ProduceRequest, version: int, correlation_id: int) -> None:
-    # Transactions are not served yet; EndTxn and its kin will be, and then this refusal goes.
-    code, message = (
-        (INVALID_REQUEST, "transactions are not served by this broker")
-        if request.transactional_id is not None
-        else (INVALID_REQUIRED_ACKS, f"acks is 0, 1 or -1 (all), not {request.acks}")
-    )
+    message = f"acks is 0, 1 or -1 (all), not {request.acks}"
     hosted = connection.node.hosted
     _answer(
         connection,
@@ -286,7 +330,10 @@ def _refuse_all(connection: Connection, request: ProduceRequest, version: int, c
         [
             (
                 hosted.get(key, key),
-                [PartitionResult(records.partition, code, message=message) for records in wanted],
+                [
+                    PartitionResult(records.partition, INVALID_REQUIRED_ACKS, message=message)
+                    for records in wanted
+                ],
             )
             for key, wanted in request.topics
         ],

@@ -1,45 +1,55 @@
-"""InitProducerId: the identity of an idempotent producer."""
+"""InitProducerId: the identity of an idempotent or a transactional producer."""
 
 from __future__ import annotations
 
-import logging
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from millstream.broker.codes import INVALID_REQUEST, NONE, TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+from millstream.broker.api.transactions import told
+from millstream.broker.codes import INVALID_REQUEST, NONE
 from millstream.broker.dispatch import Client, serves
+from millstream.broker.transaction import NOBODY, Identity
 from millstream.errors import RequestRefused
 from millstream.wire.codec import Answer
 
 if TYPE_CHECKING:
     from millstream.broker.node import Node
 
-_log = logging.getLogger(__name__)
+_FENCED_FROM = 4  # this request knows PRODUCER_FENCED from this version on
+_MILLISECOND = timedelta(milliseconds=1)
 
 
-@serves(22, versions=(0, 5))
+@serves(22, versions=(0, 6))
 async def init_producer_id(node: Node, request: Any, client: Client) -> Answer:
-    """A new id with epoch 0, always, as Kafka does for producers without a transactional id: one that asks to
-    go on from its current id and epoch starts its sequences anew either way.
+    """Without a transactional id a new id with epoch 0, always, as Kafka does: a producer that asks to go on
+    from its current id and epoch starts its sequences anew either way.
 
-    Transactions are not served yet. Of the errors that could say so, clients retry most for ever; this one
-    every client reports at once and gives up.
+    Version 6 is KIP-939's. Apache Kafka 4.3 has it and does not announce it; clients that know it send it
+    without its two flags unless they are told to, and then it is version 5.
     """
-    if request.transactional_id is not None:
-        _log.warning(
-            "client %s at %s asked for transactions (transactional.id %s), which are not served yet",
-            client.client_id,
-            client.host,
-            request.transactional_id,
-        )
-        return _refused(TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    current_id, current_epoch = getattr(request, "producer_id", -1), getattr(request, "producer_epoch", -1)
-    if (current_id < 0) != (current_epoch < 0):
+    current = Identity(getattr(request, "producer_id", -1), getattr(request, "producer_epoch", -1))
+    if (current.producer_id < 0) != (current.epoch < 0):
         return _refused(INVALID_REQUEST)
     try:
-        producer_id = await node.catalogue.new_producer_id()
+        if request.transactional_id is None:
+            producer, ongoing = Identity(await node.catalogue.new_producer_id(), 0), NOBODY
+        else:
+            producer, ongoing = await node.transactions.init(
+                request.transactional_id,
+                request.transaction_timeout // _MILLISECOND,
+                current if current.producer_id >= 0 else None,
+                two_phase=getattr(request, "enable2_pc", False),
+                keep=getattr(request, "keep_prepared_txn", False),
+            )
     except RequestRefused as refused:
-        return _refused(refused.code)
-    return {"error_code": NONE, "producer_id": producer_id, "producer_epoch": 0}
+        return _refused(told(refused, client.version, _FENCED_FROM))
+    return {
+        "error_code": NONE,
+        "producer_id": producer.producer_id,
+        "producer_epoch": producer.epoch,
+        "ongoing_txn_producer_id": ongoing.producer_id,
+        "ongoing_txn_producer_epoch": ongoing.epoch,
+    }
 
 
 def _refused(code: int) -> Answer:

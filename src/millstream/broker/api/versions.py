@@ -6,18 +6,23 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.broker.codes import UNSUPPORTED_VERSION
 from millstream.broker.dispatch import HANDLERS, Client, Reply, serves
-from millstream.wire.frame import API_VERSIONS, INT, SHORT, frame, unsigned_varint
+from millstream.wire.frame import API_VERSIONS, INT, SHORT, compact_bytes, frame, unsigned_varint
 
 if TYPE_CHECKING:
     from millstream.broker.node import Node
 
 _KEPT: dict[int, bytes] = {}
 
+# Kafka's features: the lowest and highest level served, and the level in force. ``group.version`` and
+# ``share.version`` are not served yet.
+FEATURES = {"transaction.version": (0, 2, 2)}
+_LEVEL_0_FROM = 4  # clients that ask in an earlier version can't read that a feature has level 0
+_SUPPORTED, _EPOCH, _FINALIZED = 0, 1, 2  # tags
+
 
 @serves(API_VERSIONS, versions=(0, 4))
 def api_versions(node: Node, request: Any, client: Client) -> Reply:
-    """The list. No features are announced: those of Kafka's (``transaction.version``, ``group.version``,
-    ``share.version``) each change what clients send, and none of them is served yet."""
+    """The list, and from version 3 on the features that change what clients send."""
     answer = _KEPT.get(client.version)
     if answer is None:
         answer = _KEPT[client.version] = api_versions_body(client.version, 0)
@@ -41,5 +46,20 @@ def api_versions_body(version: int, error: int) -> bytes:
     if version >= 1:
         out += b"\0\0\0\0"  # never throttled
     if flexible:
-        out.append(0)
+        out += _features(version)
+    return bytes(out)
+
+
+def _features(version: int) -> bytes:
+    """The tagged fields at the end of the answer."""
+    supported = bytearray(unsigned_varint(len(FEATURES) + 1))
+    finalized = bytearray(unsigned_varint(len(FEATURES) + 1))
+    for name, (lowest, highest, level) in FEATURES.items():
+        lowest = lowest if version >= _LEVEL_0_FROM else max(lowest, 1)
+        supported += compact_bytes(name.encode()) + SHORT.pack(lowest) + SHORT.pack(highest) + b"\0"
+        finalized += compact_bytes(name.encode()) + SHORT.pack(level) + SHORT.pack(level) + b"\0"
+    fields = {_SUPPORTED: bytes(supported), _EPOCH: bytes(8), _FINALIZED: bytes(finalized)}
+    out = bytearray(unsigned_varint(len(fields)))
+    for tag, field in fields.items():
+        out += unsigned_varint(tag) + unsigned_varint(len(field)) + field
     return bytes(out)

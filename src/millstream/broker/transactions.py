@@ -1,0 +1,506 @@
+"""The transaction coordinator: what a transactional producer asks for, what time does, and what is durable.
+
+The rules of one id are ``broker.transaction``. This is what stands between them, the catalogue, the logs and
+the request handlers:
+
+- A change of an id's standing is written down first (``broker.decisions``) and takes effect when it is
+  durable. While an id's end or its next producer is on the way to the disk, its records are refused: they
+  would belong to neither side of the decision.
+- The logs know which transactions are open in them, so a Produce that begins or extends a transaction costs
+  no write besides its records. ``gate`` is asked by the log before it takes a transactional batch.
+- The end of a transaction is one write of the catalogue, the commit point; then the markers follow
+  (``broker.markers``). A commit first makes sure that its records are synced.
+- After a restart everything goes on from there (``broker.transaction_restart``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from millstream.broker.catalogue import Catalogue
+from millstream.broker.codes import (
+    CONCURRENT_TRANSACTIONS,
+    COORDINATOR_NOT_AVAILABLE,
+    INVALID_PRODUCER_EPOCH,
+    INVALID_REQUEST,
+    INVALID_TRANSACTION_TIMEOUT,
+    INVALID_TXN_STATE,
+    PRODUCER_FENCED,
+    TRANSACTION_ABORTABLE,
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+)
+from millstream.broker.committed import OffsetToCommit
+from millstream.broker.decisions import NOTHING_ADDED, Added, OwedMarker
+from millstream.broker.markers import Markers
+from millstream.broker.partition import HostedTopic, Partition
+from millstream.broker.transaction import (
+    NO_TIMEOUT,
+    NOBODY,
+    Identity,
+    Transaction,
+    first_standing,
+    marker_epoch,
+)
+from millstream.broker.transaction_restart import go_on
+from millstream.broker.transactional_ids import TransactionalId, TransactionalIds
+from millstream.clock import Clock
+from millstream.config import BrokerConfig
+from millstream.errors import AppendRefused, CatalogueFailed, LogError, RequestRefused
+from millstream.log.partition import PartitionLog
+from millstream.wire.frame import TopicKey
+
+if TYPE_CHECKING:
+    from millstream.broker.syncing import Syncer
+    from millstream.broker.turn import Turn
+
+_log = logging.getLogger(__name__)
+
+IMPLICIT_FROM = 12  # a Produce of this version adds its partitions to the transaction by itself
+_ABORTABLE_FROM = 11  # and one of this version knows TRANSACTION_ABORTABLE
+_LOOK_EVERY = 1.0  # seconds between looks for transactions whose time is up
+_EXPIRE_EVERY = 60.0  # seconds between looks for ids that nobody uses
+_EXPIRE_AT_ONCE = 2000
+
+
+class Counters:
+    """What was counted since the broker started."""
+
+    def __init__(self) -> None:
+        self.committed = 0
+        self.aborted = 0  # by anybody
+        self.timed_out = 0  # of those
+        self.taken_over = 0  # of those: by another producer's InitProducerId
+        self.fenced = 0  # requests of producers that were replaced
+
+
+class Description(NamedTuple):
+    """A transactional id for those who ask."""
+
+    transaction: Transaction
+    partitions: Sequence[tuple[str, int]]  # with records or announced; after the decision, still to be told
+
+
+class TransactionCoordinator:
+    """All transactions of one broker. Lives on the server's loop."""
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        config: BrokerConfig,
+        clock: Clock,
+        hosted: Mapping[TopicKey, HostedTopic],
+    ) -> None:
+        self._catalogue = catalogue
+        self._decisions = catalogue.decisions
+        self._config = config
+        self._clock = clock
+        self._hosted = hosted
+        self._ids = TransactionalIds(clock)
+        self.markers = Markers(catalogue.decisions, hosted, clock)
+        self.counters = Counters()
+        # The transactional id and the version of the Produce request at hand, for ``gate``.
+        self.request: tuple[str, int] | None = None
+        self._turn: Turn | None = None
+        self._syncer: Syncer | None = None
+        self._look_at = 0.0
+        self._expire_at = clock.monotonic() + _EXPIRE_EVERY
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, turn: Turn, syncer: Syncer) -> None:
+        """Go on where the last process ended. Before any request is served."""
+        self._turn, self._syncer = turn, syncer
+        self.markers.start(turn, syncer)
+        go_on(self._ids, self._decisions, self.markers, self._hosted, turn)
+
+    def set_config(self, config: BrokerConfig) -> None:
+        """Settings were changed while running."""
+        self._config = config
+
+    # Producers
+
+    async def init(
+        self,
+        name: str,
+        timeout_ms: int,
+        expected: Identity | None = None,
+        *,
+        two_phase: bool = False,
+        keep: bool = False,
+    ) -> tuple[Identity, Identity]:
+        """The identity of the id's next producer, and under whom the transaction is open that it kept.
+
+        Fences whoever had the id before and aborts what that one left open, unless it is to be kept."""
+        if not name or (keep and not two_phase):
+            raise RequestRefused(
+                INVALID_REQUEST,
+                "a prepared transaction is kept for two-phase commit only" if name else "no transactional id",
+            )
+        if two_phase:
+            if not self._config.transaction_two_phase_commit_enable:
+                raise RequestRefused(
+                    TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transaction.two.phase.commit.enable is false here"
+                )
+            timeout_ms = NO_TIMEOUT
+        elif not 0 < timeout_ms <= self._config.transaction_max_timeout_ms:
+            raise RequestRefused(
+                INVALID_TRANSACTION_TIMEOUT,
+                f"{name}: a transaction may take up to {self._config.transaction_max_timeout_ms} ms "
+                f"(transaction.max.timeout.ms), not {timeout_ms}",
+            )
+        async with self._ids.held(name, create=True) as found:
+            return await self._init(found, expected, timeout_ms, keep)
+
+    async def _init(
+        self, found: TransactionalId, expected: Identity | None, timeout_ms: int, keep: bool
+    ) -> tuple[Identity, Identity]:
+        before = found.standing
+        if before is None:
+            producer_id = await self._catalogue.new_producer_id()
+            new = first_standing(found.name, producer_id, timeout_ms, self._clock.now_ms())
+            await self._save(found, new, NOTHING_ADDED)
+            return new.producer, NOBODY
+        if before.is_decided:
+            raise _being_ended(found)
+        if before.check_init(expected):
+            return before.producer, before.kept
+        spare = await self._spare(before)
+        if before.is_open and keep:
+            kept = before.keep(expected, spare=spare, now_ms=self._clock.now_ms())
+            await self._save(found, kept, found.added)
+            return kept.producer, kept.kept
+        if before.is_open:
+            _log.info(
+                "transactional id %s: another producer comes; the transaction of %s is aborted",
+                found.name,
+                before.producer,
+            )
+            await self._end(found, before.fence(spare=spare, now_ms=self._clock.now_ms()), commit=False)
+            self.counters.taken_over += 1
+            spare = await self._spare(found.stands)
+        after = found.stands.init(expected, timeout_ms=timeout_ms, spare=spare, now_ms=self._clock.now_ms())
+        await self._save(found, after, NOTHING_ADDED)
+        return after.producer, NOBODY
+
+    async def _spare(self, standing: Transaction) -> int:
+        return await self._catalogue.new_producer_id() if standing.needs_spare else -1
+
+    async def _save(self, found: TransactionalId, standing: Transaction, added: Added) -> None:
+        """Write down how the id stands, and let it. Another producer's records wait until it is."""
+        before = found.standing
+        if before is not None and standing.producer == before.producer:
+            await self._decisions.save(standing, added)
+            self._ids.begin(found, standing, added)
+            return
+        found.set_busy()
+        try:
+            await self._decisions.save(standing, added)
+        except BaseException:
+            if before is not None:
+                self._ids.stand(found, before)
+            raise
+        found.added = added
+        self._ids.stand(found, standing)
+
+    # What belongs to a transaction
+
+    async def add_partitions(self, name: str, producer: Identity, partitions: Sequence[Partition]) -> None:
+        """The first protocol's announcement of where the transaction is going to write."""
+        async with self._ids.held(name) as found:
+            standing = self._may_add(found, producer)
+            keys = {(partition.topic.id_bytes, partition.index) for partition in partitions}
+            added = found.added._replace(partitions=found.added.partitions | keys)
+            if not standing.is_open or added != found.added:
+                await self._save(found, standing.begin(self._clock.now_ms()), added)
+            for partition in partitions:
+                found.logs[partition.log] = None
+
+    def verify(self, name: str, producer: Identity, partitions: Iterable[Partition]) -> list[int]:
+        """Whether each partition is part of the producer's transaction: an error code each."""
+        found = self._ids.known(name)
+        self._may_add(found, producer)
+        return [0 if partition.log in found.logs else TRANSACTION_ABORTABLE for partition in partitions]
+
+    async def add_group(self, name: str, producer: Identity, group: str) -> None:
+        """The first protocol's announcement of offsets."""
+        async with self._ids.held(name) as found:
+            standing = self._may_add(found, producer)
+            added = found.added._replace(groups=found.added.groups | {group})
+            if not standing.is_open or added != found.added:
+                await self._save(found, standing.begin(self._clock.now_ms()), added)
+
+    async def add_offsets(
+        self, name: str, producer: Identity, group: str, commits: Sequence[OffsetToCommit], *, implicit: bool
+    ) -> None:
+        """Offsets of a group that are committed with the transaction. ``implicit``: the second protocol, in
+        which they may begin it."""
+        async with self._ids.held(name) as found:
+            standing = self._may_add(found, producer)
+            if not implicit and group not in found.added.groups:
+                raise RequestRefused(
+                    TRANSACTION_ABORTABLE, f"{name}: group {group} was not added to the transaction"
+                )
+            if commits:
+                begun = standing.begin(self._clock.now_ms())
+                added = found.added._replace(groups=found.added.groups | {group})
+                await self._decisions.add_offsets(begun, added, group, commits)
+                self._ids.begin(found, begun, added)
+
+    def gate(self, log: PartitionLog, producer_id: int, epoch: int, base_sequence: int) -> None:
+        """Asked by a log before it takes a transactional batch; raises AppendRefused. Hot."""
+        request = self.request
+        if request is None:
+            raise AppendRefused(
+                TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                "transactional records came in a request without a transactional id",
+            )
+        name, version = request
+        found = self._ids.get(name)
+        if found is not None and (producer_id, epoch) == found.open_to and log in found.logs:
+            return
+        try:
+            found = self._ids.known(name)
+            standing = self._may_add(found, Identity(producer_id, epoch))
+        except RequestRefused as refused:
+            # A producer of records knows this one for having been fenced.
+            code = INVALID_PRODUCER_EPOCH if refused.code == PRODUCER_FENCED else refused.code
+            raise AppendRefused(code, str(refused)) from None
+        if version < IMPLICIT_FROM and log not in found.logs:
+            raise AppendRefused(
+                TRANSACTION_ABORTABLE if version >= _ABORTABLE_FROM else INVALID_TXN_STATE,
+                f"{log.name} was not added to the transaction of {name}",
+            )
+        found.logs[log] = None
+        self._ids.begin(found, standing.begin(self._clock.now_ms()), found.added)
+
+    def _may_add(self, found: TransactionalId, producer: Identity) -> Transaction:
+        standing = found.stands
+        try:
+            standing.check(producer)
+        except RequestRefused as refused:
+            self._count_fenced(refused)
+            raise
+        if found.is_busy:
+            raise _being_ended(found)
+        return standing
+
+    def _count_fenced(self, refused: RequestRefused) -> None:
+        if refused.code == PRODUCER_FENCED:
+            self.counters.fenced += 1
+            _log.info("a fenced producer was refused: %s", refused)
+
+    # Ends
+
+    async def end(self, name: str, producer: Identity, *, commit: bool, second_protocol: bool) -> Identity:
+        """Commit or abort; the identity that the producer has from now on."""
+        async with self._ids.held(name) as found:
+            before = found.stands
+            spare = await self._spare(before)
+            try:
+                after = before.end(
+                    producer,
+                    commit=commit,
+                    second_protocol=second_protocol,
+                    spare=spare,
+                    now_ms=self._clock.now_ms(),
+                )
+            except RequestRefused as refused:
+                self._count_fenced(refused)
+                raise
+            if after is not before:
+                await self._end(found, after, commit=commit)
+            return after.producer
+
+    async def _end(self, found: TransactionalId, after: Transaction, *, commit: bool) -> None:
+        """Decide, durably, and have the markers written. With the id held."""
+        before = found.stands
+        tried: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        found.set_busy()
+        try:
+            if commit:
+                await self._sync_records(found, before.writer.producer_id)
+            owed = self._owed(found, before, after, commit)
+
+            def decided() -> None:
+                found.logs, found.added = {}, NOTHING_ADDED
+                self._ids.stand(found, after)
+                if commit:
+                    self.counters.committed += 1
+                else:
+                    self.counters.aborted += 1
+                self.markers.write(
+                    owed,
+                    attempted=lambda: None if tried.done() else tried.set_result(None),
+                    complete=lambda: self._ids.stand(found, after.completed()),
+                )
+
+            await self._decisions.end(after, commit=commit, owed=owed, decided=decided)
+        except LogError as error:
+            raise RequestRefused(
+                COORDINATOR_NOT_AVAILABLE, f"{found.name}: can't commit yet, records are not safe: {error}"
+            ) from error
+        finally:
+            if found.standing is before:
+                self._ids.stand(found, before)
+        # Whether each log took its marker or not: what was decided is so.
+        await tried
+
+    def _owed(
+        self, found: TransactionalId, before: Transaction, after: Transaction, commit: bool
+    ) -> list[OwedMarker]:
+        epoch = marker_epoch(before, after)
+        producer_id = before.writer.producer_id
+        return [
+            OwedMarker(
+                partition.topic.id_bytes,
+                partition.index,
+                producer_id,
+                partition.log.transactions.open[producer_id][0],
+                epoch,
+                commit,
+                found.name,
+            )
+            for partition in self._partitions(found)
+            if producer_id in partition.log.transactions.open
+        ]
+
+    async def _sync_records(self, found: TransactionalId, producer_id: int) -> None:
+        """Wait until the producer's records are on the disk. Those of acks=all are."""
+        waits = []
+        for partition in self._partitions(found):
+            log = partition.log
+            if producer_id not in log.transactions.open:
+                continue
+            batches = log.producers.states[producer_id][2]
+            # Where none are known the transaction was found after a restart, and what was found is synced.
+            if batches and log.synced_offset <= batches[-1][2]:
+                wait = _Synced()
+                waits.append(wait.future)
+                if partition.is_staged:
+                    partition.unsettled.append((wait, 0))
+                else:
+                    assert self._syncer is not None
+                    partition.awaiting_sync.append((batches[-1][2] + 1, wait, 0))
+                    self._syncer.sync(partition)
+        if waits:
+            await asyncio.gather(*waits)
+
+    def _partitions(self, found: TransactionalId) -> Iterator[Partition]:
+        """Those of the open transaction, without the ones whose topics were deleted since."""
+        for log in found.logs:
+            topic = self._hosted.get(log.topic)
+            if topic is not None and log.partition < len(topic.partitions):
+                partition = topic.partitions[log.partition]
+                if partition.log is log:
+                    yield partition
+
+    async def write_marker(
+        self, partition: Partition, producer: Identity, *, commit: bool, coordinator_epoch: int
+    ) -> None:
+        """A marker from outside; done when it is synced. Raises LogError."""
+        assert self._turn is not None
+        partition.append_marker(self._turn, *producer, commit=commit, coordinator_epoch=coordinator_epoch)
+        wait = _Synced()
+        partition.unsettled.append((wait, 0))
+        await wait.future
+
+    # Time
+
+    def tick(self, now: float | None = None) -> None:
+        """Let time take effect. Cheap where nothing is open."""
+        now = self._clock.monotonic() if now is None else now
+        self.markers.tick(now)
+        if now >= self._look_at:
+            self._look_at = now + _LOOK_EVERY
+            for found in self._ids.overdue(now):
+                task = asyncio.get_running_loop().create_task(self._time_out(found.name))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+        if now >= self._expire_at:
+            self._expire_at = now + _EXPIRE_EVERY
+            self._expire()
+
+    async def _time_out(self, name: str) -> None:
+        try:
+            async with self._ids.held(name) as found:
+                standing = found.stands
+                if not standing.is_open or found.deadline > self._clock.monotonic():
+                    return
+                _log.warning(
+                    "transactional id %s: the transaction is open for longer than its %d ms and is aborted; "
+                    "%s is fenced",
+                    name,
+                    standing.timeout_ms,
+                    standing.producer,
+                )
+                spare = await self._spare(standing)
+                await self._end(found, standing.fence(spare=spare, now_ms=self._clock.now_ms()), commit=False)
+                self.counters.timed_out += 1
+        except RequestRefused as refused:
+            # A full disk, most likely: the next look tries again.
+            _log.warning("transactional id %s can't be aborted now: %s", name, refused)
+
+    def _expire(self) -> None:
+        oldest_ms = self._clock.now_ms() - self._config.transactional_id_expiration_ms
+        gone = self._ids.expire(oldest_ms, _EXPIRE_AT_ONCE)
+        if not gone:
+            return
+        _log.info("%d transactional ids were not used for long and are forgotten", len(gone))
+        try:
+            # Who comes back is new, and is written down after this.
+            self._decisions.forget(gone).add_done_callback(lambda done: done.cancelled() or done.exception())
+        except CatalogueFailed:
+            return  # the broker stops; the next one forgets them
+
+    async def close(self) -> None:
+        """Time has no effect any more."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # For those who ask
+
+    def describe(self, name: str) -> Description | None:
+        found = self._ids.get(name)
+        if found is None or found.standing is None:
+            return None
+        if found.standing.is_decided:
+            partitions = [
+                (topic.name, marker.partition)
+                for marker in self.markers.unwritten()
+                if marker.transaction == name and (topic := self._hosted.get(marker.topic_id)) is not None
+            ]
+        else:
+            partitions = [(partition.topic.name, partition.index) for partition in self._partitions(found)]
+        return Description(found.standing, sorted(partitions))
+
+    def transactions(self) -> list[Transaction]:
+        return [found.stands for found in self._ids]
+
+    def open_transactions(self) -> list[Transaction]:
+        """Those that hold readers back, the oldest first."""
+        unfinished = [found.stands for found in self._ids if found.stands.is_unfinished]
+        return sorted(unfinished, key=lambda transaction: transaction.start_ms)
+
+
+class _Synced:
+    """Waits for a sync. ``Unsettled``: its partition says when."""
+
+    needs_sync = True
+
+    def __init__(self) -> None:
+        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def settled(self, place: int, failure: LogError | None) -> None:
+        if self.future.done():
+            return
+        if failure is None:
+            self.future.set_result(None)
+        else:
+            self.future.set_exception(failure)
+
+
+def _being_ended(found: TransactionalId) -> RequestRefused:
+    return RequestRefused(CONCURRENT_TRANSACTIONS, f"{found.name}: its last transaction is being ended")
