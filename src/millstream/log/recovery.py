@@ -29,8 +29,8 @@ from millstream.log.segment import (
     ABORTED_SUFFIX,
     DELETED_SUFFIX,
     INDEX_SUFFIX,
+    INDEX_SUFFIXES,
     LOG_SUFFIX,
-    SUFFIXES,
     TIME_INDEX_SUFFIX,
     Segment,
     file_name,
@@ -136,7 +136,7 @@ class _Opening:
         for name in listing:
             if name.endswith(SNAPSHOT_SUFFIX) and offset_of(name) >= 0:
                 self.snapshots.append(offset_of(name))
-            elif name.endswith(SUFFIXES) and name.partition(".")[0] + LOG_SUFFIX not in listing:
+            elif name.endswith(INDEX_SUFFIXES) and name.partition(".")[0] + LOG_SUFFIX not in listing:
                 self.files.remove(f"{self.log.path}/{name}")  # an index without its log
         self.snapshots.sort()
 
