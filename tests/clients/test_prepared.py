@@ -106,7 +106,7 @@ def test_a_decision_can_be_repeated_and_not_be_changed(broker: ServeProcess, nam
 
 
 def test_an_old_token_does_no_harm_to_a_later_transaction(broker: ServeProcess, name: str) -> None:
-    topic = create_topic(broker.address, name)
+    topic = create_topic(broker.address, name, 1)
     old = prepare(broker, name, topic, "old")
     client.commit_prepared(broker.address, old)
     with client.TwoPhase(broker.address, name) as txn:
