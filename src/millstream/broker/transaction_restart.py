@@ -3,7 +3,7 @@
 1. A marker that is owed is written, if and only if the transaction that it ends, known by its first offset,
    is still open in that partition. The rows of the others are forgotten at once, not lazily: from now on
    another transaction could begin at that very offset.
-2. A transaction that is open in a log goes on if some transactional id has its producer; its time runs on.
+2. A transaction that is open in a log goes on if some transactional id has its producer.
 3. What is open beyond that has nobody who could end it, and is aborted.
 """
 

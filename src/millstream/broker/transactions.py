@@ -28,7 +28,6 @@ from millstream.broker.codes import (
     INVALID_REQUEST,
     INVALID_TRANSACTION_TIMEOUT,
     INVALID_TXN_STATE,
-    NOT_ENOUGH_REPLICAS,
     PRODUCER_FENCED,
     TRANSACTION_ABORTABLE,
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
@@ -59,7 +58,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_IMPLICIT_FROM = 12  # a Produce of this version adds its partitions to the transaction by itself
+IMPLICIT_FROM = 12  # a Produce of this version adds its partitions to the transaction by itself
 _ABORTABLE_FROM = 11  # and one of this version knows TRANSACTION_ABORTABLE
 _LOOK_EVERY = 1.0  # seconds between looks for transactions whose time is up
 _EXPIRE_EVERY = 60.0  # seconds between looks for ids that nobody uses
@@ -265,8 +264,10 @@ class TransactionCoordinator:
             found = self._ids.known(name)
             standing = self._may_add(found, Identity(producer_id, epoch))
         except RequestRefused as refused:
-            raise _for_produce(refused, version) from None
-        if version < _IMPLICIT_FROM and log not in found.logs:
+            # A producer of records knows this one for having been fenced.
+            code = INVALID_PRODUCER_EPOCH if refused.code == PRODUCER_FENCED else refused.code
+            raise AppendRefused(code, str(refused)) from None
+        if version < IMPLICIT_FROM and log not in found.logs:
             raise AppendRefused(
                 TRANSACTION_ABORTABLE if version >= _ABORTABLE_FROM else INVALID_TXN_STATE,
                 f"{log.name} was not added to the transaction of {name}",
@@ -503,13 +504,3 @@ class _Synced:
 
 def _being_ended(found: TransactionalId) -> RequestRefused:
     return RequestRefused(CONCURRENT_TRANSACTIONS, f"{found.name}: its last transaction is being ended")
-
-
-def _for_produce(refused: RequestRefused, version: int) -> AppendRefused:
-    """The error as a Produce of this version is told it."""
-    code = refused.code
-    if code == PRODUCER_FENCED:
-        code = INVALID_PRODUCER_EPOCH
-    elif code == CONCURRENT_TRANSACTIONS and version < _IMPLICIT_FROM:
-        code = NOT_ENOUGH_REPLICAS  # what clients of that age send again for
-    return AppendRefused(code, str(refused))

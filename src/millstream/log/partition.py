@@ -253,11 +253,11 @@ class PartitionLog:
 
     def _enter_transaction(self, producer_id: int, epoch: int, sequence: int) -> None:
         """A transactional batch is about to be appended. Raises AppendRefused if it can't be."""
+        if self.transactions_gate is not None:
+            self.transactions_gate(self, producer_id, epoch, sequence)
         known = self.producers.states.get(producer_id)
         if known is not None:
             self.transactions.check_epoch(producer_id, epoch, known[0])
-        if self.transactions_gate is not None:
-            self.transactions_gate(self, producer_id, epoch, sequence)
 
     def append_marker(
         self, producer_id: int, epoch: int, *, commit: bool, coordinator_epoch: int, now_ms: int
