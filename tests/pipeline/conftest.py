@@ -53,7 +53,8 @@ def apache_address() -> Iterator[str]:
         pytest.skip(str(problem))
 
 
-@pytest.fixture(params=["Apache Kafka"])
-def transactional_address(request: pytest.FixtureRequest) -> str:
-    """The address of a broker with transactions; tests use topics and groups of their own."""
-    return str(request.getfixturevalue("apache_address"))
+@pytest.fixture(scope="session")
+def our_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a broker of our own, on disk, that tests share."""
+    with Broker(tmp_path_factory.mktemp("broker")) as broker:
+        yield broker.address

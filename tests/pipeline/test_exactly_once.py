@@ -3,120 +3,46 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Consumer
-from confluent_kafka import TopicPartition as Theirs
 
-from millstream import Topology
 from millstream.client.admin import Admin
+from millstream.client.cluster import Cluster
 from millstream.client.connect import Connection
-from millstream.pipeline.job import Job, Settings
-from millstream.pipeline.views import open_reader
-from millstream.records.build import Record
-from tests.pipeline.test_job import SCHEMA, payment
-from tests.support.topics import create_topic, produce
+from millstream.client.position import TopicPartition
+from millstream.client.transactions import TransactionCoordinator
+from millstream.errors import TopologyError
+from millstream.pipeline import deliver
+from millstream.pipeline.ledger import LedgerProblem
+from millstream.pipeline.transact import TakenOver, Transactions
+from millstream.pipeline.views import ViewStore
+from tests.pipeline.test_job import payment
+from tests.support.counting_job import Scene
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class Scene:
-    """Topics of their own, a checkpoint, and a topology that counts: two channels, a view, rejected rows."""
-
-    def __init__(self, spark: SparkSession, address: str, home: Path, name: str) -> None:
-        self.spark = spark
-        self.address = address
-        self.home = home
-        self.name = name
-        self.payments = create_topic(address, f"{name}.payments", partitions=2)
-        for out in ("alerts", "all", "bad"):
-            create_topic(address, f"{name}.{out}", partitions=3)
-
-    def flow(self, guarantee: str = "exactly-once") -> Topology:
-        flow = Topology(self.name, guarantee=guarantee)
-        payments = flow.source(self.payments, schema=SCHEMA, time="paid_at", name="payments")
-        counts = payments.window(by="card", size="1 minute").agg(n="count(*)", spent="sum(amount)")
-        counts.where("n > 1").to_topic(f"{self.name}.alerts", key="card")
-        counts.to_view("spending", key="card")
-        payments.to_topic(f"{self.name}.all")
-        payments.rejected.to_topic(f"{self.name}.bad")
-        return flow
-
-    def produce(self, *values: bytes, partition: int = 0) -> None:
-        produce(self.address, self.payments, [Record(None, value) for value in values], partition)
-
-    def job(self, flow: Topology | None = None, **settings: Any) -> Job:
-        settings = {"checkpoint": str(self.home / "checkpoint"), "available_now": True, **settings}
-        return Job(flow or self.flow(), Settings(Connection(self.address), **settings))
-
-    def run(self, flow: Topology | None = None, **settings: Any) -> list[Any]:
-        """Everything that is there, from the checkpoint, to the end."""
-        seen: list[Any] = []
-        job = self.job(flow, on_progress=seen.append, **settings)
-        job.prepare()
-        try:
-            job.start(self.spark)
-            wait_for(lambda: not job.running, timeout=120, what="the job has processed what is there")
-            error = job.failed()
-        finally:
-            job.close()
-        if error is not None:
-            raise error
-        return seen
-
-    def read(self, topic: str, isolation: str = "read_committed") -> list[Any]:
-        """The values of a topic's records, sorted; JSON where it is."""
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.address,
-                "group.id": "unused",
-                "isolation.level": isolation,
-                "enable.partition.eof": True,
-            }
-        )
-        consumer.assign([Theirs(f"{self.name}.{topic}", number, 0) for number in range(3)])
-        found, ended = [], 0
-        while ended < 3:
-            message = consumer.poll(20)
-            assert message is not None, f"the end of {topic} was not reached"
-            if message.error() is not None:
-                ended += 1
-            else:
-                found.append(message.value())
-        consumer.close()
-        return sorted(found)
-
-    def alerts(self) -> list[tuple[str, int]]:
-        return sorted((alert["card"], alert["n"]) for alert in map(json.loads, self.read("alerts")))
-
-    def view(self) -> dict[str, tuple[int, float]]:
-        reader = open_reader(self.home / "checkpoint" / "views.db")
-        try:
-            rows = reader.query("SELECT card, n, spent FROM spending")[1]
-            return {card: (n, spent) for card, n, spent in rows}
-        finally:
-            reader.close()
-
-    def forget_last_batch(self) -> int:
-        """As a crash after its delivery, before Spark notes it."""
-        commits = self.home / "checkpoint" / "queries" / self.payments / "commits"
-        last = max(int(note.name) for note in commits.iterdir() if note.name.isdigit())
-        (commits / str(last)).unlink()
-        return last
-
-
 @pytest.fixture
-def scene(
-    request: pytest.FixtureRequest, spark: SparkSession, transactional_address: str, tmp_path: Path
-) -> Scene:
+def scene(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Scene:
+    """On our broker, or where a test asks for it, on Apache Kafka."""
+    broker = getattr(request, "param", "our_address")
     name = f"job{abs(hash(request.node.nodeid)) % 10**10}"
-    return Scene(spark, transactional_address, tmp_path, name)
+    return Scene(spark, request.getfixturevalue(broker), tmp_path, name)
 
 
+both_brokers = pytest.mark.parametrize(
+    "scene", ["our_address", "apache_address"], indirect=True, ids=["ours", "Apache Kafka"]
+)
+
+
+@both_brokers
 def test_results_offsets_and_view_come_together(scene: Scene) -> None:
     scene.produce(payment("a", 5, 1), payment("a", 7, 2), payment("b", 1, 3), b"oops")
     seen = scene.run()
@@ -133,3 +59,227 @@ def test_results_offsets_and_view_come_together(scene: Scene) -> None:
     scene.run()
     assert scene.alerts() == [("a", 2), ("b", 2)]
     assert scene.view() == {"a": (2, 12.0), "b": (2, 3.0)}
+
+
+def test_a_batch_that_is_in_the_log_is_not_written_again_but_the_state_goes_on(scene: Scene) -> None:
+    scene.produce(payment("a", 5, 1), payment("a", 7, 2))
+    scene.run()
+    scene.forget_last_batch()
+    shutil.copytree(scene.home / "checkpoint", scene.home / "copy")
+    scene.run()
+    scene.produce(payment("a", 1, 3))
+    scene.run()
+    assert scene.alerts() == [("a", 2), ("a", 3)]
+    assert len(scene.read("all", "read_uncommitted")) == 3
+    assert scene.view() == {"a": (3, 13.0)}
+
+    with pytest.raises(LedgerProblem, match="ahead of the checkpoint"):
+        scene.run(checkpoint=str(scene.home / "copy"))
+
+
+class Killed(Exception):
+    """Stands for the end of the process: nothing after it is done, not even aborting."""
+
+
+@pytest.mark.parametrize("where", ["begin", "send", "offsets", "commit", "views"])
+def test_a_driver_that_ends_after_any_step_is_continued_by_the_next(
+    scene: Scene, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.produce(payment("a", 5, 1), payment("b", 7, 2))
+    scene.run()
+    scene.produce(payment("a", 1, 3), payment("b", 1, 3), partition=1)
+    with monkeypatch.context() as patched:
+        places = {
+            "begin": (Transactions, "begin"),
+            "send": (deliver.Delivery, "_sent_in_transaction"),
+            "offsets": (Transactions, "commit_offsets"),
+            "commit": (Transactions, "commit"),
+            "views": (ViewStore, "apply"),
+        }
+        owner, name = places[where]
+        step = getattr(owner, name)
+
+        def last_act(*arguments: Any) -> None:
+            step(*arguments)
+            raise Killed
+
+        patched.setattr(owner, name, last_act)
+        patched.setattr(Transactions, "abort", lambda self: None)
+        with pytest.raises(TopologyError, match="Killed"):
+            scene.run()
+    seen = scene.run()
+    assert ("replay" in seen[0].steps) == (where in ("commit", "views"))
+    assert scene.alerts() == [("a", 2), ("b", 2)]
+    assert len(scene.read("all")) == 4
+    assert scene.view() == {"a": (2, 6.0), "b": (2, 8.0)}
+    uncommitted = len(scene.read("all", "read_uncommitted"))
+    assert uncommitted == (6 if where in ("send", "offsets") else 4)  # what was sent is sent again
+
+
+@both_brokers
+def test_a_task_that_fails_after_having_sent_fails_the_transaction_and_not_the_job(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pyspark import cloudpickle
+
+    from tests.support import failing_tasks
+
+    cloudpickle.register_pickle_by_value(failing_tasks)
+    monkeypatch.setattr(
+        deliver, "SendInTransaction", failing_tasks.once(scene.home / "failed", failing_tasks.after_sending)
+    )
+    said: list[str] = []
+    scene.produce(payment("a", 5, 1), payment("a", 7, 2))
+    (progress,) = [p for p in scene.run(on_trouble=said.append) if p.rows_in]
+    assert (scene.home / "failed").exists()
+    assert progress.repeats == 1
+    assert "the batch is run again" in said[0]
+    assert scene.alerts() == [("a", 2)]
+    assert len(scene.read("all")) == 2
+    assert len(scene.read("all", "read_uncommitted")) > 2
+
+
+@both_brokers
+def test_a_run_that_was_taken_over_says_so_and_ends(scene: Scene) -> None:
+    scene.produce(payment("a", 5, 1))
+    job = scene.job(available_now=False)
+    job.prepare()
+    job.start(scene.spark)
+    try:
+        wait_for(lambda: len(scene.read("all")) == 1, timeout=120, what="the first batch is delivered")
+        cluster = Cluster(Connection(scene.address))
+        TransactionCoordinator(cluster).init(scene.name, 60_000)  # as another run does when it starts
+        cluster.close()
+        scene.produce(payment("a", 7, 2))
+        error = wait_for(job.failed, timeout=120, what="the job has noticed")
+        assert isinstance(error, TakenOver)
+        assert "another run of this job has taken over" in str(error)
+        assert len(scene.read("all", "read_uncommitted")) == 1  # it had not even begun
+    finally:
+        job.stop()
+
+
+def test_an_idle_job_keeps_its_ledger_and_its_fencing_alive(scene: Scene) -> None:
+    scene.produce(payment("a", 5, 1))
+    seen: list[Any] = []
+    job = scene.job(available_now=False, on_progress=seen.append)
+    job.prepare()
+    job.start(scene.spark)
+    try:
+        wait_for(lambda: len(seen) > 1, timeout=120, what="two batches are done: there is no third")
+        (delivery,) = job._deliveries.values()
+        cluster = Cluster(Connection(scene.address))
+        place = TopicPartition(scene.payments, 0)
+        before = cluster.commits(scene.name)[place]
+        cluster.commit(scene.name, {place: 0})  # so that it can be seen to come back
+        delivery.refresh(after_s=0)
+        assert cluster.commits(scene.name)[place] == before
+        assert job.failed() is None
+        TransactionCoordinator(cluster).init(scene.name, 60_000)
+        delivery.refresh(after_s=0)
+        assert isinstance(job.failed(), TakenOver)
+        cluster.close()
+    finally:
+        job.stop()
+
+
+def test_a_ledger_that_is_gone_stops_the_job_until_it_is_told_to_go_on(scene: Scene) -> None:
+    scene.produce(payment("a", 5, 1))
+    scene.run()
+    with Admin(Connection(scene.address)) as admin:
+        assert admin.delete_groups([scene.name]) == {scene.name: None}
+    scene.produce(payment("a", 7, 2))
+    with pytest.raises(LedgerProblem, match=r"they have expired .* or were deleted"):
+        scene.run()
+    assert len(scene.read("all")) == 1
+    scene.run(new_ledger=True)
+    scene.run()
+    assert len(scene.read("all")) == 2
+    assert scene.view() == {"a": (2, 12.0)}
+
+
+def test_another_checkpoint_of_the_same_job_is_refused_before_it_does_harm(scene: Scene) -> None:
+    scene.produce(payment("a", 5, 1))
+    scene.run()
+    with pytest.raises(LedgerProblem, match="belongs to another checkpoint, which got to batch"):
+        scene.run(checkpoint=str(scene.home / "second"))
+    scene.produce(payment("a", 7, 2))
+    scene.run()  # the first one was not fenced
+    assert len(scene.read("all")) == 2
+
+
+def test_a_checkpoint_of_another_job_is_refused(scene: Scene) -> None:
+    scene.job().prepare()
+    scene.name, name = "another", scene.name
+    with pytest.raises(TopologyError, match=f"belongs to the job {name!r}, and this is 'another'"):
+        scene.job().prepare()
+
+
+@pytest.mark.parametrize(("guarantee", "times"), [("at-least-once", 2), ("at-most-once", 1)])
+def test_the_other_guarantees_are_the_same_with_the_ledger_after_or_before(
+    scene: Scene, guarantee: str, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.produce(payment("a", 5, 1), payment("a", 7, 2))
+    with monkeypatch.context() as patched:
+
+        def killed(*_: Any) -> None:
+            raise Killed
+
+        patched.setattr(deliver.Delivery, "_count", killed)  # after the sending
+        with pytest.raises(TopologyError, match="Killed"):
+            scene.run(scene.flow(guarantee))
+    scene.run(scene.flow(guarantee))
+    assert len(scene.read("all")) == 2 * times
+    assert scene.view() == ({"a": (2, 12.0)} if guarantee == "at-least-once" else {})
+    scene.forget_last_batch()
+    scene.run(scene.flow(guarantee))
+    assert len(scene.read("all")) == 2 * times  # the ledger had it
+
+
+def test_what_can_not_be_promised_is_refused_before_anything_starts(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TransactionCoordinator, "version", lambda self: 0)
+    with pytest.raises(TopologyError, match=r"needs transactions, and the cluster at .* has none"):
+        scene.job().prepare()
+    monkeypatch.undo()
+    for settings, says in (
+        ({"spark.speculation": "true"}, "spark.speculation=true"),
+        ({"spark.stage.maxConsecutiveAttempts": "4"}, "needs spark.stage.maxConsecutiveAttempts=1"),
+    ):
+        job = scene.job()
+        job.prepare()
+        with pytest.raises(TopologyError, match=says):
+            job.start(_session_with(settings))
+
+
+def _session_with(settings: dict[str, str]) -> Any:
+    """As much of a session as is looked at before anything else is done with it."""
+
+    class Stand:
+        sparkContext = property(lambda self: self)  # noqa: N815
+
+        def getConf(self) -> dict[str, str]:
+            return {"spark.stage.maxConsecutiveAttempts": "1", **settings}
+
+    return Stand()
+
+
+@pytest.mark.parametrize("fault", ["task", "stage"])
+def test_a_task_or_a_stage_that_spark_repeats_is_run_again_as_a_whole(
+    fault: str, our_address: str, tmp_path: Path
+) -> None:
+    """In a Spark of its own, which repeats tasks: the one the tests share does not."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.support.repeating_spark", our_address, str(tmp_path), fault],
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = json.loads(done.stdout.splitlines()[-1])
+    assert (tmp_path / "failed").exists()
+    assert said["repeats"] >= 1
+    assert ("started again" if fault == "task" else "FetchFailed") in said["trouble"][0]
+    assert said["committed"] == 40
+    assert said["uncommitted"] > 40

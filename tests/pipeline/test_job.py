@@ -131,29 +131,6 @@ def test_results_go_to_topics_and_views_and_a_second_run_goes_on(
         run(counting(size="2 minutes"))
 
 
-def _forget_that_the_first_batch_was_done(checkpoint: Path) -> None:
-    """As a crash after its delivery, before Spark notes it."""
-    for note in (checkpoint / "queries" / "payments").glob("[co][of]*/*"):  # commits and offsets
-        if not (note.parent.name == "offsets" and note.name == "0"):
-            note.unlink()
-
-
-@pytest.mark.parametrize(("guarantee", "times"), [("at-least-once", 2), ("at-most-once", 1)])
-def test_a_batch_that_runs_again_is_taken_once_by_views_and_by_topics_as_promised(
-    run: Callable[[Topology], tuple[Job, list[Any]]],
-    millstream_broker: Broker,
-    tmp_path: Path,
-    guarantee: str,
-    times: int,
-) -> None:
-    produce(millstream_broker, [payment("a", 5, 1), payment("a", 7, 2)])
-    run(counting(guarantee))
-    _forget_that_the_first_batch_was_done(tmp_path / "checkpoint")
-    run(counting(guarantee))
-    assert len(records(millstream_broker, "alerts")) == times
-    assert view(tmp_path) == {"a": (2, 12.0)}
-
-
 def test_final_windows_and_sessions_come_once_when_the_watermark_has_passed(
     run: Callable[[Topology], tuple[Job, list[Any]]], millstream_broker: Broker
 ) -> None:

@@ -107,7 +107,11 @@ class Job:
                         where=source.at,
                     )
             wanted = dict.fromkeys((*self.plan.reads, *self.plan.writes))
-            return [topic for topic in wanted if topic not in there and admin.create_topic(topic)]
+            return [
+                topic
+                for topic in wanted
+                if topic not in there and admin.create_topic(topic, if_not_exists=True)
+            ]
 
     # ---- running ------------------------------------------------------------------------------------
 

@@ -100,7 +100,6 @@ def _wrong(build: Callable[[Topology], object], says: str) -> object:
         _wrong(lambda f: payments(f).to_view("v", key=[]), "needs key="),
         _wrong(lambda f: payments(f).to_view("v", key="card").to_view("V", key="card"), "already written at"),
         _wrong(lambda f: payments(f).late, "not in this version"),
-        _wrong(lambda f: Topology("t", guarantee="exactly-once"), "not in this version"),
         _wrong(lambda f: Topology("t", guarantee="twice"), "is not one of"),
     ],
 )

@@ -6,7 +6,7 @@ millstream run   src/millstream/examples/fraud/topology.py --broker 127.0.0.1:90
 
 from millstream import Topology
 
-flow = Topology("fraud", guarantee="at-least-once")
+flow = Topology("fraud", guarantee="exactly-once")
 
 payments = flow.source(
     "payments",

@@ -1,0 +1,261 @@
+"""An exactly-once job on Spark while its driver and its broker are killed, again and again.
+
+Drivers are killed with kill -9 and followed by another that was started while the former still ran, so that
+for a while there are two on one checkpoint: the older has to notice. The broker is killed under a driver that
+lives, at any moment of its batches. In the end every output, read with read_committed, is what one
+computation over the whole input gives.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import threading
+import time
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as Theirs
+
+from millstream.pipeline.views import ViewReader
+from tests.support.serve import MILLSTREAM, ServeProcess
+from tests.support.topics import create_topic
+from tests.support.waiting import wait_for
+
+pytest.importorskip("pyspark")
+
+KILLS = 30
+LONGEST_S = 300  # and then it is enough, whatever the number of kills
+PIPELINE = """\
+from millstream import Topology
+flow = Topology("kills", guarantee="exactly-once")
+events = flow.source(
+    "events", schema="id bigint NOT NULL, card string NOT NULL, amount bigint, at timestamp", time="at"
+)
+events.to_topic("all", key="card")
+events.where("amount % 3 = 0").to_topic("thirds")
+counts = events.window(by="card", size="1 hour").agg(n="count(*)", total="sum(amount)")
+counts.to_topic("counts", key="card")
+counts.to_view("totals", key="card")
+"""
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+SPARK = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.memory": "700m",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+
+
+class Writer(threading.Thread):
+    """Produces events, each once whatever happens to the broker, until it is told to end."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(daemon=True)
+        self.events: list[dict[str, Any]] = []
+        self.failures: list[Any] = []
+        self._ending = threading.Event()
+        self._producer = Producer(
+            {"bootstrap.servers": address, "enable.idempotence": True, "message.timeout.ms": 120_000}
+        )
+
+    def run(self) -> None:
+        while not self._ending.wait(0.01):
+            number = len(self.events)
+            at = (NOON + timedelta(milliseconds=number)).isoformat()
+            event = {"id": number, "card": f"card {number * 7 % 11}", "amount": number * 31 % 100, "at": at}
+            self.events.append(event)
+            self._producer.produce(
+                "events", json.dumps(event).encode(), partition=number % 2, on_delivery=self._delivered
+            )
+            self._producer.poll(0)
+        assert self._producer.flush(120) == 0
+
+    def _delivered(self, error: Any, _: Any) -> None:
+        if error is not None:
+            self.failures.append(error)
+
+    def finish(self) -> None:
+        self._ending.set()
+        self.join(150)
+        assert not self.is_alive()
+        assert not self.failures
+
+
+class Driver:
+    """One ``millstream run``, with all that it starts in a process group of its own."""
+
+    def __init__(self, home: Path, address: str, number: int, *arguments: str) -> None:
+        self.output = home / f"driver-{number}.log"
+        settings = [part for name, value in SPARK.items() for part in ("--spark", f"{name}={value}")]
+        command = [MILLSTREAM, "run", "pipeline.py", "-b", address, "--master", "local[2]"]
+        with self.output.open("wb") as output:
+            self.process = subprocess.Popen(
+                [*command, "--checkpoint", "checkpoint", *settings, *arguments],
+                cwd=home,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def said(self) -> str:
+        return self.output.read_text()
+
+    @property
+    def is_running(self) -> bool:
+        return "kills is running" in self.said()
+
+    @property
+    def has_ended(self) -> bool:
+        return self.process.poll() is not None
+
+    @property
+    def batches(self) -> int:
+        return self.said().count(" ms  (ledger")
+
+    def kill(self, everything: bool) -> None:
+        """kill -9 of all its processes, or of the driver alone: its JVM is then at work a little longer."""
+        if everything:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        else:
+            self.process.kill()
+        self.process.wait()
+
+    def clean(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+def read(address: str, topic: str) -> list[list[dict[str, Any]]]:
+    """The committed records of each partition."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": address,
+            "group.id": "unused",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.assign([Theirs(topic, number, 0) for number in range(3)])
+    found: list[list[dict[str, Any]]] = [[], [], []]
+    ended = 0
+    while ended < 3:
+        message = consumer.poll(30)
+        assert message is not None, f"the end of {topic} was not reached: is a transaction still open?"
+        if message.error() is not None:
+            ended += 1
+        else:
+            found[message.partition()].append(json.loads(message.value()))
+    consumer.close()
+    return found
+
+
+def wait_until_it_delivers(current: Driver, coming: Driver | None) -> None:
+    before = current.batches
+    wait_for(
+        lambda: current.batches > before or current.has_ended or (coming is not None and coming.is_running),
+        timeout=120,
+        what="the job delivers again",
+        every=0.05,
+    )
+
+
+def test_every_output_is_there_once_after_thirty_kills(tmp_path: Path) -> None:
+    chance = random.Random(4)
+    (tmp_path / "pipeline.py").write_text(PIPELINE)
+    broker = ServeProcess(tmp_path / "broker").start()
+    drivers: list[Driver] = []
+    ends: list[str] = []  # what drivers said that ended by themselves
+    kills: Counter[str] = Counter()
+    try:
+        create_topic(broker.address, "events", partitions=2)
+        for topic in ("all", "thirds", "counts"):
+            create_topic(broker.address, topic, partitions=3)
+        writer = Writer(broker.address)
+        writer.start()
+
+        def start_driver() -> Driver:
+            drivers.append(driver := Driver(tmp_path, broker.address, len(drivers)))
+            # Until there, a broker that is away is the user's business.
+            wait_for(lambda: "starting Spark" in driver.said(), timeout=60, what=driver.said(), every=0.05)
+            return driver
+
+        current = start_driver()
+        coming: Driver | None = None
+        wait_for(lambda: current.batches > 0, timeout=180, what="the first driver delivers", every=0.1)
+        deadline = time.monotonic() + LONGEST_S
+        while kills.total() < KILLS and time.monotonic() < deadline:
+            time.sleep(chance.uniform(0.1, 1.0))  # any moment will do, but not always the same
+            if coming is not None and coming.has_ended:
+                ends.append(coming.said())
+                coming = None
+            if coming is None and (current.batches > 1 or current.has_ended):
+                coming = start_driver()
+            elif coming is not None and coming.is_running:
+                if current.has_ended:
+                    ends.append(current.said())
+                else:
+                    current.kill(everything=chance.random() < 0.5)
+                    kills["driver"] += 1
+                current, coming = coming, None
+            elif not current.has_ended:
+                broker.kill()
+                kills["broker"] += 1
+                broker.start()
+                if chance.random() < 0.5:  # the other half while it still recovers from the last
+                    wait_until_it_delivers(current, coming)
+        for driver in drivers:
+            if not driver.has_ended:
+                driver.kill(everything=True)
+                kills["driver"] += 1
+        writer.finish()
+        last = Driver(tmp_path, broker.address, len(drivers), "--available-now")
+        drivers.append(last)
+        assert last.process.wait(180) == 0, last.said()
+
+        assert kills.total() >= KILLS, kills
+        assert kills["driver"] >= 3, kills
+        assert sum(driver.batches for driver in drivers) >= KILLS / 2
+        for said in ends:  # no driver ended for any reason but that another had come
+            assert "has taken over" in said or "Multiple streaming jobs detected" in said, said
+        check(broker.address, writer.events, tmp_path / "checkpoint" / "views.db")
+    finally:
+        for driver in drivers:
+            driver.clean()
+        if broker.process.poll() is None:
+            broker.kill()
+
+
+def check(address: str, events: list[dict[str, Any]], views: Path) -> None:
+    """Every output against one computation over all events."""
+    expected_n: Counter[str] = Counter()
+    expected_total: Counter[str] = Counter()
+    for event in events:
+        expected_n[event["card"]] += 1
+        expected_total[event["card"]] += event["amount"]
+    everything = [record for part in read(address, "all") for record in part]
+    assert sorted(record["id"] for record in everything) == [event["id"] for event in events]
+    thirds = sorted(record["id"] for part in read(address, "thirds") for record in part)
+    assert thirds == [event["id"] for event in events if event["amount"] % 3 == 0]
+    latest: dict[str, tuple[int, int]] = {}
+    for part in read(address, "counts"):
+        for record in part:
+            before = latest.get(record["card"], (0, 0))
+            assert record["n"] > before[0], f"{record} after {before}"
+            latest[record["card"]] = (record["n"], record["total"])
+    expected = {card: (n, expected_total[card]) for card, n in expected_n.items()}
+    assert latest == expected
+    reader = ViewReader(views)
+    try:
+        rows = reader.query("SELECT card, n, total FROM totals")[1]
+    finally:
+        reader.close()
+    assert {card: (n, total) for card, n, total in rows} == expected

@@ -1,0 +1,68 @@
+"""A job on a Spark that repeats tasks: ``python -m tests.support.repeating_spark ADDRESS HOME task|stage``.
+
+One task fails after it has sent; or, as the loss of an executor does, the files of the shuffle in front of it
+go while other tasks have yet to read them. Prints what came of it as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pyspark import cloudpickle
+
+from millstream.pipeline import deliver
+from millstream.pipeline.engine import end_engine
+from millstream.pipeline.session import spark_session
+from tests.support import failing_tasks
+from tests.support.counting_job import Scene
+
+
+def lose_shuffle(directory: Path) -> None:
+    """Delete the files of the newest shuffle."""
+    files = list(directory.rglob("shuffle_*"))
+    newest = max(int(file.name.split("_")[1]) for file in files)
+    for file in files:
+        if int(file.name.split("_")[1]) == newest:
+            file.unlink()
+
+
+def main(address: str, home: Path, fault: str) -> None:
+    # One task at a time, so that the second comes after what the first did; four attempts for each.
+    spark = spark_session(
+        "repeating",
+        master="local[1,4]",
+        settings={
+            "spark.default.parallelism": "2",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.local.dir": str(home / "spark"),
+            "spark.driver.memory": "700m",
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        },
+        log_file=home / "spark.log",
+    )
+    cloudpickle.register_pickle_by_value(failing_tasks)
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    breaks = partial(lose_shuffle, home / "spark") if fault == "stage" else failing_tasks.after_sending
+    vars(deliver)["SendInTransaction"] = failing_tasks.once(home / "failed", breaks)
+    try:
+        scene = Scene(spark, address, home, f"repeated-{fault}")
+        scene.produce(*(f'{{"card": "card {n}", "amount": {n}}}'.encode() for n in range(40)))
+        trouble: list[str] = []
+        seen: list[Any] = scene.run(scene.plain_flow(), on_trouble=trouble.append)
+        outcome = {
+            "repeats": sum(progress.repeats for progress in seen),
+            "trouble": trouble,
+            "committed": len(scene.read("all")),
+            "uncommitted": len(scene.read("all", "read_uncommitted")),
+        }
+    finally:
+        end_engine(spark)
+    print(json.dumps(outcome))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3])
