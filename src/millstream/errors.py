@@ -14,6 +14,8 @@
     ├── BrokerUnavailable      no broker answers at the given address
     ├── RequestFailed          a broker answered with an error; carries Kafka's error code
     │   └── ProducerFenced     another producer has taken over this one's transactional id
+    ├── TransactionAborted     a transaction was rolled back; nothing of it is visible
+    ├── TransactionDecided     a prepared transaction was decided otherwise, or is not known any more
     ├── DataLoss               records that were to be read are gone; says which
     ├── InputError             text to be produced is not a record; says in which line
     └── TopologyError          a pipeline is wrong; says where in the user's file
@@ -111,6 +113,19 @@ class RequestFailed(MillstreamError):
 
 class ProducerFenced(RequestFailed):
     """Another producer has taken over this one's transactional id, or its transaction ran out of time."""
+
+
+class TransactionAborted(MillstreamError):
+    """A transaction was rolled back; nothing of it is visible. ``rebalanced`` if that is because the records
+    it had read are another member's now."""
+
+    def __init__(self, message: str, *, rebalanced: bool = False) -> None:
+        self.rebalanced = rebalanced
+        super().__init__(message)
+
+
+class TransactionDecided(MillstreamError):
+    """A prepared transaction was decided otherwise before, or nobody knows any more how."""
 
 
 class DataLoss(MillstreamError):

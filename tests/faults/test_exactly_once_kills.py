@@ -25,7 +25,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as Theirs
 
-from millstream.pipeline.views import ViewReader
+from millstream.pipeline.views import open_reader
 from tests.support.serve import MILLSTREAM, ServeProcess
 from tests.support.topics import create_topic
 from tests.support.waiting import wait_for
@@ -256,7 +256,7 @@ def check(address: str, events: list[dict[str, Any]], views: Path) -> None:
             latest[record["card"]] = (record["n"], record["total"])
     expected = {card: (n, expected_total[card]) for card, n in expected_n.items()}
     assert latest == expected
-    reader = ViewReader(views)
+    reader = open_reader(views)
     try:
         rows = reader.query("SELECT card, n, total FROM totals")[1]
     finally:

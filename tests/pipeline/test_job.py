@@ -19,7 +19,7 @@ from millstream.client.position import TopicPartition
 from millstream.client.produce import Sender
 from millstream.errors import TopologyError
 from millstream.pipeline.job import Job, Settings
-from millstream.pipeline.views import ViewReader
+from millstream.pipeline.views import open_reader
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def run(
 
 
 def view(tmp_path: Path) -> dict[str, tuple[int, float]]:
-    reader = ViewReader(tmp_path / "checkpoint" / "views.db")
+    reader = open_reader(tmp_path / "checkpoint" / "views.db")
     try:
         return {card: (n, spent) for card, n, spent in reader.query("SELECT card, n, spent FROM spending")[1]}
     finally:

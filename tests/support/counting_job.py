@@ -12,7 +12,7 @@ from confluent_kafka import TopicPartition as Theirs
 from millstream import Topology
 from millstream.client.connect import Connection
 from millstream.pipeline.job import Job, Settings
-from millstream.pipeline.views import ViewReader
+from millstream.pipeline.views import open_reader
 from millstream.records.build import Record
 from tests.support.topics import create_topic, produce
 from tests.support.waiting import wait_for
@@ -100,7 +100,7 @@ class Scene:
         return sorted((alert["card"], alert["n"]) for alert in map(json.loads, self.read("alerts")))
 
     def view(self) -> dict[str, tuple[int, float]]:
-        reader = ViewReader(self.home / "checkpoint" / "views.db")
+        reader = open_reader(self.home / "checkpoint" / "views.db")
         try:
             rows = reader.query("SELECT card, n, spent FROM spending")[1]
             return {card: (n, spent) for card, n, spent in rows}

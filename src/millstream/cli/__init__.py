@@ -27,6 +27,7 @@ COMMANDS = {
     "produce": "millstream.cli.produce",
     "consume": "millstream.cli.consume",
     "group": "millstream.cli.group",
+    "txn": "millstream.cli.txn",
     "run": "millstream.cli.run",
     "graph": "millstream.cli.graph",
     "view": "millstream.cli.view",

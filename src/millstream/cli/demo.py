@@ -234,10 +234,10 @@ class _Stage:
                 raise error
 
     def _blocked(self) -> int:
-        from millstream.pipeline.views import ViewReader
+        from millstream.pipeline.views import open_reader
 
         try:
-            reader = ViewReader(self._home / "pipeline" / "views.db")
+            reader = open_reader(self._home / "pipeline" / "views.db")
         except MillstreamError:
             return 0  # not made yet
         try:

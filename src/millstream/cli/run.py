@@ -62,8 +62,13 @@ def run(
         ),
     ] = None,
     views: Annotated[
-        Path | None,
-        typer.Option("--views", metavar="FILE", help="The database of its views. [default: DIR/views.db]"),
+        str | None,
+        typer.Option(
+            "--views",
+            metavar="FILE|URL",
+            envvar="MILLSTREAM_VIEWS",
+            help="The database of its views: a SQLite file, or postgresql://... [default: DIR/views.db]",
+        ),
     ] = None,
     master: Annotated[
         str, typer.Option("--master", metavar="URL", help="Spark's master: local[2], spark://host:7077, ...")
@@ -180,9 +185,11 @@ class Totals:
 
 
 def _started(job: Job) -> str:
+    from millstream.pipeline.views import shown
+
     lines = [f"{job.flow.name} is running ({job.flow.guarantee}); Ctrl-C ends it after the batch under way"]
     if job.plan.views:
-        lines.append(f"views ({', '.join(job.plan.views)}) in {job.views}")
+        lines.append(f"views ({', '.join(job.plan.views)}) in {shown(job.views)}")
     return "\n".join(lines)
 
 

@@ -16,11 +16,11 @@ from millstream.errors import ConfigError
 app = App(help="Views: the tables that pipelines keep. They are read while the pipeline writes them.")
 
 ViewsOption = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         "--views",
-        metavar="FILE",
-        help="The database. [default: the only one in .millstream]",
+        metavar="FILE|URL",
+        help="The database: a SQLite file, or postgresql://... [default: the only one in .millstream]",
         show_default=False,
         envvar="MILLSTREAM_VIEWS",
     ),
@@ -33,9 +33,9 @@ ViewsOption = Annotated[
 )
 def list_(views: ViewsOption = None, output: OutputOption = Output.TABLE) -> None:
     """List the views of a pipeline."""
-    from millstream.pipeline.views import ViewReader
+    from millstream.pipeline.views import open_reader
 
-    reader = ViewReader(_find(views))
+    reader = open_reader(_find(views))
     try:
         found = reader.views()
     finally:
@@ -43,7 +43,7 @@ def list_(views: ViewsOption = None, output: OutputOption = Output.TABLE) -> Non
     if output is Output.JSON:
         show_json([{"view": name, "key": list(key), "rows": rows} for name, key, rows in found])
     elif not found:
-        note(f"no views in {reader.path}")
+        note(f"no views in {reader.where}")
     else:
         show_table(["view", "key", "rows"], [[name, ", ".join(key), rows] for name, key, rows in found])
 
@@ -55,6 +55,7 @@ def list_(views: ViewsOption = None, output: OutputOption = Output.TABLE) -> Non
         ("millstream view query blocked_cards", "all of a view"),
         ("millstream view query blocked_cards --key 4716253098710001", "the row of one key"),
         ("millstream view query blocked_cards --output json", "for a program"),
+        ("millstream view query blocked_cards --views postgresql://reader@db/fraud", "kept in PostgreSQL"),
     ),
 )
 def query(
@@ -73,9 +74,9 @@ def query(
 
     Exits with 1 if a key that was asked for is not there.
     """
-    from millstream.pipeline.views import ViewReader
+    from millstream.pipeline.views import open_reader
 
-    reader = ViewReader(_find(views))
+    reader = open_reader(_find(views))
     try:
         if key:
             columns, rows = reader.get(sql, key)
@@ -99,25 +100,29 @@ def drop(
     yes: YesOption = False,
 ) -> None:
     """Remove a view and its rows. A pipeline that writes it must be stopped, and makes it again."""
-    from millstream.pipeline.views import drop_view
+    from millstream.pipeline.views import open_store, shown
 
-    path = _find(views)
-    ask(f"Remove view {view!r} from {path}?", yes=yes)
-    drop_view(path, view)
+    where = _find(views)
+    ask(f"Remove view {view!r} from {shown(where)}?", yes=yes)
+    store = open_store(where)
+    try:
+        store.drop(view)
+    finally:
+        store.close()
 
 
-def _find(given: Path | None) -> Path:
+def _find(given: str | None) -> str:
     """The database that was named, or the only one there is."""
     if given is not None:
         return given
     found = sorted(Path(".millstream").glob("*/views.db"))
     if len(found) == 1:
-        return found[0]
+        return str(found[0])
     if found:
         raise ConfigError(
             f"there are several databases of views ({', '.join(map(str, found))}); pass one as --views"
         )
-    raise ConfigError("there are no views in ./.millstream; say where they are with --views FILE")
+    raise ConfigError("there are no views in ./.millstream; say where they are with --views FILE|URL")
 
 
 def _plain(value: Any) -> Any:

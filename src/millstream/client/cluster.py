@@ -106,6 +106,11 @@ class Cluster:
                 raise problem
         return self._spare
 
+    def every_link(self) -> list[Link]:
+        """A link to each broker: for what only the one that it concerns can answer."""
+        self._metadata([])
+        return [self._link(address) for address in self._brokers.values()]
+
     def _link(self, address: tuple[str, int]) -> Link:
         link = self._links.get(address)
         if link is None:

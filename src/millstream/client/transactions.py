@@ -112,7 +112,7 @@ class TransactionCoordinator:
                     "transaction_timeout": timeout_ms,
                     "producer_id": -1 if expected is None else expected.id,
                     "producer_epoch": -1 if expected is None else expected.epoch,
-                    "enable_2pc": enable_2pc,
+                    "enable2_pc": enable_2pc,
                     "keep_prepared_txn": keep_prepared,
                 },
                 _TWO_PHASE if two_phase else min(newest, 5 if protocol >= 2 else 4),

@@ -24,7 +24,7 @@ from millstream.pipeline.plan import Plan, Query, plan
 from millstream.pipeline.streams import Source
 from millstream.pipeline.topology import Topology
 from millstream.pipeline.transact import Transactions
-from millstream.pipeline.views import View, ViewStore
+from millstream.pipeline.views import View, ViewStore, open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,7 +40,7 @@ class Settings:
 
     connection: Connection
     checkpoint: str
-    views: Path | None = None  # beside the checkpoint, if left out
+    views: str | Path | None = None  # a file or a URL; beside the checkpoint, if left out
     trigger: str | None = None  # a batch every so often; as fast as they go, if left out
     available_now: bool = False  # read what is there, and end
     create_topics: bool = False  # source topics too
@@ -137,7 +137,7 @@ class Job:
                 _check_supported(spark, frames.tap(tap), query.output_mode, tap.at)
             outputs.append((query, *output(query, frames)))
         if self.plan.views:
-            self._store = ViewStore(self.views)
+            self._store = open_store(self.views)
             for query, _, views in outputs:
                 for number, view in views.items():
                     self._store.prepare(view, where=query.sinks[number].at)

@@ -1,4 +1,4 @@
-"""Views: tables in SQLite that hold the latest row of every key, written once a batch.
+"""Views: tables that hold the latest row of every key, written once a batch.
 
 A batch's rows and the note that this query has written this batch are one database transaction, so a batch
 that Spark runs again after a crash changes nothing: the effect of at-least-once is once here.
@@ -7,33 +7,22 @@ that Spark runs again after a crash changes nothing: the effect of at-least-once
     millstream_ledger   the last batch that each query has written
 
 A query is known by the id in its checkpoint: a new checkpoint starts again at batch 0, and is another query.
+
+They are kept in a SQLite file (``sqlite_views``), or in PostgreSQL where a URL says so (``postgres_views``).
 """
 
 from __future__ import annotations
 
 import datetime
-import decimal
 import json
-import sqlite3
 from collections.abc import Iterable, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from millstream.errors import MillstreamError, TopologyError
 
-_TABLES = """
-CREATE TABLE IF NOT EXISTS millstream_views (
-    name TEXT PRIMARY KEY, key_columns TEXT NOT NULL, order_column TEXT);
-CREATE TABLE IF NOT EXISTS millstream_ledger (query TEXT PRIMARY KEY, batch INTEGER NOT NULL);
-"""
-_AFFINITY = {
-    **dict.fromkeys(("boolean", "tinyint", "smallint", "int", "bigint"), "INTEGER"),
-    **dict.fromkeys(("float", "double"), "REAL"),
-    "binary": "BLOB",
-    "decimal": "NUMERIC",
-}
+Rows = tuple[list[str], list[tuple[Any, ...]]]  # the names of columns, and what is in them
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,151 +43,125 @@ class Changes:
     rows: Sequence[tuple[Any, ...]]
     delete: Sequence[bool]
 
+    def keyed(self) -> list[tuple[tuple[Any, ...], bool]]:
+        """The rows that have a key, and whether each deletes; the later ones last."""
+        names = [name for name, _ in self.view.columns]
+        at = [names.index(column) for column in self.view.key]
+        entries = zip(self.rows, self.delete, strict=True)
+        keyed = [(row, gone) for row, gone in entries if all(row[i] is not None for i in at)]
+        if self.view.order is not None:
+            order = names.index(self.view.order)
+            keyed.sort(key=lambda entry: (entry[0][order] is not None, _comparable(entry[0][order])))
+        return keyed
 
-class ViewStore:
+
+class ViewStore(Protocol):
     """The database of a job's views, for the one process that writes it."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            # foreachBatch calls from threads of Spark's, one batch at a time.
-            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30)
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=FULL")
-            self._db.executescript(_TABLES)
-        except sqlite3.Error as error:
-            raise MillstreamError(f"can't keep views in {path}: {error}") from None
+    where: str
 
-    def close(self) -> None:
-        self._db.close()
+    def close(self) -> None: ...
 
     def prepare(self, view: View, *, where: str | None = None) -> None:
-        """Make the table, or add the columns that are new. Another key than before is refused."""
-        known = self._db.execute(
-            "SELECT key_columns FROM millstream_views WHERE name = ?", (view.name,)
-        ).fetchone()
-        if known is not None and tuple(json.loads(known[0])) != view.key:
-            raise TopologyError(
-                f"view {view.name!r} in {self.path} has the key {', '.join(json.loads(known[0]))}, not"
-                f" {', '.join(view.key)}; give the view another name, or remove it there with:"
-                f" millstream view drop {view.name} --views {self.path}",
-                where=where,
-            )
-        definitions = [f"{_id(name)} {_affinity(kind)}" for name, kind in view.columns]
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            if known is None:
-                key = ", ".join(map(_id, view.key))
-                body = f"{', '.join(definitions)}, PRIMARY KEY ({key})"
-                self._db.execute(f"CREATE TABLE {_id(view.name)} ({body}) WITHOUT ROWID")
-            else:
-                there = {row[1].lower() for row in self._db.execute(f"PRAGMA table_info({_id(view.name)})")}
-                for (name, _), definition in zip(view.columns, definitions, strict=True):
-                    if name.lower() not in there:
-                        self._db.execute(f"ALTER TABLE {_id(view.name)} ADD COLUMN {definition}")
-            self._db.execute(
-                "INSERT OR REPLACE INTO millstream_views VALUES (?, ?, ?)",
-                (view.name, json.dumps(view.key), view.order),
-            )
-            self._db.execute("COMMIT")
-        except BaseException:
-            self._db.execute("ROLLBACK")
-            raise
+        """Make the table, or add the columns that are new. Another key than before is refused. Called again,
+        it changes nothing. ``where`` is the line of the user's file that declares the view."""
 
     def apply(self, query: str, batch: int, changes: Iterable[Changes]) -> int | None:
         """Write a batch. Returns how many rows had no key and were left out; None: it was written before."""
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            last = self._db.execute(
-                "SELECT batch FROM millstream_ledger WHERE query = ?", (query,)
-            ).fetchone()
-            if last is not None and last[0] >= batch:
-                self._db.execute("ROLLBACK")
-                return None
-            without_key = sum(self._write(change) for change in changes)
-            self._db.execute("INSERT OR REPLACE INTO millstream_ledger VALUES (?, ?)", (query, batch))
-            self._db.execute("COMMIT")
-            return without_key
-        except BaseException:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-            raise
 
-    def _write(self, change: Changes) -> int:
-        view = change.view
-        names = [name for name, _ in view.columns]
-        at = [names.index(column) for column in view.key]
-        rows = [(row, gone) for row, gone in zip(change.rows, change.delete, strict=True)]
-        keyed = [(row, gone) for row, gone in rows if all(row[i] is not None for i in at)]
-        if view.order is not None:
-            order = names.index(view.order)
-            keyed.sort(key=lambda entry: (entry[0][order] is not None, _comparable(entry[0][order])))
-        upsert, delete = _upsert(view, names), _delete(view)
-        run: list[tuple[Any, ...]] = []
-        deleting = False
-        for row, gone in keyed:
-            if gone != deleting and run:
-                self._db.executemany(delete if deleting else upsert, run)
-                run = []
-            deleting = gone
-            values = tuple(map(_stored, row))
-            if gone:
-                run.append(
-                    (*(values[i] for i in at), *([values[order]] * 2 if view.order is not None else ()))
-                )
-            else:
-                run.append(values)
-        if run:
-            self._db.executemany(delete if deleting else upsert, run)
-        return len(rows) - len(keyed)
+    def drop(self, name: str) -> None:
+        """Remove a view and its rows."""
 
 
-def _upsert(view: View, names: list[str]) -> str:
-    columns, marks = ", ".join(map(_id, names)), ", ".join("?" * len(names))
-    others = [name for name in names if name not in view.key]
-    sql = f"INSERT INTO {_id(view.name)} ({columns}) VALUES ({marks}) ON CONFLICT DO "
-    if not others:
-        return sql + "NOTHING"
-    sql += "UPDATE SET " + ", ".join(f"{_id(name)} = excluded.{_id(name)}" for name in others)
-    if view.order is not None:
-        column = _id(view.order)
-        sql += f" WHERE {_id(view.name)}.{column} IS NULL OR excluded.{column} >= {_id(view.name)}.{column}"
-    return sql
+class ViewReader(Protocol):
+    """The same database, read-only, beside the job that writes it."""
+
+    where: str
+
+    def close(self) -> None: ...
+
+    def views(self) -> list[tuple[str, tuple[str, ...], int]]:
+        """Name, key columns and number of rows of every view."""
+
+    def query(self, sql: str) -> Rows:
+        """Columns and rows of any SELECT. Nothing is changed, whatever the SQL says."""
+
+    def all(self, name: str) -> Rows:
+        """Every row of a view."""
+
+    def get(self, name: str, key: Sequence[str]) -> Rows:
+        """The row of a key."""
 
 
-def _delete(view: View) -> str:
-    sql = f"DELETE FROM {_id(view.name)} WHERE " + " AND ".join(f"{_id(name)} = ?" for name in view.key)
-    if view.order is not None:
-        column = _id(view.order)
-        sql += f" AND ({column} IS NULL OR ? IS NULL OR ? >= {column})"
-    return sql
+def open_store(where: str | Path) -> ViewStore:
+    """The views of a file, or of the database that a URL names."""
+    if _is_url(where):
+        from millstream.pipeline.postgres_views import PostgresStore
+
+        return PostgresStore(str(where))
+    from millstream.pipeline.sqlite_views import SqliteStore
+
+    return SqliteStore(Path(where))
 
 
-def _id(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+def open_reader(where: str | Path) -> ViewReader:
+    """The same, for reading only."""
+    if _is_url(where):
+        from millstream.pipeline.postgres_views import PostgresReader
+
+        return PostgresReader(str(where))
+    from millstream.pipeline.sqlite_views import SqliteReader
+
+    return SqliteReader(Path(where))
 
 
-def _affinity(kind: str) -> str:
-    return _AFFINITY.get(kind.partition("(")[0].partition("<")[0], "TEXT")
+def shown(where: str | Path) -> str:
+    """Where views are, for people to read: without the password."""
+    if not _is_url(where):
+        return str(where)
+    scheme, _, rest = str(where).partition("?")[0].partition("://")
+    user, at, place = rest.rpartition("@")
+    return f"{scheme}://{user.partition(':')[0]}{at}{place}"
 
 
-def _comparable(value: Any) -> Any:
-    return 0 if value is None else value
+def _is_url(where: str | Path) -> bool:
+    if isinstance(where, str) and "://" in where:
+        if where.startswith(("postgresql://", "postgres://")):
+            return True
+        raise MillstreamError(
+            f"views can't be kept in {where.partition('://')[0]}; give a file, or a postgresql:// URL"
+        )
+    return False
 
 
-def _stored(value: Any) -> Any:
-    """A value of Spark's as SQLite keeps it: times as ISO text in UTC, nested values as JSON."""
-    if value is None or isinstance(value, str | int | float | bytes):
-        return value
-    if isinstance(value, bytearray | memoryview):
-        return bytes(value)
-    if isinstance(value, datetime.datetime):
-        return time_text(value)
-    if isinstance(value, datetime.date):
-        return value.isoformat()
-    if isinstance(value, decimal.Decimal):
-        return str(value)
+# ---- what both kinds of database have in common ------------------------------------------------------
+
+
+def check_key(view: View, known: Sequence[str], where: str, *, at: str | None) -> None:
+    """Refuse another key than a view was made with."""
+    if tuple(known) != view.key:
+        raise TopologyError(
+            f"view {view.name!r} in {where} has the key {', '.join(known)}, not {', '.join(view.key)}; give"
+            f" the view another name, or remove it there with: millstream view drop {view.name}"
+            f" --views {where}",
+            where=at,
+        )
+
+
+def key_columns(reader: ViewReader, name: str, key: Sequence[str]) -> tuple[str, ...]:
+    """The columns that the values of a key are for."""
+    views = {view: columns for view, columns, _ in reader.views()}
+    if name not in views:
+        raise MillstreamError(
+            f"there is no view {name!r} in {reader.where}; there are: {', '.join(views) or 'none'}"
+        )
+    if len(key) != len(views[name]):
+        raise MillstreamError(f"view {name!r} has the key {', '.join(views[name])}: give a value for each")
+    return views[name]
+
+
+def json_text(value: Any) -> str:
+    """A nested value of Spark's."""
     return json.dumps(_plain(value), ensure_ascii=False)
 
 
@@ -209,8 +172,13 @@ def _plain(value: Any) -> Any:
         return {str(name): _plain(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(inner) for inner in value]
-    stored = _stored(value)
-    return stored.hex() if isinstance(stored, bytes) else stored
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value).hex()
+    if isinstance(value, datetime.datetime):
+        return time_text(value)
+    if value is None or isinstance(value, str | int | float):
+        return value
+    return value.isoformat() if isinstance(value, datetime.date) else str(value)
 
 
 def time_text(value: datetime.datetime) -> str:
@@ -220,77 +188,5 @@ def time_text(value: datetime.datetime) -> str:
     return value.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-# ---- reading -----------------------------------------------------------------------------------------
-
-
-class ViewReader:
-    """The same database, read-only, beside the job that writes it."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        if not path.is_file():
-            raise MillstreamError(f"there are no views in {path}; a pipeline with .to_view(...) makes them")
-        self._db = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)
-        try:
-            self.views()
-        except sqlite3.Error as error:
-            raise MillstreamError(f"{path} is not a database of views: {error}") from None
-
-    def close(self) -> None:
-        self._db.close()
-
-    def views(self) -> list[tuple[str, tuple[str, ...], int]]:
-        """Name, key columns and number of rows of every view."""
-        found = self._db.execute("SELECT name, key_columns FROM millstream_views ORDER BY name").fetchall()
-        return [
-            (
-                name,
-                tuple(json.loads(key)),
-                self._db.execute(f"SELECT count(*) FROM {_id(name)}").fetchone()[0],
-            )
-            for name, key in found
-        ]
-
-    def query(self, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """Columns and rows of any SELECT. The database is open for reading only, whatever the SQL says."""
-        try:
-            with closing(self._db.execute(sql)) as cursor:
-                if cursor.description is None:
-                    raise MillstreamError("only queries that return rows, SELECT for example")
-                return [column[0] for column in cursor.description], cursor.fetchall()
-        except sqlite3.Error as error:
-            names = ", ".join(name for name, _, _ in self.views()) or "none"
-            raise MillstreamError(f"{error}; the views in {self.path} are: {names}") from None
-
-    def all(self, name: str) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """Every row of a view, by key."""
-        return self.query(f"SELECT * FROM {_id(name)}")
-
-    def get(self, name: str, key: Sequence[str]) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """The row of a key."""
-        views = {view: columns for view, columns, _ in self.views()}
-        if name not in views:
-            raise MillstreamError(
-                f"there is no view {name!r} in {self.path}; there are: {', '.join(views) or 'none'}"
-            )
-        if len(key) != len(views[name]):
-            raise MillstreamError(
-                f"view {name!r} has the key {', '.join(views[name])}: give a value for each"
-            )
-        condition = " AND ".join(f"CAST({_id(column)} AS TEXT) = ?" for column in views[name])
-        with closing(self._db.execute(f"SELECT * FROM {_id(name)} WHERE {condition}", tuple(key))) as cursor:
-            return [column[0] for column in cursor.description], cursor.fetchall()
-
-
-def drop_view(path: Path, name: str) -> None:
-    """Remove a view and its rows."""
-    store = ViewStore(path)
-    try:
-        found = store._db.execute(
-            "DELETE FROM millstream_views WHERE name = ? RETURNING name", (name,)
-        ).fetchall()
-        if not found:
-            raise MillstreamError(f"there is no view {name!r} in {path}")
-        store._db.execute(f"DROP TABLE {_id(name)}")
-    finally:
-        store.close()
+def _comparable(value: Any) -> Any:
+    return 0 if value is None else value

@@ -27,6 +27,9 @@ Answer = Mapping[str, Any]
 Write = Callable[[bytearray, Any], None]
 Read = Callable[[Any, int], tuple[Any, int]]
 
+# Its answers have a time of -1 for "none", which kio refuses to read.
+_DESCRIBE_TRANSACTIONS = 65
+
 
 def load_request_schema(api_key: int, version: int) -> Any:
     # kio and what it brings are half of an idle broker's memory and most of its start: not before the
@@ -69,7 +72,8 @@ def request_writer(api_key: int, version: int) -> Write:
 @cache
 def answer_reader(api_key: int, version: int) -> Read:
     """The parser of an answer's body, for a client that speaks the protocol itself."""
-    return _reader(load_response_schema(api_key, version))
+    schema = load_response_schema(api_key, version)
+    return reader.entity_reader(schema) if api_key == _DESCRIBE_TRANSACTIONS else _reader(schema)
 
 
 @cache

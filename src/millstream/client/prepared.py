@@ -1,0 +1,309 @@
+"""Two-phase commit (KIP-939): a transaction that is written now and decided later, with another system.
+
+    from millstream import client
+
+    with client.TwoPhase("127.0.0.1:9092", "order-7") as txn:
+        txn.send("orders", b"...")
+        token = txn.prepare()       # its records are safe in the log, and nobody sees them
+    ...                             # keep str(token); prepare the other system; decide, and keep the decision
+    client.commit_prepared("127.0.0.1:9092", token)     # or abort_prepared: by anybody, after any crash
+
+A prepared transaction has no timeout: it waits for its decision over restarts of this program and of the
+broker, and meanwhile holds back those who read committed records behind it. So whoever prepares writes the
+token down first and looks through undecided ones when it starts (``list_prepared``). Deciding twice is
+harmless; deciding otherwise than before is an error.
+
+Preparing is not a request: that the records are acknowledged is all there is to it. The broker can't tell a
+transaction that was prepared from one whose program died while writing; nobody kept a token of that one, and
+it is aborted.
+
+Theory of the token: records carry the producer id and the epoch they were written under. Whoever comes to
+decide takes the transactional id over while keeping the transaction (InitProducerId with KeepPreparedTxn),
+and learns the id and epoch of what is open; only if they are the token's is it the transaction meant. Before
+that it looks at the logs, because taking the id over fences whoever uses it for a later transaction.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import random
+import time
+from collections.abc import Iterator
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from millstream.client.cluster import Cluster
+from millstream.client.connect import Connection
+from millstream.client.open_transactions import (
+    TRANSACTIONAL_ID_NOT_FOUND,
+    OpenTransactions,
+    TransactionInfo,
+)
+from millstream.client.position import TopicPartition
+from millstream.client.sender import Sender
+from millstream.client.transaction import Headers
+from millstream.client.transactions import Producer, TransactionCoordinator
+from millstream.clock import SystemClock
+from millstream.errors import ConfigError, ProducerFenced, RequestFailed, TransactionDecided
+from millstream.records.build import Record, build_batch
+from millstream.records.murmur2 import partition_of
+
+_TIMEOUT_MS = 60_000  # asked for by every InitProducerId; with two phases it has no meaning
+_BATCH_BYTES = 256 * 1024
+_OVERHEAD = 32  # of a record beside key, value and headers; about
+
+
+class Token(NamedTuple):
+    """Which transaction was prepared; ``str`` of it is for keeping."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+
+    def __str__(self) -> str:
+        return f"{self.transactional_id}:{self.producer_id}:{self.epoch}"
+
+    @classmethod
+    def parse(cls, text: str) -> Token:
+        parts = text.strip().rsplit(":", 2)
+        if len(parts) != 3 or not parts[0] or not (parts[1].isdecimal() and parts[2].isdecimal()):
+            raise ConfigError(f"{text!r} is not a token of a prepared transaction, such as 'order-7:4711:3'")
+        return cls(parts[0], int(parts[1]), int(parts[2]))
+
+
+class Outcome(enum.Enum):
+    """What a decision came to."""
+
+    COMMITTED = "committed the transaction of {}"
+    ABORTED = "aborted the transaction of {}"
+    COMMITTED_BEFORE = "the transaction of {} was committed before; there is nothing to do"
+    ABORTED_BEFORE = "the transaction of {} was aborted before; there is nothing to do"
+    NOT_OPEN = "the transaction of {} is not open any more; there is nothing to abort"
+
+    def sentence(self, token: Token) -> str:
+        return self.value.format(token.transactional_id)
+
+
+class TwoPhase:
+    """One transaction to be prepared. Within its block it is written; left unprepared, it is aborted."""
+
+    def __init__(self, address: str | Connection, transactional_id: str) -> None:
+        if not transactional_id:
+            raise ConfigError("a transaction needs a transactional id, such as 'order-7'")
+        self.connection = Connection.of(address) if isinstance(address, str) else address
+        self.transactional_id = transactional_id
+        self._cluster = Cluster(self.connection)
+        self._coordinator = TransactionCoordinator(self._cluster)
+        self._producer: Producer | None = None
+        self._sender: Sender | None = None
+        self._partitions: dict[str, int] = {}
+        self._waiting: dict[TopicPartition, list[Record]] = {}
+        self._waiting_bytes: dict[TopicPartition, int] = {}
+        self._token: Token | None = None
+
+    def __enter__(self) -> Self:
+        self.connection.check()
+        producer = self._coordinator.init(
+            self.transactional_id, _TIMEOUT_MS, enable_2pc=True, keep_prepared=True
+        )
+        if producer.ongoing is not None:
+            self._cluster.close()
+            token = Token(self.transactional_id, *producer.ongoing)
+            raise ConfigError(
+                f"{self.transactional_id!r} has a transaction open that was prepared, or whose program died:"
+                f" decide it first, with commit_prepared or abort_prepared and the token {token}"
+            )
+        self._producer = producer
+        self._sender = Sender(self._cluster, producer=producer)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self._token is None and self._producer is not None:
+                self._end(commit=False)
+        except Exception:
+            if kind is None:
+                raise
+        finally:
+            self._cluster.close()
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | str | None = None,
+        *,
+        key: bytes | str | None = None,
+        headers: Headers | None = None,
+        partition: int = -1,
+        timestamp_ms: int = 0,
+    ) -> None:
+        """Write a record; -1 leaves the partition to the key, 0 the time to the clock."""
+        if self._sender is None or self._token is not None:
+            raise ConfigError("records are written within the block, and before prepare()")
+        record = Record(
+            _bytes(key),
+            _bytes(value),
+            tuple((name, _bytes(content)) for name, content in headers or ()),
+            timestamp_ms or SystemClock().now_ms(),
+        )
+        place = TopicPartition(topic, self._choose(topic, record.key, partition))
+        self._waiting.setdefault(place, []).append(record)
+        size = len(record.key or b"") + len(record.value or b"") + _OVERHEAD
+        size += sum(len(name) + len(content or b"") for name, content in record.headers)
+        self._waiting_bytes[place] = self._waiting_bytes.get(place, 0) + size
+        if self._waiting_bytes[place] >= _BATCH_BYTES:
+            self._send_batch(place)
+
+    def prepare(self) -> Token:
+        """Wait until every record is safe in the log; the token that decides about them. Called again, it is
+        the same token."""
+        if self._sender is None or self._producer is None:
+            raise ConfigError("there is nothing to prepare outside the block")
+        if self._token is None:
+            for place in list(self._waiting):
+                self._send_batch(place)
+            self._sender.flush()
+            self._token = Token(self.transactional_id, self._producer.id, self._producer.epoch)
+        return self._token
+
+    def _choose(self, topic: str, key: bytes | None, partition: int) -> int:
+        if topic not in self._partitions:
+            self._partitions[topic] = self._cluster.partitions_of(topic)
+        total = self._partitions[topic]
+        if partition >= total:
+            raise ConfigError(f"topic {topic!r} has no partition {partition}")
+        if partition >= 0:
+            return partition
+        if key is not None:
+            return partition_of(key, total)
+        waiting = [place.partition for place in self._waiting if place.topic == topic]
+        return waiting[0] if waiting else random.randrange(total)
+
+    def _send_batch(self, place: TopicPartition) -> None:
+        assert self._sender is not None
+        self._waiting_bytes.pop(place)
+        self._sender.send([(place, build_batch(self._waiting.pop(place), transactional=True))])
+
+    def _end(self, *, commit: bool) -> None:
+        assert self._producer is not None
+        producer, self._producer, self._sender = self._producer, None, None
+        self._coordinator.end(producer, commit=commit)
+
+
+def commit_prepared(address: str | Connection, token: Token | str) -> Outcome:
+    """Commit a prepared transaction. Called again, it says that it was committed before. Raises
+    TransactionDecided if it was aborted, or is gone and nobody knows how."""
+    return _decide(address, token, commit=True)
+
+
+def abort_prepared(address: str | Connection, token: Token | str) -> Outcome:
+    """Abort a prepared transaction. Called again, it says that it is not open any more. Raises
+    TransactionDecided if it was committed."""
+    return _decide(address, token, commit=False)
+
+
+def list_prepared(address: str | Connection) -> list[tuple[Token, TransactionInfo]]:
+    """Every open transaction without a timeout: those that were prepared, and those of programs that write
+    still, or died while they did. The oldest first."""
+    with _cluster(address) as cluster:
+        found = [
+            (token, info)
+            for info in OpenTransactions(cluster).transactions()
+            if info.two_phase and (token := token_of(info)) is not None
+        ]
+    return sorted(found, key=lambda entry: entry[1].started_ms or 0)
+
+
+def token_of(info: TransactionInfo) -> Token | None:
+    """The token of a transaction that is open, from what stands in the logs; None if nothing does yet."""
+    for stake in info.stakes:
+        if stake.epoch is not None and info.transactional_id is not None:
+            return Token(info.transactional_id, info.producer_id, stake.epoch)
+    return None
+
+
+@contextlib.contextmanager
+def _cluster(address: str | Connection) -> Iterator[Cluster]:
+    connection = Connection.of(address) if isinstance(address, str) else address
+    connection.check()
+    cluster = Cluster(connection)
+    try:
+        yield cluster
+    finally:
+        cluster.close()
+
+
+def _decide(address: str | Connection, token: Token | str, *, commit: bool) -> Outcome:
+    token = Token.parse(token) if isinstance(token, str) else token
+    with _cluster(address) as cluster:
+        deadline = time.monotonic() + cluster.patience
+        while True:
+            standing = _standing(cluster, token)
+            if isinstance(standing, TransactionInfo):
+                try:
+                    return _end(cluster, token, standing, commit=commit)
+                except ProducerFenced:
+                    # Somebody else decides at the same time. Whoever of us ends it, it ends.
+                    if time.monotonic() > deadline:
+                        raise
+            elif not standing.startswith("Prepare"):
+                return _as_decided(token, standing, commit=commit)
+            elif time.monotonic() > deadline:
+                raise RequestFailed(
+                    51, "CONCURRENT_TRANSACTIONS", f"{token}: it is decided, and still being ended"
+                )
+            time.sleep(0.02)
+
+
+def _standing(cluster: Cluster, token: Token) -> TransactionInfo | str:
+    """The transaction of the token if it is open; otherwise how the last one of its id ended."""
+    try:
+        info = OpenTransactions(cluster).describe(token.transactional_id)
+    except RequestFailed as error:
+        if error.code != TRANSACTIONAL_ID_NOT_FOUND:
+            raise
+        return "unknown"
+    if info.state != "Ongoing":
+        return info.state
+    return info if token_of(info) in (token, None) else "another"
+
+
+def _end(cluster: Cluster, token: Token, found: TransactionInfo, *, commit: bool) -> Outcome:
+    coordinator = TransactionCoordinator(cluster)
+    # Only if nothing has happened since we looked: what ended meanwhile would be forgotten by this.
+    now = Producer(found.producer_id, found.epoch, token.transactional_id, coordinator.version())
+    producer = coordinator.init(
+        token.transactional_id, _TIMEOUT_MS, expected=now, enable_2pc=True, keep_prepared=True
+    )
+    if producer.ongoing != (token.producer_id, token.epoch):
+        return _as_decided(token, "another", commit=commit)
+    coordinator.end(producer, commit=commit)
+    return Outcome.COMMITTED if commit else Outcome.ABORTED
+
+
+def _as_decided(token: Token, state: str, *, commit: bool) -> Outcome:
+    if state == "CompleteCommit":
+        if commit:
+            return Outcome.COMMITTED_BEFORE
+        raise TransactionDecided(
+            f"{token}: the last transaction under this id was committed; it can't be aborted"
+        )
+    if state == "CompleteAbort":
+        if not commit:
+            return Outcome.ABORTED_BEFORE
+        raise TransactionDecided(
+            f"{token}: the last transaction under this id was aborted; its records are gone"
+        )
+    if not commit:
+        return Outcome.NOT_OPEN
+    raise TransactionDecided(
+        f"{token}: it is not open, and the broker does not know any more how it ended, because the id was"
+        " used again since; decide what is prepared before using an id again"
+    )
+
+
+def _bytes(text: bytes | str | None) -> bytes | None:
+    return text.encode() if isinstance(text, str) else text
