@@ -1,4 +1,4 @@
-"""A job on a Spark that repeats tasks: ``python -m tests.support.repeating_spark ADDRESS DIRECTORY task|stage``.
+"""A job on a Spark that repeats tasks: ``python -m tests.support.repeating_spark ADDRESS HOME task|stage``.
 
 One task fails after it has sent; or, as the loss of an executor does, the files of the shuffle in front of it
 go while other tasks have yet to read them. Prints what came of it as JSON.

@@ -18,7 +18,7 @@ from millstream.client.transaction import Transaction, Transactions, transaction
 
 if TYPE_CHECKING:
     from millstream.client.connect import Connection
-    from millstream.client.inbox import Inbox
+    from millstream.client.inbox import Inbox, Reading
     from millstream.client.position import TopicPartition
     from millstream.client.prepared import (
         Outcome,
@@ -34,6 +34,7 @@ _PUBLIC = {
     "Inbox": "millstream.client.inbox",
     "Outcome": "millstream.client.prepared",
     "Token": "millstream.client.prepared",
+    "Reading": "millstream.client.inbox",
     "TopicPartition": "millstream.client.position",
     "TwoPhase": "millstream.client.prepared",
     "abort_prepared": "millstream.client.prepared",
@@ -45,6 +46,7 @@ __all__ = [
     "Connection",
     "Inbox",
     "Outcome",
+    "Reading",
     "Token",
     "TopicPartition",
     "Transaction",

@@ -241,18 +241,16 @@ def _decide(address: str | Connection, token: Token | str, *, commit: bool) -> O
     with _cluster(address) as cluster:
         deadline = time.monotonic() + cluster.patience
         while True:
-            state = _state(cluster, token)
-            if state == "Ongoing":
+            standing = _standing(cluster, token)
+            if isinstance(standing, TransactionInfo):
                 try:
-                    if not _end(cluster, token, commit=commit):
-                        return _as_decided(token, "another", commit=commit)
-                    return Outcome.COMMITTED if commit else Outcome.ABORTED
+                    return _end(cluster, token, standing, commit=commit)
                 except ProducerFenced:
                     # Somebody else decides at the same time. Whoever of us ends it, it ends.
                     if time.monotonic() > deadline:
                         raise
-            elif not state.startswith("Prepare"):
-                return _as_decided(token, state, commit=commit)
+            elif not standing.startswith("Prepare"):
+                return _as_decided(token, standing, commit=commit)
             elif time.monotonic() > deadline:
                 raise RequestFailed(
                     51, "CONCURRENT_TRANSACTIONS", f"{token}: it is decided, and still being ended"
@@ -260,8 +258,8 @@ def _decide(address: str | Connection, token: Token | str, *, commit: bool) -> O
             time.sleep(0.02)
 
 
-def _state(cluster: Cluster, token: Token) -> str:
-    """How the transaction of the token stands: Ongoing only if it is that one that is open."""
+def _standing(cluster: Cluster, token: Token) -> TransactionInfo | str:
+    """The transaction of the token if it is open; otherwise how the last one of its id ended."""
     try:
         info = OpenTransactions(cluster).describe(token.transactional_id)
     except RequestFailed as error:
@@ -270,17 +268,20 @@ def _state(cluster: Cluster, token: Token) -> str:
         return "unknown"
     if info.state != "Ongoing":
         return info.state
-    written = token_of(info)
-    return "Ongoing" if written in (token, None) else "another"
+    return info if token_of(info) in (token, None) else "another"
 
 
-def _end(cluster: Cluster, token: Token, *, commit: bool) -> bool:
+def _end(cluster: Cluster, token: Token, found: TransactionInfo, *, commit: bool) -> Outcome:
     coordinator = TransactionCoordinator(cluster)
-    producer = coordinator.init(token.transactional_id, _TIMEOUT_MS, enable_2pc=True, keep_prepared=True)
+    # Only if nothing has happened since we looked: what ended meanwhile would be forgotten by this.
+    now = Producer(found.producer_id, found.epoch, token.transactional_id, coordinator.version())
+    producer = coordinator.init(
+        token.transactional_id, _TIMEOUT_MS, expected=now, enable_2pc=True, keep_prepared=True
+    )
     if producer.ongoing != (token.producer_id, token.epoch):
-        return False
+        return _as_decided(token, "another", commit=commit)
     coordinator.end(producer, commit=commit)
-    return True
+    return Outcome.COMMITTED if commit else Outcome.ABORTED
 
 
 def _as_decided(token: Token, state: str, *, commit: bool) -> Outcome:

@@ -144,10 +144,14 @@ class Delivery:
                 self._written_at = time.monotonic()
 
     def close(self) -> None:
-        with self._lock:
-            if self._transactions is not None:
-                self._transactions.abort()
-            self._cluster.close()
+        """Let go of what is open. A batch that does not come to its end is left to it."""
+        if self._lock.acquire(timeout=5):
+            try:
+                if self._transactions is not None:
+                    self._transactions.abort()
+                self._cluster.close()
+            finally:
+                self._lock.release()
 
     @property
     def _topics(self) -> set[str]:

@@ -58,6 +58,7 @@ COLUMNS: Mapping[str, str] = {
     "headers": HEADERS,
 }
 _SAMPLE_BYTES = 128 * 1024
+OUTAGE_S = 60.0  # how long a stream waits for brokers that are away
 
 
 def schema_of(options: ReadOptions) -> str:
@@ -206,6 +207,13 @@ class StreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._latest: Offsets | None = None
         self._committed: Offsets | None = None
         self._waiting_since: float | None = None
+
+    @property
+    def cluster(self) -> Cluster:
+        """With more patience than for a batch: whoever asked for that is waiting, and can ask again."""
+        cluster = super().cluster
+        cluster.patience = max(cluster.patience, OUTAGE_S)
+        return cluster
 
     # Planning, in Spark's long-lived driver-side process ------------------------------------------------
 

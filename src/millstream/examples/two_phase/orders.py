@@ -1,0 +1,145 @@
+"""Orders that are a row in PostgreSQL and a record in the log, both or neither, whoever crashes when.
+
+The steps of one order, and what a crash after each of them leads to:
+
+    write the record and prepare it in the log       rolled back: nobody decided
+    write the row and prepare it in PostgreSQL       rolled back
+    write down the decision                          committed: this is the moment
+    commit in PostgreSQL                             committed
+    commit in the log                                committed
+    write down that it is done                       nothing is left to do
+
+The decision is one durable row in the coordinator's own log, here a SQLite file. What is prepared somewhere
+and has no decision there is rolled back ("presumed abort"), so nothing has to be written down before. The
+name of the transaction in PostgreSQL is made of the token of the one in the log: each is found by the other.
+
+One worker at a time uses a transactional id; it recovers before it places orders.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import LiteralString, Self
+
+import psycopg
+from psycopg import sql
+
+from millstream import client
+from millstream.client.prepared import Token
+
+STEPS = (
+    "prepared in the log",
+    "prepared in PostgreSQL",
+    "decided",
+    "committed in PostgreSQL",
+    "committed in the log",
+    "done",
+)
+
+
+class Decisions:
+    """The coordinator's log: transactions that are to be committed and may not be yet, synced to disk."""
+
+    def __init__(self, path: Path) -> None:
+        self._db = sqlite3.connect(path, isolation_level=None)
+        self._db.execute("PRAGMA synchronous = FULL")
+        self._db.execute("CREATE TABLE IF NOT EXISTS decided (token TEXT PRIMARY KEY)")
+
+    def close(self) -> None:
+        self._db.close()
+
+    def commit(self, token: Token) -> None:
+        self._db.execute("INSERT INTO decided VALUES (?)", (str(token),))
+
+    def done(self, token: Token) -> None:
+        self._db.execute("DELETE FROM decided WHERE token = ?", (str(token),))
+
+    def undone(self) -> list[Token]:
+        return [Token.parse(text) for (text,) in self._db.execute("SELECT token FROM decided").fetchall()]
+
+
+class Orders:
+    """A worker that places orders. Use it in a with statement, and ``recover`` first."""
+
+    def __init__(self, broker: str, database: str, decisions: Path, *, worker: str = "orders-1") -> None:
+        self._broker = broker
+        self._database = psycopg.connect(database, autocommit=True)
+        self._decisions = Decisions(decisions)
+        self._worker = worker
+        self._database.execute(
+            "CREATE TABLE IF NOT EXISTS orders (number text PRIMARY KEY, amount numeric NOT NULL)"
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._database.close()
+        self._decisions.close()
+
+    def place(self, number: str, amount: str, *, on_step: Callable[[str], None] = lambda step: None) -> None:
+        """Place one order. If it raises, what became of the order is settled by ``recover``."""
+        with client.TwoPhase(self._broker, self._worker) as txn:
+            txn.send("orders", json.dumps({"number": number, "amount": amount}), key=number)
+            token = txn.prepare()
+        on_step(STEPS[0])
+        self._database.execute("BEGIN")
+        try:
+            self._database.execute("INSERT INTO orders VALUES (%s, %s)", (number, amount))
+            self._end("PREPARE TRANSACTION {}", _name(token))
+        except psycopg.Error:
+            with contextlib.suppress(psycopg.Error):
+                self._database.execute("ROLLBACK")
+            raise
+        on_step(STEPS[1])
+        self._decisions.commit(token)
+        on_step(STEPS[2])
+        self._finish(token, on_step)
+
+    def recover(self) -> list[str]:
+        """Settle whatever a crash has left: commit what was decided, roll back everything else of ours."""
+        settled = []
+        decided = self._decisions.undone()
+        for token in decided:
+            self._finish(token, lambda step: None)
+            settled.append(f"{token} committed")
+        for name in self._prepared():
+            self._end("ROLLBACK PREPARED {}", name)
+            settled.append(f"{name} rolled back in PostgreSQL")
+        for token, _ in client.list_prepared(self._broker):
+            if token.transactional_id == self._worker:
+                client.abort_prepared(self._broker, token)
+                settled.append(f"{token} rolled back in the log")
+        return settled
+
+    def _finish(self, token: Token, on_step: Callable[[str], None]) -> None:
+        """The second phase. Every step may have been done before: by us, or before a crash."""
+        if _name(token) in self._prepared():
+            self._end("COMMIT PREPARED {}", _name(token))
+        on_step(STEPS[3])
+        client.commit_prepared(self._broker, token)
+        on_step(STEPS[4])
+        self._decisions.done(token)
+        on_step(STEPS[5])
+
+    def _prepared(self) -> list[str]:
+        """Our transactions that are prepared in this database."""
+        found = self._database.execute(
+            "SELECT gid FROM pg_prepared_xacts WHERE database = current_database() AND starts_with(gid, %s)",
+            (f"millstream {self._worker}:",),
+        )
+        return [gid for (gid,) in found.fetchall()]
+
+    def _end(self, how: LiteralString, name: str) -> None:
+        self._database.execute(sql.SQL(how).format(sql.Literal(name)))
+
+
+def _name(token: Token) -> str:
+    return f"millstream {token}"

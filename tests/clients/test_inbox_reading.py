@@ -1,0 +1,118 @@
+"""Reading topics through an inbox, on both brokers: the database says where to go on."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from millstream import client
+from millstream.client.admin import Admin
+from millstream.client.connect import Connection
+from millstream.client.position import TopicPartition
+from millstream.errors import ConfigError, DataLoss
+from tests.support.topics import create_topic, delete_records, produce, values
+from tests.support.waiting import wait_for
+
+
+@pytest.fixture(params=["SQLite", "PostgreSQL"])
+def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[sqlite3.Connection | psycopg.Connection]:
+    db: sqlite3.Connection | psycopg.Connection
+    if request.param == "SQLite":
+        db = sqlite3.connect(tmp_path / "effects.db")
+    else:
+        db = psycopg.connect(request.getfixturevalue("database"))
+    db.execute("CREATE TABLE effects (message TEXT)")
+    db.commit()
+    yield db
+    db.close()
+
+
+def run(db: sqlite3.Connection | psycopg.Connection, inbox: client.Inbox, address: str, topic: str) -> int:
+    """Process all there is; how many batches it took."""
+    batches = 0
+    with inbox.read(address, [topic], most=10, wait=3) as reading:
+        for messages in reading:
+            for message in messages:
+                db.execute(f"INSERT INTO effects VALUES ('{message.value().decode()}')")
+            batches += 1
+    return batches
+
+
+def effects(db: sqlite3.Connection | psycopg.Connection) -> list[int]:
+    found = sorted(int(text) for (text,) in db.execute("SELECT message FROM effects").fetchall())
+    db.rollback()
+    return found
+
+
+def test_batches_are_processed_once_and_the_group_shows_it(
+    address: str, name: str, db: sqlite3.Connection | psycopg.Connection
+) -> None:
+    topic = create_topic(address, name)
+    produce(address, topic, values(*range(25)))
+    produce(address, topic, values(*range(25, 30)), partition=1)
+    inbox = client.Inbox(db, name)
+    assert run(db, inbox, address, topic) >= 3
+    assert effects(db) == list(range(30))
+    with Admin(Connection.of(address)) as admin:
+        places = {TopicPartition(topic, 0): 25, TopicPartition(topic, 1): 5}
+        wait_for(lambda: admin.committed(name) == places, what="the group's offsets are there, for its lag")
+        admin.commit(name, dict.fromkeys(places, 0))
+    assert run(db, inbox, address, topic) == 0, "the database counts, whatever the group says"
+    assert effects(db) == list(range(30))
+
+
+def test_a_batch_that_fails_is_rolled_back_and_read_again(
+    address: str, name: str, db: sqlite3.Connection | psycopg.Connection
+) -> None:
+    topic = create_topic(address, name)
+    produce(address, topic, values(*range(6)))
+    inbox = client.Inbox(db, name)
+
+    def process(reading: client.Reading, fail: bool) -> None:
+        for messages in reading:
+            for message in messages:
+                db.execute(f"INSERT INTO effects VALUES ('{message.value().decode()}')")
+            if fail:
+                raise ValueError("no")
+
+    with inbox.read(address, [topic], most=4, wait=3) as reading:
+        with pytest.raises(ValueError, match="no"):
+            process(reading, fail=True)
+        process(reading, fail=False)
+    assert effects(db) == list(range(6))
+
+
+def test_messages_that_are_gone_stop_it_until_the_inbox_is_moved(
+    address: str, name: str, db: sqlite3.Connection | psycopg.Connection
+) -> None:
+    topic = create_topic(address, name)
+    inbox = client.Inbox(db, name)
+    produce(address, topic, values(*range(3)))
+    run(db, inbox, address, topic)
+    produce(address, topic, values(*range(3, 9)))
+    delete_records(address, topic, 0, before=7)
+    with pytest.raises(DataLoss, match=r"next record to be read is 3, but the log holds 7 to 9.*inbox.move"):
+        run(db, inbox, address, topic)
+    inbox.move({TopicPartition(topic, 0): 7})
+    run(db, inbox, address, topic)
+    assert effects(db) == [0, 1, 2, 7, 8]
+
+
+def test_stop_ends_the_loop_after_the_batch_under_way(
+    address: str, name: str, db: sqlite3.Connection | psycopg.Connection
+) -> None:
+    topic = create_topic(address, name)
+    produce(address, topic, values(1, 2, 3))
+    inbox = client.Inbox(db, name)
+    with inbox.read(address, [topic], most=1) as reading:
+        for _ in reading:
+            db.execute("INSERT INTO effects VALUES ('1')")
+            reading.stop()
+    assert effects(db) == [1]
+    assert inbox.positions() == {TopicPartition(topic, 0): 1}
+    with pytest.raises(ConfigError, match="with statement"):
+        iter(reading)
