@@ -13,10 +13,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Message
 
-from millstream import client
+from millstream import Broker, client
 from millstream.client.admin import Admin
+from millstream.client.cluster import Cluster
 from millstream.client.connect import Connection
 from millstream.client.consume import Reader
+from millstream.client.open_transactions import OpenTransactions
 from millstream.client.position import TopicPartition
 from millstream.clock import SystemClock
 from millstream.errors import BrokerUnavailable, ConfigError, DataLoss, ProducerFenced, TransactionAborted
@@ -155,6 +157,22 @@ def test_another_with_the_same_id_fences_the_older(address: str, places: tuple[s
     assert texts(address, topic) == ["from the newer"]
 
 
+def test_one_that_is_open_for_too_long_is_aborted_and_its_producer_told(
+    millstream_broker: Broker, name: str
+) -> None:
+    topic = create_topic(millstream_broker.address, name)
+    with client.Transactions(millstream_broker.address, name, timeout=1.0) as transactions:
+        txn = transactions.begin()
+        txn.send(topic, b"late")
+        transactions._producer.flush()
+        cluster = Cluster(Connection.of(millstream_broker.address))
+        wait_for(lambda: OpenTransactions(cluster).transactions() == [], what="the broker has aborted it")
+        cluster.close()
+        with pytest.raises(ProducerFenced, match=r"open for longer than its timeout \(1 s\)"):
+            txn.commit()
+    assert texts(millstream_broker.address, topic) == []
+
+
 def test_partitions_that_go_to_another_member_are_processed_once(
     address: str, places: tuple[str, str], name: str
 ) -> None:
@@ -279,7 +297,7 @@ def test_ctrl_c_aborts_and_leaves_at_once(
     program.write_text(
         textwrap.dedent(f"""
         import time
-        from millstream import client
+        from millstream import Broker, client
 
         with client.Transactions({address!r}, {name!r}, topics=[{source!r}], group={name!r}) as batches:
             for txn in batches:

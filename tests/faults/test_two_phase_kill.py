@@ -147,6 +147,19 @@ def test_an_order_that_postgresql_refuses_leaves_no_record(site: Site) -> None:
     settled(site, "next", expected=True)
 
 
+def test_the_example_runs_as_a_program(site: Site) -> None:
+    die_after(site, "left", "decided")
+    command = [sys.executable, "-m", "millstream.examples.two_phase", "--broker", site.broker.address]
+    command += ["--database", site.server.url, "--decisions", str(site.decisions), "example:9.90"]
+    done = subprocess.run(command, timeout=60, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("recovered: orders-1:")
+    assert lines[1:] == [*(f"  {step}" for step in STEPS), "order example is in both"]
+    settled(site, "left", expected=True)
+    settled(site, "example", expected=True)
+
+
 def test_a_recovery_that_dies_too_is_gone_on_with(site: Site) -> None:
     """The one that decides has taken the id over, and died before it ended the transaction."""
     number = "recovery"

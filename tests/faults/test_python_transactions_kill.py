@@ -1,0 +1,107 @@
+"""kill -9 of a program that reads, processes and writes in transactions, and of its broker: every record
+comes out once."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+from millstream.client.connect import Connection
+from millstream.client.consume import Reader
+from millstream.client.position import TopicPartition
+from tests.support.serve import ServeProcess
+from tests.support.topics import create_topic, produce, values
+from tests.support.waiting import wait_for
+
+RECORDS = 600
+PLACES = [TopicPartition("out", index) for index in range(2)]
+
+COPIER = textwrap.dedent("""
+    import os, signal, sys
+    from millstream import client
+
+    address, gap, after = sys.argv[1:]
+    done = 0
+
+    def die(this):
+        if this == gap and done >= int(after):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    class Dying(client.Transactions):
+        def _patiently(self, call, what=""):
+            if getattr(call, "__name__", "") == "commit_transaction":
+                die("before the commit")
+                super()._patiently(call, what)
+                die("after the commit")
+            else:
+                super()._patiently(call, what)
+                if "send_offsets" in str(getattr(call, "__code__", "") and call.__code__.co_names):
+                    die("after the offsets")
+
+    with Dying(address, "copier", topics=["in"], group="copiers", most=15,
+               consumer={"group.instance.id": "copier", "session.timeout.ms": 6000}) as batches:
+        for txn in batches:
+            for record in txn.records:
+                txn.send("out", record.value(), partition=record.partition())
+            die("after sending")
+            done += 1
+""")
+
+
+class Output:
+    """What readers of committed records have seen, followed through every restart."""
+
+    def __init__(self, address: str) -> None:
+        self._reader = Reader(Connection.of(address), dict.fromkeys(PLACES, 0))
+        self.seen: list[int] = []
+
+    def poll(self) -> int:
+        self.seen += [int(message.value()) for message in self._reader.read(1000, 0.1)]
+        return len(self.seen)
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+def test_killed_in_every_gap_and_with_its_broker_each_record_comes_out_once(tmp_path: Path) -> None:
+    program = tmp_path / "copier.py"
+    program.write_text(COPIER)
+    with ServeProcess(tmp_path / "data") as broker:
+        for name in ("in", "out"):
+            create_topic(broker.address, name)
+        produce(broker.address, "in", values(*range(RECORDS // 2)))
+        produce(broker.address, "in", values(*range(RECORDS // 2, RECORDS)), partition=1)
+
+        def start(gap: str = "nowhere", after: int = 0) -> subprocess.Popen[bytes]:
+            command = [sys.executable, str(program), broker.address, gap, str(after)]
+            return subprocess.Popen(command, stderr=subprocess.DEVNULL)
+
+        output = Output(broker.address)
+        for gap in ("after sending", "after the offsets", "before the commit", "after the commit"):
+            process = start(gap, after=2)
+            assert process.wait(60) == -9, f"it killed itself {gap}"
+        chance = random.Random(7)
+        for round_number in range(4):
+            before, process = output.poll(), start()
+            wait_for(lambda before=before: output.poll() > before, timeout=60, what="records come out")
+            time.sleep(chance.uniform(0, 0.05))  # not a wait: anywhere in a transaction
+            if round_number % 2:
+                broker.kill()
+                broker.start()
+            process.kill()
+            process.wait()
+        process = start()
+        try:
+            wait_for(lambda: output.poll() >= RECORDS, timeout=90, what="every record came out")
+            produce(broker.address, "in", values(RECORDS))
+            wait_for(lambda: output.poll() > RECORDS, timeout=60, what="the copier is at the end")
+        finally:
+            process.kill()
+            process.wait()
+            output.close()
+    assert sorted(output.seen) == list(range(RECORDS + 1))
+    assert [n for n in output.seen if n < RECORDS // 2] == list(range(RECORDS // 2)), "in their order"
