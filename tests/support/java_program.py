@@ -26,7 +26,8 @@ _QUIET = (
 def compiled(name: str, jars: Path) -> Path:
     """The directory with the classes of ``name``.java, compiled if there are none of this very source yet.
 
-    Many processes may ask at once: each compiles aside and puts the whole in place, or finds another's there."""
+    Many processes may ask at once: each compiles aside, then puts the whole in place unless another was faster.
+    """
     source = SOURCES / f"{name}.java"
     digest = hashlib.sha256(source.read_bytes() + str(jars).encode()).hexdigest()[:16]
     classes = REPOSITORY / "build" / "classes" / f"{name}-{digest}"
