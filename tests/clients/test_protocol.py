@@ -103,8 +103,10 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0(
 
 def test_no_feature_is_announced_that_does_not_work(client: WireClient) -> None:
     found = client.call(API_VERSIONS, 4, client_software_name="n", client_software_version="9")
-    assert found.supported_features == ()
-    assert found.finalized_features == ()
+    assert [feature.name for feature in found.supported_features] == ["transaction.version"]
+    assert [(each.name, each.max_version_level) for each in found.finalized_features] == [
+        ("transaction.version", 2)
+    ]
 
 
 # Metadata
@@ -292,10 +294,40 @@ def test_what_is_not_one_whole_batch_is_refused_and_says_why(
     assert produced(client, produce(1, topic)).base_offset == 0
 
 
-def test_a_transaction_is_refused_clearly(client: WireClient, topic: str) -> None:
-    refused = produced(client, produce(1, topic, transactional_id="tx"))
-    assert refused.error_code.value == INVALID_REQUEST
-    assert "transactions" in refused.error_message
+@pytest.mark.parametrize("version", [9, 12])
+def test_a_transactional_producer_writes_by_the_short_way_and_the_long_one(
+    client: WireClient, topic: str, version: int
+) -> None:
+    """A request like the last one up to the partition is not read in full: the checks are the same."""
+    name = f"tx-{topic}"
+    init = client.call(22, 4, transactional_id=name, transaction_timeout=60_000)
+    me = {"producer_id": init.producer_id, "producer_epoch": init.producer_epoch}
+
+    def write(sequence: int, **changes: Any) -> Any:
+        batch = records(transactional=True, base_sequence=sequence, **{**me, **changes})
+        data = produce(1, topic, 0, batch=batch, version=version, acks=-1, transactional_id=name)
+        return produced(client, data, version)
+
+    if version < 12:
+        refused = write(0)
+        assert (refused.error_code.value, "not added" in refused.error_message) == (48, True)
+        added = client.call(
+            24,
+            3,
+            v3_and_below_transactional_id=name,
+            v3_and_below_producer_id=me["producer_id"],
+            v3_and_below_producer_epoch=me["producer_epoch"],
+            v3_and_below_topics=[{"name": topic, "partitions": [0]}],
+        )
+        assert added.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code.value == 0
+    for sequence in range(3):
+        assert write(sequence).error_code.value == 0
+    assert write(2).base_offset == 2  # sent twice, kept once
+    assert write(0, producer_epoch=me["producer_epoch"] + 1).error_code.value == 47
+    assert write(0, producer_id=me["producer_id"] + 1).error_code.value == 49
+    assert write(3).error_code.value == 0
+    plain = produced(client, produce(1, topic, batch=records(transactional=True, base_sequence=4, **me)))
+    assert plain.error_code.value == 53
 
 
 def test_log_append_time_is_in_the_answer_and_in_the_records(client: WireClient) -> None:

@@ -65,6 +65,20 @@ def test_a_synced_batch_of_a_producer_is_known_after_the_loss() -> None:
             log.append(an_idempotent_batch(31, b"gap"), NOW)
 
 
+def test_a_producer_whose_records_are_all_deleted_is_known_after_a_kill_and_the_loss() -> None:
+    """Its snapshot was synced before its records went; recovery in between must not put another there."""
+    for seed in range(40):
+        disk = SimulatedDisk()
+        _, log = open_log(disk, retention_bytes=0)
+        log.append(an_idempotent_batch(0), NOW)
+        log.write_staged()
+        log.apply_retention(NOW)
+        assert log.log_start_offset == 1
+        reopen(disk.process_killed())
+        log = reopen(disk.power_loss(seed))
+        assert log.append(an_idempotent_batch(0), NOW).duplicate
+
+
 def test_deleted_records_stay_deleted() -> None:
     for seed in range(40):
         disk = SimulatedDisk()

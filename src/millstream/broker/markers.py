@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from millstream.broker.decisions import Decisions, OwedMarker
@@ -120,7 +120,7 @@ class Markers:
         for marker in owed:
             self._try(_Owed(self, marker, group, is_recorded=is_recorded))
 
-    def unwritten(self) -> Iterable[OwedMarker]:
+    def unwritten(self) -> list[OwedMarker]:
         """The markers that their partitions' logs did not take yet."""
         return [owed.marker for owed in self._failed]
 

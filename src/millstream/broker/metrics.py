@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from millstream.broker.server import Server
 
 
+NAMED_TRANSACTIONS = 20
+
+
 class Histogram:
     """Counts by upper bound, in seconds."""
 
@@ -127,6 +130,7 @@ class Collector:
                 failed.add_metric(at, float(log.failed is not None))
         yield from (bytes_in, bytes_out, records, end, start, size, unsynced, failed)
         yield from self._groups(gauge)
+        yield from self._transactions(counter, gauge)
 
     def _groups(self, gauge: Any) -> Iterator[Any]:
         lag = gauge(
@@ -143,3 +147,54 @@ class Collector:
                         behind = max(0, partition.log.written_offset - committed.offset)
                         lag.add_metric([group, topic, str(index)], behind)
         yield lag
+
+    def _transactions(self, counter: Any, gauge: Any) -> Iterator[Any]:
+        """Who holds readers of committed records back, where, and since when. Of ids there may be any number:
+        only the oldest are told by name."""
+        node = self._server.node
+        now_ms = node.clock.now_ms()
+        counted = node.transactions.counters
+        for name, doc, value in (
+            ("committed", "Transactions committed.", counted.committed),
+            ("aborted", "Transactions aborted, by whomever.", counted.aborted),
+            ("timed_out", "Transactions aborted because they took too long.", counted.timed_out),
+            ("taken_over", "Transactions aborted because another producer came.", counted.taken_over),
+            ("fenced_requests", "Requests of producers that were replaced.", counted.fenced),
+        ):
+            yield counter(f"millstream_transactions_{name}", doc, value=value)
+        unfinished = node.transactions.open_transactions()
+        yield gauge("millstream_transactions_open", "Transactions not ended.", value=len(unfinished))
+        oldest = max(0, now_ms - unfinished[0].start_ms) / 1000 if unfinished else 0.0
+        yield gauge("millstream_transactions_oldest_seconds", "Age of the oldest of them.", value=oldest)
+        age = gauge(
+            "millstream_transaction_open_seconds",
+            f"Age of the {NAMED_TRANSACTIONS} oldest transactions that are not ended.",
+            labels=["transactional_id"],
+        )
+        for transaction in unfinished[:NAMED_TRANSACTIONS]:
+            age.add_metric([transaction.name], max(0, now_ms - transaction.start_ms) / 1000)
+        yield age
+        yield gauge(
+            "millstream_transaction_markers_unwritten",
+            "Decisions that a partition could not be told yet.",
+            value=len(node.transactions.markers.unwritten()),
+        )
+        labels = ["topic", "partition"]
+        behind = gauge(
+            "millstream_partition_unstable_records",
+            "Records that readers of committed records may not see yet.",
+            labels=labels,
+        )
+        since = gauge(
+            "millstream_partition_unstable_seconds",
+            "Age of the oldest transaction that holds them back.",
+            labels=labels,
+        )
+        for partition in node.partitions():
+            log = partition.log
+            if log.last_stable_offset < log.written_offset:
+                at = [partition.topic.name, str(partition.index)]
+                behind.add_metric(at, log.written_offset - log.last_stable_offset)
+                begun = [started_ms for _, started_ms in log.transactions.open.values()]
+                since.add_metric(at, max(0, now_ms - min(begun, default=now_ms)) / 1000)
+        yield from (behind, since)

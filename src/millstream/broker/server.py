@@ -60,7 +60,7 @@ class Server:
         self.metrics = self.node.metrics
         self.syncer = Syncer(self.loop, self.clock, self.metrics, threads=config.log_flush_threads)
         self.turn = Turn(self.loop, self.clock, self.syncer, self.metrics)
-        self.node.transactions.recover(self.turn, self.syncer)
+        self.node.transactions.start(self.turn, self.syncer)
         self._housekeeping = Housekeeping(self)
         self._listener: asyncio.Server | None = None
         self._http: HttpServer | None = None
@@ -142,6 +142,7 @@ class Server:
         await self._housekeeping.stop()
         self.node.deadlines.expire_all()
         self.node.coordinator.close()
+        await self.node.transactions.close()
         for connection in list(self.connections):
             connection.close_when_answered()
         while self.connections and time.monotonic() - started < GRACE:

@@ -39,9 +39,9 @@ def check(
 ) -> int:
     """Read every record in a directory and report what is damaged; nothing is changed.
 
-    The exit code is 1 if records are damaged or missing. What a crash cut off at the end of a partition, and
-    indexes that are wrong, are reported too, but they mend themselves at the next start and lose nothing that
-    was acknowledged.
+    The exit code is 1 if records are damaged or missing, or an index of aborted transactions is wrong. What a
+    crash cut off at the end of a partition, and other indexes that are wrong, are reported too, but they mend
+    themselves at the next start and lose nothing that was acknowledged.
     """
     from millstream.log.check import Finding, Progress, check_directory
 
@@ -67,7 +67,7 @@ def check(
         )
     else:
         _show(summary)
-    return 1 if any(finding.loses_records for finding in findings) else 0
+    return 1 if any(finding.loses_records or finding.misleads_readers for finding in findings) else 0
 
 
 def _show(summary: Summary) -> None:
@@ -76,6 +76,11 @@ def _show(summary: Summary) -> None:
         f"{count(summary.records, 'record')}, {bytes_text(summary.bytes)}; "
         + ("shut down in order" if summary.clean_shutdown else "not shut down in order")
     )
+    if summary.open_transactions or summary.aborted_transactions:
+        print(
+            f"{count(summary.open_transactions, 'open transaction')}, "
+            f"{count(summary.aborted_transactions, 'aborted transaction')}"
+        )
     if summary.sound:
         print("everything is in order")
         return
@@ -83,6 +88,7 @@ def _show(summary: Summary) -> None:
         (summary.damage, "damaged place", "these records are lost, the rest stays readable"),
         (summary.gap, "gap", "offsets that are in no file"),
         (summary.torn, "torn end", "cut off at the next start; nothing acknowledged with acks=all is lost"),
+        (summary.transactions, "wrong entry", "readers of committed records may be given aborted ones"),
         (summary.index, "wrong index", "built anew when it is needed"),
     ):
         if number:

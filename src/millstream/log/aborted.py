@@ -113,6 +113,11 @@ class AbortedIndex:
     def last(self) -> Aborted | None:
         return self.entry(self.count - 1) if self.count else None
 
+    @property
+    def is_whole(self) -> bool:
+        """The file has no part of an entry at its end."""
+        return self._whole
+
     def intact(self, base_offset: int, ceiling: int) -> bool:
         """Could this be the index of a segment with offsets from ``base_offset`` up to ``ceiling``? Looks at
         its last entry only."""

@@ -12,23 +12,37 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from millstream.errors import DataDirectoryError
+from millstream.log.aborted import ENTRY, VERSION
 from millstream.log.checkpoints import LOG_START_OFFSETS, RECOVERY_POINTS, read_offsets
 from millstream.log.directory import CLEAN_SHUTDOWN, LOCK, partition_of
 from millstream.log.files import DIRECTORY, FilePool, Files, OsFiles, read_file
 from millstream.log.index import OffsetIndex, TimeIndex
 from millstream.log.producers import Producers
+from millstream.log.replay import Replay
 from millstream.log.scan import Batch, Damage
-from millstream.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment, file_name, offset_of
+from millstream.log.segment import (
+    ABORTED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    Segment,
+    file_name,
+    offset_of,
+)
 from millstream.log.snapshots import SNAPSHOT_SUFFIX, load_snapshot
-from millstream.log.transactions import Transactions
+from millstream.log.transactions import Aborted, Transactions
 
 _NO_CEILING = (1 << 63) - 1
 _PROGRESS_BYTES = 16 << 20
+_BUILD_ANEW = (
+    f"remove {CLEAN_SHUTDOWN} and {RECOVERY_POINTS} from the directory, and the next start builds it anew"
+)
 
 DAMAGE = "damage"  # records that are lost
 TORN = "torn"  # the end of a write that a crash cut off: cut at the next start
 INDEX = "index"  # derived data that is wrong or missing: built anew when it is needed
 GAP = "gap"  # offsets that are in no file
+TRANSACTIONS = "transactions"  # an index of aborted transactions that is wrong: nothing shows that in use
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +58,11 @@ class Finding:
     @property
     def loses_records(self) -> bool:
         return self.kind in (DAMAGE, GAP)
+
+    @property
+    def misleads_readers(self) -> bool:
+        """Who reads committed records may be given aborted ones, or not given committed ones."""
+        return self.kind == TRANSACTIONS
 
     def __str__(self) -> str:
         return f"{self.file} at byte {self.position}: {self.message}"
@@ -67,15 +86,18 @@ class Summary:
     segments: int = 0
     batches: int = 0
     records: int = 0
+    open_transactions: int = 0
+    aborted_transactions: int = 0
     bytes: int = 0
     damage: int = 0
     torn: int = 0
     index: int = 0
     gap: int = 0
+    transactions: int = 0
 
     @property
     def sound(self) -> bool:
-        return not (self.damage or self.torn or self.index or self.gap)
+        return not (self.damage or self.torn or self.index or self.gap or self.transactions)
 
 
 def check_directory(
@@ -131,6 +153,7 @@ class _Check:
         directory = f"{self.root}/{partition}"
         bases = sorted(offset_of(n) for n in listing if n.endswith(LOG_SUFFIX) and offset_of(n) >= 0)
         end = 0
+        transactions = self._transactions(directory, listing, bases)
         for number, base in enumerate(bases):
             name = file_name(base)
             segment = Segment(
@@ -140,11 +163,14 @@ class _Check:
                 size=listing[name + LOG_SUFFIX],
                 index_size=listing.get(name + INDEX_SUFFIX, 0),
                 times_size=listing.get(name + TIME_INDEX_SUFFIX, 0),
+                aborted_size=listing.get(name + ABORTED_SUFFIX, 0),
             )
             last = number + 1 == len(bases)
             ceiling = _NO_CEILING if last else bases[number + 1]
-            end = yield from self._segment(partition, segment, ceiling, recovery_point)
+            end = yield from self._segment(partition, segment, ceiling, recovery_point, transactions)
             self.summary.segments += 1
+        self.summary.aborted_transactions += transactions.aborted
+        self.summary.open_transactions += transactions.open
         for name in sorted(listing):
             if name.endswith(SNAPSHOT_SUFFIX) and not load_snapshot(
                 read_file(self.files, f"{directory}/{name}"), Producers(), Transactions()
@@ -159,8 +185,23 @@ class _Check:
             )
             yield Finding(GAP, partition, path, listing[file_name(bases[-1]) + LOG_SUFFIX], message)
 
+    def _transactions(self, directory: str, listing: dict[str, int], bases: list[int]) -> _Transactions:
+        """As it was when the first segment was begun, as far as that is known."""
+        replay = Replay(Producers(), Transactions(), now_ms=0)
+        is_known = bases[:1] == [0]
+        name = f"{file_name(bases[0])}{SNAPSHOT_SUFFIX}" if bases else ""
+        if name in listing:
+            snapshot = read_file(self.files, f"{directory}/{name}")
+            is_known = load_snapshot(snapshot, replay.producers, replay.transactions)
+        return _Transactions(replay, is_known=is_known)
+
     def _segment(
-        self, partition: str, segment: Segment, ceiling: int, recovery_point: int
+        self,
+        partition: str,
+        segment: Segment,
+        ceiling: int,
+        recovery_point: int,
+        transactions: _Transactions,
     ) -> Generator[Finding | Progress, None, int]:
         """Check one segment and its indexes; returns the offset after its last record."""
         path = segment.log.path
@@ -169,6 +210,7 @@ class _Check:
         end = segment.base_offset
         reported = self.read
         for item in segment.scan(0, segment.size, segment.base_offset, ceiling, 0):
+            transactions.follow(segment, item)
             if isinstance(item, Damage):
                 torn = last and item.tail and item.first_offset >= recovery_point
                 offsets = "" if item.tail else f", offsets {item.first_offset} to {item.next_offset - 1}"
@@ -193,8 +235,54 @@ class _Check:
             # Those of the last segment are built anew anyway after a crash.
             for file, position, message in indexes.wrong():
                 yield Finding(INDEX, partition, file, position, message)
+            for position, message in transactions.wrong(segment):
+                yield Finding(TRANSACTIONS, partition, segment.aborted.path, position, message)
         yield Progress(partition, self.read, self.total)
         return end
+
+
+class _Transactions:
+    """A partition's indexes of aborted transactions, compared with what its batches say. Where a batch is
+    damaged nobody knows what it began or ended: then no more is said."""
+
+    def __init__(self, replay: Replay, *, is_known: bool) -> None:
+        self._replay = replay
+        self._is_known = is_known
+        self._aborted: list[Aborted] = []  # of the segment at hand
+        self.aborted = 0
+
+    @property
+    def open(self) -> int:
+        return len(self._replay.transactions.open)
+
+    def follow(self, segment: Segment, item: Batch | Damage) -> None:
+        if isinstance(item, Damage):
+            self._is_known = False
+            return
+        aborted = self._replay.show(segment, item)
+        if aborted is not None:
+            self._aborted.append(aborted)
+            self.aborted += 1
+
+    def wrong(self, segment: Segment) -> Iterator[tuple[int, str]]:
+        """(position, message) for every entry of the segment's index that is not so, or not there."""
+        expected = {entry.last_offset: entry for entry in self._aborted}
+        self._aborted.clear()
+        index = segment.aborted
+        if not self._is_known:
+            return
+        if not index.is_whole:
+            yield index.count * ENTRY.size, f"the last entry is cut off; {_BUILD_ANEW}"
+        for number, version in enumerate(index.versions()):
+            entry = index.entry(number)
+            if expected.pop(entry.last_offset, None) != entry or version != VERSION:
+                yield number * ENTRY.size, f"entry {number}: no such transaction was aborted; {_BUILD_ANEW}"
+        for missing in expected.values():
+            message = (
+                f"no entry for the aborted transaction of producer {missing.producer_id}, "
+                f"offsets {missing.first_offset} to {missing.last_offset}; {_BUILD_ANEW}"
+            )
+            yield index.count * ENTRY.size, message
 
 
 class _Indexes:

@@ -23,6 +23,7 @@ from typing import NamedTuple
 from millstream.errors import AppendRefused
 
 KEPT_BATCHES = 5
+_ALL_BUT_ONE = slice(1 - KEPT_BATCHES, None)
 SEQUENCE_MASK = 0x7FFFFFFF
 
 OUT_OF_ORDER_SEQUENCE_NUMBER = 45
@@ -100,7 +101,7 @@ class Producers:
         if state is None or state[0] != epoch:
             batches: tuple[KeptBatch, ...] = (kept,)
         else:
-            batches = (*state[2][1 - KEPT_BATCHES :], kept)
+            batches = (*state[2][_ALL_BUT_ONE], kept)
         self.states[producer_id] = (epoch, (last_sequence + 1) & SEQUENCE_MASK, batches, time_ms)
 
     def check_marker(self, producer_id: int, epoch: int) -> None:

@@ -29,8 +29,8 @@ from millstream.log.segment import (
     ABORTED_SUFFIX,
     DELETED_SUFFIX,
     INDEX_SUFFIX,
+    INDEX_SUFFIXES,
     LOG_SUFFIX,
-    SUFFIXES,
     TIME_INDEX_SUFFIX,
     Segment,
     file_name,
@@ -136,7 +136,7 @@ class _Opening:
         for name in listing:
             if name.endswith(SNAPSHOT_SUFFIX) and offset_of(name) >= 0:
                 self.snapshots.append(offset_of(name))
-            elif name.endswith(SUFFIXES) and name.partition(".")[0] + LOG_SUFFIX not in listing:
+            elif name.endswith(INDEX_SUFFIXES) and name.partition(".")[0] + LOG_SUFFIX not in listing:
                 self.files.remove(f"{self.log.path}/{name}")  # an index without its log
         self.snapshots.sort()
 
@@ -199,9 +199,12 @@ class _Opening:
         # What was aborted is built anew from the start of the segment, which may be before that.
         aborting = self._state_at(doubtful[0])
         for segment in doubtful:
-            if segment.base_offset >= self.replay_from:
-                self.log.write_snapshot(segment.base_offset)  # the one there may be lost or damaged
-                self.snapshots.append(segment.base_offset)
+            base = segment.base_offset
+            if base > self.replay_from or (base == self.replay_from and base not in self.snapshots):
+                self.log.write_snapshot(base)  # the one there may be lost or damaged
+                self.snapshots.append(base)
+            # The one that was just read stays: it may be all that is known of records deleted since, and
+            # what takes its place is not synced.
             end = self._recover_segment(segment, end, aborting)
             segment.sync_sealed()
         self.replay.commit()

@@ -91,7 +91,12 @@ class Retention:
         names: list[str] = []
         self._deleted.append((now_ms + log.config.file_delete_delay_ms, names))
         for segment in removed:
-            names += segment.delete()
+            names += segment.delete_log()
+        if any(segment.aborted.count for segment in removed):
+            # Else a crash could bring the log back, but not what tells which of its records were aborted.
+            log.pool.files.sync_directory(log.path)
+        for segment in removed:
+            names += segment.delete_indexes()
         names += self._delete_snapshots(start)
         _log.info("%s: %d segments deleted, the log starts at %d", log.name, count, log.log_start_offset)
         return removed

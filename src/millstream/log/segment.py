@@ -21,7 +21,7 @@ LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 ABORTED_SUFFIX = ".txnindex"
-SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, ABORTED_SUFFIX)
+INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, ABORTED_SUFFIX)
 DELETED_SUFFIX = ".deleted"
 
 _WALK = Struct(">qi4xb6xi")  # base offset, length, magic, last offset delta: what a walk looks at
@@ -413,17 +413,24 @@ class Segment:
             if not self.deleted:
                 raise
 
-    def delete(self) -> list[str]:
-        """Rename the files as deleted; their new names. Whoever has them open reads on."""
+    def delete_log(self) -> list[str]:
+        """Rename the log file as deleted; its new name. Whoever has it open reads on."""
+        self.deleted = True  # first: a sync may be looking for it
+        self.let_go()
+        return self._rename((LOG_SUFFIX,))
+
+    def delete_indexes(self) -> list[str]:
+        """The same for the indexes, once their log is gone."""
+        return self._rename(INDEX_SUFFIXES)
+
+    def _rename(self, suffixes: tuple[str, ...]) -> list[str]:
         files = self._pool.files
-        self.deleted = True  # first: a sync may be looking for them
         names = []
-        for suffix in SUFFIXES:
+        for suffix in suffixes:
             name = self.path + suffix
             if files.exists(name):
                 files.rename(name, name + DELETED_SUFFIX)
                 names.append(name + DELETED_SUFFIX)
-        self.let_go()
         return names
 
     def let_go(self) -> None:

@@ -69,7 +69,8 @@ class Transactions:
     __slots__ = ("_aborted", "coordinators", "first_unstable", "open", "unwritten")
 
     def __init__(self) -> None:
-        # By producer id: first offset and when it began. Oldest first, as they were begun.
+        # By producer id: first offset and when it began. Oldest first, as they were begun. Always the same
+        # dictionary, so that an append need not ask for it.
         self.open: dict[int, tuple[int, int]] = {}
         self.coordinators: dict[int, int] = {}  # by producer id: the epoch of its last marker's coordinator
         self.first_unstable: int | None = None  # as of the last commit()
@@ -151,7 +152,9 @@ class Transactions:
 
     def sort(self) -> None:
         """Put the open ones in order again, after some were put in out of it."""
-        self.open = dict(sorted(self.open.items(), key=lambda item: item[1][0]))
+        in_order = sorted(self.open.items(), key=lambda item: item[1][0])
+        self.open.clear()
+        self.open.update(in_order)
 
     def clear(self) -> None:
         self.open.clear()

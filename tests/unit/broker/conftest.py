@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from millstream.broker.node import Node
+from millstream.broker.syncing import Syncer
+from millstream.broker.turn import Turn
 from millstream.clock import ManualClock
 from millstream.config import BrokerConfig
 from tests.support.asking import Run
@@ -30,8 +32,11 @@ def clock() -> ManualClock:
 def node(loop: asyncio.AbstractEventLoop, clock: ManualClock) -> Iterator[Node]:
     node = Node(BrokerConfig(node_id=7), clock, loop)
     node.host, node.port = "broker.example", 9092
+    syncer = Syncer(loop, clock, node.metrics, threads=1)
+    node.transactions.start(Turn(loop, clock, syncer, node.metrics), syncer)
     yield node
     node.coordinator.close()
+    syncer.close()
     node.close()
     loop.run_until_complete(asyncio.sleep(0))
 

@@ -34,12 +34,6 @@ def test_a_producer_that_asks_to_go_on_gets_a_new_id(node: Node, run: Run, versi
         assert run(ask(node, 22, version, **fields, **odd)).error_code == 42
 
 
-@pytest.mark.parametrize("version", versions(22))
-def test_transactions_are_refused_at_once(node: Node, run: Run, version: int) -> None:
-    answer = run(ask(node, 22, version, transactional_id="x", transaction_timeout=1000))
-    assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (53, -1, -1)
-
-
 @pytest.mark.parametrize("version", versions(60))
 def test_the_cluster_is_this_node(node: Node, run: Run, version: int) -> None:
     answer = run(ask(node, 60, version, include_cluster_authorized_operations=True, endpoint_type=1))

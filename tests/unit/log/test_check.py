@@ -8,10 +8,20 @@ import pytest
 
 from millstream.config import TopicConfig
 from millstream.errors import DataDirectoryError
-from millstream.log.check import DAMAGE, GAP, INDEX, TORN, Finding, Progress, Summary, check_directory
+from millstream.log.check import (
+    DAMAGE,
+    GAP,
+    INDEX,
+    TORN,
+    TRANSACTIONS,
+    Finding,
+    Progress,
+    Summary,
+    check_directory,
+)
 from millstream.log.directory import LogDirectory
 from millstream.records.batch import batches
-from tests.support.logs import append
+from tests.support.logs import NOW, a_transactional_batch, append
 
 FIRST = "00000000000000000000"
 
@@ -125,6 +135,66 @@ def test_a_damaged_snapshot_is_found(data: Path) -> None:
     damage_byte(path, 3)
     findings, _ = found(data)
     assert [(finding.kind, finding.file) for finding in findings] == [(INDEX, str(path))]
+
+
+@pytest.fixture
+def transactional(tmp_path: Path) -> Path:
+    """A partition of several segments: ten transactions of one producer, every other aborted, one of another
+    that spans them all and is aborted at the end, one that is open. The oldest segments are deleted."""
+    directory = LogDirectory.open(tmp_path)
+    log = directory.open_log("t", 0, TopicConfig(segment_bytes=1024, retention_bytes=3000))
+    log.append(a_transactional_batch(0, producer=8), NOW)
+    for number in range(10):
+        log.append(a_transactional_batch(number, b"v" * 300), NOW)
+        log.append_marker(7, 0, commit=number % 2 > 0, coordinator_epoch=0, now_ms=NOW)
+    log.append_marker(8, 0, commit=False, coordinator_epoch=0, now_ms=NOW)
+    log.append(a_transactional_batch(0, producer=9), NOW)
+    log.write_staged()
+    log.apply_retention(NOW)
+    assert log.log_start_offset > 0
+    directory.close()
+    return tmp_path
+
+
+def test_transactions_are_counted(transactional: Path) -> None:
+    findings, summary = found(transactional)
+    assert findings == []
+    assert (summary.open_transactions, summary.aborted_transactions) == (1, 5)
+
+
+def test_a_wrong_index_of_aborted_transactions_is_found(transactional: Path) -> None:
+    for path in (transactional / "t-0").glob("*.txnindex"):
+        whole = path.read_bytes()
+        for position in range(len(whole)):
+            damage_byte(path, position)
+            (finding, *_), summary = found(transactional)
+            assert (finding.kind, finding.file) == (TRANSACTIONS, str(path))
+            assert finding.position == position // 34 * 34
+            assert finding.misleads_readers
+            assert not finding.loses_records
+            assert not summary.sound
+            path.write_bytes(whole)
+        path.write_bytes(whole[:-1])
+        assert any("cut off" in finding.message for finding in found(transactional)[0])
+        path.unlink()
+        findings, _ = found(transactional)
+        assert len(findings) == len(whole) // 34
+        assert all("no entry for the aborted transaction of producer" in f.message for f in findings)
+        path.write_bytes(whole)
+
+
+def test_what_the_check_says_of_a_wrong_index_of_aborted_transactions_mends_it(transactional: Path) -> None:
+    for path in (transactional / "t-0").glob("*.txnindex"):
+        path.unlink()
+    for name in (".kafka_cleanshutdown", "recovery-point-offset-checkpoint"):
+        assert name in found(transactional)[0][0].message
+    for name in (".kafka_cleanshutdown", "recovery-point-offset-checkpoint"):
+        (transactional / name).unlink()
+    directory = LogDirectory.open(transactional)
+    log = directory.open_log("t", 0, TopicConfig(segment_bytes=1024, retention_bytes=3000))
+    assert len(log.aborted(0, 1000)) == 5
+    directory.close()
+    assert found(transactional)[1].sound
 
 
 def test_a_directory_in_use_is_not_checked(data: Path) -> None:

@@ -15,13 +15,16 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from millstream.broker.codes import (
+    CONCURRENT_TRANSACTIONS,
     INVALID_REQUIRED_ACKS,
+    NOT_ENOUGH_REPLICAS,
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 from millstream.broker.dispatch import serves_directly
 from millstream.broker.partition import HostedTopic, Partition
 from millstream.broker.slot import Slot
+from millstream.broker.transactions import IMPLICIT_FROM
 from millstream.errors import LogError, ProtocolError
 from millstream.wire.frame import HEAD_SIZE, INT, SHORT, frame, skip_tags
 from millstream.wire.produce import (
@@ -106,11 +109,14 @@ def produce(
             usual = end == stop
         partitions = shape.topic.partitions
         if usual and 0 <= index < len(partitions):
-            if shape.transaction is not None:
-                connection.node.transactions.request = shape.transaction
-            _append_one(connection, partitions[index], view, start, end, version, correlation_id, shape.acks)
-            if shape.transaction is not None:
-                connection.node.transactions.request = None
+            partition = partitions[index]
+            if shape.transaction is None:
+                _append_one(connection, partition, view, start, end, version, correlation_id, shape.acks)
+            else:
+                transactions = connection.node.transactions
+                transactions.request = shape.transaction
+                _append_one(connection, partition, view, start, end, version, correlation_id, shape.acks)
+                transactions.request = None
             return
     _produce(connection, buffer, view, position, stop, version, correlation_id)
 
@@ -132,7 +138,7 @@ def _append_one(
     try:
         base_offset, append_time, start_offset, _ = partition.log.append(view[start:end], turn.now_ms)
     except LogError as error:
-        refused = PartitionResult(partition.index, error.code, message=str(error))
+        refused = PartitionResult(partition.index, _told(error, version), message=str(error))
         _answer(connection, version, correlation_id, acks, [(partition.topic, [refused])])
         return
     if not partition.is_staged:
@@ -254,7 +260,7 @@ def _append_all(
         topic = hosted.get(key)
         results: list[PartitionResult] = []
         for records in wanted:
-            result, taken_by = _append(turn.now_ms, topic, key, records, view)
+            result, taken_by = _append(turn.now_ms, topic, key, records, view, version)
             if taken_by is not None:
                 slot.places.append((len(slot.results), len(results)))
                 told.append(taken_by)
@@ -276,7 +282,12 @@ def _append_all(
 
 
 def _append(
-    now_ms: int, topic: HostedTopic | None, key: str | bytes, records: PartitionRecords, view: memoryview
+    now_ms: int,
+    topic: HostedTopic | None,
+    key: str | bytes,
+    records: PartitionRecords,
+    view: memoryview,
+    version: int,
 ) -> tuple[PartitionResult, Partition | None]:
     """Append one partition's records; the partition that will say when they are safe, if they were taken."""
     index, _, start, end = records
@@ -292,12 +303,20 @@ def _append(
     try:
         appended = partition.log.append(view[start:end], now_ms)
     except LogError as error:
-        return PartitionResult(index, error.code, message=str(error)), None
+        return PartitionResult(index, _told(error, version), message=str(error)), None
     partition.turn_bytes += end - start
     return (
         PartitionResult(index, 0, appended.base_offset, appended.log_append_time, appended.log_start_offset),
         partition,
     )
+
+
+def _told(error: LogError, version: int) -> int:
+    """The error as this version is told it: clients that add partitions to their transactions themselves do
+    not expect to wait for the last one's end here, but do send again for this."""
+    if error.code == CONCURRENT_TRANSACTIONS and version < IMPLICIT_FROM:
+        return NOT_ENOUGH_REPLICAS
+    return error.code
 
 
 def _refuse_all(connection: Connection, request: ProduceRequest, version: int, correlation_id: int) -> None:

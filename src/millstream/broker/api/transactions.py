@@ -7,7 +7,6 @@ can read that, INVALID_PRODUCER_EPOCH before.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +28,7 @@ from millstream.broker.codes import (
 )
 from millstream.broker.dispatch import Client, serves
 from millstream.broker.partition import Partition
+from millstream.broker.pattern import BadPattern, compile_pattern
 from millstream.broker.transaction import Identity, State
 from millstream.errors import CatalogueFailed, LogError, RequestRefused
 from millstream.wire.codec import Answer
@@ -283,8 +283,8 @@ def list_transactions(node: Node, request: Any, client: Client) -> Answer:
     at_least_ms = getattr(request, "duration_filter", -1)
     pattern = getattr(request, "transactional_id_pattern", None)
     try:
-        matches = re.compile(pattern).fullmatch if pattern else None
-    except re.error:
+        matches = compile_pattern(pattern) if pattern else None
+    except BadPattern:
         return {"error_code": INVALID_REGULAR_EXPRESSION}
     now_ms = node.clock.now_ms()
     return {

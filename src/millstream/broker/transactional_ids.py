@@ -1,0 +1,140 @@
+"""Transactional ids by name, as a broker holds them: how each stands, and what of it is not written down.
+
+A change is made with the id *held*: requests of one id wait for each other. Records do not wait for it, so
+while an id's end or its next producer is being written down it is *busy* and takes none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager
+from math import inf
+
+from millstream.broker.codes import INVALID_PRODUCER_ID_MAPPING
+from millstream.broker.decisions import NOTHING_ADDED, Added
+from millstream.broker.transaction import NOBODY, Identity, Transaction
+from millstream.clock import Clock
+from millstream.errors import RequestRefused
+from millstream.log.partition import PartitionLog
+
+
+class TransactionalId:
+    """One transactional id. ``standing`` is None while it is being created."""
+
+    __slots__ = ("added", "deadline", "is_busy", "lock", "logs", "name", "open_to", "standing")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.standing: Transaction | None = None
+        self.added = NOTHING_ADDED
+        self.logs: dict[PartitionLog, None] = {}  # that the open transaction may write to
+        self.open_to: Identity | None = None  # who may write to them now
+        self.is_busy = False
+        self.deadline = inf  # of the open transaction, monotonic
+        self.lock = asyncio.Lock()
+
+    @property
+    def stands(self) -> Transaction:
+        """How it stands, where it is known to."""
+        assert self.standing is not None
+        return self.standing
+
+    def set_busy(self) -> None:
+        self.is_busy = True
+        self.open_to = None
+
+
+class TransactionalIds:
+    """All of one broker's. Lives on the server's loop."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._by_name: dict[str, TransactionalId] = {}
+        self._open: dict[TransactionalId, None] = {}  # with a transaction that is not decided
+
+    def __iter__(self) -> Iterator[TransactionalId]:
+        return (found for found in self._by_name.values() if found.standing is not None)
+
+    def get(self, name: str) -> TransactionalId | None:
+        """Also one that is being created."""
+        return self._by_name.get(name)
+
+    def known(self, name: str) -> TransactionalId:
+        """Raises RequestRefused where there is none."""
+        found = self._by_name.get(name)
+        if found is None or found.standing is None:
+            raise RequestRefused(
+                INVALID_PRODUCER_ID_MAPPING,
+                f"no transactional id {name} is known; InitProducerId comes first",
+            )
+        return found
+
+    def add(self, standing: Transaction, added: Added) -> TransactionalId:
+        """One that the last process left."""
+        found = self._by_name[standing.name] = TransactionalId(standing.name)
+        found.standing, found.added = standing, added
+        return found
+
+    @asynccontextmanager
+    async def held(self, name: str, *, create: bool = False) -> AsyncIterator[TransactionalId]:
+        """The id, for this request alone. One that is created and got no standing by the end is forgotten."""
+        while True:
+            if create and name not in self._by_name:
+                self._by_name[name] = TransactionalId(name)
+            found = self._by_name.get(name) if create else self.known(name)
+            assert found is not None
+            async with found.lock:
+                if self._by_name.get(name) is not found:
+                    continue  # it expired, or could not be created, while this waited
+                try:
+                    yield found
+                finally:
+                    if found.standing is None:
+                        del self._by_name[name]
+                return
+
+    def stand(self, found: TransactionalId, standing: Transaction) -> None:
+        """Let this be how the id stands."""
+        found.standing = standing
+        found.is_busy = False
+        found.open_to = standing.producer if standing.is_open and standing.kept == NOBODY else None
+        if not standing.is_open:
+            self._open.pop(found, None)
+        elif found not in self._open:
+            self._open[found] = None
+            found.deadline = self._deadline(standing)
+
+    def _deadline(self, standing: Transaction) -> float:
+        if standing.is_two_phase:
+            return inf
+        # The wall clock may have been set: a transaction never gets more than its time.
+        left_ms = standing.start_ms + standing.timeout_ms - self._clock.now_ms()
+        return self._clock.monotonic() + min(max(left_ms, 0), standing.timeout_ms) / 1000
+
+    def begin(self, found: TransactionalId, standing: Transaction, added: Added) -> None:
+        """Its transaction is open, and this was added to it. Records may have begun it in the meantime."""
+        found.added = added
+        if not found.stands.is_open:
+            self.stand(found, standing)
+
+    def open(self) -> Iterable[TransactionalId]:
+        return self._open
+
+    def overdue(self, now: float) -> list[TransactionalId]:
+        """Whose transactions are open for too long, and that nobody holds."""
+        return [found for found in self._open if found.deadline <= now and not found.lock.locked()]
+
+    def expire(self, oldest_ms: int, at_most: int) -> list[str]:
+        """Forget those that were not used since then; which."""
+        gone = [
+            found.name
+            for found in self
+            if not found.stands.is_unfinished
+            and not found.lock.locked()
+            and found.stands.updated_ms <= oldest_ms
+        ][:at_most]
+        for name in gone:
+            found = self._by_name.pop(name)
+            found.standing = found.stands.died()
+        return gone
