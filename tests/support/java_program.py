@@ -26,7 +26,7 @@ _QUIET = (
 def compiled(name: str, jars: Path) -> Path:
     """The directory with the classes of ``name``.java, compiled if there are none of this very source yet.
 
-    Many processes may ask at once: each compiles aside, then puts the whole in place unless another was faster.
+    Many processes may ask at once: each compiles aside and puts the whole in place, the fastest first.
     """
     source = SOURCES / f"{name}.java"
     digest = hashlib.sha256(source.read_bytes() + str(jars).encode()).hexdigest()[:16]
