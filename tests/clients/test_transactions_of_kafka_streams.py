@@ -22,7 +22,7 @@ from tests.support.waiting import wait_for
 POM = REPOSITORY / "tests" / "support" / "kafka_streams" / "pom.xml"
 WORDS = [f"word{number}" for number in range(20)]
 PARTITIONS = 2
-KILLS = 4
+KILLS = 3
 
 
 class Lines:
@@ -93,7 +93,7 @@ def test_a_word_count_that_is_killed_counts_every_word_once(kind: str, tmp_path:
                 running.append(subprocess.Popen(program, stdout=subprocess.DEVNULL, stderr=errors))
                 before = total()
                 wait_for(
-                    lambda before=before: counted_more_than(before + 100),
+                    lambda before=before: counted_more_than(before + 50),
                     timeout=90,
                     what=f"words are counted after {number} kills",
                     every=0.3,
@@ -102,7 +102,7 @@ def test_a_word_count_that_is_killed_counts_every_word_once(kind: str, tmp_path:
                 broker.kill()
                 broker.start()
                 wait_for(
-                    lambda before=before: counted_more_than(before + 100),
+                    lambda before=before: counted_more_than(before + 50),
                     timeout=90,
                     what=f"words are counted after the broker's kill {number + 1}",
                     every=0.3,

@@ -32,7 +32,7 @@ from tests.support.transactional import read_with_confluent
 from tests.support.waiting import wait_for
 
 # How often the broker is killed, and the seconds it gets in between: Apache Kafka needs some to be of use.
-FAULTS = {"ours": (20, (0.3, 2.7)), "Apache Kafka": (6, (8.0, 14.0))}
+FAULTS = {"ours": (20, (0.5, 2.8)), "Apache Kafka": (6, (8.0, 14.0))}
 TOPICS = [INPUT, *TARGETS]
 
 

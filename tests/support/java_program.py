@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import subprocess
-from functools import cache
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from tests.support.maven import REPOSITORY, JarsUnavailable
@@ -14,29 +16,42 @@ SOURCES = REPOSITORY / "tests" / "clients" / "java"
 _OPENED = ("java.base/java.lang", "java.base/java.util", "java.base/java.nio")
 
 
-@cache
+_QUIET = (
+    '<Configuration status="OFF"><Appenders><Console name="err" target="SYSTEM_ERR">'
+    '<PatternLayout pattern="%d{HH:mm:ss.SSS} %-5p %c{1} %m%n%xEx{short}"/></Console></Appenders>'
+    '<Loggers><Root level="WARN"><AppenderRef ref="err"/></Root></Loggers></Configuration>'
+)
+
+
 def compiled(name: str, jars: Path) -> Path:
-    """The directory with the classes of ``name``.java, compiled anew for each run of the tests."""
+    """The directory with the classes of ``name``.java, compiled if there are none of this very source yet.
+
+    Many processes may ask at once: each compiles aside and puts the whole in place, the fastest first.
+    """
+    source = SOURCES / f"{name}.java"
+    digest = hashlib.sha256(source.read_bytes() + str(jars).encode()).hexdigest()[:16]
+    classes = REPOSITORY / "build" / "classes" / f"{name}-{digest}"
+    if classes.exists():
+        return classes
     compiler = shutil.which("javac")
     if compiler is None:
         raise JarsUnavailable(f"{name} needs javac, which is not installed")
-    classes = REPOSITORY / "build" / "classes" / name
-    shutil.rmtree(classes, ignore_errors=True)
-    classes.mkdir(parents=True)
-    command = [compiler, "-nowarn", "-cp", f"{jars}/*", "-d", str(classes), str(SOURCES / f"{name}.java")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+    classes.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=classes.parent) as aside:
+        made = Path(aside) / "classes"
+        made.mkdir()
+        command = [compiler, "-nowarn", "-cp", f"{jars}/*", "-d", str(made), str(source)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        (made / "log4j2.xml").write_text(_QUIET)
+        with suppress(OSError):  # another process was faster
+            made.rename(classes)
     return classes
 
 
 def java_program(name: str, jars: Path, *arguments: str, heap: str = "256m") -> list[str]:
     """The command line that runs a program of ours against these jars."""
     classes = compiled(name, jars)
-    (classes / "log4j2.xml").write_text(
-        '<Configuration status="OFF"><Appenders><Console name="err" target="SYSTEM_ERR">'
-        '<PatternLayout pattern="%d{HH:mm:ss.SSS} %-5p %c{1} %m%n%xEx{short}"/></Console></Appenders>'
-        '<Loggers><Root level="WARN"><AppenderRef ref="err"/></Root></Loggers></Configuration>'
-    )
     return [
         "java",
         f"-Xmx{heap}",

@@ -6,6 +6,8 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.stream.Collectors;
 import java.util.stream.IntStream;
@@ -36,18 +38,24 @@ public class TransactionalPeer {
 
     public static void main(String[] arguments) throws Exception {
         TransactionalPeer peer = new TransactionalPeer(arguments[0]);
+        ExecutorService worker = Executors.newSingleThreadExecutor();
         BufferedReader commands = new BufferedReader(new InputStreamReader(System.in));
         for (String line = commands.readLine(); line != null; line = commands.readLine()) {
-            try {
-                System.out.println("ok " + peer.obey(line.split(" ")));
-            } catch (Exception error) {
-                Throwable cause = error.getCause() == null ? error : error.getCause();
-                System.out.println("error " + error.getClass().getSimpleName() + " "
-                    + cause.getClass().getSimpleName() + " " + String.valueOf(error.getMessage()).replace('\n', ' '));
-            }
-            System.out.flush();
+            String[] words = line.split(" ");
+            worker.execute(() -> peer.answer(words));
         }
-        Runtime.getRuntime().halt(0);
+        Runtime.getRuntime().halt(0);  // whatever it is waiting for
+    }
+
+    private void answer(String[] words) {
+        try {
+            System.out.println("ok " + obey(words));
+        } catch (Exception error) {
+            Throwable cause = error.getCause() == null ? error : error.getCause();
+            System.out.println("error " + error.getClass().getSimpleName() + " "
+                + cause.getClass().getSimpleName() + " " + String.valueOf(error.getMessage()).replace('\n', ' '));
+        }
+        System.out.flush();
     }
 
     private String obey(String[] words) throws Exception {
