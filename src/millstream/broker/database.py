@@ -260,6 +260,12 @@ def _create_or_check(db: sqlite3.Connection, where: str) -> None:
         if found != "ok":
             raise damaged(where, found)
         return
+    if version:
+        raise DataDirectoryError(
+            f"the catalogue {where} was written by an older millstream (its schema is {version}, this one "
+            f"knows {_VERSION}) and can't be carried over; start it with that version, or with another data "
+            "directory"
+        )
     if db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
         raise DataDirectoryError(
             f"{where} is a database, but not millstream's; move it away or use another data directory"

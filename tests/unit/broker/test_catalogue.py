@@ -288,13 +288,14 @@ def test_a_damaged_page_is_found_at_opening(path: Path) -> None:
         Catalogue(path)
 
 
-def test_a_newer_schema_and_a_foreign_database_are_refused(path: Path, tmp_path: Path) -> None:
+def test_another_schema_and_a_foreign_database_are_refused(path: Path, tmp_path: Path) -> None:
     with opened(path):
         pass
-    with contextlib.closing(sqlite3.connect(path)) as db:
-        db.execute("PRAGMA user_version = 99")
-    with pytest.raises(DataDirectoryError, match="newer millstream"):
-        Catalogue(path)
+    for version, whose in ((1, "older millstream"), (99, "newer millstream")):
+        with contextlib.closing(sqlite3.connect(path)) as db:
+            db.execute(f"PRAGMA user_version = {version}")
+        with pytest.raises(DataDirectoryError, match=whose):
+            Catalogue(path)
     foreign = tmp_path / "foreign.db"
     with contextlib.closing(sqlite3.connect(foreign)) as db:
         db.execute("CREATE TABLE people (name)")
