@@ -42,6 +42,7 @@ from millstream.log.transactions import (
     describe_producers,
     open_transactions,
 )
+from millstream.log.unsynced import Unsynced
 from millstream.records.batch import (
     CHECKED_FROM,
     HEADER,
@@ -119,10 +120,7 @@ class PartitionLog:
         self._staged = bytearray()
         self._recent_offsets: list[int] = []  # of the last appends, all in the last segment
         self._recent_positions: list[int] = []
-        self._unsynced: list[Segment] = []  # sealed ones, with writes that no sync has covered
-        self._oldest_unsynced_ms: int | None = None
-        self._names_unsynced = False  # files were created in the directory since it was synced
-        self._parent_unsynced = False  # the directory itself was
+        self._unsynced = Unsynced(pool.files, path)
         self._changed = False  # since it was opened
         self.set_config(config)
 
@@ -181,7 +179,7 @@ class PartitionLog:
         if self.producers.states:
             # The snapshots there are of segments that retention may delete, and it deletes them along.
             self.write_snapshot(offset, sync=True)
-        self._parent_unsynced = new_directory
+        self._unsynced.parent = new_directory
 
     # Appending
 
@@ -319,7 +317,7 @@ class PartitionLog:
             sealed.write_indexes(final=True)
             self.write_snapshot(self.end_offset)
             # In this order: a sync that comes in between must find it in one place or the other.
-            self._unsynced.append(sealed)
+            self._unsynced.sealed.append(sealed)
             self._start_segment()
         except OSError as error:
             raise self._refused("start a new segment", error) from error
@@ -330,7 +328,7 @@ class PartitionLog:
         segment.log.get(create=True).truncate(0)
         if self.config.segment_jitter_ms:
             segment.jitter_ms = random.randrange(self.config.segment_jitter_ms)
-        self._names_unsynced = self._changed = True
+        self._unsynced.names = self._changed = True
         self.segments.append(segment)
         self._recent_offsets.clear()
         self._recent_positions.clear()
@@ -379,8 +377,8 @@ class PartitionLog:
         segment.written = segment.size
         self.written_offset = self.end_offset
         self._changed = True
-        if self._oldest_unsynced_ms is None:
-            self._oldest_unsynced_ms = self.clock.now_ms()
+        if self._unsynced.oldest_ms is None:
+            self._unsynced.oldest_ms = self.clock.now_ms()
         self._commit()
         if segment.index.page_waits or segment.aborted.page_waits:
             try:
@@ -455,21 +453,13 @@ class PartitionLog:
         if self.failed is not None:
             raise LogFailed(str(self.failed))
         upto = self.written_offset
-        oldest, self._oldest_unsynced_ms = self._oldest_unsynced_ms, None
-        last = self.segments.last
-        sealed = list(self._unsynced)  # after the last one: see roll()
         try:
-            for segment in sealed:
-                segment.sync_sealed()
-            last.sync()
-            self._sync_names()
+            self._unsynced.sync(self.segments)
         except OSError as error:
-            self._oldest_unsynced_ms = oldest
             raise self._fail(
                 f"the disk failed to sync ({error.strerror or error}); no more writes are taken, as what "
                 "it holds is not known. Check the disk, then restart the broker."
             ) from error
-        del self._unsynced[: len(sealed)]
         if upto > self.synced_offset:
             self.synced_offset = upto
         return upto
@@ -477,29 +467,21 @@ class PartitionLog:
     def sync_names(self) -> None:
         """Make sure the disk knows every file of this log by name, before any of them is taken away."""
         try:
-            self._sync_names()
+            self._unsynced.sync_names()
         except OSError as error:
             raise self._fail(f"the disk failed to sync ({error.strerror or error})") from error
-
-    def _sync_names(self) -> None:
-        if self._names_unsynced:
-            self._names_unsynced = False
-            self.pool.files.sync_directory(self.path)
-        if self._parent_unsynced:
-            self._parent_unsynced = False
-            self.pool.files.sync_directory(self.path.rpartition("/")[0])
 
     @property
     def wants_sync(self) -> bool:
         """Enough was written for flush.messages, or a segment was sealed."""
-        return bool(self._unsynced) or self.written_offset - self.synced_offset >= self.config.flush_messages
+        return (
+            bool(self._unsynced.sealed)
+            or self.written_offset - self.synced_offset >= self.config.flush_messages
+        )
 
     def sync_due(self, now_ms: int) -> bool:
         """Something written has waited for flush.ms."""
-        oldest = self._oldest_unsynced_ms
-        if oldest is not None and now_ms < oldest:
-            oldest = self._oldest_unsynced_ms = now_ms  # the clock was set back
-        return oldest is not None and now_ms - oldest >= self.config.flush_ms
+        return self._unsynced.has_waited(self.config.flush_ms, now_ms)
 
     # Reading
 
@@ -628,7 +610,7 @@ class PartitionLog:
         """The files are about to be deleted: no more appends, and a sync finds nothing to do. Whoever holds a
         slice reads on."""
         self.failed = self._stopped = LogFailed(f"{self.name}: the log is deleted")
-        self._names_unsynced = self._parent_unsynced = False
+        self._unsynced.names = self._unsynced.parent = False
         for segment in self.segments:
             segment.let_go()
 
@@ -649,6 +631,6 @@ class PartitionLog:
             self.epochs.write(sync=True)
         except OSError as error:
             raise self._refused("close", error) from error
-        self._names_unsynced = True
+        self._unsynced.names = True
         self.sync()
         self._changed = False

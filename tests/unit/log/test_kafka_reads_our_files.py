@@ -11,7 +11,7 @@ import pytest
 from millstream.config import TopicConfig
 from millstream.log.directory import LogDirectory
 from tests.support.apache_kafka import jars, run_tool
-from tests.support.logs import NOW, a_batch, an_idempotent_batch
+from tests.support.logs import NOW, a_batch, a_transactional_batch, an_idempotent_batch
 from tests.support.maven import JarsUnavailable
 
 
@@ -91,3 +91,44 @@ def test_the_producers_snapshots_are_read(data: Path) -> None:
     output = dump(files(data, "snapshot")[-1:])
     sequences = re.findall(r"producerId: 7 producerEpoch: 0 .*lastSequence: (\d+)", output)
     assert sequences == ["95", "96", "97", "98", "99"]
+
+
+def test_transactions_are_read_with_their_markers_and_what_was_aborted(tmp_path: Path) -> None:
+    try:
+        jars()
+    except JarsUnavailable as reason:
+        pytest.skip(str(reason))
+    directory = LogDirectory.open(tmp_path)
+    log = directory.open_log("t", 0, TopicConfig(segment_bytes=2000))
+    log.append(a_transactional_batch(0, b"open", producer=9), NOW)
+    for number in range(20):
+        log.append(a_transactional_batch(0, b"v" * 100, epoch=number), NOW)
+        log.append_marker(7, number + 1, commit=number % 4 > 0, coordinator_epoch=3, now_ms=NOW)
+    log.write_staged()
+    aborted = log.aborted(0, 1000)
+    directory.close()
+    here = tmp_path / "t-0"
+    logs, indexes = files(here, "log"), files(here, "txnindex")
+    assert len(logs) > 2
+    assert len(indexes) > 1
+
+    output = dump([*logs, *indexes, *files(here, "snapshot")[-1:]], "--deep-iteration")
+    assert output.count("isvalid: true") == 41
+    assert output.count("isTransactional: true isControl: true") == 20
+    assert output.count("endTxnMarker: COMMIT coordinatorEpoch: 3") == 15
+    assert output.count("endTxnMarker: ABORT coordinatorEpoch: 3") == 5
+    entries = re.findall(
+        r"producerId: (\d+) firstOffset: (\d+) lastOffset: (\d+) lastStableOffset: (\d+)", output
+    )
+    assert [(int(producer), int(first)) for producer, first, _, _ in entries] == aborted
+    assert [int(last) for _, _, last, _ in entries] == [first + 1 for _, first in aborted]
+    assert {stable for _, _, _, stable in entries} == {"0"}, "producer 9 holds it back"
+    assert (
+        "producerId: 9 producerEpoch: 0 coordinatorEpoch: -1 currentTxnFirstOffset: OptionalLong[0]" in output
+    )
+    assert (
+        "producerId: 7 producerEpoch: 20 coordinatorEpoch: 3 currentTxnFirstOffset: OptionalLong.empty"
+        in output
+    )
+    # The tool takes any segment but the first for one that follows offset -1.
+    assert set(re.findall(r"(-?\d+) is followed by", output)) == {"-1"}

@@ -9,6 +9,7 @@ import pytest
 from millstream.errors import AppendRefused, LogFailed
 from millstream.log.partition import PartitionLog
 from millstream.log.transactions import OpenTransaction, ProducerDescription
+from millstream.records.arrow import decode, next_offset
 from millstream.records.batch import read_header
 from millstream.records.markers import Marker, read_marker
 from tests.support.disk import SimulatedDisk
@@ -304,3 +305,102 @@ def test_records_are_read_past_markers(log: PartitionLog) -> None:
     end(log, commit=True)
     append(log, b"b")
     assert contents(log) == [(0, b"a"), (2, b"b")]
+
+
+# Deleting, which does not ask what is open
+
+
+def committed(log: PartitionLog) -> list[bytes]:
+    """What a reader of committed records gets, from the log's start."""
+    found: list[bytes] = []
+    offset, stable = log.log_start_offset, log.last_stable_offset
+    while offset < stable:
+        part = log.read(offset, 200, upto=stable)
+        data = part.bytes()
+        for batch in decode(data, first=offset, aborted=log.aborted_in(offset, part)):
+            found += batch["value"].to_pylist()
+        offset = next_offset(data, offset)
+    return found
+
+
+def test_records_may_be_deleted_up_to_the_middle_of_an_open_transaction(log: PartitionLog) -> None:
+    write(log, 0, b"a", b"b")
+    write(log, 2, b"c")
+    append(log, b"d")
+    assert log.delete_records(2) == 2
+    assert log.last_stable_offset == 2, "never before the log's start"
+    assert log.read(2, 100, upto=log.last_stable_offset).size == 0
+    assert log.open_transactions()[7].first_offset == 0
+    end(log, commit=True)
+    assert committed(log) == [b"c", b"d"]
+
+
+def test_the_rest_of_an_aborted_transaction_is_left_out_where_its_start_is_deleted(log: PartitionLog) -> None:
+    write(log, 0, b"a", b"b")
+    write(log, 2, b"c")
+    append(log, b"d")
+    end(log, commit=False)
+    write(log, 3, b"e")
+    end(log, commit=True)
+    for start in range(5):
+        log.delete_records(start)
+        assert log.aborted(start, 100) == [(7, 0)]
+        assert committed(log) == ([b"d", b"e"] if start < 4 else [b"e"])
+    log.delete_records(5)
+    assert log.aborted(5, 100) == []
+    assert committed(log) == [b"e"]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_retention_deletes_segments_of_an_open_transaction_and_it_stays_open(clean: bool) -> None:
+    options = {"segment_bytes": 1024, "retention_bytes": 1500}
+    files = SimulatedDisk()
+    directory, log = open_log(files, **options)
+    for number in range(40):
+        write(log, number, b"aborted")
+        append(log, b"v" * 50)
+    log.apply_retention(NOW)
+    start = log.log_start_offset
+    assert start > 0
+    assert log.last_stable_offset == start
+    log.sync()
+    if clean:
+        directory.close()
+    log = reopen(files.process_killed(), **options)
+    assert log.open_transactions()[7].first_offset == 0
+    assert log.last_stable_offset == start
+    marker = end(log, commit=False)
+    assert log.aborted(start, 1000) == [(7, 0)]
+    assert set(committed(log)) == {b"v" * 50}
+    assert log.last_stable_offset == marker + 1
+
+
+def test_the_index_of_aborted_transactions_goes_with_its_segment() -> None:
+    files = SimulatedDisk()
+    _, log = open_log(files, segment_bytes=1024, retention_bytes=0, file_delete_delay_ms=0)
+    for number in range(20):
+        write(log, number, b"v" * 50)
+        end(log, commit=False)
+    assert any(name.endswith(".txnindex") for name in files.files)
+    log.apply_retention(NOW)
+    log.apply_retention(NOW + 1)
+    assert not any(".txnindex" in name for name in files.files)
+    assert log.aborted(log.log_start_offset, 1000) == []
+
+
+def test_many_aborted_transactions_are_read_from_the_file_a_page_at_a_time() -> None:
+    _, log = open_log()
+    for number in range(2000):
+        log.append(a_transactional_batch(number), NOW)
+        log.append_marker(7, 0, commit=False, coordinator_epoch=0, now_ms=NOW)
+        if number % 7 == 0:
+            log.write_staged()
+    log.write_staged()
+    index = log.segments.last.aborted
+    assert index.count == 2000
+    for first in range(0, 4000, 97):
+        begun = first - first % 2
+        assert log.aborted(first, first + 1) == [(7, begun)]
+        assert (
+            log.aborted(first, begun + 200) == [(7, begun + 2 * n) for n in range(100)][: 2000 - begun // 2]
+        )

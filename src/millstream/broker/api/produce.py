@@ -109,11 +109,14 @@ def produce(
             usual = end == stop
         partitions = shape.topic.partitions
         if usual and 0 <= index < len(partitions):
-            if shape.transaction is not None:
-                connection.node.transactions.request = shape.transaction
-            _append_one(connection, partitions[index], view, start, end, version, correlation_id, shape.acks)
-            if shape.transaction is not None:
-                connection.node.transactions.request = None
+            partition = partitions[index]
+            if shape.transaction is None:
+                _append_one(connection, partition, view, start, end, version, correlation_id, shape.acks)
+            else:
+                transactions = connection.node.transactions
+                transactions.request = shape.transaction
+                _append_one(connection, partition, view, start, end, version, correlation_id, shape.acks)
+                transactions.request = None
             return
     _produce(connection, buffer, view, position, stop, version, correlation_id)
 
