@@ -33,7 +33,7 @@ from tests.support.waiting import wait_for
 pytest.importorskip("pyspark")
 
 KILLS = 30
-LONGEST_S = 300  # and then it is enough, whatever the number of kills
+OF_DRIVERS = 3  # of those at least: each costs a start of Spark
 PIPELINE = """\
 from millstream import Topology
 flow = Topology("kills", guarantee="exactly-once")
@@ -63,7 +63,12 @@ class Writer(threading.Thread):
         self.failures: list[Any] = []
         self._ending = threading.Event()
         self._producer = Producer(
-            {"bootstrap.servers": address, "enable.idempotence": True, "message.timeout.ms": 120_000}
+            {
+                "bootstrap.servers": address,
+                "enable.idempotence": True,
+                "message.timeout.ms": 120_000,
+                "log_level": 0,
+            }
         )
 
     def run(self) -> None:
@@ -168,6 +173,7 @@ def wait_until_it_delivers(current: Driver, coming: Driver | None) -> None:
     )
 
 
+@pytest.mark.timeout(900)
 def test_every_output_is_there_once_after_thirty_kills(tmp_path: Path) -> None:
     chance = random.Random(4)
     (tmp_path / "pipeline.py").write_text(PIPELINE)
@@ -191,8 +197,7 @@ def test_every_output_is_there_once_after_thirty_kills(tmp_path: Path) -> None:
         current = start_driver()
         coming: Driver | None = None
         wait_for(lambda: current.batches > 0, timeout=180, what="the first driver delivers", every=0.1)
-        deadline = time.monotonic() + LONGEST_S
-        while kills.total() < KILLS and time.monotonic() < deadline:
+        while kills.total() < KILLS or kills["driver"] < OF_DRIVERS:
             time.sleep(chance.uniform(0.1, 1.0))  # any moment will do, but not always the same
             if coming is not None and coming.has_ended:
                 ends.append(coming.said())
@@ -221,8 +226,6 @@ def test_every_output_is_there_once_after_thirty_kills(tmp_path: Path) -> None:
         drivers.append(last)
         assert last.process.wait(180) == 0, last.said()
 
-        assert kills.total() >= KILLS, kills
-        assert kills["driver"] >= 3, kills
         assert sum(driver.batches for driver in drivers) >= KILLS / 2
         for said in ends:  # no driver ended for any reason but that another had come
             assert "has taken over" in said or "Multiple streaming jobs detected" in said, said

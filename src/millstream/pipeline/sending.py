@@ -128,8 +128,10 @@ class Encode:
             record = batch["topic"].is_valid()
             if record.true_count < batch.num_rows:
                 yield self._passed_on(batch.filter(pc.invert(record)), schema, origin)
-            for sink in batch[SINK].filter(record).unique().to_pylist():
-                rows = batch.filter(pc.equal(batch[SINK], sink))
+            sinks = batch[SINK].filter(record).unique().to_pylist()
+            for sink in sinks:
+                alone = len(sinks) == 1 and record.true_count == batch.num_rows
+                rows = batch if alone else batch.filter(pc.equal(batch[SINK], sink))
                 columns = {name: rows[name] for name in RECORD}
                 first, count = self._targets.first[sink], self._targets.count[sink]
                 topic = self._targets.partitions[first].topic
