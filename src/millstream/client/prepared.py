@@ -243,12 +243,11 @@ def _decide(address: str | Connection, token: Token | str, *, commit: bool) -> O
         while True:
             standing = _standing(cluster, token)
             if isinstance(standing, TransactionInfo):
-                try:
-                    return _end(cluster, token, standing, commit=commit)
-                except ProducerFenced:
-                    # Somebody else decides at the same time. Whoever of us ends it, it ends.
-                    if time.monotonic() > deadline:
-                        raise
+                if _end(cluster, token, standing, commit=commit):
+                    return Outcome.COMMITTED if commit else Outcome.ABORTED
+                # Somebody else decides at the same time. Whoever of us ends it, it ends: look again.
+                if time.monotonic() > deadline:
+                    return _as_decided(token, "another", commit=commit)
             elif not standing.startswith("Prepare"):
                 return _as_decided(token, standing, commit=commit)
             elif time.monotonic() > deadline:
@@ -271,17 +270,21 @@ def _standing(cluster: Cluster, token: Token) -> TransactionInfo | str:
     return info if token_of(info) in (token, None) else "another"
 
 
-def _end(cluster: Cluster, token: Token, found: TransactionInfo, *, commit: bool) -> Outcome:
+def _end(cluster: Cluster, token: Token, found: TransactionInfo, *, commit: bool) -> bool:
+    """End the transaction; False if something has happened to it since it was found."""
     coordinator = TransactionCoordinator(cluster)
-    # Only if nothing has happened since we looked: what ended meanwhile would be forgotten by this.
     now = Producer(found.producer_id, found.epoch, token.transactional_id, coordinator.version())
-    producer = coordinator.init(
-        token.transactional_id, _TIMEOUT_MS, expected=now, enable_2pc=True, keep_prepared=True
-    )
-    if producer.ongoing != (token.producer_id, token.epoch):
-        return _as_decided(token, "another", commit=commit)
-    coordinator.end(producer, commit=commit)
-    return Outcome.COMMITTED if commit else Outcome.ABORTED
+    try:
+        # Only for whom we found: otherwise, what has ended meanwhile would be forgotten by this.
+        producer = coordinator.init(
+            token.transactional_id, _TIMEOUT_MS, expected=now, enable_2pc=True, keep_prepared=True
+        )
+        if producer.ongoing != (token.producer_id, token.epoch):
+            return False
+        coordinator.end(producer, commit=commit)
+    except ProducerFenced:
+        return False
+    return True
 
 
 def _as_decided(token: Token, state: str, *, commit: bool) -> Outcome:

@@ -106,6 +106,7 @@ class Transactions:
         self._wait = wait
         self._stopped = False
         self._current: Transaction | None = None
+        self._who: Any = None
         self._complaints = Complaints()
         self._refused: list[tuple[KafkaError, str]] = []
         self._producer: Any = None
@@ -193,6 +194,9 @@ class Transactions:
             self._producer.begin_transaction()
         except KafkaException as error:
             raise self._failure(error.args[0], "can't begin a transaction") from None
+        # Who reads, as of now: asked when it commits, a member that was put out of its group meanwhile would
+        # be nobody in particular, and brokers take offsets from nobody in particular.
+        self._who = self._reader.metadata() if self._reader is not None and records else None
         self._current = Transaction(self, records)
         return self._current
 
@@ -247,11 +251,9 @@ class Transactions:
 
         try:
             if records:
-                assert self._reader is not None
                 offsets = _offsets_after(records)
-                who = self._reader.metadata()
                 self._patiently(
-                    lambda seconds: self._producer.send_offsets_to_transaction(offsets, who, seconds)
+                    lambda seconds: self._producer.send_offsets_to_transaction(offsets, self._who, seconds)
                 )
             self._patiently(self._producer.commit_transaction)
         except KafkaException as error:
