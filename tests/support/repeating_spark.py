@@ -10,7 +10,6 @@ import json
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from pyspark import cloudpickle
 
@@ -52,9 +51,8 @@ def main(address: str, home: Path, fault: str) -> None:
         scene = Scene(spark, address, home, f"repeated-{fault}")
         scene.produce(*(f'{{"card": "card {n}", "amount": {n}}}'.encode() for n in range(40)))
         trouble: list[str] = []
-        seen: list[Any] = scene.run(scene.plain_flow(), on_trouble=trouble.append)
+        scene.run(scene.plain_flow(), on_trouble=trouble.append)
         outcome = {
-            "repeats": sum(progress.repeats for progress in seen),
             "trouble": trouble,
             "committed": len(scene.read("all")),
             "uncommitted": len(scene.read("all", "read_uncommitted")),
