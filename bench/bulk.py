@@ -8,6 +8,7 @@ from functools import partial
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from bench.memory import make_ready
 from bench.rounds import Figure, Wanted, alternate
 from bench.servers import Server
 from bench.topics import fresh_topic
@@ -70,6 +71,7 @@ def consume(server: Server, topic: str, count: int, partitions: int) -> None:
 
 def measure(server: Server, *, size: int, count: int, partitions: int) -> dict[str, float]:
     topic = fresh_topic(server, partitions)
+    make_ready(size * count)
     cpu, start = server.cpu_seconds(), time.perf_counter()
     produce(server, topic, size, count, partitions)
     produced, produce_cpu = time.perf_counter() - start, server.cpu_seconds() - cpu

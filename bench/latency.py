@@ -16,6 +16,7 @@ from multiprocessing.synchronize import Event
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from bench import bulk, raw
+from bench.memory import make_ready
 from bench.rounds import Figure, Wanted, alternate
 from bench.servers import Server
 from bench.topics import fresh_topic
@@ -57,6 +58,7 @@ def end_to_end(server: Server, *, rate: int, seconds: float, beside_bulk: bool) 
     stop = _spawn.Event()
     noise = None
     if beside_bulk:
+        make_ready(int(BULK_RATE * (seconds + 5)) * 1000)
         noise = _spawn.Process(target=send_in_bulk, args=(server.address, fresh_topic(server), stop))
         noise.start()
     consumer = Consumer(

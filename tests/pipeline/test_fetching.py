@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from millstream import Broker
 from millstream.client.cluster import Cluster
@@ -16,6 +18,7 @@ from millstream.client.position import TopicPartition
 from millstream.errors import BrokerUnavailable, DataLoss
 from millstream.pipeline.fetching import SpanReader
 from millstream.pipeline.offsets import Span
+from millstream.records import arrow, compiled_columns, numpy_columns
 from tests.support.apache_kafka import free_port
 from tests.support.proxy import Proxy
 from tests.support.topics import create_topic, delete_records, delete_topic, produce, values
@@ -33,7 +36,7 @@ def fill(address: str) -> TopicPartition:
 def reader(cluster: Cluster, partition: TopicPartition, **options: Any) -> Iterator[int]:
     """The numbers in the topic, one by one."""
     given = {"names": ("value",), "read_committed": True, "fetch_bytes": 8192, "fail_on_data_loss": True}
-    span = Span(partition, 0, COUNT)
+    span = options.pop("span", Span(partition, 0, COUNT))
     for batch in SpanReader(cluster, span, **{**given, **options}).batches():
         for value in batch.column("value").to_pylist():
             yield int(value)
@@ -107,3 +110,45 @@ def test_a_topic_deleted_while_reading_is_named() -> None:
         delete_topic(broker.address, partition.topic)
         with pytest.raises(DataLoss, match="the topic was deleted"):
             list(numbers)
+
+
+@pytest.mark.parametrize("columns", [compiled_columns, numpy_columns])
+def test_aborted_records_are_left_out_of_every_fetch_also_after_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: ModuleType
+) -> None:
+    """Two producers, transactions of many batches side by side, fetched a few batches at a time."""
+    monkeypatch.setattr(arrow, "columns", columns)
+    with Broker(tmp_path) as broker:
+        topic = create_topic(broker.address, partitions=1, config={"segment.bytes": "20000"})
+        producers = [
+            Producer(
+                {"bootstrap.servers": broker.address, "transactional.id": str(n), "batch.num.messages": 10}
+            )
+            for n in range(2)
+        ]
+        for producer in producers:
+            producer.init_transactions()
+        committed = set()
+        for number in range(12):
+            for n, producer in enumerate(producers):
+                producer.begin_transaction()
+                for i in range(50):
+                    producer.produce(topic, b"%d" % (1000 * number + 100 * n + i), partition=0)
+                producer.flush()
+            for n, producer in enumerate(producers):
+                if (number + n) % 3:
+                    producer.abort_transaction()
+                else:
+                    producer.commit_transaction()
+                    committed |= {1000 * number + 100 * n + i for i in range(50)}
+
+    def read(broker: Broker) -> list[int]:
+        cluster = Cluster(Connection(broker.address))
+        partition = TopicPartition(topic, 0)
+        return list(reader(cluster, partition, span=Span(partition, 0, 12 * 102)))
+
+    for _ in range(2):
+        with Broker(tmp_path) as broker:
+            found = read(broker)
+            assert len(found) == len(committed)
+            assert set(found) == committed

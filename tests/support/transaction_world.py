@@ -37,7 +37,7 @@ from millstream.records.markers import Marker, read_marker
 from tests.support.disk import SimulatedDisk
 from tests.support.logs import NOW, a_transactional_batch
 
-PARTITIONS = 3
+PARTITIONS = 2
 TIMEOUT_MS = 10_000
 FENCED = {47, 49, 90}
 TRY_AGAIN = {14, 15, 19, 51, 56}
@@ -351,7 +351,7 @@ class World:
         if self.stalled:
             choices.append((2, self._go_on))
         if self.is_working:
-            choices += [(1, self._let_much_time_pass), (1, self._fill_disk), (1, self._kill)]
+            choices += [(1, self._let_much_time_pass), (1, self._fill_disk), (0.6, self._kill)]
         weights, actions = zip(*choices, strict=True)
         (action,) = chance.choices(actions, weights)
         ended = action()

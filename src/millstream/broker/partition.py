@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from millstream.broker.codes import UNKNOWN_TOPIC_OR_PARTITION
 from millstream.errors import LogError, LogFailed
 from millstream.log.partition import PartitionLog
 from millstream.records.markers import MARKER_SIZE
-from millstream.wire.fetch import Fetched, topic_head
+from millstream.wire.fetch import Fetched, Part, topic_head
 from millstream.wire.produce import AckTemplate, ack_template
 
 if TYPE_CHECKING:
@@ -29,12 +30,23 @@ class Unsettled(Protocol):
         """The records at ``place`` in the request are as safe as was asked for, or lost."""
 
 
+class Shared:
+    """What those who are woken together have in common: partitions' results, by what was asked of them, and
+    whole answers, by the request's version and words, with what to call for each one that leaves."""
+
+    __slots__ = ("answers", "reads")
+
+    def __init__(self) -> None:
+        self.reads: dict[object, Fetched] = {}
+        self.answers: dict[tuple[int, bytes], tuple[list[Part], Callable[[], None]]] = {}
+
+
 class Waiter(Protocol):
     """A Fetch that waits for records."""
 
     committed: bool  # only those of committed transactions, and of none
 
-    def appended(self, count: int, shared: dict[object, Fetched]) -> None:
+    def appended(self, count: int, shared: Shared) -> None:
         """``count`` more bytes are there. ``shared`` is for results that other waiters of this
         partition can use as well."""
 
@@ -182,7 +194,7 @@ class Partition:
         """Tell the long polls of ``count`` new bytes. Who waits for committed records is told when the last
         stable offset moves; if it had been held back there may be more of them than ``count``, so then all
         are to look."""
-        shared: dict[object, Fetched] = {}
+        shared = Shared()
         stable = self.log.last_stable_offset
         moved = stable != self.stable_offset
         committed = MANY if self.held_back else count

@@ -91,6 +91,8 @@ class FrameReader(asyncio.BufferedProtocol):
         server = self.server
         self.last_active = server.ticks
         server.metrics.bytes_in += count
+        turn = server.turn
+        turn.begin_read(self)
         try:
             if self._partial is None:
                 self._work(self._receive, self._receive_view, count)
@@ -102,7 +104,7 @@ class FrameReader(asyncio.BufferedProtocol):
                     self._grow_partial()
         except Exception as error:
             self._failed(error)
-            return
+        turn.end_read()
         if count >= FAIR_READ and self._reading and not self._held:
             # libuv reads one socket up to 32 times in a row; a bulk producer would keep all others waiting.
             self._pause()

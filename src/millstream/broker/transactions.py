@@ -34,6 +34,7 @@ from millstream.broker.codes import (
 )
 from millstream.broker.committed import OffsetToCommit
 from millstream.broker.decisions import NOTHING_ADDED, Added, OwedMarker
+from millstream.broker.logs import RateLimited
 from millstream.broker.markers import Markers
 from millstream.broker.partition import HostedTopic, Partition
 from millstream.broker.transaction import (
@@ -108,6 +109,7 @@ class TransactionCoordinator:
         self._look_at = 0.0
         self._expire_at = clock.monotonic() + _EXPIRE_EVERY
         self._tasks: set[asyncio.Task[None]] = set()
+        self._complaints = RateLimited(_log)  # a producer may not notice for long
 
     def start(self, turn: Turn, syncer: Syncer) -> None:
         """Go on where the last process ended. Before any request is served."""
@@ -289,7 +291,7 @@ class TransactionCoordinator:
     def _count_fenced(self, refused: RequestRefused) -> None:
         if refused.code == PRODUCER_FENCED:
             self.counters.fenced += 1
-            _log.info("a fenced producer was refused: %s", refused)
+            self._complaints.warning("fenced", "a producer that was replaced was refused: %s", refused)
 
     # Ends
 

@@ -9,6 +9,10 @@ In this order, because each step is what the next one's promise rests on:
 
 A partition whose write fails has its staged records taken back by the log; the answers that would have
 acknowledged them are replaced by the error before any leaves.
+
+A turn ends once the loop has handled whatever else was there to be read: with many clients, that is what
+their requests share a write and a sync through. With a single busy client nothing else comes, and to go
+through the loop's queue would be a fifth of the cost of a request: its turns end where its requests do.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
     from millstream.broker.syncing import Syncer
 
 _log = logging.getLogger(__name__)
+_ALONE = 8  # reads of one connection, and of no other, after which it counts as the only busy one
 
 
 class Turn:
@@ -41,6 +46,10 @@ class Turn:
         self._metrics = metrics
         self._started = 0.0
         self.scheduled = False
+        self._ends_with_read = False
+        self._is_reading_alone = False
+        self._reader: object = None  # the connection that was read from last
+        self._reads = 0  # how often in a row
         self.number = 0
         self.now_ms = 0  # of the turn, once scheduled
         self.partitions: list[Partition] = []  # with records written or staged in this turn
@@ -53,7 +62,25 @@ class Turn:
         self.scheduled = True
         self._started = self._clock.monotonic()
         self.now_ms = self._clock.now_ms()
-        self._loop.call_soon(self.flush)
+        if self._is_reading_alone:
+            self._ends_with_read = True
+        else:
+            self._loop.call_soon(self.flush)
+
+    def begin_read(self, connection: object) -> None:
+        """The requests of one read follow."""
+        if connection is self._reader:
+            self._reads += 1
+            self._is_reading_alone = self._reads >= _ALONE
+        else:
+            self._reader = connection
+            self._reads = 0
+
+    def end_read(self) -> None:
+        self._is_reading_alone = False
+        if self._ends_with_read:
+            self._ends_with_read = False
+            self.flush()
 
     def resume(self, connection: Connection) -> None:
         """Let a held connection go on after this turn, if it can."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 from struct import Struct
 
 from millstream.log.files import FilePool, LazyFile
+from millstream.records.batch import NO_TIMESTAMP
 
 _UNINDEXED = 64 * 1024  # a log up to this size is walked as fast as an index for it is built
 _PAGE = 512  # entries read at once, and entries that wait in memory at most
@@ -198,17 +199,28 @@ class OffsetIndex(SparseIndex):
 class TimeIndex(SparseIndex):
     """From a timestamp to the offset from which to look for it."""
 
-    __slots__ = ()
+    __slots__ = ("_newest",)
     ENTRY = Struct(">qi")
 
     def __init__(self, pool: FilePool, path: str, base_offset: int, size: int = 0) -> None:
         super().__init__(pool, path, base_offset, self.ENTRY, size)
+        self._newest: int | None = None  # the last entry's timestamp, where it was asked for before
 
     def append(self, timestamp: int, offset: int) -> None:
         """Timestamps only grow: one that is not larger than the last is left out."""
-        if self.count and self.entry(self.count - 1)[0] >= timestamp:
-            return
-        self.push(timestamp, offset - self.base_offset)
+        if self._newest is None:
+            self._newest = self.entry(self.count - 1)[0] if self.count else NO_TIMESTAMP
+        if timestamp > self._newest:
+            self.push(timestamp, offset - self.base_offset)
+            self._newest = timestamp
+
+    def forget(self, count: int) -> None:
+        super().forget(count)
+        self._newest = None
+
+    def clear(self) -> None:
+        super().clear()
+        self._newest = None
 
     def intact(self, log_size: int) -> bool:
         """Could this be the index of a log of that size? One is there for every log that has a record."""

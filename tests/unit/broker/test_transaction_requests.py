@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 from typing import Any
 
@@ -14,141 +13,22 @@ from millstream.clock import ManualClock
 from millstream.errors import AppendRefused, CatalogueFailed, LogFailed
 from tests.support.asking import Run, ask, join, sync, versions
 from tests.support.logs import a_transactional_batch
-
-NAME = "payments-writer"
-TIMEOUT_MS = 30_000
-
-
-async def init(node: Node, version: int = 5, name: str = NAME, **fields: Any) -> Any:
-    return await ask(
-        node, 22, version, **{"transactional_id": name, "transaction_timeout": TIMEOUT_MS, **fields}
-    )
-
-
-async def producer(node: Node, version: int = 5, name: str = NAME, **fields: Any) -> Identity:
-    answer = await init(node, version, name, **fields)
-    assert answer.error_code == 0
-    return Identity(answer.producer_id, answer.producer_epoch)
-
-
-async def produce(
-    node: Node, who: Identity, index: int = 0, sequence: int = 0, *, version: int = 12, name: str = NAME
-) -> int:
-    """Append as the Produce handler does, and have it written; an error code."""
-    partition = node.partition("t", index)
-    assert partition is not None
-    batch = a_transactional_batch(sequence, b"value", producer=who.producer_id, epoch=who.epoch)
-    node.transactions.request = (name, version)
-    try:
-        partition.log.append(batch, node.clock.now_ms())
-    except AppendRefused as refused:
-        return refused.code
-    finally:
-        node.transactions.request = None
-    partition.log.write_staged()
-    partition.log.sync()
-    return 0
-
-
-async def add(node: Node, who: Identity, indexes: list[int], version: int = 3, topic: str = "t") -> list[int]:
-    """AddPartitionsToTxn; the error codes."""
-    topics = [{"name": topic, "partitions": indexes}]
-    if version < 4:
-        answer = await ask(
-            node,
-            24,
-            version,
-            v3_and_below_transactional_id=NAME,
-            v3_and_below_producer_id=who.producer_id,
-            v3_and_below_producer_epoch=who.epoch,
-            v3_and_below_topics=topics,
-        )
-        results = answer.results_by_topic_v3_and_below
-    else:
-        answer = await ask(node, 24, version, transactions=[_batched(who, topics, verify_only=False)])
-        results = answer.results_by_transaction[0].topic_results
-    return [int(each.partition_error_code) for result in results for each in result.results_by_partition]
-
-
-def _batched(who: Identity, topics: list[dict[str, Any]], *, verify_only: bool) -> dict[str, Any]:
-    return {
-        "transactional_id": NAME,
-        "producer_id": who.producer_id,
-        "producer_epoch": who.epoch,
-        "verify_only": verify_only,
-        "topics": topics,
-    }
-
-
-async def add_group(node: Node, who: Identity, version: int = 3, group: str = "g") -> int:
-    answer = await ask(
-        node, 25, version, transactional_id=NAME, producer_id=who.producer_id, producer_epoch=who.epoch,
-        group_id=group,
-    )  # fmt: skip
-    return int(answer.error_code)
-
-
-async def commit_offset(
-    node: Node, who: Identity, offset: int, version: int = 5, index: int = 0, **fields: Any
-) -> int:
-    answer = await ask(
-        node,
-        28,
-        version,
-        **{
-            "transactional_id": NAME,
-            "group_id": "g",
-            "producer_id": who.producer_id,
-            "producer_epoch": who.epoch,
-            "generation_id": -1,
-            "member_id": "",
-            "group_instance_id": None,
-            "topics": [{"name": "t", "partitions": [_offset(index, offset)]}],
-            **fields,
-        },
-    )
-    return int(answer.topics[0].partitions[0].error_code)
-
-
-def _offset(index: int, offset: int) -> dict[str, Any]:
-    return {
-        "partition_index": index,
-        "committed_offset": offset,
-        "committed_leader_epoch": -1,
-        "committed_metadata": "m",
-    }
-
-
-async def end(node: Node, who: Identity, *, commit: bool = True, version: int = 5) -> Any:
-    return await ask(
-        node, 26, version, transactional_id=NAME, producer_id=who.producer_id, producer_epoch=who.epoch,
-        committed=commit,
-    )  # fmt: skip
-
-
-async def stable_offset(node: Node, version: int = 7, *, stable: bool = True) -> tuple[int, int]:
-    """OffsetFetch of partition 0: error code and offset."""
-    topics = [{"name": "t", "partition_indexes": [0]}]
-    if version < 8:
-        answer = await ask(node, 9, version, group_id="g", topics=topics, require_stable=stable)
-        (found,) = answer.topics[0].partitions
-    else:
-        answer = await ask(
-            node, 9, version, groups=[{"group_id": "g", "topics": topics}], require_stable=stable
-        )
-        (found,) = answer.groups[0].topics[0].partitions
-    return int(found.error_code), found.committed_offset
-
-
-async def time_has_its_effect(node: Node) -> None:
-    node.transactions.tick()
-    await asyncio.gather(*node.transactions._tasks)
-    await asyncio.sleep(0)
-
-
-def held_back(node: Node) -> list[int]:
-    """Partitions whose readers of committed records wait."""
-    return [p.index for p in node.partitions() if p.log.last_stable_offset < p.log.written_offset]
+from tests.support.transacting import (
+    NAME,
+    TIMEOUT_MS,
+    add,
+    add_group,
+    batched,
+    commit_offset,
+    end,
+    held_back,
+    init,
+    offset_of,
+    produce,
+    producer,
+    stable_offset,
+    time_has_its_effect,
+)
 
 
 @pytest.fixture
@@ -294,7 +174,7 @@ def test_brokers_verify_partitions(node: Node, run: Run, topic: None, version: i
     me = run(producer(node))
     run(add(node, me, [1]))
     topics = [{"name": "t", "partitions": [0, 1]}]
-    answer = run(ask(node, 24, version, transactions=[_batched(me, topics, verify_only=True)]))
+    answer = run(ask(node, 24, version, transactions=[batched(me, topics, verify_only=True)]))
     (result,) = answer.results_by_transaction[0].topic_results
     assert [int(each.partition_error_code) for each in result.results_by_partition] == [120, 0]
 
@@ -371,8 +251,6 @@ def test_a_member_that_is_out_commits_nothing(node: Node, run: Run, topic: None,
 def test_who_asks_for_stable_offsets_waits_for_the_transaction(
     node: Node, run: Run, topic: None, version: int
 ) -> None:
-    if version >= 10:
-        pytest.skip("names topics by id; the same code as version 9")
     me = run(producer(node))
     run(commit_offset(node, me, 5))
     assert run(stable_offset(node, version)) == (88, -1)
@@ -396,7 +274,7 @@ def test_a_plain_commit_after_a_pending_one_stays(node: Node, run: Run, topic: N
     run(
         ask(
             node, 8, 7, group_id="g", generation_id_or_member_epoch=-1, member_id="", group_instance_id=None,
-            topics=[{"name": "t", "partitions": [_offset(0, 8)]}],
+            topics=[{"name": "t", "partitions": [offset_of(0, 8)]}],
         )
     )  # fmt: skip
     assert run(stable_offset(node)) == (0, 8)
@@ -645,11 +523,9 @@ def test_a_marker_from_outside_ends_what_hangs(node: Node, run: Run, topic: None
     assert run(end(node, me)).error_code == 0  # what is left of it
 
 
-@pytest.mark.parametrize("version", versions(10))
+@pytest.mark.parametrize("version", versions(10, 1))  # version 0 knows groups only
 def test_this_node_coordinates_transactions(node: Node, run: Run, version: int) -> None:
     if version < 4:
-        if version == 0:
-            pytest.skip("knows no key types")
         found = run(ask(node, 10, version, key=NAME, key_type=1))
     else:
         (found, _) = run(ask(node, 10, version, coordinator_keys=[NAME, "b"], key_type=1)).coordinators

@@ -20,7 +20,7 @@ from millstream.config import BrokerConfig
 from millstream.errors import LogFailed
 from tests.support.asking import Run
 from tests.support.logs import contents
-from tests.unit.broker.test_transaction_requests import (
+from tests.support.transacting import (
     NAME,
     add,
     commit_offset,

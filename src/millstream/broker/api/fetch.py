@@ -21,7 +21,7 @@ from millstream.broker.codes import (
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 from millstream.broker.dispatch import serves_directly
-from millstream.broker.partition import HostedTopic, Partition
+from millstream.broker.partition import HostedTopic, Partition, Shared
 from millstream.broker.sessions import FetchSession, Followed, SessionError
 from millstream.broker.slot import Slot
 from millstream.errors import LogError, ProtocolError
@@ -137,10 +137,11 @@ def fetch(
             return
     reading = _read_topics(node, request, {}) if session is None else _read_session(node, request, session)
     if request.max_wait_ms <= 0 or reading.is_enough(request):
-        parts, size = reading.answer(version, correlation_id, session, request)
-        connection.answer_parts(parts, size)
+        body = reading.answer(version, session, request)
+        connection.answer_parts(*_frame(version, correlation_id, body))
     else:
-        waiter = FetchSlot(connection, version, correlation_id, request, session)
+        words = bytes(view[position + HEAD_SIZE : stop]) if session is None else None
+        waiter = FetchSlot(connection, version, correlation_id, request, session, words)
         waiter.missing = max(1, _min_bytes(node, request) - reading.size)
         connection.place(waiter)
         waiter.wait()
@@ -160,11 +161,9 @@ class Reading:
     def is_enough(self, request: FetchRequest) -> bool:
         return self.failed or self.size >= request.min_bytes or not (self.topics or self.followed)
 
-    def answer(
-        self, version: int, correlation_id: int, session: FetchSession | None, request: FetchRequest
-    ) -> tuple[list[Part], int]:
+    def answer(self, version: int, session: FetchSession | None, request: FetchRequest) -> list[Part]:
         if session is None:
-            return _frame(version, correlation_id, self.body(version))
+            return self.body(version)
         everything = request.session_epoch == 0
         by_topic: dict[int, tuple[HostedTopic | TopicKey, list[Fetched]]] = {}
         for followed, topic, fetched in self.followed:
@@ -173,24 +172,30 @@ class Reading:
                 if fetched.records is not None:
                     session.move_to_end(followed)
         self.topics = list(by_topic.values())
-        return _frame(version, correlation_id, self.body(version, session.id))
+        return self.body(version, session.id)
 
     def body(self, version: int, session_id: int = NO_SESSION) -> list[Part]:
         topics = []
         for topic, fetched in self.topics:
             if isinstance(topic, HostedTopic):
                 head = topic.head(version)
-                for result in fetched:
-                    if result.records is not None:
-                        topic.bytes_out += result.records.size
             else:
                 head = topic_head(version, str(topic), topic if isinstance(topic, bytes) else b"")
             topics.append((head, fetched))
+        self.count_sent()
         return fetch_answer(version, session_id, 0, topics)
+
+    def count_sent(self) -> None:
+        for topic, fetched in self.topics:
+            if isinstance(topic, HostedTopic):
+                for result in fetched:
+                    if result.records is not None:
+                        topic.bytes_out += result.records.size
 
 
 class FetchSlot(Slot):
-    """A Fetch that waits for records."""
+    """A Fetch that waits for records. ``words`` are the request's own bytes: of those who wait with the same
+    words, as the readers of one topic's end do, one is worked for and all are answered."""
 
     __slots__ = (
         "committed",
@@ -201,6 +206,7 @@ class FetchSlot(Slot):
         "request",
         "session",
         "version",
+        "words",
     )
 
     def __init__(
@@ -210,8 +216,10 @@ class FetchSlot(Slot):
         correlation_id: int,
         request: FetchRequest,
         session: FetchSession | None,
+        words: bytes | None,
     ) -> None:
         super().__init__(connection)
+        self.words = words
         self.version = version
         self.correlation_id = correlation_id
         self.request = request
@@ -236,21 +244,31 @@ class FetchSlot(Slot):
             return [(followed.key, followed.wanted) for followed in self.session.partitions.values()]
         return [(key, wanted) for key, of_topic in self.request.topics for wanted in of_topic]
 
-    def appended(self, count: int, shared: dict[object, Fetched]) -> None:
+    def appended(self, count: int, shared: Shared) -> None:
         self.missing -= count
         if self.missing > 0:
             return
-        reading = self._read(shared)
-        if reading.is_enough(self.request):
-            self._finish(reading)
-        else:
+        if self.words is not None:
+            same = shared.answers.get((self.version, self.words))
+            if same is not None:
+                body, count_sent = same
+                count_sent()
+                self._finish(body)
+                return
+        reading = self._read(shared.reads)
+        if not reading.is_enough(self.request):
             self.missing = self.request.min_bytes - reading.size
+            return
+        body = reading.answer(self.version, self.session, self.request)
+        if self.words is not None:
+            shared.answers[(self.version, self.words)] = body, reading.count_sent
+        self._finish(body)
 
     def timed_out(self) -> None:
-        self._finish(self._read({}))
+        self._finish(self._read({}).answer(self.version, self.session, self.request))
 
     def cancel(self) -> None:
-        self._finish(self._read({}))
+        self.timed_out()
 
     def _read(self, shared: dict[object, Fetched]) -> Reading:
         node = self.connection.node
@@ -258,10 +276,9 @@ class FetchSlot(Slot):
             return _read_session(node, self.request, self.session, shared)
         return _read_topics(node, self.request, shared)
 
-    def _finish(self, reading: Reading) -> None:
+    def _finish(self, body: list[Part]) -> None:
         self.abandon()
-        parts, size = reading.answer(self.version, self.correlation_id, self.session, self.request)
-        self.resolve(parts, size)
+        self.resolve(*_frame(self.version, self.correlation_id, body))
 
     def abandon(self) -> None:
         for partition in self.partitions:
