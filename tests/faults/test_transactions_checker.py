@@ -1,6 +1,6 @@
 """Writers, copiers and readers of transactions while the broker and they themselves are killed: Jepsen's way.
 
-The clients are processes (``tests.support.transaction_client``) that write journals; at the end the journals
+The clients are processes (``tests.support.checker_client``) that write journals; at the end the journals
 and the whole log are held against what a log may do (``tests.support.history``). ``CHECKER_SEED`` repeats the
 faults of a run, as far as processes can be repeated.
 """
@@ -21,18 +21,18 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from tests.support.apache_kafka import jars
+from tests.support.checker_client import INPUT, PARTITIONS, STUCK, TARGETS
 from tests.support.history import Copying, History, Partition, check
 from tests.support.java_program import compiled
 from tests.support.journal import read_journals
 from tests.support.killable import KINDS, killable
 from tests.support.maven import REPOSITORY, JarsUnavailable
 from tests.support.topics import create_topic
-from tests.support.transaction_client import INPUT, PARTITIONS, STUCK, TARGETS
 from tests.support.transactional import read_with_confluent
 from tests.support.waiting import wait_for
 
 # How often the broker is killed, and the seconds it gets in between: Apache Kafka needs some to be of use.
-FAULTS = {"ours": (20, (0.5, 2.8)), "Apache Kafka": (6, (8.0, 14.0))}
+FAULTS = {"ours": (20, (0.4, 2.2)), "Apache Kafka": (6, (8.0, 14.0))}
 TOPICS = [INPUT, *TARGETS]
 
 
@@ -50,7 +50,7 @@ class Client:
     def start(self) -> None:
         journal = self.journals / f"{self.name}-{self.life:03}.jsonl"
         arguments = [argument.format(life=self.life) for argument in self.arguments]
-        program = [sys.executable, "-m", "tests.support.transaction_client"]
+        program = [sys.executable, "-m", "tests.support.checker_client"]
         with (self.journals / f"{self.name}.err").open("ab") as errors:
             self.process = subprocess.Popen(
                 [*program, self.address, str(journal), *arguments],

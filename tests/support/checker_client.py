@@ -1,6 +1,6 @@
 """One client of the transactions' checker, as a process that is killed and started again.
 
-    python -m tests.support.transaction_client ADDRESS JOURNAL ROLE [ARGUMENTS]
+    python -m tests.support.checker_client ADDRESS JOURNAL ROLE [ARGUMENTS]
 
     plain                            an idempotent producer, no transactions
     transactional LIBRARY ID TIMEOUT commits most of its transactions and aborts some
