@@ -211,15 +211,6 @@ def test_the_cluster_is_described(broker: millstream.Broker, admin: AdminClient)
     assert len(cluster.cluster_id) == 22
 
 
-def test_a_transactional_producer_is_told_at_once(broker: millstream.Broker) -> None:
-    producer = Producer({"bootstrap.servers": broker.address, "transactional.id": "x"})
-    with pytest.raises(KafkaException) as raised:
-        producer.init_transactions(20)
-    error = raised.value.args[0]
-    assert error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert error.fatal()
-
-
 def test_an_idempotent_producer_gets_its_id(broker: millstream.Broker) -> None:
     producer = Producer({"bootstrap.servers": broker.address, "enable.idempotence": True})
     delivered: list[object] = []
