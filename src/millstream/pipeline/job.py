@@ -199,6 +199,8 @@ class Job:
         for name, value in self._options().items():
             reader = reader.option(name, value)
         reader = reader.option("topic", source.topic).option("startingOffsets", source.start)
+        # An array of structs is the dearest of all columns, and seldom wanted.
+        reader = reader.option("includeHeaders", str("headers" in source.include).lower())
         # The group's offsets are the ledger, and written with the results.
         reader = reader.option("groupId", self._groups[query.name]).option("commitOffsets", "false")
         if source.max_rows is not None:

@@ -18,6 +18,7 @@ processes with every batch, and lets no one say which task gets which rows.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -32,6 +33,7 @@ from millstream.pipeline.encoding import Encoded, Partitioner, rounds
 from millstream.pipeline.links import shared_cluster
 from millstream.pipeline.options import WriteOptions
 from millstream.pipeline.outgoing import RECORD, SINK
+from millstream.records.columns import HEADERS_TYPE
 
 ROWS = "rows"
 # What ``Encode`` adds to a row for the shuffle: the task it goes to, the partition among the targets, where
@@ -83,8 +85,21 @@ class Send:
             record = batch["topic"].is_valid()
             sent = batch.filter(record).select(list(RECORD))
             if sent.num_rows:
-                send_rows(self._options, iter([sent]))
+                send_rows(self._options, iter([_records(sent)]))
             yield from _given_back(batch, record)
+
+
+def _records(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """With their headers as records have them; without the column where no row has any."""
+    texts = rows["headers"]
+    at = rows.schema.get_field_index("headers")
+    if texts.null_count == len(texts):
+        return rows.remove_column(at)
+    parsed = [
+        None if text is None else [{"key": name, "value": value.encode()} for name, value in text.items()]
+        for text in (None if text is None else json.loads(text) for text in texts.to_pylist())
+    ]
+    return rows.set_column(at, "headers", pa.array(parsed, HEADERS_TYPE))
 
 
 class Drop:
@@ -132,7 +147,8 @@ class Encode:
             for sink in sinks:
                 alone = len(sinks) == 1 and record.true_count == batch.num_rows
                 rows = batch if alone else batch.filter(pc.equal(batch[SINK], sink))
-                columns = {name: rows[name] for name in RECORD}
+                records = _records(rows.select(list(RECORD)))
+                columns = dict(zip(records.schema.names, records.columns, strict=True))
                 first, count = self._targets.first[sink], self._targets.count[sink]
                 topic = self._targets.partitions[first].topic
                 partitions = partitioner.choose(topic, count, columns)

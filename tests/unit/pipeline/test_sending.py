@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from typing import Any
 
@@ -20,14 +21,13 @@ from millstream.records import arrow
 from millstream.records.batch import read_header
 from millstream.records.murmur2 import partition_of
 
-HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 SCHEMA = pa.schema(
     [
         ("sink", pa.int32()),
         ("topic", pa.string()),
         ("key", pa.binary()),
         ("value", pa.binary()),
-        ("headers", HEADERS),
+        ("headers", pa.string()),
         ("timestamp", pa.timestamp("us", "UTC")),
         ("view_2_0", pa.string()),
     ]
@@ -47,7 +47,13 @@ def batches_of(rows: list[tuple[int, bytes | None]], size: int) -> list[pa.Recor
     made: list[dict[str, Any]] = [
         {"sink": 2, "view_2_0": str(number)}
         if sink == 2
-        else {"sink": sink, "topic": TOPICS[sink], "key": key, "value": str(number).encode()}
+        else {
+            "sink": sink,
+            "topic": TOPICS[sink],
+            "key": key,
+            "value": str(number).encode(),
+            "headers": json.dumps({"why": "ä"}) if number % 7 == 0 else None,
+        }
         for number, (sink, key) in enumerate(rows)
     ]
     parts = [made[at : at + size] for at in range(0, len(made), size)]
@@ -78,6 +84,8 @@ def test_every_record_is_encoded_once_for_the_one_task_of_its_partition(
             for record in decoded.to_pylist():
                 number = int(record["value"])
                 assert rows[number] == (entry["sink"], record["key"])
+                why = [{"key": "why", "value": "ä".encode()}]
+                assert (record["headers"] or []) == (why if number % 7 == 0 else [])
                 if record["key"] is not None:
                     count = TARGETS.count[entry["sink"]]
                     assert place == (TOPICS[entry["sink"]], partition_of(record["key"], count))
