@@ -218,7 +218,7 @@ class Delivery:
             delivered = self._is_done(this)
         if delivered:
             with done.step("replay"):
-                back = self._collected(batch, Drop())
+                back = self._collected(batch, Drop(self._topic_names))
         else:
             with done.step("begin"):
                 producer = transactions.begin()
@@ -239,7 +239,7 @@ class Delivery:
             self._move_on(batch, done)
             return
         with done.step("send"):
-            back = self._collected(batch, Send(self._options, repeatable=True))
+            back = self._collected(batch, Send(self._options, self._topic_names, repeatable=True))
         self._count(back, done)
         self._to_views(back, this, done)
         with done.step("offsets"):
@@ -256,7 +256,7 @@ class Delivery:
             self._ledger.write(this)
         self._note(this)
         with done.step("send"):
-            back = self._collected(batch, Send(self._options, repeatable=False))
+            back = self._collected(batch, Send(self._options, self._topic_names, repeatable=False))
         self._count(back, done)
         self._to_views(back, this, done)
 
@@ -311,12 +311,17 @@ class Delivery:
         finally:
             self._lock.release()
 
+    @property
+    def _topic_names(self) -> dict[int, str]:
+        sinks = enumerate(self._query.sinks)
+        return {number: sink.topic for number, sink in sinks if isinstance(sink, TopicSink)}
+
     # ---- jobs on Spark ------------------------------------------------------------------------------
 
     def _sent_in_transaction(self, batch: DataFrame, producer: Producer) -> pa.Table:
         targets = self._targets()
         if not targets.partitions:
-            return self._collected(batch, Drop())
+            return self._collected(batch, Drop(self._topic_names))
         if self._tasks is None:
             session = batch.sparkSession
             self._tasks = session.sparkContext.defaultParallelism
@@ -346,14 +351,13 @@ class Delivery:
         first: dict[int, int] = {}
         count: dict[int, int] = {}
         by_topic: dict[str, int] = {}
-        for number, sink in enumerate(self._query.sinks):
-            if isinstance(sink, TopicSink):
-                if sink.topic not in by_topic:
-                    by_topic[sink.topic] = len(partitions)
-                    found = self._cluster.partitions_of(sink.topic, create=True)
-                    partitions += [TopicPartition(sink.topic, partition) for partition in range(found)]
-                first[number] = by_topic[sink.topic]
-                count[number] = sum(1 for place in partitions if place.topic == sink.topic)
+        for number, topic in self._topic_names.items():
+            if topic not in by_topic:
+                by_topic[topic] = len(partitions)
+                found = self._cluster.partitions_of(topic, create=True)
+                partitions += [TopicPartition(topic, partition) for partition in range(found)]
+            first[number] = by_topic[topic]
+            count[number] = sum(1 for place in partitions if place.topic == topic)
         targets = Targets(tuple(partitions), first, count)
         self._known_targets = time.monotonic() + _PARTITIONS_KNOWN_S, targets
         return targets
