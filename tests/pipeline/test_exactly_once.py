@@ -81,10 +81,21 @@ class Killed(Exception):
     """Stands for the end of the process: nothing after it is done, not even aborting."""
 
 
-@pytest.mark.parametrize("where", ["begin", "send", "offsets", "commit", "views"])
+@pytest.mark.parametrize(
+    ("where", "sender"),
+    [
+        ("begin", "driver"),
+        ("send", "driver"),
+        ("send", "tasks"),
+        ("offsets", "tasks"),
+        ("commit", "tasks"),
+        ("views", "driver"),
+    ],
+)
 def test_a_driver_that_ends_after_any_step_is_continued_by_the_next(
-    scene: Scene, where: str, monkeypatch: pytest.MonkeyPatch
+    scene: Scene, where: str, sender: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(deliver, "_IN_DRIVER", 10_000 if sender == "driver" else 0)
     scene.produce(payment("a", 5, 1), payment("b", 7, 2))
     scene.run()
     scene.produce(payment("a", 1, 3), payment("b", 1, 3), partition=1)

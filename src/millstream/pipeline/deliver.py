@@ -60,6 +60,9 @@ from millstream.pipeline.views import Changes, View, ViewStore
 OUTAGE_S = 120.0
 # How long the number of partitions of a topic is taken as known: as long as other clients do.
 _PARTITIONS_KNOWN_S = 300.0
+# A batch of up to so many records is sent by the driver, unless that turned out to be so many bytes.
+_IN_DRIVER = 10_000
+_IN_DRIVER_BYTES = 16 * 1024 * 1024
 # What one Arrow batch of encoded batches may hold, so that a task's memory does not grow with its share.
 _ARROW_BYTES = 32 * 1024 * 1024
 
@@ -123,6 +126,7 @@ class Delivery:
         self._written_at = 0.0
         self._known_targets: tuple[float, Targets] | None = None
         self._tasks: int | None = None
+        self._fits = True  # what a small batch gives
         self.delivered: dict[int, Delivered] = {}  # batches not yet reported
         self.failure: MillstreamError | None = None
         self.unkeyed = 0
@@ -218,12 +222,12 @@ class Delivery:
             delivered = self._is_done(this)
         if delivered:
             with done.step("replay"):
-                back = self._collected(batch, Drop())
+                back = self._collected(batch, Drop(self._topic_names))
         else:
             with done.step("begin"):
                 producer = transactions.begin()
             with done.step("send"):
-                back = self._sent_in_transaction(batch, producer)
+                back = self._sent_in_transaction(batch, this, producer)
             with done.step("offsets"):
                 transactions.commit_offsets(self._ledger.group, this.commits())
             with done.step("commit"):
@@ -239,7 +243,7 @@ class Delivery:
             self._move_on(batch, done)
             return
         with done.step("send"):
-            back = self._collected(batch, Send(self._options, repeatable=True))
+            back = self._collected(batch, Send(self._options, self._topic_names, repeatable=True))
         self._count(back, done)
         self._to_views(back, this, done)
         with done.step("offsets"):
@@ -256,7 +260,7 @@ class Delivery:
             self._ledger.write(this)
         self._note(this)
         with done.step("send"):
-            back = self._collected(batch, Send(self._options, repeatable=False))
+            back = self._collected(batch, Send(self._options, self._topic_names, repeatable=False))
         self._count(back, done)
         self._to_views(back, this, done)
 
@@ -311,12 +315,17 @@ class Delivery:
         finally:
             self._lock.release()
 
+    @property
+    def _topic_names(self) -> dict[int, str]:
+        sinks = enumerate(self._query.sinks)
+        return {number: sink.topic for number, sink in sinks if isinstance(sink, TopicSink)}
+
     # ---- jobs on Spark ------------------------------------------------------------------------------
 
-    def _sent_in_transaction(self, batch: DataFrame, producer: Producer) -> pa.Table:
+    def _sent_in_transaction(self, batch: DataFrame, this: Entry, producer: Producer) -> pa.Table:
         targets = self._targets()
         if not targets.partitions:
-            return self._collected(batch, Drop())
+            return self._collected(batch, Drop(self._topic_names))
         if self._tasks is None:
             session = batch.sparkSession
             self._tasks = session.sparkContext.defaultParallelism
@@ -327,9 +336,24 @@ class Delivery:
         kept = _kept(batch)
         shuffled = [*kept, *(f"{name} {kind}" for name, kind in SHUFFLED.items())]
         encoded = batch.mapInArrow(Encode(self._options, targets, tasks), ", ".join(shuffled))
-        addressed = encoded.repartitionById(tasks, TASK).sortWithinPartitions(*ORDER)
         send = SendInTransaction(self._options, targets, producer)
+        if self._is_small(this):
+            collected = encoded.toArrow()
+            self._fits = collected.nbytes <= _IN_DRIVER_BYTES
+            back = list(send.send(iter(collected.to_batches()), self._cluster))
+            if back:
+                return pa.Table.from_batches(back)
+            return collected.drop_columns([name for name in SHUFFLED if name != ROWS])  # of no rows
+        addressed = encoded.repartitionById(tasks, TASK).sortWithinPartitions(*ORDER)
         return addressed.mapInArrow(send, ", ".join([*kept, f"{ROWS} bigint"])).toArrow()
+
+    def _is_small(self, this: Entry) -> bool:
+        """Whether the driver may send what this batch gives: surely not much. In append mode it may be any
+        amount: all windows that end together."""
+        if self._last is None or not self._fits or self._query.output_mode == "append":
+            return False
+        last = self._last.offsets
+        return sum(offset - last.get(place, 0) for place, offset in this.offsets.items()) <= _IN_DRIVER
 
     def _collected(self, batch: DataFrame, function: Any) -> pa.Table:
         return batch.mapInArrow(function, ", ".join([*_kept(batch), f"{ROWS} bigint"])).toArrow()
@@ -346,14 +370,13 @@ class Delivery:
         first: dict[int, int] = {}
         count: dict[int, int] = {}
         by_topic: dict[str, int] = {}
-        for number, sink in enumerate(self._query.sinks):
-            if isinstance(sink, TopicSink):
-                if sink.topic not in by_topic:
-                    by_topic[sink.topic] = len(partitions)
-                    found = self._cluster.partitions_of(sink.topic, create=True)
-                    partitions += [TopicPartition(sink.topic, partition) for partition in range(found)]
-                first[number] = by_topic[sink.topic]
-                count[number] = sum(1 for place in partitions if place.topic == sink.topic)
+        for number, topic in self._topic_names.items():
+            if topic not in by_topic:
+                by_topic[topic] = len(partitions)
+                found = self._cluster.partitions_of(topic, create=True)
+                partitions += [TopicPartition(topic, partition) for partition in range(found)]
+            first[number] = by_topic[topic]
+            count[number] = sum(1 for place in partitions if place.topic == topic)
         targets = Targets(tuple(partitions), first, count)
         self._known_targets = time.monotonic() + _PARTITIONS_KNOWN_S, targets
         return targets

@@ -41,8 +41,7 @@ from millstream.pipeline.views import View
 from millstream.pipeline.windows import picked
 
 SINK = "sink"
-RECORD = {
-    "topic": "string",
+RECORD = {  # the topic is the sink's; those that no sink of a query fills are left out
     "key": "binary",
     "value": "binary",
     "headers": "string",  # an object in JSON; see below
@@ -77,37 +76,53 @@ def output(query: Query, frames: Frames) -> tuple[DataFrame, dict[int, View]]:
         for number, sink in enumerate(query.sinks)
         if isinstance(sink, ViewSink)
     }
-    shape = {SINK: "int", **RECORD}
+    ways = [
+        (arm, row, _sent(row, arm, query))
+        for arm in query.arms
+        for row in [_travelled(arm, frames.tap(arm.base), columns)]
+    ]
+    shape = {SINK: "int"}
+    shape |= {name: kind for name, kind in RECORD.items() if any(name in made for _, _, made in ways)}
     for number, view in views.items():
         kinds = [*(kind for _, kind in view.columns), "boolean"]
         shape |= {view_column(number, at): kind for at, kind in enumerate(kinds)}
     parts = []
     for tap in query.taps:
-        frame = frames.tap(tap)
         given = []
-        for arm in query.arms:
+        for arm, row, made in ways:
             if arm.base is tap:
-                row = _travelled(arm, frame, columns)
-                made = _sent(row, arm, query) | {}
-                entry = ", ".join(
+                entry = [
                     f"{made.get(name, f'CAST(NULL AS {kind})')} AS {name}" for name, kind in shape.items()
-                )
-                held = " AND ".join(f"({one})" for one in row.conditions)
-                given.append(f"if({held}, struct({entry}), NULL)" if held else f"struct({entry})")
-                _check(frame, given[-1], arm)
-        parts.append(_spread(frame, given))
+                ]
+                given.append(Given(entry, " AND ".join(f"({one})" for one in row.conditions)))
+                _check(frames.tap(tap), given[-1].sql, arm)
+        parts.append(_spread(frames.tap(tap), given))
     whole = parts[0]
     for part in parts[1:]:
         whole = whole.unionByName(part)
     return whole, views
 
 
-def _spread(frame: DataFrame, given: list[str]) -> DataFrame:
-    """A row for everything that is given of a tap's row; a single thing that always is needs no detour."""
-    if len(given) == 1 and not given[0].startswith("if("):
-        return frame.select(fn.expr(given[0]).alias("given")).select("given.*")
-    rows = frame.select(fn.expr(f"explode(array_compact(array({', '.join(given)})))").alias("given"))
-    return rows.select("given.*")
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a sink is given of a tap's row: its columns, and under which condition, if any."""
+
+    entry: list[str]
+    held: str
+
+    @property
+    def sql(self) -> str:
+        made = f"struct({', '.join(self.entry)})"
+        return f"if({self.held}, {made}, NULL)" if self.held else made
+
+
+def _spread(frame: DataFrame, given: list[Given]) -> DataFrame:
+    """A row for everything that is given of a tap's row; a single thing needs no detour."""
+    if len(given) == 1:
+        rows = frame.where(given[0].held) if given[0].held else frame
+        return rows.selectExpr(*given[0].entry)
+    every = ", ".join(one.sql for one in given)
+    return frame.select(fn.expr(f"explode(array_compact(array({every})))").alias("given")).select("given.*")
 
 
 def _check(frame: DataFrame, expression: str, arm: Arm) -> None:
@@ -163,7 +178,7 @@ def _sent(row: Row, arm: Arm, query: Query) -> dict[str, str]:
 
 def _record(sink: TopicSink, row: Row) -> dict[str, str]:
     """A record of a row: its key, value, headers and time in SQL."""
-    made = {"topic": f"'{sink.topic}'"}
+    made: dict[str, str] = {}
     if sink.key is not None:
         made["key"] = _bytes(row.sql(sink.key))
     if sink.time is not None:

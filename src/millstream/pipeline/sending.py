@@ -10,7 +10,8 @@ those batches: some hundreds of bytes strings instead of as many rows.
 batches of one producer and epoch in a partition for duplicates if it knows their sequence numbers; two tasks
 on one partition, or a task that runs a second time, would lose rows in silence. So the shuffle sees to it
 that a partition has one task, and a task that is not the first attempt refuses to run: the whole batch is
-then run again, under another epoch.
+then run again, under another epoch. A small batch is sent by the driver itself, without the shuffle: that
+is half of what it costs, and there is but one sender.
 
 All are functions of ``mapInArrow`` and not writers of a data source: for that, Spark starts new Python
 processes with every batch, and lets no one say which task gets which rows.
@@ -19,18 +20,19 @@ processes with every batch, and lets no one say which task gets which rows.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millstream.client.cluster import Cluster
 from millstream.client.position import TopicPartition
 from millstream.client.sender import Sender
 from millstream.client.transactions import Producer
 from millstream.errors import MillstreamError
 from millstream.pipeline.encoding import Encoded, Partitioner, rounds
-from millstream.pipeline.links import shared_cluster
+from millstream.pipeline.links import keep_loaded, shared_cluster
 from millstream.pipeline.options import WriteOptions
 from millstream.pipeline.outgoing import RECORD, SINK
 from millstream.records.columns import HEADERS_TYPE
@@ -70,10 +72,11 @@ def first_attempt_only() -> None:
 
 class Send:
     """Sends the records among a task's rows; gives back the other rows, and for each sink of records one row
-    with their number. ``repeatable`` is whether a task may send its rows twice."""
+    with their number. ``topics`` are those of the sinks; ``repeatable`` is whether a task may send twice."""
 
-    def __init__(self, options: WriteOptions, *, repeatable: bool) -> None:
+    def __init__(self, options: WriteOptions, topics: Mapping[int, str], *, repeatable: bool) -> None:
         self._options = options
+        self._topics = topics
         self._repeatable = repeatable
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -81,33 +84,45 @@ class Send:
 
         if not self._repeatable:
             first_attempt_only()
+        names = pa.array([self._topics.get(sink) for sink in range(max(self._topics, default=-1) + 1)])
         for batch in batches:
-            record = batch["topic"].is_valid()
-            sent = batch.filter(record).select(list(RECORD))
+            record = _are_records(batch, self._topics)
+            sent = batch.filter(record)
             if sent.num_rows:
-                send_rows(self._options, iter([_records(sent)]))
+                records = _records(sent).append_column("topic", names.take(sent[SINK]))
+                send_rows(self._options, iter([records]))
             yield from _given_back(batch, record)
-
-
-def _records(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """With their headers as records have them; without the column where no row has any."""
-    texts = rows["headers"]
-    at = rows.schema.get_field_index("headers")
-    if texts.null_count == len(texts):
-        return rows.remove_column(at)
-    parsed = [
-        None if text is None else [{"key": name, "value": value.encode()} for name, value in text.items()]
-        for text in (None if text is None else json.loads(text) for text in texts.to_pylist())
-    ]
-    return rows.set_column(at, "headers", pa.array(parsed, HEADERS_TYPE))
+        keep_loaded()
 
 
 class Drop:
     """Sends nothing, and gives back what ``Send`` does: for a batch whose records are in the log already."""
 
+    def __init__(self, topics: Mapping[int, str]) -> None:
+        self._topics = topics
+
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            yield from _given_back(batch, batch["topic"].is_valid())
+            yield from _given_back(batch, _are_records(batch, self._topics))
+        keep_loaded()
+
+
+def _are_records(batch: pa.RecordBatch, sinks: Collection[int]) -> pa.Array:
+    """Which rows are for topics; the others are for views."""
+    return pc.is_in(batch[SINK], value_set=pa.array(sinks, pa.int32()))
+
+
+def _records(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The columns of records, with their headers as records have them."""
+    rows = rows.select([name for name in rows.schema.names if name in RECORD])
+    at = rows.schema.get_field_index("headers")
+    if at < 0:
+        return rows
+    parsed = [
+        None if text is None else [{"key": name, "value": value.encode()} for name, value in text.items()]
+        for text in (None if text is None else json.loads(text) for text in rows["headers"].to_pylist())
+    ]
+    return rows.set_column(at, "headers", pa.array(parsed, HEADERS_TYPE))
 
 
 def _given_back(batch: pa.RecordBatch, record: pa.Array) -> Iterator[pa.RecordBatch]:
@@ -140,14 +155,14 @@ class Encode:
         number = 0
         for batch in batches:
             schema = _shuffled(batch.schema)
-            record = batch["topic"].is_valid()
+            record = _are_records(batch, self._targets.first)
             if record.true_count < batch.num_rows:
                 yield self._passed_on(batch.filter(pc.invert(record)), schema, origin)
             sinks = batch[SINK].filter(record).unique().to_pylist()
             for sink in sinks:
                 alone = len(sinks) == 1 and record.true_count == batch.num_rows
                 rows = batch if alone else batch.filter(pc.equal(batch[SINK], sink))
-                records = _records(rows.select(list(RECORD)))
+                records = _records(rows)
                 columns = dict(zip(records.schema.names, records.columns, strict=True))
                 first, count = self._targets.first[sink], self._targets.count[sink]
                 topic = self._targets.partitions[first].topic
@@ -155,6 +170,7 @@ class Encode:
                 for ready in rounds(columns, partitions, self._options, transactional=True):
                     yield self._addressed(ready, sink, schema, origin, number)
                     number += 1
+        keep_loaded()
 
     def _passed_on(self, rows: pa.RecordBatch, schema: pa.Schema, origin: int) -> pa.RecordBatch:
         size = rows.num_rows
@@ -205,9 +221,13 @@ class SendInTransaction:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         first_attempt_only()
-        connection = self._options.connection
-        timeout_ms = round(1000 * connection.patience)
-        sender = Sender(shared_cluster(connection), timeout_ms=timeout_ms, producer=self._producer)
+        yield from self.send(batches, shared_cluster(self._options.connection))
+        keep_loaded()
+
+    def send(self, batches: Iterator[pa.RecordBatch], cluster: Cluster) -> Iterator[pa.RecordBatch]:
+        """The same for whoever has a connection."""
+        timeout_ms = round(1000 * self._options.connection.patience)
+        sender = Sender(cluster, timeout_ms=timeout_ms, producer=self._producer)
         counts: dict[int, int] = {}
         schema: pa.Schema | None = None
         try:
@@ -219,7 +239,7 @@ class SendInTransaction:
                     kept = batch.filter(pc.invert(encoded)).select(names)
                     yield pa.RecordBatch.from_arrays(kept.columns, schema=schema)
                 if encoded.true_count:
-                    self._send(sender, batch.filter(encoded), counts)
+                    self._pass_on(sender, batch.filter(encoded), counts)
             sender.flush()
         except BaseException:
             sender.close()  # with whatever is in flight: the connection is of no use to the next task
@@ -230,7 +250,7 @@ class SendInTransaction:
                 {name: columns.get(name, [None] * len(counts)) for name in schema.names}, schema=schema
             )
 
-    def _send(self, sender: Sender, batch: pa.RecordBatch, counts: dict[int, int]) -> None:
+    def _pass_on(self, sender: Sender, batch: pa.RecordBatch, counts: dict[int, int]) -> None:
         partitions = self._targets.partitions
         data = batch["data"]
         sender.send(

@@ -29,7 +29,7 @@ from millstream.client.cluster import EARLIEST, LATEST, Cluster
 from millstream.client.position import TopicPartition
 from millstream.errors import ConfigError, DataLoss, MillstreamError
 from millstream.pipeline.fetching import SpanReader, lost
-from millstream.pipeline.links import shared_cluster
+from millstream.pipeline.links import keep_loaded, shared_cluster
 from millstream.pipeline.offsets import (
     Offsets,
     Span,
@@ -162,6 +162,7 @@ class _Source:
             )
             for batch in reader.batches():
                 yield _with_partition(batch, span.partition, schema)
+        keep_loaded()
 
 
 def _with_partition(batch: pa.RecordBatch, partition: TopicPartition, schema: pa.Schema) -> pa.RecordBatch:
