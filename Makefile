@@ -18,7 +18,7 @@ demo: $(READY)
 
 test: $(READY) lint
 	@tools/test-packages
-	$(PY) -m pytest $(ARGS)
+	$(PY) -m pytest -n 2 --dist loadgroup --no-loadscope-reorder $(ARGS)
 
 lint: $(READY)
 	$(VENV)/bin/ruff check src tests bench

@@ -13,6 +13,25 @@ settings.register_profile("millstream", deadline=None)
 settings.load_profile("millstream")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What two processes may take apart: files, but for those that share the one Spark session or the one
+    Apache Kafka. These come first and the quick ones last, so that no process ends long before the other."""
+
+    def place(item: pytest.Item) -> int:
+        folder = item.path.parent.name if "unit" not in item.path.parts else "unit"
+        return {"pipeline": 0, "faults": 1, "clients": 2, "console": 3}.get(folder, 4)
+
+    def shared(item: pytest.Item) -> str | None:
+        if "spark" in getattr(item, "fixturenames", ()):
+            return "spark"
+        given = getattr(item, "callspec", None)
+        return "kafka" if given is not None and given.params.get("address") == "Apache Kafka" else None
+
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(shared(item) or str(item.path)))
+    items.sort(key=lambda item: (shared(item) is None, place(item)))
+
+
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[Postgres]:
     """A PostgreSQL that the tests share: each uses a database of its own, and leaves the server running."""
