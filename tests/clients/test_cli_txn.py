@@ -96,6 +96,16 @@ def test_abort_is_told_what_to_end(millstream: CommandLine, address: str, name: 
         assert f"does not hang: it is that of '{name}'; `millstream txn abort {name}` ends it" in refused
 
 
+def set_verification(address: str, value: str) -> None:
+    """Whether Apache Kafka asks the coordinator about transactional records."""
+    entry = ConfigEntry(
+        "transaction.partition.verification.enable", value, incremental_operation=AlterConfigOpType.SET
+    )
+    resource = ConfigResource(ConfigResource.Type.BROKER, "0", incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": address})
+    admin.incremental_alter_configs([resource])[resource].result(15)
+
+
 def test_one_that_no_coordinator_knows_is_found_and_ended(
     request: pytest.FixtureRequest, millstream: CommandLine, address: str, name: str
 ) -> None:
@@ -104,34 +114,27 @@ def test_one_that_no_coordinator_knows_is_found_and_ended(
     if request.node.callspec.params["address"] == "ours":
         pytest.skip("our broker lets no transaction hang")
     topic = create_topic(address, name)
-    resource = ConfigResource(
-        ConfigResource.Type.BROKER,
-        "0",
-        incremental_configs=[
-            ConfigEntry(
-                "transaction.partition.verification.enable",
-                "false",
-                incremental_operation=AlterConfigOpType.SET,
-            )
-        ],
-    )
-    admin = AdminClient({"bootstrap.servers": address})
-    admin.incremental_alter_configs([resource])[resource].result(15)
     place, cluster = TopicPartition(topic, 0), Cluster(Connection.of(address))
-    batch = build_batch(
-        [Record(None, b"lost", timestamp=SystemClock().now_ms())],
-        producer_id=987_654,
-        producer_epoch=3,
-        base_sequence=0,
-        transactional=True,
-    )
 
-    def written() -> bool:
+    def written(place: TopicPartition) -> bool:
+        batch = build_batch(
+            [Record(None, b"lost", timestamp=SystemClock().now_ms())],
+            producer_id=987_654,
+            producer_epoch=3,
+            base_sequence=0,
+            transactional=True,
+        )
         link = cluster.leader(place)
         link.send_produce({place: batch}, acks=-1, timeout_ms=5000, transactional_id="nobody")
         return link.receive_produce()[0].code == 0
 
-    wait_for(written, what="the setting has taken effect")
+    set_verification(address, "false")
+    try:
+        wait_for(lambda: written(place), what="the setting has taken effect")
+    finally:
+        set_verification(address, "true")  # the broker is shared
+    checked = TopicPartition(create_topic(address, f"{name}-checked"), 0)
+    wait_for(lambda: not written(checked), what="the setting has taken effect")
     cluster.close()
     produce(address, topic, values(1, 2))
     (found,) = [entry for entry in millstream.json("txn", "list") if entry["partitions"][0]["topic"] == topic]
