@@ -1,4 +1,4 @@
-"""A job on a Spark that repeats tasks: ``python -m tests.support.repeating_spark ADDRESS HOME task|stage``.
+"""A job on a Spark that repeats tasks: ``python -m tests.support.repeating_spark ADDRESS HOME``.
 
 One task fails after it has sent; or, as the loss of an executor does, the files of the shuffle in front of it
 go while other tasks have yet to read them. Prints what came of it as JSON.
@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from pyspark import cloudpickle
+from pyspark.sql import SparkSession
 
 from millstream.pipeline import deliver
 from millstream.pipeline.engine import end_engine
@@ -29,7 +32,7 @@ def lose_shuffle(directory: Path) -> None:
             file.unlink()
 
 
-def main(address: str, home: Path, fault: str) -> None:
+def main(address: str, home: Path) -> None:
     # One task at a time, so that the second comes after what the first did; four attempts for each.
     spark = spark_session(
         "repeating",
@@ -45,22 +48,31 @@ def main(address: str, home: Path, fault: str) -> None:
     )
     cloudpickle.register_pickle_by_value(failing_tasks)
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    breaks = partial(lose_shuffle, home / "spark") if fault == "stage" else failing_tasks.after_sending
-    vars(deliver)["SendInTransaction"] = failing_tasks.once(home / "failed", breaks)
+    faults: dict[str, Callable[[], None]] = {
+        "task": failing_tasks.after_sending,
+        "stage": partial(lose_shuffle, home / "spark"),
+    }
     try:
-        scene = Scene(spark, address, home, f"repeated-{fault}")
-        scene.produce(*(f'{{"card": "card {n}", "amount": {n}}}'.encode() for n in range(40)))
-        trouble: list[str] = []
-        scene.run(scene.plain_flow(), on_trouble=trouble.append)
-        outcome = {
-            "trouble": trouble,
-            "committed": len(scene.read("all")),
-            "uncommitted": len(scene.read("all", "read_uncommitted")),
-        }
+        outcomes = {name: disturbed(spark, address, home / name, fault) for name, fault in faults.items()}
+        print(json.dumps(outcomes))
     finally:
         end_engine(spark)
-    print(json.dumps(outcome))
+
+
+def disturbed(spark: SparkSession, address: str, home: Path, fault: Callable[[], None]) -> dict[str, Any]:
+    """What came of a job in which one task had a fault."""
+    home.mkdir()
+    vars(deliver)["SendInTransaction"] = failing_tasks.once(home / "failed", fault)
+    scene = Scene(spark, address, home, f"repeated-{home.name}")
+    scene.produce(*(f'{{"card": "card {n}", "amount": {n}}}'.encode() for n in range(40)))
+    trouble: list[str] = []
+    scene.run(scene.plain_flow(), on_trouble=trouble.append)
+    return {
+        "trouble": trouble,
+        "committed": len(scene.read("all")),
+        "uncommitted": len(scene.read("all", "read_uncommitted")),
+    }
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3])
+    main(sys.argv[1], Path(sys.argv[2]))
