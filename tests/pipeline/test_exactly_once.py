@@ -86,13 +86,14 @@ class Killed(Exception):
         ("begin", "driver"),
         ("send", "driver"),
         ("offsets", "tasks"),
-        ("commit", "tasks"),
+        ("commit", "tasks, being too large for the driver"),
     ],
 )
 def test_a_driver_that_ends_after_any_step_is_continued_by_the_next(
     scene: Scene, where: str, sender: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deliver, "_IN_DRIVER", 10_000 if sender == "driver" else 0)
+    monkeypatch.setattr(deliver, "_IN_DRIVER", 0 if sender == "tasks" else 10_000)
+    monkeypatch.setattr(deliver, "_IN_DRIVER_BYTES", 10_000 if sender == "driver" else 0)
     scene.produce(payment("a", 5, 1), payment("b", 7, 2))
     scene.run()
     scene.produce(payment("a", 1, 3), payment("b", 1, 3), partition=1)

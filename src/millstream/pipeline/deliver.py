@@ -52,6 +52,7 @@ from millstream.pipeline.sending import (
     Send,
     SendInTransaction,
     Targets,
+    too_large,
 )
 from millstream.pipeline.streams import TopicSink
 from millstream.pipeline.transact import TakenOver, Transactions
@@ -60,9 +61,9 @@ from millstream.pipeline.views import Changes, View, ViewStore
 OUTAGE_S = 120.0
 # How long the number of partitions of a topic is taken as known: as long as other clients do.
 _PARTITIONS_KNOWN_S = 300.0
-# A batch of up to so many records is sent by the driver, unless that turned out to be so many bytes.
-_IN_DRIVER = 10_000
-_IN_DRIVER_BYTES = 16 * 1024 * 1024
+# A batch of up to so many records is sent by the driver, unless they turn out to be so many bytes.
+_IN_DRIVER = 250_000
+_IN_DRIVER_BYTES = 64 * 1024 * 1024
 # What one Arrow batch of encoded batches may hold, so that a task's memory does not grow with its share.
 _ARROW_BYTES = 32 * 1024 * 1024
 
@@ -126,7 +127,7 @@ class Delivery:
         self._written_at = 0.0
         self._known_targets: tuple[float, Targets] | None = None
         self._tasks: int | None = None
-        self._fits = True  # what a small batch gives
+        self._in_driver = _IN_DRIVER  # records; less where their results were too large
         self.delivered: dict[int, Delivered] = {}  # batches not yet reported
         self.failure: MillstreamError | None = None
         self.unkeyed = 0
@@ -334,26 +335,29 @@ class Delivery:
             session.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(_ARROW_BYTES))
         tasks = min(self._tasks, len(targets.partitions))
         kept = _kept(batch)
-        shuffled = [*kept, *(f"{name} {kind}" for name, kind in SHUFFLED.items())]
-        encoded = batch.mapInArrow(Encode(self._options, targets, tasks), ", ".join(shuffled))
+        shuffled = ", ".join([*kept, *(f"{name} {kind}" for name, kind in SHUFFLED.items())])
         send = SendInTransaction(self._options, targets, producer)
-        if self._is_small(this):
-            collected = encoded.toArrow()
-            self._fits = collected.nbytes <= _IN_DRIVER_BYTES
-            back = list(send.send(iter(collected.to_batches()), self._cluster))
-            if back:
-                return pa.Table.from_batches(back)
-            return collected.drop_columns([name for name in SHUFFLED if name != ROWS])  # of no rows
+        records = self._records(this)
+        if records is not None and records <= self._in_driver:
+            most = _IN_DRIVER_BYTES // self._tasks
+            encode = Encode(self._options, targets, tasks, most=most)
+            collected = batch.mapInArrow(encode, shuffled).toArrow()
+            if not too_large(collected):
+                back = list(send.send(iter(collected.to_batches()), self._cluster))
+                if back:
+                    return pa.Table.from_batches(back)
+                return collected.drop_columns([name for name in SHUFFLED if name != ROWS])  # of no rows
+            self._in_driver = records // 2
+        encoded = batch.mapInArrow(Encode(self._options, targets, tasks), shuffled)
         addressed = encoded.repartitionById(tasks, TASK).sortWithinPartitions(*ORDER)
         return addressed.mapInArrow(send, ", ".join([*kept, f"{ROWS} bigint"])).toArrow()
 
-    def _is_small(self, this: Entry) -> bool:
-        """Whether the driver may send what this batch gives: surely not much. In append mode it may be any
-        amount: all windows that end together."""
-        if self._last is None or not self._fits or self._query.output_mode == "append":
-            return False
+    def _records(self, this: Entry) -> int | None:
+        """How many records this batch has read, if that is known: what came before it has to be."""
+        if self._last is None:
+            return None
         last = self._last.offsets
-        return sum(offset - last.get(place, 0) for place, offset in this.offsets.items()) <= _IN_DRIVER
+        return sum(offset - last.get(place, 0) for place, offset in this.offsets.items())
 
     def _collected(self, batch: DataFrame, function: Any) -> pa.Table:
         return batch.mapInArrow(function, ", ".join([*_kept(batch), f"{ROWS} bigint"])).toArrow()
