@@ -27,6 +27,8 @@ from millstream.pipeline.views import (
     check_key,
     json_text,
     key_columns,
+    on_conflict,
+    quoted_name,
     shown,
     time_text,
 )
@@ -116,10 +118,12 @@ class PostgresStore:
     def _create(self, view: View, types: dict[str, str], where: str | None) -> None:
         from psycopg import errors
 
-        definitions = [f"{_id(name)} {kind}" for name, kind in types.items()]
-        key = ", ".join(map(_id, view.key))
+        definitions = [f"{quoted_name(name)} {kind}" for name, kind in types.items()]
+        key = ", ".join(map(quoted_name, view.key))
         try:
-            self._run(f"CREATE TABLE {_id(view.name)} ({', '.join(definitions)}, PRIMARY KEY ({key}))")
+            self._run(
+                f"CREATE TABLE {quoted_name(view.name)} ({', '.join(definitions)}, PRIMARY KEY ({key}))"
+            )
         except errors.DuplicateTable:
             raise TopologyError(
                 f"there is a table {view.name!r} in {self.where} that is not a view of a pipeline's; give the"
@@ -132,12 +136,12 @@ class PostgresStore:
             self._db.execute(
                 "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute"
                 " WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped",
-                (_id(view.name),),
+                (quoted_name(view.name),),
             ).fetchall()
         )
         for name, kind in types.items():
             if name not in there:
-                self._run(f"ALTER TABLE {_id(view.name)} ADD COLUMN {_id(name)} {kind}")
+                self._run(f"ALTER TABLE {quoted_name(view.name)} ADD COLUMN {quoted_name(name)} {kind}")
             elif there[name] != kind:
                 raise TopologyError(
                     f"column {name!r} of view {view.name!r} in {self.where} is {there[name]}, not {kind};"
@@ -174,7 +178,7 @@ class PostgresStore:
             with self._db.transaction():
                 if not self._db.execute("DELETE FROM millstream_views WHERE name = %s", (name,)).rowcount:
                     raise MillstreamError(f"there is no view {name!r} in {self.where}")
-                self._run(f"DROP TABLE {_id(name)}")
+                self._run(f"DROP TABLE {quoted_name(name)}")
 
         self._again(remove)
 
@@ -184,11 +188,12 @@ class PostgresStore:
             view = change.view
             rows = _last_of_each(view, keyed)
             stage = self._stages.setdefault(view, f"millstream_batch_{len(self._stages)}")
-            columns = ", ".join(_id(name) for name, _ in view.columns)
+            columns = ", ".join(quoted_name(name) for name, _ in view.columns)
             # One for the life of the connection: a new one every batch would wear out the catalogue.
             self._run(
                 f"CREATE TEMPORARY TABLE IF NOT EXISTS {stage} ON COMMIT DELETE ROWS AS SELECT {columns},"
-                f" true AS {_id(_DELETED)}, true AS {_id(_FORCED)} FROM {_id(view.name)} WITH NO DATA"
+                f" true AS {quoted_name(_DELETED)}, true AS {quoted_name(_FORCED)}"
+                f" FROM {quoted_name(view.name)} WITH NO DATA"
             )
             self._run(f"DELETE FROM {stage}")
             with self._db.cursor() as cursor, cursor.copy(f"COPY {stage} FROM STDIN".encode()) as copy:
@@ -248,35 +253,23 @@ def _last_of_each(view: View, keyed: list[tuple[tuple[Any, ...], bool]]) -> list
 
 
 def _delete(view: View, stage: str) -> str:
-    table = _id(view.name)
-    same = " AND ".join(f"{table}.{_id(name)} = {stage}.{_id(name)}" for name in view.key)
+    table = quoted_name(view.name)
+    same = " AND ".join(f"{table}.{quoted_name(name)} = {stage}.{quoted_name(name)}" for name in view.key)
     late = ""
     if view.order is not None:
-        there, given = f"{table}.{_id(view.order)}", f"{stage}.{_id(view.order)}"
+        there, given = f"{table}.{quoted_name(view.order)}", f"{stage}.{quoted_name(view.order)}"
         late = f" AND ({there} IS NULL OR {given} >= {there})"
-    return f"DELETE FROM {table} USING {stage} WHERE {same} AND ({_id(_FORCED)} OR ({_id(_DELETED)}{late}))"
+    forced, deleted = quoted_name(_FORCED), quoted_name(_DELETED)
+    return f"DELETE FROM {table} USING {stage} WHERE {same} AND ({forced} OR ({deleted}{late}))"
 
 
 def _upsert(view: View, stage: str) -> str:
-    names = [name for name, _ in view.columns]
-    table, columns = _id(view.name), ", ".join(map(_id, names))
-    key = ", ".join(map(_id, view.key))
-    others = [name for name in names if name not in view.key]
-    sql = (
-        f"INSERT INTO {table} ({columns}) SELECT {columns} FROM {stage}"
-        f" WHERE NOT {_id(_DELETED)} ON CONFLICT ({key}) DO "
+    columns = ", ".join(quoted_name(name) for name, _ in view.columns)
+    key = ", ".join(map(quoted_name, view.key))
+    return (
+        f"INSERT INTO {quoted_name(view.name)} ({columns}) SELECT {columns} FROM {stage}"
+        f" WHERE NOT {quoted_name(_DELETED)} ON CONFLICT ({key}) {on_conflict(view)}"
     )
-    if not others:
-        return sql + "NOTHING"
-    sql += "UPDATE SET " + ", ".join(f"{_id(name)} = excluded.{_id(name)}" for name in others)
-    if view.order is not None:
-        column = _id(view.order)
-        sql += f" WHERE {table}.{column} IS NULL OR excluded.{column} >= {table}.{column}"
-    return sql
-
-
-def _id(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _type(kind: str) -> str:
@@ -339,7 +332,7 @@ class PostgresReader:
                 (
                     name,
                     tuple(json.loads(key)),
-                    self._db.execute(f"SELECT count(*) FROM {_id(name)}".encode()).fetchall()[0][0],
+                    self._db.execute(f"SELECT count(*) FROM {quoted_name(name)}".encode()).fetchall()[0][0],
                 )
                 for name, key in found
             ]
@@ -351,13 +344,13 @@ class PostgresReader:
 
     def all(self, name: str) -> Rows:
         """Every row of a view."""
-        return self._rows(f"SELECT * FROM {_id(name)}", None)
+        return self._rows(f"SELECT * FROM {quoted_name(name)}", None)
 
     def get(self, name: str, key: Sequence[str]) -> Rows:
         """The row of a key, whose values are in the notation of their types."""
         columns = key_columns(self, name, key)
-        condition = " AND ".join(f"{_id(column).replace('%', '%%')} = %s" for column in columns)
-        table = _id(name).replace("%", "%%")
+        condition = " AND ".join(f"{quoted_name(column).replace('%', '%%')} = %s" for column in columns)
+        table = quoted_name(name).replace("%", "%%")
         return self._rows(f"SELECT * FROM {table} WHERE {condition}", tuple(key))
 
     def _rows(self, sql: str, values: tuple[str, ...] | None, *, prepare: bool = False) -> Rows:

@@ -12,7 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from millstream.errors import MillstreamError
-from millstream.pipeline.views import Changes, Rows, View, check_key, json_text, key_columns, time_text
+from millstream.pipeline.views import (
+    Changes,
+    Rows,
+    View,
+    check_key,
+    json_text,
+    key_columns,
+    on_conflict,
+    quoted_name,
+    time_text,
+)
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS millstream_views (
@@ -52,18 +62,20 @@ class SqliteStore:
         ).fetchone()
         if known is not None:
             check_key(view, json.loads(known[0]), self.where, at=where)
-        definitions = [f"{_id(name)} {_affinity(kind)}" for name, kind in view.columns]
+        definitions = [f"{quoted_name(name)} {_affinity(kind)}" for name, kind in view.columns]
         self._db.execute("BEGIN IMMEDIATE")
         try:
             if known is None:
-                key = ", ".join(map(_id, view.key))
+                key = ", ".join(map(quoted_name, view.key))
                 body = f"{', '.join(definitions)}, PRIMARY KEY ({key})"
-                self._db.execute(f"CREATE TABLE {_id(view.name)} ({body}) WITHOUT ROWID")
+                self._db.execute(f"CREATE TABLE {quoted_name(view.name)} ({body}) WITHOUT ROWID")
             else:
-                there = {row[1].lower() for row in self._db.execute(f"PRAGMA table_info({_id(view.name)})")}
+                there = {
+                    row[1].lower() for row in self._db.execute(f"PRAGMA table_info({quoted_name(view.name)})")
+                }
                 for (name, _), definition in zip(view.columns, definitions, strict=True):
                     if name.lower() not in there:
-                        self._db.execute(f"ALTER TABLE {_id(view.name)} ADD COLUMN {definition}")
+                        self._db.execute(f"ALTER TABLE {quoted_name(view.name)} ADD COLUMN {definition}")
             self._db.execute(
                 "INSERT OR REPLACE INTO millstream_views VALUES (?, ?, ?)",
                 (view.name, json.dumps(view.key), view.order),
@@ -98,7 +110,7 @@ class SqliteStore:
         try:
             if not self._db.execute("DELETE FROM millstream_views WHERE name = ?", (name,)).rowcount:
                 raise MillstreamError(f"there is no view {name!r} in {self.where}")
-            self._db.execute(f"DROP TABLE {_id(name)}")
+            self._db.execute(f"DROP TABLE {quoted_name(name)}")
             self._db.execute("COMMIT")
         except BaseException:
             self._db.execute("ROLLBACK")
@@ -129,28 +141,20 @@ class SqliteStore:
 
 
 def _upsert(view: View, names: list[str]) -> str:
-    columns, marks = ", ".join(map(_id, names)), ", ".join("?" * len(names))
-    others = [name for name in names if name not in view.key]
-    sql = f"INSERT INTO {_id(view.name)} ({columns}) VALUES ({marks}) ON CONFLICT DO "
-    if not others:
-        return sql + "NOTHING"
-    sql += "UPDATE SET " + ", ".join(f"{_id(name)} = excluded.{_id(name)}" for name in others)
-    if view.order is not None:
-        column = _id(view.order)
-        sql += f" WHERE {_id(view.name)}.{column} IS NULL OR excluded.{column} >= {_id(view.name)}.{column}"
-    return sql
+    columns, marks = ", ".join(map(quoted_name, names)), ", ".join("?" * len(names))
+    return (
+        f"INSERT INTO {quoted_name(view.name)} ({columns}) VALUES ({marks}) ON CONFLICT {on_conflict(view)}"
+    )
 
 
 def _delete(view: View) -> str:
-    sql = f"DELETE FROM {_id(view.name)} WHERE " + " AND ".join(f"{_id(name)} = ?" for name in view.key)
+    sql = f"DELETE FROM {quoted_name(view.name)} WHERE " + " AND ".join(
+        f"{quoted_name(name)} = ?" for name in view.key
+    )
     if view.order is not None:
-        column = _id(view.order)
+        column = quoted_name(view.order)
         sql += f" AND ({column} IS NULL OR ? IS NULL OR ? >= {column})"
     return sql
-
-
-def _id(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _affinity(kind: str) -> str:
@@ -198,7 +202,7 @@ class SqliteReader:
             (
                 name,
                 tuple(json.loads(key)),
-                self._db.execute(f"SELECT count(*) FROM {_id(name)}").fetchone()[0],
+                self._db.execute(f"SELECT count(*) FROM {quoted_name(name)}").fetchone()[0],
             )
             for name, key in found
         ]
@@ -216,11 +220,13 @@ class SqliteReader:
 
     def all(self, name: str) -> Rows:
         """Every row of a view, by key."""
-        return self.query(f"SELECT * FROM {_id(name)}")
+        return self.query(f"SELECT * FROM {quoted_name(name)}")
 
     def get(self, name: str, key: Sequence[str]) -> Rows:
         """The row of a key."""
         columns = key_columns(self, name, key)
-        condition = " AND ".join(f"CAST({_id(column)} AS TEXT) = ?" for column in columns)
-        with closing(self._db.execute(f"SELECT * FROM {_id(name)} WHERE {condition}", tuple(key))) as cursor:
+        condition = " AND ".join(f"CAST({quoted_name(column)} AS TEXT) = ?" for column in columns)
+        with closing(
+            self._db.execute(f"SELECT * FROM {quoted_name(name)} WHERE {condition}", tuple(key))
+        ) as cursor:
             return [column[0] for column in cursor.description], cursor.fetchall()

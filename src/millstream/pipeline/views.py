@@ -160,6 +160,24 @@ def key_columns(reader: ViewReader, name: str, key: Sequence[str]) -> tuple[str,
     return views[name]
 
 
+def quoted_name(name: str) -> str:
+    """A table's or a column's name in SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def on_conflict(view: View) -> str:
+    """What an insert does where the key is there, in the words that both databases have: the later row wins,
+    and without an order the one that comes later."""
+    others = [quoted_name(name) for name, _ in view.columns if name not in view.key]
+    if not others:
+        return "DO NOTHING"
+    sql = "DO UPDATE SET " + ", ".join(f"{name} = excluded.{name}" for name in others)
+    if view.order is not None:
+        there, given = f"{quoted_name(view.name)}.{quoted_name(view.order)}", quoted_name(view.order)
+        sql += f" WHERE {there} IS NULL OR excluded.{given} >= {there}"
+    return sql
+
+
 def json_text(value: Any) -> str:
     """A nested value of Spark's."""
     return json.dumps(_plain(value), ensure_ascii=False)
