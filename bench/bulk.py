@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from bench.memory import make_ready
 from bench.rounds import Figure, Wanted, alternate
 from bench.servers import Server
-from bench.topics import fresh_topic
+from bench.topics import drop_topic, fresh_topic
 
 CHUNK = 10_000
 
@@ -78,6 +78,7 @@ def measure(server: Server, *, size: int, count: int, partitions: int) -> dict[s
     cpu, start = server.cpu_seconds(), time.perf_counter()
     consume(server, topic, count, partitions)
     consumed, consume_cpu = time.perf_counter() - start, server.cpu_seconds() - cpu
+    drop_topic(server, topic)
     return {
         "produce": count / produced,
         "produce_cpu": produce_cpu / count * 1e6,
