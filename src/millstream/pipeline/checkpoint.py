@@ -151,6 +151,14 @@ class Checkpoint:
             raise self._damaged(name)
         return found
 
+    def time(self, query: str, batch: int) -> int:
+        """When a batch was planned, in microseconds: the same however often it is run."""
+        name = f"queries/{query}/offsets/{batch}"
+        try:
+            return 1000 * int(json.loads((self.read(name) or "").splitlines()[1])["batchTimestampMs"])
+        except (ValueError, KeyError, IndexError, TypeError):
+            raise self._damaged(name) from None
+
     def _damaged(self, name: str) -> MillstreamError:
         return MillstreamError(f"{self.location}/{name} can't be read: the checkpoint is damaged")
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from millstream.errors import TopologyError
 from millstream.pipeline.expressions import ExpressionError, duration_ms, duration_text, output_name
+from millstream.pipeline.kernel.clock import TimeRules
 
 _HERE = str(Path(__file__).parent)
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -55,12 +56,34 @@ class Time:
 
     kind: str  # event, log or processing
     column: str
-    lateness_ms: int
+    lateness_ms: int = 0
+    idle_after_ms: int | None = None  # how long a quiet partition is waited for
+    ahead_ms: int | None = None  # how far in the future a time may be
+    origin: str | None = None  # of a result: the column that the time of its events was in
+    before_us: int = 0  # a result is so much older than its column says: a window's end is not in it
 
     @property
     def basis(self) -> str:
         """As results name it."""
-        return f"event time ({self.column})" if self.kind == "event" else f"{self.kind} time"
+        return f"event time ({self.origin or self.column})" if self.kind == "event" else f"{self.kind} time"
+
+    @property
+    def rules(self) -> TimeRules:
+        def micros(ms: int | None) -> int | None:
+            return None if ms is None else 1000 * ms
+
+        return TimeRules(1000 * self.lateness_ms, micros(self.idle_after_ms), micros(self.ahead_ms))
+
+    @property
+    def sql(self) -> str:
+        """The time of a row, as a timestamp."""
+        if not self.before_us:
+            return f"`{self.column}`"
+        return f"(`{self.column}` - INTERVAL '{self.before_us}' MICROSECOND)"
+
+    def of_results(self, column: str, *, before_us: int = 0) -> Time:
+        """The time that results of a stateful operator go by: all stragglers have been waited for."""
+        return Time(self.kind, column, origin=self.origin or self.column, before_us=before_us)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,8 +34,8 @@ def decoded(raw: DataFrame, source: Source) -> DataFrame:
     )
 
 
-def accepted(rows: DataFrame, source: Source) -> DataFrame:
-    """The columns the schema names, and what else the source was asked for, with its watermark."""
+def accepted(rows: DataFrame, source: Source, *extra: Any) -> DataFrame:
+    """The columns the schema names, what else the source was asked for, and ``extra`` ones."""
     columns: list[Any] = [fn.col(f"{_DATA}.{quoted(name)}").alias(name) for name in source.schema.names]
     columns += [fn.col(part).alias(f"record_{part}") for part in source.include]
     time = source.time
@@ -43,10 +43,7 @@ def accepted(rows: DataFrame, source: Source) -> DataFrame:
         columns.append(fn.col("timestamp").alias(time.column))
     elif time is not None and time.kind == "processing":
         columns.append(fn.current_timestamp().alias(time.column))
-    frame = rows.where(f"{_REASON} IS NULL").select(*columns)
-    if time is not None:
-        frame = frame.withWatermark(time.column, f"{time.lateness_ms} milliseconds")
-    return frame
+    return rows.where(f"{_REASON} IS NULL").select(*columns, *extra)
 
 
 def rejected(rows: DataFrame) -> DataFrame:

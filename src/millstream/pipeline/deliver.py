@@ -38,6 +38,7 @@ from millstream.client.transactions import Producer
 from millstream.errors import MillstreamError
 from millstream.pipeline.causes import condensed, may_pass, was_fenced
 from millstream.pipeline.checkpoint import Checkpoint
+from millstream.pipeline.kernel.spark import NOW
 from millstream.pipeline.ledger import REFRESH_S, Entry, Ledger, LedgerProblem, check_owner, is_done
 from millstream.pipeline.options import WriteOptions
 from millstream.pipeline.outgoing import RECORD, SINK, view_column
@@ -175,6 +176,9 @@ class Delivery:
     def _deliver(self, batch: DataFrame, number: int) -> None:
         if self._stopping.is_set():
             raise Stopped  # to return would mean that it was delivered
+        batch.sparkSession.sparkContext.setLocalProperty(
+            NOW, str(self._checkpoint.time(self._query.name, number))
+        )
         query_id = str(batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
         this = Entry(query_id, number, self._checkpoint.offsets(self._query.name, number))
         done = Delivered(dict.fromkeys((sink.label for sink in self._query.sinks), 0))

@@ -7,7 +7,6 @@ stream.
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -16,7 +15,9 @@ from pyspark.sql import functions as fn
 from millstream.errors import MillstreamError, TopologyError
 from millstream.pipeline.causes import condensed
 from millstream.pipeline.decode import accepted, decoded, rejected
-from millstream.pipeline.load import user_line
+from millstream.pipeline.kernel_frames import Kernels
+from millstream.pipeline.operating import operated
+from millstream.pipeline.stateful import Stateful, StatefulChannel
 from millstream.pipeline.streams import (
     Aggregate,
     Operator,
@@ -29,17 +30,20 @@ from millstream.pipeline.streams import (
     Union,
     Where,
 )
-from millstream.pipeline.taps import SharedState, Tap
+from millstream.pipeline.taps import Tap
 from millstream.pipeline.windows import one_window, shared_windows
 
 
 class Frames:
     """The DataFrame of every stream, made once. ``read`` gives a source's raw records."""
 
-    def __init__(self, read: Callable[[Source], DataFrame]) -> None:
+    def __init__(
+        self, read: Callable[[Source], DataFrame], *, run: str = "", output_mode: str = "update"
+    ) -> None:
         self._read = read
         self._decoded: dict[int, DataFrame] = {}
         self._made: dict[int, Any] = {}
+        self.kernels = Kernels(self.rows, run, output_mode)
 
     def of(self, stream: Stream) -> DataFrame:
         frame = self._make(stream)
@@ -66,20 +70,26 @@ class Frames:
 
     def _apply(self, stream: Stream) -> Any:
         if isinstance(stream, Source):
-            return accepted(self._rows(stream), stream)
+            frame = accepted(self.rows(stream), stream)
+            if stream.time is None:
+                return frame
+            return frame.withWatermark(stream.time.column, f"{stream.time.lateness_ms} milliseconds")
         if isinstance(stream, Rejected):
-            return rejected(self._rows(stream.source))
+            return rejected(self.rows(stream.source))
         if isinstance(stream, Union):
             return self._union(stream)
         if isinstance(stream, Operator):
             return operated(stream, self.of(stream.inputs[0]))
         if isinstance(stream, SplitChannel):
             return self._make(stream.inputs[0])[stream.channel_name]
+        if isinstance(stream, StatefulChannel) and not stream.native:
+            return self.kernels.channel(stream)
         if isinstance(stream, Aggregate):
             return one_window(stream, self.of(stream.inputs[0]))
         return step(stream, self.of(stream.inputs[0]))
 
-    def _rows(self, source: Source) -> DataFrame:
+    def rows(self, source: Source) -> DataFrame:
+        """A source's records with what was parsed of them."""
         if id(source) not in self._decoded:
             self._decoded[id(source)] = decoded(self._read(source), source)
         return self._decoded[id(source)]
@@ -92,48 +102,18 @@ class Frames:
 
     def tap(self, tap: Tap) -> DataFrame:
         """The rows that leave the streaming plan at a tap."""
-        if not isinstance(tap, SharedState):
+        if isinstance(tap, Stream):
             return self.of(tap)
         try:
-            frame = shared_windows(tap, self.of(tap.base))
+            frame = (
+                self.kernels.of(tap) if isinstance(tap, Stateful) else shared_windows(tap, self.of(tap.base))
+            )
             _ = frame.schema
         except MillstreamError:
             raise
         except Exception as error:
             raise TopologyError(condensed(error), where=tap.at) from error
         return frame
-
-
-def operated(operator: Operator, frame: DataFrame) -> Any:
-    """What the user's function makes of a DataFrame; its mistakes at its line."""
-    function = operator.function
-    try:
-        result = function(frame)
-        for made in result.values() if isinstance(result, dict) else [result]:
-            if isinstance(made, DataFrame):
-                _ = made.schema
-    except MillstreamError:
-        raise
-    except Exception as error:
-        path = Path(function.__code__.co_filename)
-        said = condensed(error)
-        raise TopologyError(
-            f"operator {operator.name!r} failed: {said}", where=user_line(error, path)
-        ) from error
-    if operator.channels is None:
-        if not isinstance(result, DataFrame):
-            raise TopologyError(
-                f"operator {operator.name!r} must return a DataFrame; it returned {type(result).__name__}"
-                + (" (is a return missing?)" if result is None else ""),
-                where=operator.at,
-            )
-    elif not isinstance(result, dict) or set(result) != set(operator.channels):
-        raise TopologyError(
-            f"operator {operator.name!r} must return a dict with a DataFrame for each of its channels:"
-            f" {', '.join(operator.channels)}",
-            where=operator.at,
-        )
-    return result
 
 
 def step(stream: Stream, frame: DataFrame) -> DataFrame:

@@ -7,6 +7,7 @@ import logging
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -34,6 +35,16 @@ if TYPE_CHECKING:
     from millstream.pipeline.progress import Progress
 
 
+# What stateful operators on the kernel need: a store that takes arbitrary state, and writes what changed only.
+# Spark's own windows are faster in its default store.
+_STATE_SETTINGS = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+}
+
+
 @dataclass(slots=True)
 class Settings:
     """How a job is run, as opposed to what it does."""
@@ -59,6 +70,7 @@ class Job:
         self.plan: Plan = plan(flow)
         self.checkpoint = Checkpoint(settings.checkpoint)
         self.views = settings.views or (self.checkpoint.local or Path(".millstream") / flow.name) / "views.db"
+        self._run = uuid.uuid4().hex
         self._stopping = threading.Event()
         self._store: ViewStore | None = None
         self._listener: Any = None
@@ -130,7 +142,7 @@ class Job:
             self._groups = self.checkpoint.claim(self.plan)
         outputs = []
         for query in self.plan.queries:
-            frames = Frames(partial(self._read, spark, query))
+            frames = Frames(partial(self._read, spark, query), run=self._run, output_mode=query.output_mode)
             for sink in query.sinks:
                 frames.of(sink.stream)  # the whole way to every sink once, for what Spark has to say
             for tap in query.taps:
@@ -160,7 +172,13 @@ class Job:
                 writer = writer.trigger(availableNow=True)
             elif self.settings.trigger is not None:
                 writer = writer.trigger(processingTime=self.settings.trigger)
-            self._queries[query.name] = writer.start()
+            for setting, value in (_STATE_SETTINGS if query.operators else {}).items():
+                spark.conf.set(setting, value)
+            try:
+                self._queries[query.name] = writer.start()
+            finally:
+                for setting in _STATE_SETTINGS if query.operators else ():
+                    spark.conf.unset(setting)
         threading.Thread(target=self._keep_fresh, name="ledger-refresh", daemon=True).start()
 
     def _delivery(self, query: Query, views: dict[int, View]) -> Delivery:

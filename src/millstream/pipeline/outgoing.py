@@ -25,6 +25,7 @@ from millstream.pipeline.expressions import no_such_column, with_columns, withou
 from millstream.pipeline.frames import Frames
 from millstream.pipeline.plan import Query
 from millstream.pipeline.schema import quoted
+from millstream.pipeline.stateful import StatefulChannel
 from millstream.pipeline.streams import (
     WINDOW_END,
     Aggregate,
@@ -77,9 +78,7 @@ def output(query: Query, frames: Frames) -> tuple[DataFrame, dict[int, View]]:
         if isinstance(sink, ViewSink)
     }
     ways = [
-        (arm, row, _sent(row, arm, query))
-        for arm in query.arms
-        for row in [_travelled(arm, frames.tap(arm.base), columns)]
+        (arm, row, _sent(row, arm, query)) for arm in query.arms for row in [_travelled(arm, frames, columns)]
     ]
     shape = {SINK: "int"}
     shape |= {name: kind for name, kind in RECORD.items() if any(name in made for _, _, made in ways)}
@@ -133,11 +132,15 @@ def _check(frame: DataFrame, expression: str, arm: Arm) -> None:
         raise TopologyError(condensed(error), where=arm.sink.at) from error
 
 
-def _travelled(arm: Arm, frame: DataFrame, columns: Columns) -> Row:
+def _travelled(arm: Arm, frames: Frames, columns: Columns) -> Row:
     """A tap's row after all steps of an arm."""
+    frame = frames.tap(arm.base)
     row = Row({name: quoted(name) for name in frame.columns})
     for step, branch in arm.steps:
-        if isinstance(step, Aggregate):
+        if isinstance(step, StatefulChannel):
+            condition, made = frames.kernels.picked(step)
+            row = Row(made, [condition])
+        elif isinstance(step, Aggregate):
             assert isinstance(arm.base, SharedState)
             condition, made = picked(arm.base, step)
             row = Row(made, [condition])

@@ -20,6 +20,7 @@ import json
 from dataclasses import dataclass, field
 
 from millstream.errors import TopologyError
+from millstream.pipeline.stateful import Stateful, StatefulChannel
 from millstream.pipeline.streams import (
     Aggregate,
     Otherwise,
@@ -32,7 +33,7 @@ from millstream.pipeline.streams import (
     ViewSink,
     Where,
 )
-from millstream.pipeline.taps import Arm, SharedState, Tap, distinct, one_up, tap_windows, tapped
+from millstream.pipeline.taps import Arm, SharedState, Tap, distinct, one_up, tap_states, tap_windows, tapped
 from millstream.pipeline.topology import Topology
 
 
@@ -51,6 +52,11 @@ class Query:
     @property
     def windows(self) -> list[Aggregate]:
         return distinct([window for arm in self.arms for window in arm.windows])
+
+    @property
+    def operators(self) -> list[Stateful]:
+        """The stateful operators on the kernel, in the order of Spark's plan."""
+        return [state for tap in self.taps for state in tap_states(tap) if isinstance(state, Stateful)]
 
     @property
     def taps(self) -> list[Tap]:
@@ -73,9 +79,11 @@ class Query:
             "times": {
                 source.topic: [source.time.column, source.time.lateness_ms]
                 for source in self.sources
-                if source.time is not None and self.windows
+                if source.time is not None and (self.windows or self.operators)
             },
             "stores": [[windows.index(window) for window in tap_windows(tap)] for tap in self.taps],
+            "buckets": self.sources[0].flow.buckets if self.operators else None,
+            "operators": [operator.shape() for operator in self.operators],
             "windows": [
                 {
                     "by": list(window.window_spec.by),
@@ -133,6 +141,11 @@ class Plan:
         lines = []
         for tap in query.taps:
             windows = tap_windows(tap)
+            lines += [
+                f"  state   {state.name}  {state.plan.describe()}  (kernel, {self.flow.buckets} buckets)"
+                for state in tap_states(tap)
+                if isinstance(state, Stateful)
+            ]
             if isinstance(tap, SharedState):
                 lines.append(
                     f"  state   {len(windows)} windows by {', '.join(windows[0].window_spec.by)} together"
@@ -157,7 +170,7 @@ def plan(flow: Topology) -> Plan:
     for _, group in list(groups):
         # rows without state beside a final query that reads their sources anyway
         home = next((other for _, other in finals if _topics(group) <= _topics(other)), None)
-        if home is not None and not any(arm.windows for arm in group):
+        if home is not None and not any(arm.states for arm in group):
             groups.remove(("update", group))
             home.extend(group)
     queries = [
@@ -184,21 +197,20 @@ def _label(stream: Stream, flow: Topology) -> str:
 
 
 def _emits(stream: Tap) -> set[str]:
-    return {node.window_spec.emit for node in stream.upstream() if isinstance(node, Aggregate)}
+    """The modes that Spark's own windows on the way demand."""
+    return {window.window_spec.emit for window in tap_windows(stream)}
 
 
 def _arms(sink: Sink, stream: Tap) -> list[Arm]:
     if len(_emits(stream)) <= 1:
         return [Arm(sink, stream)]
-    if isinstance(stream, Union | Where | Otherwise | Select):
+    if isinstance(stream, Union | Where | Otherwise | Select | StatefulChannel):
         return [
             Arm(sink, further.base, (*further.steps, *arm.steps))
             for arm in one_up(Arm(sink, stream))
             for further in _arms(sink, arm.base)
         ]
-    by_mode = {
-        node.window_spec.emit: node for node in reversed(stream.upstream()) if isinstance(node, Aggregate)
-    }
+    by_mode = {window.window_spec.emit: window for window in reversed(tap_windows(stream))}
     kind = stream.kind if isinstance(stream, Stream) else "window"
     raise TopologyError(
         f"{kind} {stream.name!r} has rows of a window that updates ({by_mode['update'].at}) and of one"

@@ -38,7 +38,6 @@ LOCAL_SETTINGS: Mapping[str, str] = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
-    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # A stopped query lets its sinks finish what they are writing, rather than killing the worker.
     "spark.sql.streaming.stopTimeout": "30s",
@@ -94,7 +93,12 @@ def spark_session(
         builder = builder.config(key, value)
     if log_file is not None:
         _launch_java(builder._options, log_file)
-    return builder.getOrCreate()
+    session = builder.getOrCreate()
+    if local:
+        # A checksum file beside every file of a checkpoint would be as many files again.
+        files = session._jvm.org.apache.hadoop.fs.FileSystem.getLocal(session._jsc.hadoopConfiguration())
+        files.setWriteChecksum(False)
+    return session
 
 
 def _launch_java(options: Mapping[str, str], log_file: Path) -> None:

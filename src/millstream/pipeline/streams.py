@@ -189,6 +189,10 @@ class Stream:
                 " write them with .to_topic(...) and read them with flow.source(...)",
                 where=at,
             )
+        self._needs_time(at)
+
+    def _needs_time(self, at: str) -> None:
+        """Refuse where it is not clear by which time the rows go."""
         for source in self.upstream():
             if isinstance(source, Rejected):
                 raise TopologyError("rejected records have no event time; they can't be windowed", where=at)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeVar
 
+from millstream.pipeline.stateful import Stateful, StatefulChannel
 from millstream.pipeline.streams import Aggregate, Otherwise, Select, Sink, Source, Stream, Union, Where
 
 T = TypeVar("T")
@@ -39,9 +40,11 @@ class SharedState:
         return distinct([stream for window in self.windows for stream in window.upstream()])
 
 
-Tap = Stream | SharedState
-# An aggregate among the steps picks its rows out of a shared state, a union only adds its tag.
-Step = Where | Otherwise | Select | Union | Aggregate
+Tap = Stream | SharedState | Stateful
+# An aggregate among the steps picks its rows out of a shared state, a channel out of all that a stateful
+# operator gives; a union only adds its tag.
+Step = Where | Otherwise | Select | Union | Aggregate | StatefulChannel
+State = Aggregate | Stateful
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +63,25 @@ class Arm:
     def windows(self) -> list[Aggregate]:
         return tap_windows(self.base)
 
+    @property
+    def states(self) -> list[State]:
+        return tap_states(self.base)
+
 
 def tap_windows(tap: Tap) -> list[Aggregate]:
-    return [node for node in tap.upstream() if isinstance(node, Aggregate)]
+    """The windows that are Spark's own."""
+    return [state for state in tap_states(tap) if isinstance(state, Aggregate)]
+
+
+def tap_states(tap: Tap) -> list[State]:
+    """All that keeps state for a tap, in the order of Spark's plan."""
+    found: list[State] = [tap] if isinstance(tap, Stateful) else []
+    for node in tap.upstream():
+        if isinstance(node, StatefulChannel) and not node.native:
+            found.append(node.stateful)
+        elif isinstance(node, Aggregate):
+            found.append(node)
+    return distinct(found)
 
 
 def one_up(arm: Arm) -> list[Arm]:
@@ -72,6 +91,8 @@ def one_up(arm: Arm) -> list[Arm]:
         return [Arm(arm.sink, branch, ((stream, branch.name), *arm.steps)) for branch in stream.inputs]
     if isinstance(stream, Where | Otherwise | Select):
         return [Arm(arm.sink, stream.inputs[0], ((stream, ""), *arm.steps))]
+    if isinstance(stream, StatefulChannel) and not stream.native:
+        return [Arm(arm.sink, stream.stateful, ((stream, ""), *arm.steps))]
     return []  # an operator may hold state of Spark's own, which a batch by itself does not have
 
 
@@ -95,8 +116,8 @@ def tapped(arms: list[Arm]) -> list[Arm]:
 
 def _share(one: Arm, other: Arm) -> bool:
     """Whether one thing would be worked out for both: a window, or where there is none, anything."""
-    if one.windows or other.windows:
-        return any(window in other.windows for window in one.windows)
+    if one.states or other.states:
+        return any(state in other.states for state in one.states)
     return any(stream in other.base.upstream() for stream in one.base.upstream())
 
 

@@ -17,6 +17,7 @@ from millstream.errors import TopologyError
 from millstream.pipeline.declaring import Time, caller, check_topic
 from millstream.pipeline.expressions import ExpressionError, duration_ms, no_such_column
 from millstream.pipeline.schema import Field, Schema, SchemaError, schema_of
+from millstream.pipeline.stateful import Stateful, StatefulChannel
 from millstream.pipeline.streams import (
     Rejected,
     Sink,
@@ -37,15 +38,21 @@ _START = re.compile(r"earliest|latest|@.+")
 class Topology:
     """A job: what it reads, what it does with it, where the results go."""
 
-    def __init__(self, name: str, *, guarantee: str = "at-least-once") -> None:
+    def __init__(self, name: str, *, guarantee: str = "at-least-once", buckets: int = 8) -> None:
+        """``guarantee`` is what the job promises about its results. ``buckets`` is in how many parts the keys
+        of stateful operators are divided: the most tasks that can work on one, fixed for the life of a
+        checkpoint."""
         self.at = caller()
         check_topic(name, self.at)  # it names a consumer group and a directory
         if guarantee not in GUARANTEES:
             raise TopologyError(
                 f"guarantee={guarantee!r} is not one of {', '.join(map(repr, GUARANTEES))}", where=self.at
             )
+        if not isinstance(buckets, int) or not 1 <= buckets <= 4096:
+            raise TopologyError(f"buckets={buckets!r} must be a number from 1 to 4096", where=self.at)
         self.name = name
         self.guarantee = guarantee
+        self.buckets = buckets
         self.streams: list[Stream] = []
         self.sinks: list[Sink] = []
         self._names: dict[str, Stream] = {}
@@ -61,6 +68,8 @@ class Topology:
         format: str = "json",
         time: str | None = None,
         lateness: str = "0 seconds",
+        idle_after: str | None = None,
+        ahead: str | None = None,
         include: Sequence[str] = (),
         start: str = "earliest",
         max_rows: int | None = None,
@@ -71,7 +80,9 @@ class Topology:
 
         ``schema``: Spark DDL, a dataclass or a StructType (JSON only; text and binary have one column,
         ``value``). ``time``: the timestamp column the stream goes by, or ``"log"`` for the record's own
-        timestamp, or ``"processing"``; ``lateness``: how long the watermark waits for stragglers.
+        timestamp, or ``"processing"``; ``lateness``: how long the watermark waits for stragglers;
+        ``idle_after``: how long it waits for a partition in which nothing comes at all (for ever, if left
+        out); ``ahead``: how far in the future the time of an event may be to be believed (any, if left out).
         ``include``: parts of the record to have as columns ``record_key``, ``record_offset``, ...
         ``start``: where a first run begins, ``earliest``, ``latest`` or ``@2026-01-01``. ``max_rows``
         bounds a micro-batch. ``feedback=True`` says that reading a topic this flow writes itself is meant.
@@ -95,7 +106,7 @@ class Topology:
             name=name,
             format=format,
             schema=parsed,
-            time=self._time(time, lateness, parsed, at),
+            time=self._time(time, lateness, idle_after, ahead, parsed, at),
             include=tuple(include),
             start=start,
             max_rows=max_rows,
@@ -140,14 +151,26 @@ class Topology:
         except SchemaError as error:
             raise TopologyError(str(error), where=at) from None
 
-    def _time(self, time: str | None, lateness: str, schema: Schema, at: str) -> Time | None:
-        try:
-            late_ms = duration_ms(lateness, zero=True)
-        except ExpressionError as error:
-            raise TopologyError(f"lateness: {error}", where=at) from None
+    def _time(
+        self,
+        time: str | None,
+        lateness: str,
+        idle_after: str | None,
+        ahead: str | None,
+        schema: Schema,
+        at: str,
+    ) -> Time | None:
+        given: dict[str, int | None] = {"lateness": None, "idle_after": None, "ahead": None}
+        for name, text in (("lateness", lateness), ("idle_after", idle_after), ("ahead", ahead)):
+            try:
+                given[name] = None if text is None else duration_ms(text, zero=name == "lateness")
+            except ExpressionError as error:
+                raise TopologyError(f"{name}: {error}", where=at) from None
+        late_ms, rest = given["lateness"] or 0, (given["idle_after"], given["ahead"])
         if time is None:
-            if late_ms:
-                raise TopologyError("lateness= goes with time=, the time it is counted in", where=at)
+            for name, ms in given.items():
+                if ms:
+                    raise TopologyError(f"{name}= goes with time=, the time it is counted in", where=at)
             return None
         field = schema.field(time)
         if time in ("log", "processing"):
@@ -155,14 +178,14 @@ class Topology:
                 raise TopologyError(
                     f"time={time!r} is ambiguous: the schema has a column of that name", where=at
                 )
-            return Time(time, f"{time}_time", late_ms)
+            return Time(time, f"{time}_time", late_ms, *rest)
         if field is None:
             raise TopologyError(
                 f"time={time!r}: {no_such_column(time, schema.names)}; or 'log' or 'processing'", where=at
             )
         if field.type != "timestamp":
             raise TopologyError(f"time={time!r} must be a timestamp column; it is {field.type}", where=at)
-        return Time("event", field.name, late_ms)
+        return Time("event", field.name, late_ms, *rest)
 
     def _register(self, stream: Stream, name: str | None) -> str:
         if name is None:
@@ -176,6 +199,14 @@ class Topology:
         self._names[name] = stream
         self.streams.append(stream)
         return name
+
+    def _channel(self, stateful: Stateful, channel: str, name: str, at: str) -> StatefulChannel:
+        """A channel of a stateful operator, made once however often it is asked for."""
+        for stream in self.streams:
+            if isinstance(stream, StatefulChannel) and stream.stateful is stateful:
+                if stream.channel_name == channel:
+                    return stream
+        return StatefulChannel(stateful, channel, at=at, name=name)
 
     def _rename(self, stream: Stream, name: str) -> None:
         """Call a stream that was given no name by the variable that holds it."""

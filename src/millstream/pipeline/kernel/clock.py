@@ -1,0 +1,177 @@
+"""How far time has come.
+
+Rules:
+
+- Every partition of a source has a clock: the latest time that its rows have shown. Its watermark is that,
+  less the lateness its source allows.
+- A row is judged by its own partition: it is late if what it would count in ends at or before the watermark
+  that its partition had reached before it. A log is ordered within a partition only, so this is the one
+  judgement that does not depend on how the input was cut into batches.
+- The operator's watermark is the least over its partitions: of rows that are still to come, none that is on
+  time is older. Windows close by it, and waiting rows are let go.
+- A partition that has shown nothing for ``idle_after`` does not hold the others back. Where all are idle,
+  time goes on as the clock on the wall does, so that what is open closes. What comes afterwards and is older
+  than the watermark is late, whatever its own partition says.
+- A time further in the future than ``ahead`` is no time: the row does not move its partition's clock.
+
+All times are microseconds since 1970, as Spark has them. The time of processing is given, never asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+NEVER = -(1 << 62)  # before all time
+ALWAYS = 1 << 62  # after all time
+
+Times = Any  # numpy arrays of int64; numpy's own types say no more than this
+
+
+class Place(NamedTuple):
+    """Where rows come from: an input of the operator, a source among those it is made of, a partition."""
+
+    input: int
+    source: int
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimeRules:
+    """What a source says about its time. In microseconds."""
+
+    lateness: int = 0
+    idle_after: int | None = None
+    ahead: int | None = None
+
+
+class Seen(NamedTuple):
+    """What a task saw of a partition in this batch: from which offset on, and the latest time."""
+
+    place: Place
+    first_offset: int
+    latest: int  # NEVER: rows, but none whose time is to be believed
+
+
+@dataclass(slots=True)
+class PartitionClock:
+    latest: int
+    arrived: int  # when it last showed a row, by the clock on the wall
+
+
+@dataclass(slots=True)
+class Clock:
+    """The clock of one operator in one bucket. All buckets see the same, so all agree."""
+
+    rules: Mapping[tuple[int, int], TimeRules]  # by input and source
+    inputs: int = 1
+    now: int = NEVER  # the time of processing
+    began: int = NEVER
+    watermark: int = NEVER
+    before: int = NEVER  # the watermark when this batch began
+    partitions: dict[Place, PartitionClock] = field(default_factory=dict)
+    _starts: dict[Place, list[tuple[int, int]]] = field(default_factory=dict)
+
+    def observe(self, seen: Sequence[Seen], now: int) -> None:
+        """Take in what a batch shows."""
+        self.now = max(self.now, now)  # clocks on walls go back at times
+        if self.began == NEVER:
+            self.began = self.now
+        self.before = self.watermark
+        self._starts = {}
+        for place, first, latest in sorted(seen, key=lambda one: (one.place, one.first_offset)):
+            clock = self.partitions.get(place)
+            if clock is None:
+                clock = self.partitions[place] = PartitionClock(NEVER, self.now)
+            self._starts.setdefault(place, []).append((first, clock.latest))
+            clock.latest = max(clock.latest, latest)
+            clock.arrived = self.now
+        self.watermark = max(self.watermark, self._reached())
+
+    def watermarks(self, place: Place, offsets: Times, latest_before: Times) -> Times:
+        """The watermark by which each row of a partition is judged. ``latest_before`` is the latest time that
+        the row's own task had seen of the partition before it."""
+        starts = self._starts.get(place) or [(0, NEVER)]
+        firsts = np.array([first for first, _ in starts])
+        reached = np.array([latest for _, latest in starts])
+        # Rows without an offset have no order among them: what was known before the batch is what counts.
+        span = np.where(offsets < 0, 0, np.maximum(np.searchsorted(firsts, offsets, side="right") - 1, 0))
+        latest = np.maximum(reached[span], latest_before)
+        lateness = self._rules(place).lateness
+        return np.maximum(np.where(latest == NEVER, NEVER, latest - lateness), self.before)
+
+    def input_watermark(self, number: int) -> int:
+        """How far one input has come."""
+        return self._least(self._inputs_clocks(number))
+
+    def _reached(self) -> int:
+        shown = [self._inputs_clocks(number) for number in range(self.inputs)]
+        waiting = [number for number, clocks in enumerate(shown) if not clocks]
+        if any(not self._may_be_missing(number) for number in waiting):
+            return NEVER
+        active = [self._active(clocks) for clocks in shown if clocks]
+        held = [self._least(clocks) for clocks in active if clocks]
+        if held:
+            return min(held)
+        if not any(shown):
+            return NEVER
+        return self._moved_on([pair for clocks in shown for pair in clocks])
+
+    def _inputs_clocks(self, number: int) -> list[tuple[Place, PartitionClock]]:
+        return [(place, clock) for place, clock in self.partitions.items() if place.input == number]
+
+    def _may_be_missing(self, number: int) -> bool:
+        """Whether an input that has shown nothing yet has been waited for long enough."""
+        waits = [rules.idle_after for (at, _), rules in self.rules.items() if at == number]
+        longest = max((wait for wait in waits if wait is not None), default=None)
+        return None not in waits and longest is not None and self.now - self.began >= longest
+
+    def _active(self, clocks: list[tuple[Place, PartitionClock]]) -> list[tuple[Place, PartitionClock]]:
+        return [(place, clock) for place, clock in clocks if not self._idle(place, clock)]
+
+    def _idle(self, place: Place, clock: PartitionClock) -> bool:
+        after = self._rules(place).idle_after
+        return after is not None and self.now - clock.arrived >= after
+
+    def _least(self, clocks: list[tuple[Place, PartitionClock]]) -> int:
+        return min((self._own(place, clock) for place, clock in clocks), default=NEVER)
+
+    def _own(self, place: Place, clock: PartitionClock) -> int:
+        return NEVER if clock.latest == NEVER else clock.latest - self._rules(place).lateness
+
+    def _moved_on(self, clocks: list[tuple[Place, PartitionClock]]) -> int:
+        """All is quiet: as far as the furthest had come, and as long as nothing has been heard since."""
+        furthest = max(self._own(place, clock) for place, clock in clocks)
+        heard = max(clock.arrived for _, clock in clocks)
+        return NEVER if furthest == NEVER else furthest + self.now - heard
+
+    def _rules(self, place: Place) -> TimeRules:
+        return self.rules.get((place.input, place.source)) or TimeRules()
+
+    @property
+    def idles(self) -> bool:
+        """Whether time may move on without rows."""
+        return any(rules.idle_after is not None for rules in self.rules.values())
+
+    def next_idle(self) -> int:
+        """When, by the clock on the wall, the next partition falls idle or has fallen; ALWAYS if none can."""
+        times = [
+            clock.arrived + after
+            for place, clock in self.partitions.items()
+            if (after := self._rules(place).idle_after) is not None
+        ]
+        return min(times, default=ALWAYS)
+
+    # ---- kept with the state --------------------------------------------------------------------------
+
+    def save(self) -> tuple[int, int, int, dict[tuple[int, int, int], tuple[int, int]]]:
+        places = {tuple(place): (clock.latest, clock.arrived) for place, clock in self.partitions.items()}
+        return self.now, self.began, self.watermark, places
+
+    def load(self, saved: tuple[int, int, int, dict[tuple[int, int, int], tuple[int, int]]]) -> None:
+        self.now, self.began, self.watermark, places = saved
+        self.before = self.watermark
+        self.partitions = {Place(*place): PartitionClock(*clock) for place, clock in places.items()}

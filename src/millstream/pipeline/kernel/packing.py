@@ -1,0 +1,174 @@
+"""Rows to blobs by bucket, and results to rows again: what travels between Spark and the kernel.
+
+A shuffle that carries rows one by one costs more than all the rest, so each task makes one Arrow stream of
+all its rows of a bucket, and what is shuffled is a handful of bytes strings. With them every bucket is told
+of all partitions' times, whether or not it has rows of them.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millstream.pipeline.kernel.clock import NEVER, Place, Seen, TimeRules
+from millstream.pipeline.kernel.state import from_bytes, to_bytes
+from millstream.pipeline.kernel.step import BESIDE, OFFSET, PARTITION, SOURCE, TIME, Batch, by_place
+
+# What a row has in front of the input's own columns on its way to the kernel. CLOCK: the row itself was
+# filtered out and only its time counts.
+BUCKET, CLOCK = "bucket", "clock"
+IN_FRONT = {
+    BUCKET: "int",
+    TIME: "timestamp",
+    SOURCE: "int",
+    PARTITION: "int",
+    OFFSET: "bigint",
+    CLOCK: "boolean",
+}
+PACKED = pa.schema([pa.field("bucket", pa.int32()), pa.field("blob", pa.binary())])
+_MOST_ROWS = 500_000  # of a task, before they are packed: its memory does not grow with its share
+# In front of a blob: what it is, and of which input; as long as Arrow's numbers, which it wants aligned.
+_FRONT = 8
+_ROWS, _SEEN = b"rows", b"seen"
+
+
+def _front(kind: bytes, number: int) -> bytes:
+    return kind + number.to_bytes(4, "little")
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """Packs an input of an operator, as a function of ``mapInArrow``. ``now`` tells the time of the batch."""
+
+    input: int
+    buckets: int
+    rules: Mapping[int, TimeRules]  # by source
+    now: Callable[[], int]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        now = self.now()
+        seen: dict[Place, list[int]] = {}  # the first offset and the latest time
+        held: list[pa.Table] = []
+        rows = 0
+        for batch in batches:
+            table = self._judged(batch, seen, now)
+            if table.num_rows:
+                held.append(table)
+                rows += table.num_rows
+            if rows >= _MOST_ROWS:
+                yield self._packed(held)
+                held, rows = [], 0
+        if held:
+            yield self._packed(held)
+        told = _front(_SEEN, self.input) + pickle.dumps(
+            ([Seen(place, *of) for place, of in seen.items()], now), 5
+        )
+        yield pa.RecordBatch.from_arrays(
+            [pa.array(range(self.buckets), pa.int32()), pa.array([told] * self.buckets, pa.binary())],
+            schema=PACKED,
+        )
+
+    def _judged(self, batch: pa.RecordBatch, seen: dict[Place, list[int]], now: int) -> pa.Table:
+        """The rows of a batch that count, each with the latest time before it; ``seen`` is brought forward."""
+        time = batch[TIME].cast(pa.int64()).fill_null(NEVER).to_numpy()
+        sources, partitions = batch[SOURCE].to_numpy(), batch[PARTITION].to_numpy()
+        offsets = batch[OFFSET].to_numpy()
+        latest_before = np.full(len(time), NEVER, np.int64)
+        for source, partition, here in by_place(sources, partitions):
+            bound = (self.rules.get(source) or TimeRules()).ahead
+            believed = time[here] if bound is None else np.where(time[here] > now + bound, NEVER, time[here])
+            place = Place(self.input, source, partition)
+            first = int(offsets[here][0])
+            known = seen.setdefault(place, [first, NEVER])
+            running = np.maximum.accumulate(np.concatenate(([known[1]], believed)))
+            if first >= 0:
+                latest_before[here] = running[:-1]
+            known[1] = int(running[-1])
+        own = batch.schema.names[len(IN_FRONT) :]
+        columns = [
+            pa.array(time),
+            *(batch[name] for name in (SOURCE, PARTITION, OFFSET)),
+            pa.array(latest_before),
+        ]
+        columns += [batch[BUCKET], *(batch[name] for name in own)]
+        table = pa.Table.from_arrays(columns, names=[*BESIDE, BUCKET, *own])
+        counts = pc.invert(batch[CLOCK])
+        return table if counts.true_count == len(counts) else table.filter(counts)
+
+    def _packed(self, tables: list[pa.Table]) -> pa.RecordBatch:
+        table = pa.concat_tables(tables)
+        buckets = table[BUCKET].to_numpy()
+        order = np.argsort(buckets, kind="stable")
+        table = table.drop_columns([BUCKET]).take(pa.array(order)).combine_chunks()
+        buckets = buckets[order]
+        starts = np.concatenate(([0], np.flatnonzero(np.diff(buckets)) + 1, [len(buckets)]))
+        front = _front(_ROWS, self.input)
+        blobs = [
+            front + to_bytes(table.slice(start, end - start))
+            for start, end in zip(starts, starts[1:], strict=False)
+        ]
+        found = pa.array(buckets[starts[:-1]], pa.int32())
+        return pa.RecordBatch.from_arrays([found, pa.array(blobs, pa.binary())], schema=PACKED)
+
+
+def unpacked(blobs: Sequence[bytes]) -> Batch:
+    """What a bucket was sent. Rows of one input come as one table."""
+    rows: dict[int, list[pa.Table]] = {}
+    seen: list[Seen] = []
+    now = NEVER
+    for blob in blobs:
+        kind, number = bytes(blob[:4]), int.from_bytes(blob[4:_FRONT], "little")
+        if kind == _ROWS:
+            rows.setdefault(number, []).append(from_bytes(memoryview(blob)[_FRONT:]))
+        else:
+            told, at = pickle.loads(memoryview(blob)[_FRONT:])
+            seen += told
+            now = max(now, at)
+    return Batch([(number, pa.concat_tables(tables)) for number, tables in sorted(rows.items())], seen, now)
+
+
+class Unpack:
+    """Results as rows again, as a function of ``mapInArrow``: a column says which channel a row is of, and each
+    channel's columns are one struct, null in the rows of all others."""
+
+    def __init__(self, channels: Mapping[str, pa.Schema]) -> None:
+        self._channels = dict(channels)
+
+    @property
+    def schema(self) -> pa.Schema:
+        structs = [
+            pa.field(struct_name(number), pa.struct(list(schema)))
+            for number, schema in enumerate(self._channels.values())
+        ]
+        return pa.schema([pa.field("channel", pa.string()), pa.field("status", pa.binary()), *structs])
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        schema = self.schema
+        for batch in batches:
+            for channel, blob in zip(batch["channel"], batch["blob"], strict=True):
+                yield from self._rows(schema, channel.as_py(), blob.as_buffer())
+
+    def _rows(self, schema: pa.Schema, channel: str, blob: pa.Buffer) -> Iterator[pa.RecordBatch]:
+        if channel not in self._channels:
+            columns: list[Any] = [pa.array([channel]), pa.array([blob.to_pybytes()])]
+            columns += [pa.nulls(1, field.type) for field in schema][2:]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+            return
+        at = list(self._channels).index(channel)
+        for part in from_bytes(blob).combine_chunks().to_batches(max_chunksize=100_000):
+            rows = part.num_rows
+            columns = [pa.repeat(channel, rows), pa.nulls(rows, pa.binary())]
+            columns += [pa.nulls(rows, field.type) for field in schema][2:]
+            columns[2 + at] = pa.StructArray.from_arrays(part.columns, fields=list(part.schema))
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def struct_name(number: int) -> str:
+    """The column that holds the columns of a channel."""
+    return f"channel_{number}"

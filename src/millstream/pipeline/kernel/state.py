@@ -1,0 +1,291 @@
+"""State that knows what changed in it.
+
+A program keeps its state in containers that it names in a ``Store``. After every batch the store gives its
+changes as bytes; now and then, when the changes have grown as large as what they change, a snapshot of all of
+it. A store that is given a snapshot and all changes since, in order, is the same again.
+
+Two kinds of container are enough for everything here. ``Keyed`` is a dictionary whose entries may have a time
+when they are due (a window's end, a timer, the end of a life). ``Waiting`` holds rows in order of time until
+they are let go. Keys and values are plain Python: tuples, numbers, text, bytes, whatever pickles.
+"""
+
+from __future__ import annotations
+
+import heapq
+import pickle
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+K = TypeVar("K")
+V = TypeVar("V")
+D = TypeVar("D")
+
+_STALE = 64  # times in a heap at which nothing is due any more, before they are cleaned out
+_RUNS = 32  # sorted runs of waiting rows before they are merged into one
+
+
+class Container(Protocol):
+    """A part of the state. ``changes`` gives what changed since it was last asked, None for nothing."""
+
+    def changes(self) -> Any: ...
+    def apply(self, changes: Any) -> None: ...
+    def everything(self) -> Any:
+        """Changes that make an empty container into this one."""
+
+    def __len__(self) -> int: ...
+
+
+class Keyed(Generic[K, V]):
+    """Values by key. A value that was changed in place has to be ``put`` again, or nobody learns of it."""
+
+    __slots__ = ("_by_due", "_changed", "_due", "_order", "_values")
+
+    def __init__(self) -> None:
+        self._values: dict[K, V] = {}
+        self._due: dict[K, int] = {}
+        self._by_due: dict[int, dict[K, None]] = {}  # keys in the order in which they came
+        self._order: list[int] = []  # a heap of the times in _by_due, and of some that no longer are
+        self._changed: set[K] = set()
+
+    def get(self, key: K, default: D = None) -> V | D:  # type: ignore[assignment]
+        return self._values.get(key, default)
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._values
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def items(self) -> Iterable[tuple[K, V]]:
+        return self._values.items()
+
+    def due_of(self, key: K) -> int | None:
+        return self._due.get(key)
+
+    def put(self, key: K, value: V, due: int | None = None) -> None:
+        """Set a value, and when it is due; without ``due`` it is never."""
+        self._values[key] = value
+        self._changed.add(key)
+        if due is not None or self._due:
+            self._set_due(key, due)
+
+    def put_all(self, values: Mapping[K, V], due: int | None = None) -> None:
+        """Many values with one due time."""
+        self._values.update(values)
+        self._changed.update(values)
+        if due is not None or self._due:
+            for key in values:
+                self._set_due(key, due)
+
+    def remove(self, key: K) -> None:
+        if key in self._values:
+            del self._values[key]
+            self._changed.add(key)
+            self._set_due(key, None)
+
+    def take_due(self, until: int) -> list[tuple[int, K, V]]:
+        """Remove and give all that is due at or before a time, earliest first."""
+        found: list[tuple[int, K, V]] = []
+        while self._order and self._order[0] <= until:
+            due = heapq.heappop(self._order)
+            keys = self._by_due.pop(due, None)
+            if keys is not None:
+                for key in keys:
+                    found.append((due, key, self._values.pop(key)))
+                    del self._due[key]
+                self._changed.update(keys)
+        return found
+
+    def next_due(self) -> int | None:
+        """The earliest time at which something is due."""
+        while self._order and self._order[0] not in self._by_due:
+            heapq.heappop(self._order)
+        return self._order[0] if self._order else None
+
+    def _set_due(self, key: K, due: int | None) -> None:
+        old = self._due.get(key)
+        if old == due:
+            return
+        if old is not None:
+            keys = self._by_due[old]
+            del keys[key]
+            if not keys:
+                del self._by_due[old]
+                if len(self._order) > 2 * len(self._by_due) + _STALE:
+                    self._order = list(self._by_due)
+                    heapq.heapify(self._order)
+        if due is None:
+            self._due.pop(key, None)
+            return
+        self._due[key] = due
+        there = self._by_due.get(due)
+        if there is None:
+            self._by_due[due] = {key: None}
+            heapq.heappush(self._order, due)
+        else:
+            there[key] = None
+
+    def changes(self) -> Any:
+        if not self._changed:
+            return None
+        values, dues = self._values, self._due
+        put = {key: values[key] for key in self._changed if key in values}
+        due = {key: dues[key] for key in put if key in dues} if dues else {}
+        gone = [key for key in self._changed if key not in values]
+        self._changed = set()
+        return put, due, gone
+
+    def apply(self, changes: Any) -> None:
+        put, due, gone = changes
+        for key in gone:
+            if key in self._values:
+                del self._values[key]
+                self._set_due(key, None)
+        self._values.update(put)
+        if due or self._due:
+            for key in put:
+                self._set_due(key, due.get(key))
+
+    def everything(self) -> Any:
+        return self._values, self._due, []
+
+
+class Waiting:
+    """Rows of one schema in order of time, until they are let go. The first columns are those of the order:
+    ``time``, ``source``, ``partition`` and ``offset``."""
+
+    ORDER = ("time", "source", "partition", "offset")
+
+    def __init__(self) -> None:
+        self._runs: list[pa.Table] = []
+        self._let_go = -(1 << 62)
+        self._added: list[pa.Table] = []
+        self._moved = False
+
+    def __len__(self) -> int:
+        return sum(run.num_rows for run in self._runs)
+
+    def add(self, rows: pa.Table) -> None:
+        if rows.num_rows:
+            self._added.append(rows)
+            self._keep(rows)
+
+    def _keep(self, rows: pa.Table) -> None:
+        self._runs.append(_in_order(rows))
+        if len(self._runs) > _RUNS:
+            self._runs = [_in_order(pa.concat_tables(self._runs))]
+
+    def earliest(self) -> int | None:
+        """The time of the first row that waits."""
+        return min((int(run["time"][0].as_py()) for run in self._runs), default=None)
+
+    def let_go(self, before: int) -> pa.Table | None:
+        """Remove and give the rows before a time, in order."""
+        if before > self._let_go:
+            self._let_go, self._moved = before, True
+        gone, kept = [], []
+        for run in self._runs:
+            times = run["time"].to_numpy()
+            cut = int(np.searchsorted(times, before, side="left"))
+            if cut:
+                gone.append(run.slice(0, cut))
+            if cut < run.num_rows:
+                kept.append(run.slice(cut))
+        self._runs = kept
+        if not gone:
+            return None
+        return _in_order(pa.concat_tables(gone)) if len(gone) > 1 else gone[0]
+
+    def rows(self) -> pa.Table | None:
+        """All that wait, in order."""
+        return _in_order(pa.concat_tables(self._runs)) if self._runs else None
+
+    def changes(self) -> Any:
+        if not self._added and not self._moved:
+            return None
+        added = [to_bytes(rows) for rows in self._added]
+        self._added, self._moved = [], False
+        return added, self._let_go
+
+    def apply(self, changes: Any) -> None:
+        added, before = changes
+        for blob in added:
+            self._keep(from_bytes(blob))
+        self._let_go = before
+        self.let_go(before)
+        self._moved = False
+
+    def everything(self) -> Any:
+        rows = self.rows()
+        return [] if rows is None else [to_bytes(rows)], self._let_go
+
+
+class Store:
+    """All the state of an operator in one bucket."""
+
+    def __init__(self) -> None:
+        self._containers: dict[str, Container] = {}
+        self._pending: dict[str, list[Any]] = {}  # of containers that nobody has asked for yet
+
+    def keyed(self, name: str) -> Keyed[Any, Any]:
+        return self._container(name, Keyed)
+
+    def waiting(self, name: str) -> Waiting:
+        return self._container(name, Waiting)
+
+    def _container(self, name: str, kind: type[D]) -> D:
+        if name not in self._containers:
+            made: Any = kind()
+            for changes in self._pending.pop(name, []):
+                made.apply(changes)
+            self._containers[name] = made
+        found: Any = self._containers[name]
+        return found
+
+    def changes(self) -> bytes:
+        """What changed since this was last asked."""
+        asked = ((name, one.changes()) for name, one in self._containers.items())
+        return pickle.dumps({name: changed for name, changed in asked if changed is not None}, 5)
+
+    def apply(self, blob: bytes) -> None:
+        """Repeat what changed in another store."""
+        for name, changes in pickle.loads(blob).items():
+            if name in self._containers:
+                self._containers[name].apply(changes)
+            else:
+                self._pending.setdefault(name, []).append(changes)
+
+    def snapshot(self) -> bytes:
+        """All of it, as changes of an empty store."""
+        return pickle.dumps({name: one.everything() for name, one in self._containers.items()}, 5)
+
+    def __len__(self) -> int:
+        """How many keys and rows it holds."""
+        return sum(len(one) for one in self._containers.values())
+
+    def parts(self) -> Iterator[tuple[str, Container]]:
+        yield from self._containers.items()
+
+
+def _in_order(rows: pa.Table) -> pa.Table:
+    times = rows["time"].to_numpy()
+    if rows.num_rows < 2:
+        return rows.combine_chunks()
+    order = np.lexsort([rows[name].to_numpy() for name in reversed(Waiting.ORDER)])
+    if (order[1:] > order[:-1]).all() and len(times):
+        return rows.combine_chunks()
+    return rows.take(pa.array(order)).combine_chunks()
+
+
+def to_bytes(rows: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    return sink.getvalue().to_pybytes()
+
+
+def from_bytes(blob: Any) -> pa.Table:
+    return pa.ipc.open_stream(blob).read_all()

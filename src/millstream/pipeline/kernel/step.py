@@ -1,0 +1,184 @@
+"""One batch of one bucket: the clock is set, late and impossible rows are taken out, the rest is put in order
+if the program wants it so, and then it is the program's turn.
+
+Theory of operation. All buckets are told of every partition's times, whether or not a row of theirs came from
+it, so all of them see the same watermark. Rows that have to wait for their turn do so here, in the order of
+(time, source, partition, offset): of the order in which they arrived nothing is left, which is why an
+operator's results don't depend on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from millstream.pipeline.kernel.clock import ALWAYS, NEVER, Clock, Place, Seen, TimeRules
+from millstream.pipeline.kernel.program import TIMESTAMP, Events, Out, Plan, Rows, ahead_channel, late_channel
+from millstream.pipeline.kernel.state import Store, Waiting
+
+# Beside its own columns, what a row brings: its time, where it stands in the log, and the latest time that
+# its task had seen in its partition before it.
+TIME, SOURCE, PARTITION, OFFSET, SEEN = "time", "source", "partition", "offset", "seen"
+BESIDE = (TIME, SOURCE, PARTITION, OFFSET, SEEN)
+_LATE_COLUMNS = (pa.field("late_ms", pa.int64()), pa.field("watermark", TIMESTAMP))
+_AHEAD_COLUMNS = (pa.field("ahead_ms", pa.int64()), pa.field("watermark", TIMESTAMP))
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """A stateful operator as every bucket has it: picklable, and all that is needed to run it."""
+
+    name: str
+    plan: Plan
+    inputs: tuple[pa.Schema, ...]  # the columns of each, without what a row brings beside them
+    rules: Mapping[tuple[int, int], TimeRules]  # by input and source
+
+    def channels(self) -> dict[str, pa.Schema]:
+        found = dict(self.plan.channels(self.inputs))
+        for number, schema in enumerate(self.inputs):
+            found[late_channel(number)] = pa.schema([*schema, *_LATE_COLUMNS])
+            found[ahead_channel(number)] = pa.schema([*schema, *_AHEAD_COLUMNS])
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What a bucket is given: rows by input with what they bring beside, what was seen of every partition,
+    and the time."""
+
+    rows: Sequence[tuple[int, pa.Table]]
+    seen: Sequence[Seen]
+    now: int
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How an operator stands in a bucket after a batch."""
+
+    watermark: int
+    waits_for: int | None  # the event time of the next thing to happen
+    timer: int | None  # the time on the wall of the next thing to happen
+    entries: int
+
+
+def by_place(sources: Any, partitions: Any) -> Iterator[tuple[int, int, Any]]:
+    """Each source and partition among the rows, and which rows are of it."""
+    if not len(sources):
+        return
+    if (sources == sources[0]).all() and (partitions == partitions[0]).all():
+        yield int(sources[0]), int(partitions[0]), slice(None)
+        return
+    for source in np.unique(sources):
+        of_source = sources == source
+        for partition in np.unique(partitions[of_source]):
+            yield int(source), int(partition), np.flatnonzero(of_source & (partitions == partition))
+
+
+class Bucket:
+    """An operator at work in one bucket, on a store that outlives it."""
+
+    def __init__(self, operator: Operator, store: Store) -> None:
+        self._operator = operator
+        self._channels = operator.channels()
+        self._clock = Clock(operator.rules, len(operator.inputs))
+        self._clocks = store.keyed("clock")
+        saved = self._clocks.get("clock")
+        if saved is not None:
+            self._clock.load(saved)
+        self._waiting: list[Waiting] = []
+        if operator.plan.in_order:
+            self._waiting = [store.waiting(f"waiting.{number}") for number in range(len(operator.inputs))]
+        self._program: Any = operator.plan.program(operator.inputs)
+        self._program.open(store)
+        self._store = store
+
+    @property
+    def clock(self) -> Clock:
+        return self._clock
+
+    def step(self, batch: Batch) -> dict[str, pa.Table]:
+        """Take a batch in; what is given, by channel."""
+        clock, out = self._clock, Out(self._channels)
+        clock.observe(batch.seen, batch.now)
+        for number, table in batch.rows:
+            self._take(number, table, out)
+        if self._operator.plan.in_order:
+            events = self._let_go()
+            if events is not None:
+                self._program.events(events, clock, out)
+        self._program.advance(clock, out)
+        self._clocks.put("clock", clock.save())
+        return out.finish()
+
+    def status(self) -> Status:
+        times = [self._program.next_due(), *(waiting.earliest() for waiting in self._waiting)]
+        due = min((time for time in times if time is not None), default=None)
+        timer = self._program.next_timer()
+        if due is not None and self._clock.idles:
+            idle = self._clock.next_idle()
+            timer = idle if timer is None else min(timer, idle)
+        return Status(self._clock.watermark, due, None if timer == ALWAYS else timer, len(self._store) - 1)
+
+    def _take(self, number: int, table: pa.Table, out: Out) -> None:
+        clock = self._clock
+        time = table[TIME].to_numpy()
+        places = table.select([SOURCE, PARTITION])
+        watermark = self._judged_by(number, places, table[OFFSET].to_numpy(), table[SEEN].to_numpy())
+        ahead = np.zeros(len(time), bool)
+        for source in np.unique(places[SOURCE].to_numpy()):
+            bound = (clock.rules.get((number, int(source))) or TimeRules()).ahead
+            if bound is not None:
+                ahead |= (places[SOURCE].to_numpy() == source) & (time > clock.now + bound)
+        own = table.drop_columns(list(BESIDE))
+        rows = Rows(number, own, time, watermark)
+        timeless = time == NEVER
+        if timeless.any():
+            out.late(rows.take(timeless), np.zeros(int(timeless.sum()), np.int64))
+            rows, table, ahead = rows.take(~timeless), table.filter(pa.array(~timeless)), ahead[~timeless]
+        if ahead.any():
+            far = rows.take(ahead)
+            out.ahead(far, far.time - clock.now)
+            rows, table = rows.take(~ahead), table.filter(pa.array(~ahead))
+        if not self._operator.plan.in_order:
+            if rows.table.num_rows:
+                self._program.rows(rows, clock, out)
+            return
+        late = rows.time < rows.watermark
+        if late.any():
+            old = rows.take(late)
+            out.late(old, old.watermark - old.time)
+            table = table.filter(pa.array(~late))
+        self._waiting[number].add(table.drop_columns([SEEN]))
+
+    def _judged_by(self, number: int, places: pa.Table, offsets: Any, seen: Any) -> Any:
+        sources, partitions = places[SOURCE].to_numpy(), places[PARTITION].to_numpy()
+        found = np.full(len(offsets), NEVER, np.int64)
+        for source, partition, here in by_place(sources, partitions):
+            found[here] = self._clock.watermarks(Place(number, source, partition), offsets[here], seen[here])
+        return found
+
+    def _let_go(self) -> Events | None:
+        freed = [waiting.let_go(self._clock.watermark) for waiting in self._waiting]
+        if not any(table is not None for table in freed):
+            return None
+        tables, columns = [], []
+        for number, table in enumerate(freed):
+            schema = self._operator.inputs[number]
+            if table is None:
+                tables.append(schema.empty_table())
+                continue
+            tables.append(table.select(schema.names))
+            order = [table[name].to_numpy() for name in (TIME, SOURCE, PARTITION, OFFSET)]
+            rows = table.num_rows
+            columns.append((*order, np.full(rows, number), np.arange(rows)))
+        time, source, partition, offset, number_of, index = (
+            np.concatenate(parts) for parts in zip(*columns, strict=True)
+        )
+        if len(columns) > 1:
+            by = np.lexsort([offset, partition, source, number_of, time])
+            time, number_of, index = time[by], number_of[by], index[by]
+        return Events(tables, time, number_of, index)

@@ -1,0 +1,231 @@
+"""The kernel in Spark's plan: rows on their way into it with their times, and its channels on their way out.
+
+On the way in, every row carries its *place* (source, partition, offset) in a column of its own, through
+whatever stands between the source and the operator. A row that is filtered out on the way still tells the
+time, or a source of which nothing is wanted at present would hold everything up; one in some is enough for
+that. Where a function of the user's drops the place, time is told batch by batch, and rows of equal time
+have no order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as fn
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+from millstream.errors import MillstreamError, TopologyError
+from millstream.pipeline.causes import condensed
+from millstream.pipeline.decode import accepted
+from millstream.pipeline.expressions import without_alias
+from millstream.pipeline.kernel.clock import NEVER
+from millstream.pipeline.kernel.packing import BUCKET, CLOCK, PACKED, Pack, Unpack, struct_name
+from millstream.pipeline.kernel.spark import RESULTS, STATUS, KernelProcessor, time_of_batch
+from millstream.pipeline.kernel.step import OFFSET, PARTITION, SOURCE, TIME, Operator
+from millstream.pipeline.operating import operated
+from millstream.pipeline.schema import quoted
+from millstream.pipeline.stateful import Input, Stateful, StatefulChannel
+from millstream.pipeline.streams import Operator as UserOperator
+from millstream.pipeline.streams import (
+    Otherwise,
+    Select,
+    Source,
+    SplitChannel,
+    Stream,
+    Union,
+    Where,
+)
+
+PLACE = "millstream_place"
+_CLOCK_EVERY = 16  # of the rows that are filtered out, one in so many still tells the time
+_NO_OFFSET = -1
+_STATUS_SCHEMA = "watermark bigint, waits_for bigint, timer bigint, entries bigint, bytes bigint"
+
+
+class Kernels:
+    """The DataFrames of stateful operators, each made once. ``rows`` gives a source's parsed records."""
+
+    def __init__(self, rows: Callable[[Source], DataFrame], run: str, output_mode: str) -> None:
+        self._rows = rows
+        self._run = run
+        self._mode = output_mode
+        self._made: dict[int, DataFrame] = {}
+        self._timed: dict[int, Any] = {}
+        self._channels: dict[int, list[str]] = {}
+
+    # ---- out of the kernel --------------------------------------------------------------------------
+
+    def of(self, stateful: Stateful) -> DataFrame:
+        """All channels of an operator in one frame: see ``picked`` for which rows and columns are whose."""
+        if id(stateful) not in self._made:
+            try:
+                self._made[id(stateful)] = self._run_on_spark(stateful)
+            except MillstreamError:
+                raise
+            except Exception as error:
+                raise TopologyError(condensed(error), where=stateful.at) from error
+        return self._made[id(stateful)]
+
+    def picked(self, stream: StatefulChannel) -> tuple[str, dict[str, str]]:
+        """The condition by which a channel's rows are told from others, and the SQL of its columns."""
+        frame = self.of(stream.stateful)
+        number = self._channels[id(stream.stateful)].index(stream.channel_name)
+        struct = struct_name(number)
+        names = frame.schema[struct].dataType.fieldNames()  # type: ignore[attr-defined]
+        return f"channel = '{stream.channel_name}'", {name: f"{struct}.{quoted(name)}" for name in names}
+
+    def channel(self, stream: StatefulChannel) -> DataFrame:
+        """One channel's rows."""
+        condition, columns = self.picked(stream)
+        made = [f"{sql} AS {quoted(name)}" for name, sql in columns.items()]
+        return self.of(stream.stateful).where(condition).selectExpr(*made)
+
+    def _run_on_spark(self, stateful: Stateful) -> DataFrame:
+        flow = stateful.inputs[0].stream.flow
+        rules = stateful.rules(flow.sources)
+        frames = [self._keyed(one, flow.buckets) for one in stateful.inputs]
+        zone = str(frames[0].sparkSession.conf.get("spark.sql.session.timeZone"))
+        schemas = tuple(
+            to_arrow_schema(frame.drop(BUCKET, TIME, SOURCE, PARTITION, OFFSET, CLOCK).schema, timezone=zone)
+            for frame in frames
+        )
+        operator = Operator(stateful.name, stateful.plan, schemas, rules)
+        channels = operator.channels()
+        packed: DataFrame | None = None
+        for number, frame in enumerate(frames):
+            of_input = {source: rule for (at, source), rule in rules.items() if at == number}
+            blobs = frame.mapInArrow(
+                Pack(number, flow.buckets, of_input, time_of_batch), from_arrow_schema(PACKED)
+            )
+            packed = blobs if packed is None else packed.unionAll(blobs)
+        assert packed is not None
+        results = packed.groupBy(BUCKET).transformWithState(
+            KernelProcessor(operator, self._run), RESULTS, self._mode, "None"
+        )
+        unpack = Unpack(channels)
+        self._channels[id(stateful)] = list(channels)
+        rows = results.mapInArrow(unpack, from_arrow_schema(unpack.schema))
+        return self._observed(rows, stateful)
+
+    def _observed(self, rows: DataFrame, stateful: Stateful) -> DataFrame:
+        """How the operator stands goes to whoever watches the query."""
+        told = rows.withColumn(STATUS, fn.from_json(fn.col(STATUS).cast("string"), _STATUS_SCHEMA))
+        return told.observe(
+            f"state {stateful.name}",
+            fn.max(f"{STATUS}.watermark").alias("watermark"),
+            fn.min(f"{STATUS}.waits_for").alias("waits_for"),
+            fn.min(f"{STATUS}.timer").alias("timer"),
+            fn.sum(f"{STATUS}.entries").alias("entries"),
+            fn.sum(f"{STATUS}.bytes").alias("bytes"),
+            *(
+                fn.count(fn.expr(f"CASE WHEN channel LIKE '{word}.%' THEN 1 END")).alias(word)
+                for word in ("late", "ahead")
+            ),
+        )
+
+    # ---- into the kernel ----------------------------------------------------------------------------
+
+    def _keyed(self, one: Input, buckets: int) -> DataFrame:
+        """An input's rows: what the kernel wants in front, then the keys, then the columns."""
+        frame = self.timed(one.stream)
+        time = one.stream.time
+        assert time is not None
+        keys = [f"{without_alias(key)} AS {quoted(name)}" for key, name in zip(one.by, one.keys, strict=True)]
+        own = [name for name in frame.columns if name != PLACE] if one.columns is None else list(one.columns)
+        columns = [column for column in own if column not in one.keys]
+        hashed = ", ".join(without_alias(key) for key in one.by)
+        return frame.selectExpr(
+            f"pmod(hash({hashed}), {buckets}) AS {BUCKET}",
+            f"{time.sql} AS {TIME}",
+            f"{PLACE}.source AS {SOURCE}",
+            f"{PLACE}.partition AS {PARTITION}",
+            f"{PLACE}.offset AS {OFFSET}",
+            f"{PLACE}.clock AS {CLOCK}",
+            *keys,
+            *(quoted(column) if one.columns is None else column for column in columns),
+        )
+
+    def timed(self, stream: Stream) -> DataFrame:
+        """A stream's rows with their places."""
+        if id(stream) not in self._timed:
+            try:
+                frame = self._with_place(stream)
+                if not isinstance(frame, dict):
+                    _ = frame.schema
+            except MillstreamError:
+                raise
+            except Exception as error:
+                raise TopologyError(condensed(error), where=stream.at) from error
+            self._timed[id(stream)] = frame
+        frame = self._timed[id(stream)]
+        assert isinstance(frame, DataFrame)
+        return frame
+
+    def _with_place(self, stream: Stream) -> Any:
+        if isinstance(stream, Source):
+            number = stream.flow.sources.index(stream)
+            place = fn.expr(
+                f"named_struct('source', {number}, 'partition', partition, 'offset', offset, 'clock', false)"
+            )
+            return accepted(self._rows(stream), stream, place.alias(PLACE))
+        if isinstance(stream, StatefulChannel):
+            return self._of_results(stream)
+        if isinstance(stream, Union):
+            first, *others = [
+                self.timed(part).withColumn(stream.tag, fn.lit(part.name)) if stream.tag else self.timed(part)
+                for part in stream.inputs
+            ]
+            for other in others:
+                first = first.unionByName(other, allowMissingColumns=True)
+            return first
+        if isinstance(stream, UserOperator):
+            made = operated(stream, self.timed(stream.inputs[0]))
+            if isinstance(made, dict):
+                return {name: _placed(frame) for name, frame in made.items()}
+            return _placed(made)
+        if isinstance(stream, SplitChannel):
+            self._timed.setdefault(id(stream.inputs[0]), self._with_place(stream.inputs[0]))
+            return self._timed[id(stream.inputs[0])][stream.channel_name]
+        frame = self.timed(stream.inputs[0])
+        if isinstance(stream, Select):
+            return frame.selectExpr(*stream.expressions, *([] if "*" in stream.expressions else [PLACE]))
+        if isinstance(stream, Where):
+            return _filtered(frame, f"coalesce(({stream.condition}), false)")
+        assert isinstance(stream, Otherwise), stream
+        return _filtered(frame, " AND ".join(f"NOT coalesce(({one}), false)" for one in stream.conditions))
+
+    def _of_results(self, stream: StatefulChannel) -> DataFrame:
+        """What another operator gives, and how far it has come: its watermark is a row that only tells time."""
+        assert stream.time is not None
+        condition, columns = self.picked(stream)
+        told = f"channel = '{STATUS}'"
+        made = dict(columns)
+        # Past all that it has given, and before all that it will give.
+        mark = f"timestamp_micros(if({STATUS}.watermark = {NEVER}L, NULL, {STATUS}.watermark + {stream.time.before_us}))"
+        made[stream.time.column] = f"if({told}, {mark}, {columns[stream.time.column]})"
+        place = f"named_struct('source', -1, 'partition', -1, 'offset', {_NO_OFFSET}L, 'clock', {told})"
+        return (
+            self.of(stream.stateful)
+            .where(f"{condition} OR {told}")
+            .selectExpr(*(f"{sql} AS {quoted(name)}" for name, sql in made.items()), f"{place} AS {PLACE}")
+        )
+
+
+def _filtered(frame: DataFrame, condition: str) -> DataFrame:
+    """Rows that don't match are left as tellers of time, those of other operators all, of sources some."""
+    place = f"if({condition}, {PLACE}, named_struct('source', {PLACE}.source, 'partition', {PLACE}.partition,"
+    place += f" 'offset', {PLACE}.offset, 'clock', true))"
+    others = [quoted(name) for name in frame.columns if name != PLACE]
+    marked = frame.selectExpr(*others, f"{place} AS {PLACE}")
+    return marked.where(
+        f"NOT {PLACE}.clock OR {PLACE}.source < 0 OR pmod({PLACE}.offset, {_CLOCK_EVERY}) = 0"
+    )
+
+
+def _placed(frame: DataFrame) -> DataFrame:
+    if PLACE in frame.columns:
+        return frame
+    place = f"named_struct('source', 0, 'partition', -2, 'offset', {_NO_OFFSET}L, 'clock', false)"
+    return frame.selectExpr("*", f"{place} AS {PLACE}")

@@ -1,0 +1,45 @@
+"""The user's operators on Spark: what a function makes of a DataFrame, and its mistakes at its line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from millstream.errors import MillstreamError, TopologyError
+from millstream.pipeline.causes import condensed
+from millstream.pipeline.load import user_line
+from millstream.pipeline.streams import Operator
+
+
+def operated(operator: Operator, frame: DataFrame) -> Any:
+    """What the user's function makes of a DataFrame; its mistakes at its line."""
+    function = operator.function
+    try:
+        result = function(frame)
+        for made in result.values() if isinstance(result, dict) else [result]:
+            if isinstance(made, DataFrame):
+                _ = made.schema
+    except MillstreamError:
+        raise
+    except Exception as error:
+        path = Path(function.__code__.co_filename)
+        said = condensed(error)
+        raise TopologyError(
+            f"operator {operator.name!r} failed: {said}", where=user_line(error, path)
+        ) from error
+    if operator.channels is None:
+        if not isinstance(result, DataFrame):
+            raise TopologyError(
+                f"operator {operator.name!r} must return a DataFrame; it returned {type(result).__name__}"
+                + (" (is a return missing?)" if result is None else ""),
+                where=operator.at,
+            )
+    elif not isinstance(result, dict) or set(result) != set(operator.channels):
+        raise TopologyError(
+            f"operator {operator.name!r} must return a dict with a DataFrame for each of its channels:"
+            f" {', '.join(operator.channels)}",
+            where=operator.at,
+        )
+    return result
