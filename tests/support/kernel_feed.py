@@ -1,0 +1,126 @@
+"""Runs a kernel's plan over events as Spark would: packed by tasks, shuffled by bucket, batch after batch.
+
+An event says where it stands in the log; within a partition events are fed in the order of their offsets,
+which are given by position. How the input is cut into batches, into how many buckets keys are divided, and
+after which batches the state is saved and loaded into fresh stores, is up to the test: none of it may matter.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from millstream.pipeline.kernel.clock import TimeRules
+from millstream.pipeline.kernel.packing import IN_FRONT, Pack, unpacked
+from millstream.pipeline.kernel.program import TIMESTAMP, Plan
+from millstream.pipeline.kernel.state import Store
+from millstream.pipeline.kernel.step import Bucket, Operator
+
+SECOND = 1_000_000
+
+
+@dataclass(frozen=True)
+class Event:
+    """A row of an input: its time in microseconds, its columns, and the partition it came in."""
+
+    time: int
+    row: Mapping[str, Any]
+    partition: int = 0
+    input: int = 0
+    clock: bool = False  # filtered out on the way: it only tells the time
+
+
+class Feed:
+    """A plan at work. ``keys`` is how many columns, from the left, are an input's keys."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        inputs: Sequence[pa.Schema],
+        *,
+        keys: int = 1,
+        buckets: int = 2,
+        rules: Mapping[int, TimeRules] | TimeRules = TimeRules(),  # noqa: B008 - it is frozen
+    ) -> None:
+        of_input = rules if isinstance(rules, Mapping) else dict.fromkeys(range(len(inputs)), rules)
+        self._rules = {(number, number): of_input.get(number, TimeRules()) for number in range(len(inputs))}
+        self._operator = Operator("fed", plan, tuple(inputs), self._rules)
+        self._keys = keys
+        self._stores = [Store() for _ in range(buckets)]
+        self._buckets = [Bucket(self._operator, store) for store in self._stores]
+        self._saved: list[list[bytes]] = [[] for _ in range(buckets)]
+        self._offsets: dict[tuple[int, int], int] = {}
+        self.given: dict[str, list[dict[str, Any]]] = {}
+
+    def batch(self, events: Sequence[Event], *, now: int = 0) -> dict[str, list[dict[str, Any]]]:
+        """One batch; what it gives, by channel. It is added to ``given`` too."""
+        blobs: list[list[bytes]] = [[] for _ in self._buckets]
+        for number, schema in enumerate(self._operator.inputs):
+            of_input = [event for event in events if event.input == number]
+            rules = {number: self._rules[number, number]}
+            pack = Pack(number, len(self._buckets), rules, lambda: now)
+            for batch in pack(iter([self._rows(number, schema, of_input)] if of_input else [])):
+                for bucket, blob in zip(batch["bucket"].to_pylist(), batch["blob"].to_pylist(), strict=True):
+                    blobs[bucket].append(blob)
+        new: dict[str, list[dict[str, Any]]] = {}
+        for bucket, sent in zip(self._buckets, blobs, strict=True):
+            for channel, table in bucket.step(unpacked(sent)).items():
+                new.setdefault(channel, []).extend(table.to_pylist())
+        for saved, store in zip(self._saved, self._stores, strict=True):
+            saved.append(store.changes())
+        for channel, rows in new.items():
+            self.given.setdefault(channel, []).extend(rows)
+        return new
+
+    def reload(self, *, snapshot: bool = False) -> None:
+        """Go on with fresh stores, from all changes so far or from a snapshot."""
+        if snapshot:
+            self._saved = [[store.snapshot()] for store in self._stores]
+        self._stores = [Store() for _ in self._stores]
+        for store, saved in zip(self._stores, self._saved, strict=True):
+            for blob in saved:
+                store.apply(blob)
+        self._buckets = [Bucket(self._operator, store) for store in self._stores]
+
+    @property
+    def buckets(self) -> list[Bucket]:
+        return self._buckets
+
+    def _rows(self, number: int, schema: pa.Schema, events: Sequence[Event]) -> pa.RecordBatch:
+        offsets = []
+        for event in events:
+            place = number, event.partition
+            self._offsets[place] = self._offsets.get(place, -1) + 1
+            offsets.append(self._offsets[place])
+        keys = [repr([event.row[name] for name in schema.names[: self._keys]]) for event in events]
+        front = [
+            pa.array([zlib.crc32(key.encode()) % len(self._buckets) for key in keys], pa.int32()),
+            pa.array([event.time for event in events], TIMESTAMP),
+            pa.array([number] * len(events), pa.int32()),
+            pa.array([event.partition for event in events], pa.int32()),
+            pa.array(offsets, pa.int64()),
+            pa.array([event.clock for event in events], pa.bool_()),
+        ]
+        own = [pa.array([event.row[field.name] for event in events], field.type) for field in schema]
+        return pa.RecordBatch.from_arrays([*front, *own], names=[*IN_FRONT, *schema.names])
+
+
+def run(
+    plan: Plan,
+    inputs: Sequence[pa.Schema],
+    batches: Sequence[Sequence[Event]],
+    *,
+    reload_after: Collection[int] = (),
+    **how: Any,
+) -> dict[str, list[dict[str, Any]]]:
+    """All that a plan gives for batches, by channel."""
+    feed = Feed(plan, inputs, **how)
+    for number, events in enumerate(batches):
+        feed.batch(events)
+        if number in reload_after:
+            feed.reload(snapshot=number % 2 == 0)
+    return feed.given
