@@ -203,7 +203,7 @@ class Kernels:
         told = f"channel = '{STATUS}'"
         made = dict(columns)
         # Past all that it has given, and before all that it will give.
-        mark = f"timestamp_micros(if({STATUS}.watermark = {NEVER}L, NULL, {STATUS}.watermark + {stream.time.before_us}))"
+        mark = f"timestamp_micros(if({STATUS}.watermark = {NEVER}L, NULL, {STATUS}.watermark + {stream.time.mark_us}))"
         made[stream.time.column] = f"if({told}, {mark}, {columns[stream.time.column]})"
         place = f"named_struct('source', -1, 'partition', -1, 'offset', {_NO_OFFSET}L, 'clock', {told})"
         return (
