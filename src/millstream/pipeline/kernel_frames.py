@@ -21,7 +21,7 @@ from millstream.pipeline.causes import condensed
 from millstream.pipeline.decode import accepted
 from millstream.pipeline.expressions import without_alias
 from millstream.pipeline.kernel.clock import NEVER
-from millstream.pipeline.kernel.packing import BUCKET, CLOCK, PACKED, Pack, Unpack, struct_name
+from millstream.pipeline.kernel.packing import BUCKET, CLOCK, MARK, PACKED, Pack, Unpack, struct_name
 from millstream.pipeline.kernel.spark import RESULTS, STATUS, KernelProcessor, time_of_batch
 from millstream.pipeline.kernel.step import OFFSET, PARTITION, SOURCE, TIME, Operator
 from millstream.pipeline.operating import operated
@@ -205,7 +205,8 @@ class Kernels:
         # Past all that it has given, and before all that it will give.
         mark = f"timestamp_micros(if({STATUS}.watermark = {NEVER}L, NULL, {STATUS}.watermark + {stream.time.mark_us}))"
         made[stream.time.column] = f"if({told}, {mark}, {columns[stream.time.column]})"
-        place = f"named_struct('source', -1, 'partition', -1, 'offset', {_NO_OFFSET}L, 'clock', {told})"
+        offset = f"if({told}, {MARK}L, {_NO_OFFSET}L)"
+        place = f"named_struct('source', -1, 'partition', -1, 'offset', {offset}, 'clock', {told})"
         return (
             self.of(stream.stateful)
             .where(f"{condition} OR {told}")

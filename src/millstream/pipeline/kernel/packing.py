@@ -31,6 +31,9 @@ IN_FRONT = {
     OFFSET: "bigint",
     CLOCK: "boolean",
 }
+# The offset of what tells how far another operator has come. Of its results only that tells the time: those
+# that are given before the watermark has passed them may be followed by older ones.
+MARK = -2
 PACKED = pa.schema([pa.field("bucket", pa.int32()), pa.field("blob", pa.binary())])
 _MOST_ROWS = 500_000  # of a task, before they are packed: its memory does not grow with its share
 # In front of a blob: what it is, and of which input; as long as Arrow's numbers, which it wants aligned.
@@ -83,6 +86,8 @@ class Pack:
         for source, partition, here in by_place(sources, partitions):
             bound = (self.rules.get(source) or TimeRules()).ahead
             believed = time[here] if bound is None else np.where(time[here] > now + bound, NEVER, time[here])
+            if source < 0:
+                believed = np.where(offsets[here] == MARK, believed, NEVER)
             place = Place(self.input, source, partition)
             first = int(offsets[here][0])
             known = seen.setdefault(place, [first, NEVER])
