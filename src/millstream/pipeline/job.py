@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from millstream.pipeline.progress import Progress
 
 
-# What stateful operators on the kernel need: a store that takes arbitrary state, and writes what changed only.
+# What stateful operators on the kernel need: a store for any state, that writes what changed and no more.
 # Spark's own windows are faster in its default store.
 _STATE_SETTINGS = {
     "spark.sql.streaming.stateStore.providerClass": (

@@ -113,7 +113,7 @@ class StatefulChannel(Stream):
 
     @property
     def late(self) -> Stream:
-        """The rows that came too late to count, as the operator got them, with ``late_ms`` and ``watermark``."""
+        """The rows that came too late to count, as the operator got them, and by how much (``late_ms``)."""
         return self._beside(late_channel, "late", caller())
 
     @property

@@ -168,7 +168,10 @@ class Clock:
     # ---- kept with the state --------------------------------------------------------------------------
 
     def save(self) -> tuple[int, int, int, dict[tuple[int, int, int], tuple[int, int]]]:
-        places = {tuple(place): (clock.latest, clock.arrived) for place, clock in self.partitions.items()}
+        places = {
+            (place.input, place.source, place.partition): (clock.latest, clock.arrived)
+            for place, clock in self.partitions.items()
+        }
         return self.now, self.began, self.watermark, places
 
     def load(self, saved: tuple[int, int, int, dict[tuple[int, int, int], tuple[int, int]]]) -> None:

@@ -46,7 +46,7 @@ class Rows:
 
     def take(self, which: Any) -> Rows:
         """Some of them, by a mask or by numbers."""
-        which = np.flatnonzero(which) if getattr(which, "dtype", None) == bool else which
+        which = np.flatnonzero(which) if getattr(which, "dtype", None) == np.bool_ else which
         return Rows(self.input, self.table.take(pa.array(which)), self.time[which], self.watermark[which])
 
 
