@@ -18,20 +18,13 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 import pyarrow as pa
 
+from millstream.pipeline.kernel.channels import MAIN, ahead_channel, late_channel
 from millstream.pipeline.kernel.clock import Clock, Times
 from millstream.pipeline.kernel.state import Store
 
-MAIN = ""  # the channel that a stateful stream itself is
-LATE, AHEAD = "late", "ahead"  # and what the kernel adds to every program, for each of its inputs
+__all__ = ["MAIN", "TIMESTAMP", "AsTheyCome", "Events", "InOrder", "Out", "Plan", "Program", "Rows"]
+
 TIMESTAMP = pa.timestamp("us", tz="UTC")
-
-
-def late_channel(number: int) -> str:
-    return f"{LATE}.{number}"
-
-
-def ahead_channel(number: int) -> str:
-    return f"{AHEAD}.{number}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from millstream.pipeline.kernel.channels import ahead_channel, late_channel
 from millstream.pipeline.kernel.clock import ALWAYS, NEVER, Clock, Place, Seen, TimeRules
-from millstream.pipeline.kernel.program import TIMESTAMP, Events, Out, Plan, Rows, ahead_channel, late_channel
+from millstream.pipeline.kernel.program import TIMESTAMP, Events, Out, Plan, Rows
 from millstream.pipeline.kernel.state import Store, Waiting
 
 # Beside its own columns, what a row brings: its time, where it stands in the log, and the latest time that
