@@ -41,7 +41,9 @@ from millstream.pipeline.streams import (
 PLACE = "millstream_place"
 _CLOCK_EVERY = 16  # of the rows that are filtered out, one in so many still tells the time
 _NO_OFFSET = -1
-_STATUS_SCHEMA = "watermark bigint, waits_for bigint, timer bigint, entries bigint, bytes bigint"
+_STATUS_SCHEMA = (
+    "watermark bigint, waits_for bigint, timer bigint, may_move bigint, entries bigint, bytes bigint"
+)
 
 
 class Kernels:
@@ -117,6 +119,7 @@ class Kernels:
             fn.max(f"{STATUS}.watermark").alias("watermark"),
             fn.min(f"{STATUS}.waits_for").alias("waits_for"),
             fn.min(f"{STATUS}.timer").alias("timer"),
+            fn.min(f"{STATUS}.may_move").alias("may_move"),
             fn.sum(f"{STATUS}.entries").alias("entries"),
             fn.sum(f"{STATUS}.bytes").alias("bytes"),
             *(

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.pipeline.kernel.channels import MAIN, ahead_channel, late_channel
-from millstream.pipeline.kernel.clock import Clock, Times
+from millstream.pipeline.kernel.clock import NEVER, Clock, Times
 from millstream.pipeline.kernel.state import Store
 
 __all__ = ["MAIN", "TIMESTAMP", "AsTheyCome", "Events", "InOrder", "Out", "Plan", "Program", "Rows"]
@@ -84,7 +84,7 @@ class Out:
         if not rows.table.num_rows:
             return
         schema = self._channels[channel]
-        judged = pa.array(rows.watermark, pa.int64()).cast(TIMESTAMP)
+        judged = pa.array(rows.watermark, pa.int64(), mask=rows.watermark == NEVER).cast(TIMESTAMP)
         columns = [*rows.table.columns, pa.array(by // 1000, pa.int64()), judged]
         self.table(channel, pa.Table.from_arrays(columns, schema=schema))
 
