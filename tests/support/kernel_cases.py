@@ -112,7 +112,11 @@ def cases(
     events = st.lists(st.integers(0, inputs - 1).flatmap(event), max_size=most)
     return st.builds(
         lambda found, *rest: Case(
-            tuple(Fed(*one[:3], {**one[3], "n": n}, n) for n, one in enumerate(found)), *rest
+            tuple(
+                Fed(second, number, partition, {**row, "n": n}, n)
+                for n, (second, number, partition, row) in enumerate(found)
+            ),
+            *rest,
         ),
         events,
         st.tuples(*[st.integers(0, 12)] * inputs),

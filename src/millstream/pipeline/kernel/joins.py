@@ -25,7 +25,7 @@ import pyarrow as pa
 from millstream.pipeline.expressions import duration_text
 from millstream.pipeline.kernel.channels import MAIN
 from millstream.pipeline.kernel.clock import Clock
-from millstream.pipeline.kernel.naming import JOIN_TIME, TIME_BASIS, joined
+from millstream.pipeline.kernel.naming import JOIN_TIME, TIME_BASIS, Kept, joined
 from millstream.pipeline.kernel.plain import Row, rows_of
 from millstream.pipeline.kernel.program import TIMESTAMP, Events, Out, Rows
 from millstream.pipeline.kernel.state import Keyed, Store
@@ -44,26 +44,26 @@ class JoinWithin:
     lower: int
     upper: int
     basis: str
+    results: tuple[bool, bool] = (False, False)  # whether the sides are results of other operators
     in_order: ClassVar[bool] = False
 
     def channels(self, inputs: Sequence[pa.Schema]) -> Mapping[str, pa.Schema]:
-        left, right = inputs
-        keys = [left.field(at) for at in range(self.keys)]
-        kept = joined(left.names[: self.keys], left.names[self.keys :], right.names[self.keys :], OWN)
-        columns = [pa.field(field.name, field.type) for field in keys]
-        for schema, names in zip(inputs, kept, strict=True):
+        columns = [pa.field(field.name, field.type) for field in list(inputs[LEFT])[: self.keys]]
+        for schema, names in zip(inputs, self._kept(inputs), strict=True):
             columns += [pa.field(name, schema.field(of).type) for of, name in names]
         columns += [pa.field(JOIN_TIME, TIMESTAMP), pa.field(TIME_BASIS, pa.string())]
         return {MAIN: pa.schema(columns)}
 
     def program(self, inputs: Sequence[pa.Schema]) -> Within:
-        left, right = inputs
-        kept = joined(left.names[: self.keys], left.names[self.keys :], right.names[self.keys :], OWN)
         names = [
             [*schema.names[: self.keys], *(of for of, _ in columns)]
-            for schema, columns in zip(inputs, kept, strict=True)
+            for schema, columns in zip(inputs, self._kept(inputs), strict=True)
         ]
         return Within(self, names)
+
+    def _kept(self, inputs: Sequence[pa.Schema]) -> tuple[Kept, Kept]:
+        left, right = (schema.names for schema in inputs)
+        return joined(left[: self.keys], left[self.keys :], right[self.keys :], OWN, self.results)
 
     def shape(self) -> Mapping[str, object]:
         return {"join": self.how, "within_us": [self.lower, self.upper], "in_order": self.in_order}

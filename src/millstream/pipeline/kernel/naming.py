@@ -15,12 +15,19 @@ Kept = list[tuple[str, str]]  # a column of a side, and its name in the result
 
 
 def joined(
-    keys: Sequence[str], left: Sequence[str], right: Sequence[str], own: Sequence[str]
+    keys: Sequence[str],
+    left: Sequence[str],
+    right: Sequence[str],
+    own: Sequence[str],
+    results: Sequence[bool] = (False, False),
 ) -> tuple[Kept, Kept]:
-    """Which columns of both sides the result has, and under which names. ``keys`` are the left's; ``left`` and
-    ``right`` are the columns beside the keys."""
-    lefts = [name for name in left if name not in own]
-    rights = [name for name in right if name not in own]
+    """Which columns of both sides the result has, and under which names. ``keys`` are the left's; ``left``
+    and ``right`` are the columns beside the keys, ``own`` those that the result adds. ``results`` says which
+    sides are themselves results."""
+    lefts, rights = (
+        [name for name in side if name not in own] if is_result else list(side)
+        for side, is_result in zip((left, right), results, strict=True)
+    )
     of_left = {name.lower() for name in lefts}
     both = of_left & {name.lower() for name in rights}
     taken = {name.lower() for name in keys}
@@ -28,12 +35,13 @@ def joined(
     kept_right = [
         (name, f"right_{name}" if name.lower() in both or name.lower() in taken else name) for name in rights
     ]
-    seen: set[str] = {name.lower() for name in (*keys, *own)}
-    for side, name in (*kept_left, *kept_right):
+    seen: set[str] = set()
+    for side, name in (*((key, key) for key in keys), *kept_left, *kept_right):
+        if name.lower() in own:
+            raise TopologyError(f"the result has a column {name!r} of its own: rename {side!r} first")
         if name.lower() in seen:
             raise TopologyError(
-                f"the result would have two columns {name!r}: rename {side!r} on one side first, with"
-                f" .select('*', '{side} AS ...') or by the columns you need"
+                f"the result would have two columns {name!r}: rename {side!r} on one side first, in a .select(...)"
             )
         seen.add(name.lower())
     return kept_left, kept_right

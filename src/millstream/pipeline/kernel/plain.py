@@ -14,7 +14,8 @@ Row = tuple[Any, ...]
 
 
 def column_of(column: pa.ChunkedArray) -> list[Any]:
-    return (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist()
+    plain: list[Any] = (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist()
+    return plain
 
 
 def rows_of(table: pa.Table, start: int = 0, end: int | None = None) -> list[Row]:

@@ -93,7 +93,9 @@ def test_columns_that_both_sides_have_are_told_apart_and_what_is_left_clashing_i
             [pa.schema([*LEFT, pa.field("left_n", pa.int64())]), RIGHT]
         )
     chained = pa.schema([*LEFT, pa.field("join_time", pa.int64()), pa.field("time_basis", pa.string())])
-    names = JoinWithin("inner", 1, 0, 0, BASIS).channels([chained, RIGHT])[MAIN].names
+    with pytest.raises(TopologyError, match="rename 'join_time'"):
+        JoinWithin("inner", 1, 0, 0, BASIS).channels([chained, RIGHT])
+    names = JoinWithin("inner", 1, 0, 0, BASIS, (True, False)).channels([chained, RIGHT])[MAIN].names
     assert names == ["k", "left_n", "right_n", "x", "join_time", "time_basis"]
 
 
