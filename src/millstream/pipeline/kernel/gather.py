@@ -74,7 +74,7 @@ def _columns(schema: pa.Schema, keys: int) -> list[pa.Field]:
 
 
 class Gathering:
-    """The program. Of an open key the parts that are there are kept; of one that was complete, that it was."""
+    """The program. Of an open key the parts that are there are kept, of a complete one that it was."""
 
     def __init__(self, plan: Gather, names: Sequence[Sequence[str]]) -> None:
         self._plan = plan

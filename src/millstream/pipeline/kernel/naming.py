@@ -41,7 +41,7 @@ def joined(
             raise TopologyError(f"the result has a column {name!r} of its own: rename {side!r} first")
         if name.lower() in seen:
             raise TopologyError(
-                f"the result would have two columns {name!r}: rename {side!r} on one side first, in a .select(...)"
+                f"the result would have two columns {name!r}: rename {side!r} on one side first"
             )
         seen.add(name.lower())
     return kept_left, kept_right
