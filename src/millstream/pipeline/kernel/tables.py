@@ -27,8 +27,8 @@ import pyarrow as pa
 
 from millstream.pipeline.kernel.channels import MAIN, late_channel
 from millstream.pipeline.kernel.clock import Clock
-from millstream.pipeline.kernel.joins import ALONE, LEFT, RIGHT
-from millstream.pipeline.kernel.naming import CHANGE_TIME, DELETED, TIME_BASIS, Kept, joined
+from millstream.pipeline.kernel.joins import ALONE, LEFT, OWN, RIGHT
+from millstream.pipeline.kernel.naming import CHANGE_TIME, DELETED, JOIN_TIME, TIME_BASIS, Kept, joined
 from millstream.pipeline.kernel.plain import Row, rows_of
 from millstream.pipeline.kernel.program import TIMESTAMP, Events, Out, Rows
 from millstream.pipeline.kernel.state import Store
@@ -84,7 +84,7 @@ class AsOf:
     keys: int
     table_time: str
     basis: str
-    is_result: bool = False  # whether the stream is the result of another operator
+    results: tuple[bool, bool] = (False, False)  # whether stream and table are those of other operators
     in_order: ClassVar[bool] = True
     tables: ClassVar[tuple[int, ...]] = (TABLE,)
 
@@ -94,7 +94,8 @@ class AsOf:
         columns = [pa.field(field.name, field.type) for field in list(stream)[: self.keys]]
         columns += [pa.field(name, stream.field(of).type) for of, name in kept]
         columns += [pa.field(name, table.field(of).type) for of, name in found]
-        return {MAIN: pa.schema([*columns, pa.field(TIME_BASIS, pa.string())])}
+        about = [pa.field(JOIN_TIME, TIMESTAMP), pa.field(TIME_BASIS, pa.string())]
+        return {MAIN: pa.schema([*columns, *about])}
 
     def program(self, inputs: Sequence[pa.Schema]) -> LookUp:
         kept, found = self._kept(inputs)
@@ -105,8 +106,7 @@ class AsOf:
     def _kept(self, inputs: Sequence[pa.Schema]) -> tuple[Kept, Kept]:
         stream, table = inputs[STREAM].names, inputs[TABLE].names
         columns = [name for name in table[self.keys :] if name not in (DELETED, TIME_BASIS)]
-        own = [TIME_BASIS]
-        return joined(stream[: self.keys], stream[self.keys :], columns, own, (self.is_result, False))
+        return joined(stream[: self.keys], stream[self.keys :], columns, OWN, self.results)
 
     def shape(self) -> Mapping[str, object]:
         return {"join": self.how, "table": "as of event time" if self.in_order else "latest"}
@@ -130,7 +130,7 @@ class LookUp:
         self._table = table
         self._names = names
         self._schema = schema
-        self._nothing = (None,) * (len(schema) - len(names) - 1)
+        self._nothing = (None,) * (len(schema) - len(names) - len(OWN))
 
     def open(self, store: Store) -> None:
         self._table.open(store, "table")
@@ -145,7 +145,7 @@ class LookUp:
             if number == TABLE:
                 change(changes[at], time, out)
             else:
-                self._look_up(keys[at], at, found)
+                self._look_up(keys[at], at, time, found)
         self._give(events.tables[STREAM], found, out)
 
     def rows(self, rows: Rows, clock: Clock, out: Out) -> None:
@@ -154,8 +154,9 @@ class LookUp:
                 self._table.change(row, time, out)
             return
         found = _Found()
+        times = rows.time.tolist()
         for at, key in enumerate(rows_of(rows.table, 0, self._plan.keys)):
-            self._look_up(key, at, found)
+            self._look_up(key, at, times[at], found)
         self._give(rows.table, found, out)
 
     def advance(self, clock: Clock, out: Out) -> None:
@@ -167,10 +168,11 @@ class LookUp:
     def next_timer(self) -> int | None:
         return None
 
-    def _look_up(self, key: Row, at: int, found: _Found) -> None:
+    def _look_up(self, key: Row, at: int, time: int, found: _Found) -> None:
         there = None if None in key else self._table.get(key)
         if there is not None or self._plan.how == "left":
             found.events.append(at)
+            found.times.append(time)
             found.rows.append(self._nothing if there is None else there)
 
     def _give(self, stream: pa.Table, found: _Found, out: Out) -> None:
@@ -178,18 +180,19 @@ class LookUp:
             return
         given = stream.select(self._names).take(pa.array(found.events)).columns
         if self._nothing:
-            fields = list(self._schema)[len(self._names) : -1]
+            fields = list(self._schema)[len(self._names) : -len(OWN)]
             columns = zip(*found.rows, strict=True)
             given += [pa.array(values, field.type) for field, values in zip(fields, columns, strict=True)]
-        given.append(pa.repeat(self._plan.basis, len(found.events)))
+        given += [pa.array(found.times, TIMESTAMP), pa.repeat(self._plan.basis, len(found.events))]
         out.table(MAIN, pa.Table.from_arrays(given, schema=self._schema))
 
 
 @dataclass(slots=True)
 class _Found:
-    """Events that are given, by their numbers, and what was looked up for each."""
+    """Events that are given, by their numbers, their times, and what was looked up for each."""
 
     events: list[int] = field(default_factory=list)
+    times: list[int] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
 
 

@@ -55,8 +55,8 @@ def test_an_event_sees_the_row_as_it_was_at_its_time() -> None:
     feed.batch([order(15, 5), order(9, 6), order(35, 7), order(41, 8), order(20, 9)])
     given = feed.batch([*changes, change(500, 0, "z"), order(500, 0)])[MAIN]
     assert looked_up(given) == [(6, None), (5, 1), (9, 2), (7, None), (8, 4)]
-    assert list(given[0]) == ["customer", "left_n", "right_n", "log_time", "time_basis"]
-    assert given[1]["log_time"].timestamp() == 10
+    assert list(given[0]) == ["customer", "left_n", "right_n", "log_time", "join_time", "time_basis"]
+    assert (given[1]["log_time"].timestamp(), given[1]["join_time"].timestamp()) == (10, 15)
     assert given[1]["time_basis"] == BASIS
 
 
@@ -108,11 +108,15 @@ def test_the_latest_row_is_seen_at_once() -> None:
 
 
 def test_a_table_with_nothing_but_its_key_says_who_is_in_it() -> None:
-    members = pa.schema(
-        [CUSTOMERS.field("id"), CUSTOMERS.field("deleted"), pa.field("change_time", TIMESTAMP)]
-    )
-    plan = AsOf("inner", 1, "change_time", BASIS)
-    assert plan.channels([members, ORDERS])[MAIN].names == ["customer", "n", "change_time", "time_basis"]
+    joined_before = [CUSTOMERS.field("id"), CUSTOMERS.field("deleted"), pa.field("join_time", TIMESTAMP)]
+    plan = AsOf("inner", 1, "join_time", BASIS, results=(False, True))
+    feed = Feed(plan, [pa.schema(joined_before), ORDERS])
+    member = Event(SECOND, {"id": "a", "deleted": False, "join_time": SECOND})
+    (row,) = feed.batch([member, order(2, 1), order(2, 2, "b"), order(9, 3), Event(9 * SECOND, member.row)])[
+        MAIN
+    ]
+    assert row.pop("join_time").timestamp() == 2
+    assert row == {"customer": "a", "n": 1, "time_basis": BASIS}
 
 
 def table_rows(number: int) -> st.SearchStrategy[Mapping[str, Any]]:
