@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from hypothesis import strategies as st
@@ -25,7 +26,7 @@ class Stream:
     @property
     def batches(self) -> list[list[Event]]:
         bounds = [0, *self.cuts, len(self.events)]
-        return [list(self.events[start:end]) for start, end in zip(bounds, bounds[1:], strict=False)]
+        return [list(self.events[start:end]) for start, end in pairwise(bounds)]
 
     def judged(self, lateness: int) -> Iterator[tuple[Event, int, tuple[int, int]]]:
         """Each event, the watermark of its partition before it, and its place in the log."""
