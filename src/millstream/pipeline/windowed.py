@@ -14,6 +14,8 @@ from millstream.pipeline.expressions import output_name
 from millstream.pipeline.kernel.program import HIDDEN, MAIN, Plan
 from millstream.pipeline.kernel.python_aggregates import PythonAggregate
 from millstream.pipeline.kernel.results import CHANGE, TIME_BASIS, WINDOW_END, WINDOW_START
+from millstream.pipeline.kernel.sessions import OUTSIDE, Sessions
+from millstream.pipeline.kernel.sliding import SlidingWindows
 from millstream.pipeline.kernel.windows import TimeWindows
 from millstream.pipeline.late import SourceChannel
 from millstream.pipeline.stateful import Input, Stateful, StatefulChannel, feeding_sources
@@ -130,7 +132,7 @@ class Aggregate(StatefulChannel):
         spec, state = self.window_spec, self.stateful
         if (why := spec.only_kernel() or self._python()) is not None:
             return why
-        sources = feeding_sources(state.inputs[0].stream)
+        sources = feeding_sources(self.inputs[0])
         for stream in self.flow.streams:
             if isinstance(stream, SourceChannel) and stream.source in sources:
                 return f"{stream.name} is asked for"
@@ -167,6 +169,18 @@ class Aggregate(StatefulChannel):
             return None
         return {name: apart.results.get(name, f"`{name}`") for name in self.columns or ()}
 
+    @property
+    def outside(self) -> Stream:
+        """The events that came while their key had no session open."""
+        at = caller()
+        if self.window_spec.opens is None:
+            raise TopologyError(".outside is of sessions that an event opens (opens=)", where=at)
+        (stream,) = self.inputs
+        made = self.flow._channel(self.stateful, OUTSIDE, f"{self.stateful.name}.{OUTSIDE}", at)
+        assert stream.time is not None
+        made.time = stream.time.of_results(stream.time.column)
+        return made
+
     def about(self) -> str:
         return f"{self.window_spec.describe()}: {', '.join(self.aggregates)}"
 
@@ -187,7 +201,8 @@ class WindowState(Stateful):
 
     @property
     def inputs(self) -> tuple[Input, ...]:  # type: ignore[override]
-        """With all columns of the rows if somebody wants to see those that don't count."""
+        """What the aggregates take, once the flow was checked; and all columns of the rows, if somebody wants
+        to see those that don't count."""
         apart = self._apart
         own = ("*",) if self._rows_are_wanted() else ()
         return (
@@ -199,19 +214,29 @@ class WindowState(Stateful):
         apart = self.taken_apart(self._aggregate.why_kernel() or "")
         spec, time = self._aggregate.window_spec, self._stream.time
         assert time is not None, "a window without a time is refused when it is declared"
-        calls = tuple(apart.calls.values())
-        if spec.size_ms is not None:
-            return TimeWindows(
-                len(spec.by),
-                spec.size_ms * 1000,
-                (spec.every_ms or spec.size_ms) * 1000,
+        keys, calls, what = len(spec.by), tuple(apart.calls.values()), spec.describe()
+        final = spec.emit == "final"
+        if spec.size_ms is None:
+            return Sessions(
+                keys,
                 calls,
                 time.basis,
-                spec.emit == "final",
+                final,
                 spec.retract,
-                spec.describe(),
+                what,
+                gap=None if spec.gap_ms is None else 1000 * spec.gap_ms,
+                opens=None if spec.opens is None else apart.column(spec.opens),
+                closes=None if spec.closes is None else apart.column(spec.closes),
+                timeout=1000 * (spec.timeout_ms or 0),
+                from_first=spec.timeout_from == "first",
+                outside=self._asked_for(OUTSIDE),
             )
-        raise NotImplementedError
+        size = 1000 * spec.size_ms
+        if spec.each_event:
+            return SlidingWindows(keys, size, calls, time.basis, what)
+        return TimeWindows(
+            keys, size, 1000 * (spec.every_ms or spec.size_ms), calls, time.basis, final, spec.retract, what
+        )
 
     def taken_apart(self, why: str) -> TakenApart:
         """The aggregates as the kernel works them out; refused if it can't."""
@@ -220,9 +245,18 @@ class WindowState(Stateful):
             outside = [*(str(output_name(key)) for key in spec.by), WINDOW_START, WINDOW_END]
             try:
                 self._apart = take_apart(self._aggregate.aggregates, outside)
+                for condition in (spec.opens, spec.closes):
+                    if condition is not None:
+                        self._apart.column(condition)
             except NotOnKernel as error:
                 raise TopologyError(f"{error}. The kernel is needed because {why}", where=self.at) from None
         return self._apart
+
+    def _asked_for(self, channel: str) -> bool:
+        return any(
+            isinstance(one, StatefulChannel) and one.stateful is self and one.channel_name == channel
+            for one in self._stream.flow.streams
+        )
 
     def _rows_are_wanted(self) -> bool:
         sources = feeding_sources(self._stream)

@@ -68,11 +68,14 @@ def _wrong(build: Callable[[Topology], object], says: str) -> object:
         _wrong(lambda f: payments(f).window(by="card", size="1 m", gap="1 m"), "either size= "),
         _wrong(lambda f: payments(f).window(by="card", gap="1 m", every="1 s"), "every= goes with size="),
         _wrong(lambda f: payments(f).window(by="card", size="1 m", every="2 m"), "is longer than"),
-        _wrong(lambda f: payments(f).window(by="card", size="1 m", every="event", emit="final"), "leave emit"),
+        _wrong(
+            lambda f: payments(f).window(by="card", size="1 m", every="event", emit="final"), "leave emit"
+        ),
         _wrong(lambda f: payments(f).window(by="card", opens="amount > 5"), "needs timeout="),
         _wrong(lambda f: payments(f).window(by="card", gap="1 m", closes="amount > 5"), "go with opens="),
         _wrong(
-            lambda f: payments(f).window(by="card", opens="amuont > 5", timeout="1 m"), "did you mean 'amount'"
+            lambda f: payments(f).window(by="card", opens="amuont > 5", timeout="1 m"),
+            "did you mean 'amount'",
         ),
         _wrong(
             lambda f: payments(f).window(by="card", opens="true", timeout="1 m", timeout_from="end"),
@@ -84,7 +87,8 @@ def _wrong(build: Callable[[Topology], object], says: str) -> object:
             "because it moves with every event",
         ),
         _wrong(
-            lambda f: payments(f).window(by="card", size="1 m", emit="final", retract=True), "never taken back"
+            lambda f: payments(f).window(by="card", size="1 m", emit="final", retract=True),
+            "never taken back",
         ),
         _wrong(lambda f: payments(f).window(by="crad", size="1 m"), "did you mean 'card'"),
         _wrong(lambda f: payments(f).window(by="upper(card)", size="1 m"), "AS name"),

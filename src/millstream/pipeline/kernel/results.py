@@ -35,7 +35,7 @@ class Results:
         """The results of windows that are not looked at again."""
         if windows:
             keys, starts, ends, states = zip(*windows, strict=True)
-            self._give(keys, starts, ends, self._aggregates.results(states), out)
+            self.given(keys, starts, ends, self._aggregates.results(states), out)
 
     def updated(self, windows: Sequence[Closed], shown: Sequence[Shown | None], out: Out) -> list[Shown]:
         """The results of windows that may change again, after taking back what was shown of them. A result
@@ -53,35 +53,26 @@ class Results:
         if rows:
             keys, results, changes = zip(*rows, strict=True)
             starts, ends, *columns = zip(*results, strict=True)
-            self._give(keys, starts, ends, [list(column) for column in columns], out, list(changes))
+            self.given(keys, starts, ends, [list(column) for column in columns], out, list(changes))
         return now
 
-    def moving(self, keys: Sequence[Any], starts: Any, ends: Any, values: list[list[Any]], out: Out) -> None:
-        """One result for every event. ``keys`` are columns."""
-        self._table(list(keys), starts, ends, values, out, None)
-
-    def _give(
+    def given(
         self,
         keys: Sequence[tuple[Any, ...]],
-        starts: Any,
-        ends: Any,
+        starts: Sequence[int],
+        ends: Sequence[int],
         values: list[list[Any]],
         out: Out,
         changes: list[int] | None = None,
     ) -> None:
+        """Give results: of each its keys and bounds, and by aggregate the values of all."""
         columns = [
             pa.array(column, field.type)
             for field, column in zip(self._keys, zip(*keys, strict=True), strict=True)
         ]
-        self._table(columns, starts, ends, values, out, changes)
-
-    def _table(
-        self, keys: list[Any], starts: Any, ends: Any, values: list[list[Any]], out: Out, changes: Any
-    ) -> None:
-        bounds = [pa.array(times, pa.int64()).cast(TIMESTAMP) for times in (starts, ends)]
-        columns = [*keys, *bounds]
+        columns += [pa.array(times, pa.int64()).cast(TIMESTAMP) for times in (starts, ends)]
         columns += [self._aggregates.array(number, column) for number, column in enumerate(values)]
-        columns.append(pa.repeat(self._basis, len(columns[0])))
+        columns.append(pa.repeat(self._basis, len(starts)))
         if changes is not None:
             columns.append(pa.array(changes, pa.int32()))
         out.table(MAIN, pa.Table.from_arrays(columns, schema=self.schema))
