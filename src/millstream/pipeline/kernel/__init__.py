@@ -9,6 +9,8 @@ user's own. Nothing but ``spark.py`` knows of Spark: the same programs run in th
     state.py     state that knows what changed in it
     program.py   what a program is: rows in, rows out on channels
     step.py      one batch of one bucket: clock, late rows, order, then the program
+    lookup.py    rows found by key and time, by whole columns
+    joins.py     two streams within a time; tables.py, foreign.py  tables; gather.py  parts of an event
     packing.py   rows to blobs by bucket and back: what is shuffled
     spark.py     the same as an operator of Spark's, its state in Spark's store
 """
