@@ -136,8 +136,10 @@ class Kernels:
         time = one.stream.time
         assert time is not None
         keys = [f"{without_alias(key)} AS {quoted(name)}" for key, name in zip(one.by, one.keys, strict=True)]
-        own = [name for name in frame.columns if name != PLACE] if one.columns is None else list(one.columns)
-        columns = [column for column in own if column not in one.keys]
+        every = [quoted(name) for name in frame.columns if name not in (PLACE, *one.keys)]
+        columns: list[str] = []
+        for column in ("*",) if one.columns is None else one.columns:
+            columns += every if column == "*" else [] if column in one.keys else [column]
         hashed = ", ".join(without_alias(key) for key in one.by)
         return frame.selectExpr(
             f"pmod(hash({hashed}), {buckets}) AS {BUCKET}",
@@ -147,7 +149,7 @@ class Kernels:
             f"{PLACE}.offset AS {OFFSET}",
             f"{PLACE}.clock AS {CLOCK}",
             *keys,
-            *(quoted(column) if one.columns is None else column for column in columns),
+            *columns,
         )
 
     def timed(self, stream: Stream) -> DataFrame:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from millstream.errors import TopologyError
 from millstream.pipeline.declaring import Time, caller
@@ -21,13 +21,16 @@ if TYPE_CHECKING:
     from millstream.pipeline.kernel.program import Plan
 
 
+S = TypeVar("S", bound="StatefulChannel")
+
+
 @dataclass(frozen=True, slots=True)
 class Input:
     """A stream as an operator takes it: by which keys, and which columns of it.
 
     ``by`` are SQL expressions with names; two inputs of one operator meet where their keys are equal, so they
-    need as many, of the same types. ``columns`` are SQL expressions, each a column or ``expression AS name``;
-    None: all columns. The operator is given the keys first.
+    need as many, of the same types. ``columns`` are SQL expressions, each a column, ``expression AS name`` or
+    ``*``; None: all columns. The operator is given the keys first.
     """
 
     stream: Stream
@@ -42,11 +45,17 @@ class Input:
 class Stateful:
     """An operator on the kernel: its inputs, and the plan of what it does with them."""
 
-    def __init__(self, name: str, inputs: Sequence[Input], plan: Plan, *, at: str) -> None:
-        self.name = name
+    def __init__(self, inputs: Sequence[Input], plan: Plan, *, at: str) -> None:
         self.inputs = tuple(inputs)
         self.plan = plan
         self.at = at
+        self.main: StatefulChannel | None = None
+
+    @property
+    def name(self) -> str:
+        """That of its main channel, which may be called by its variable once the whole file is read."""
+        assert self.main is not None
+        return self.main.name
 
     def upstream(self) -> list[Stream]:
         found: dict[int, Stream] = {}
@@ -153,11 +162,15 @@ def declare(
     time: Time | None = None,
 ) -> StatefulChannel:
     """A stateful operator; returns its main channel. ``columns`` and ``time`` are those of its results."""
+    return declare_as(StatefulChannel, kind, inputs, plan, at=at, name=name, columns=columns, time=time)
+
+
+def declare_as(made_as: type[S], kind: str, inputs: Sequence[Input], plan: Plan, **told: Any) -> S:
+    """The same, for an operator whose main channel has more to offer than others."""
     for one in inputs:
-        check_input(one, at)
-    stateful = Stateful(name or "", inputs, plan, at=at)
-    made = StatefulChannel(stateful, MAIN, at=at, name=name, columns=columns, time=time, kind=kind)
-    stateful.name = made.name
+        check_input(one, told["at"])
+    stateful = Stateful(inputs, plan, at=told["at"])
+    stateful.main = made = made_as(stateful, MAIN, kind=kind, **told)
     return made
 
 
@@ -171,7 +184,8 @@ def check_input(one: Input, at: str) -> None:
             raise TopologyError(f"give the key {key!r} a name: {key + ' AS name'!r}", where=at)
         stream._check(key, "the key", at)
     for column in one.columns or ():
-        stream._check(column, "the column", at)
+        if column != "*":
+            stream._check(column, "the column", at)
     stream._needs_time(at)
 
 

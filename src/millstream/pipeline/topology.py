@@ -210,11 +210,22 @@ class Topology:
         return StatefulChannel(stateful, channel, at=at, name=name)
 
     def _rename(self, stream: Stream, name: str) -> None:
-        """Call a stream that was given no name by the variable that holds it."""
-        if not stream.named and name not in self._names:
-            del self._names[stream.name]
-            self._names[name] = stream
-            stream.name, stream.named = name, True
+        """Call a stream that was given no name by the variable that holds it, and its channels after it."""
+        if stream.named or name in self._names:
+            return
+        old = stream.name
+        self._call(stream, name)
+        stream.named = True
+        if isinstance(stream, StatefulChannel) and stream.stateful.main is stream:
+            for other in self.streams:
+                if isinstance(other, StatefulChannel) and other.stateful is stream.stateful:
+                    if other.name.startswith(f"{old}.") and f"{name}{other.name[len(old) :]}" not in self._names:
+                        self._call(other, f"{name}{other.name[len(old) :]}")
+
+    def _call(self, stream: Stream, name: str) -> None:
+        del self._names[stream.name]
+        self._names[name] = stream
+        stream.name = name
 
     def _add_sink(self, sink: Sink) -> None:
         for other in self.sinks:
