@@ -218,9 +218,10 @@ class Topology:
         stream.named = True
         if isinstance(stream, StatefulChannel) and stream.stateful.main is stream:
             for other in self.streams:
-                if isinstance(other, StatefulChannel) and other.stateful is stream.stateful:
-                    if other.name.startswith(f"{old}.") and f"{name}{other.name[len(old) :]}" not in self._names:
-                        self._call(other, f"{name}{other.name[len(old) :]}")
+                of_it = isinstance(other, StatefulChannel) and other.stateful is stream.stateful
+                called = other.name.replace(f"{old}.", f"{name}.", 1)
+                if of_it and other.name.startswith(f"{old}.") and called not in self._names:
+                    self._call(other, called)
 
     def _call(self, stream: Stream, name: str) -> None:
         del self._names[stream.name]
