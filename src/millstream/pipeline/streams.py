@@ -24,6 +24,7 @@ from millstream.pipeline.expressions import (
 from millstream.pipeline.schema import Schema
 
 if TYPE_CHECKING:
+    from millstream.pipeline.patterns import PatternStream, Step, Steps
     from millstream.pipeline.stateful import StatefulChannel
     from millstream.pipeline.tables import Changes, Table
     from millstream.pipeline.topology import Topology
@@ -261,6 +262,48 @@ class Stream:
 
         return declare_as_table(self, key, delete_when, at=caller())
 
+    # ---- sequences, and the user's own ---------------------------------------------------------------
+
+    def pattern(
+        self,
+        *,
+        by: str | Sequence[str],
+        steps: Sequence[Step] | Steps | Step,
+        within: str | None = None,
+        give: Mapping[str, str] | None = None,
+        after_match: str = "skip past last",
+        strict: bool = False,
+        max_partial: int = 1000,
+        max_events: int = 10_000,
+        on_error: str = "fail",
+        name: str | None = None,
+    ) -> PatternStream:
+        """Sequences of events of one key: ``steps`` are ``step("small", "eur < 2").times(3)``, ``no(...)``.
+
+        ``within``: the most time from the first event to the last. ``give``: what a match tells, for example
+        ``{"total": "sum(small.eur)"}``; without it, all events of every step. ``after_match``: ``"skip past
+        last"``, so that no event is in two matches, ``"skip to next"`` or ``"all"``. ``strict``: nothing may
+        come in between. ``max_partial`` and ``max_events`` bound what is kept for a key. ``on_error``:
+        whether a function that raises stops the job (``"fail"``) or its event goes to ``.failed``
+        (``"channel"``).
+        """
+        from millstream.pipeline.patterns import declare_pattern
+
+        return declare_pattern(
+            self,
+            by=by,
+            within=within,
+            steps=steps,
+            give=give,
+            after_match=after_match,
+            strict=strict,
+            max_partial=max_partial,
+            max_events=max_events,
+            on_error=on_error,
+            name=name,
+            at=caller(),
+        )
+
     # ---- sinks --------------------------------------------------------------------------------------
 
     def to_topic(
@@ -367,7 +410,6 @@ class Stream:
 
 
 _NOT_YET = {
-    "pattern": "sequences of events",
     "process": "a stateful function of your own",
 }
 
