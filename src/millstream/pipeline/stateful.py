@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from millstream.errors import TopologyError
 from millstream.pipeline.declaring import Time, caller
 from millstream.pipeline.expressions import output_name
+from millstream.pipeline.kernel.channels import LATE, MAIN, ahead_channel, late_channel
 from millstream.pipeline.kernel.clock import TimeRules
-from millstream.pipeline.kernel.program import LATE, MAIN, Plan, ahead_channel, late_channel
 from millstream.pipeline.streams import Source, Stream, Union
+
+if TYPE_CHECKING:
+    from millstream.pipeline.kernel.program import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,12 +170,14 @@ def declare(
     name: str | None = None,
     columns: tuple[str, ...] | None = None,
     time: Time | None = None,
+    stream: type[StatefulChannel] = StatefulChannel,
 ) -> StatefulChannel:
-    """A stateful operator; returns its main channel. ``columns`` and ``time`` are those of its results."""
+    """A stateful operator; returns its main channel. ``columns`` and ``time`` are those of its results,
+    ``stream`` is the class of one that has more channels to offer."""
     for one in inputs:
         check_input(one, at)
     stateful = Stateful(name or "", inputs, plan, at=at)
-    made = StatefulChannel(stateful, MAIN, at=at, name=name, columns=columns, time=time, kind=kind)
+    made = stream(stateful, MAIN, at=at, name=name, columns=columns, time=time, kind=kind)
     stateful.name = made.name
     return made
 

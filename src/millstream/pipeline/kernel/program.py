@@ -18,21 +18,14 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 import pyarrow as pa
 
-from millstream.pipeline.kernel.clock import Clock, Times
+from millstream.pipeline.kernel.channels import MAIN, ahead_channel, late_channel
+from millstream.pipeline.kernel.clock import NEVER, Clock, Times
 from millstream.pipeline.kernel.state import Store
 
-MAIN = ""  # the channel that a stateful stream itself is
-LATE, AHEAD = "late", "ahead"  # and what the kernel adds to every program, for each of its inputs
+__all__ = ["MAIN", "TIMESTAMP", "AsTheyCome", "Events", "InOrder", "Out", "Plan", "Program", "Rows"]
+
 HIDDEN = "millstream_"  # how columns begin that were worked out for the operator: no part of the row itself
 TIMESTAMP = pa.timestamp("us", tz="UTC")
-
-
-def late_channel(number: int) -> str:
-    return f"{LATE}.{number}"
-
-
-def ahead_channel(number: int) -> str:
-    return f"{AHEAD}.{number}"
 
 
 def shown(names: Sequence[str]) -> list[str]:
@@ -106,7 +99,7 @@ class Out:
         if not rows.table.num_rows:
             return
         schema = self._channels[channel]
-        judged = pa.array(rows.watermark, pa.int64()).cast(TIMESTAMP)
+        judged = pa.array(rows.watermark, pa.int64(), mask=rows.watermark == NEVER).cast(TIMESTAMP)
         own = rows.table.select(shown(rows.table.schema.names))
         columns = [*own.columns, pa.array(by // 1000, pa.int64()), judged]
         self.table(channel, pa.Table.from_arrays(columns, schema=schema))
@@ -167,3 +160,11 @@ class Plan(Protocol):
 
     def describe(self) -> str:
         """What it does, in a few words."""
+
+
+def tables_of(plan: Plan) -> frozenset[int]:
+    """The inputs of a plan in order that are changes of a table, which it names as ``tables``. A change that
+    comes late counts all the same, from the watermark on that it was judged by, or the table would stay wrong
+    for ever: the kernel gives it that time. Whether something newer is there already is the program's to see.
+    """
+    return frozenset(getattr(plan, "tables", ()))
