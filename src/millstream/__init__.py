@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from millstream.embedded import Broker
+    from millstream.pipeline.own_aggregates import aggregate
     from millstream.pipeline.patterns import no, step
     from millstream.pipeline.topology import Topology
 
@@ -14,11 +15,12 @@ if TYPE_CHECKING:
 _PUBLIC = {
     "Broker": "millstream.embedded",
     "Topology": "millstream.pipeline.topology",
+    "aggregate": "millstream.pipeline.own_aggregates",
     "no": "millstream.pipeline.patterns",
     "step": "millstream.pipeline.patterns",
 }
 
-__all__ = ["Broker", "Topology", "no", "step"]
+__all__ = ["Broker", "Topology", "aggregate", "no", "step"]
 
 
 def __getattr__(name: str) -> Any:
