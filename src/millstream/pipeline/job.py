@@ -22,7 +22,8 @@ from millstream.errors import MillstreamError, TopologyError
 from millstream.pipeline.checkpoint import Checkpoint
 from millstream.pipeline.ledger import Ledger
 from millstream.pipeline.plan import Plan, Query, plan
-from millstream.pipeline.streams import Source
+from millstream.pipeline.streams import REJECTED_COLUMNS, Rejected, Source
+from millstream.pipeline.ticks import Ticks
 from millstream.pipeline.topology import Topology
 from millstream.pipeline.transact import Transactions
 from millstream.pipeline.views import View, ViewStore, open_store
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from millstream.pipeline.progress import Progress
 
 
-# What stateful operators on the kernel need: a store that takes arbitrary state, and writes what changed only.
+# What stateful operators on the kernel need: a store for any state, that writes what changed and no more.
 # Spark's own windows are faster in its default store.
 _STATE_SETTINGS = {
     "spark.sql.streaming.stateStore.providerClass": (
@@ -78,6 +79,7 @@ class Job:
         self._queries: dict[str, StreamingQuery] = {}
         self._deliveries: dict[str, Delivery] = {}
         self._groups: dict[str, str] = {}
+        self._ticks = Ticks()
 
     # ---- before Spark -------------------------------------------------------------------------------
 
@@ -153,7 +155,7 @@ class Job:
             for query, _, views in outputs:
                 for number, view in views.items():
                     self._store.prepare(view, where=query.sinks[number].at)
-        self._listener = Listener(list(self.plan.queries), self._delivered, self.settings.on_progress)
+        self._listener = Listener(list(self.plan.queries), self._delivered, self._progressed)
         for query, _, views in outputs:
             self._deliveries[query.name] = self._delivery(query, views)
         for delivery in self._deliveries.values():
@@ -180,6 +182,10 @@ class Job:
                 for setting in _STATE_SETTINGS if query.operators else ():
                     spark.conf.unset(setting)
         threading.Thread(target=self._keep_fresh, name="ledger-refresh", daemon=True).start()
+
+    def _progressed(self, progress: Progress) -> None:
+        self._ticks.after(progress)
+        self.settings.on_progress(progress)
 
     def _delivery(self, query: Query, views: dict[int, View]) -> Delivery:
         from millstream.pipeline.deliver import Delivery
@@ -213,17 +219,22 @@ class Job:
                 delivery.refresh()
 
     def _read(self, spark: SparkSession, query: Query, source: Source) -> DataFrame:
+        from millstream.pipeline.source import COLUMNS
+
         reader = spark.readStream.format("millstream")
         for name, value in self._options().items():
             reader = reader.option(name, value)
         reader = reader.option("topic", source.topic).option("startingOffsets", source.start)
-        # An array of structs is the dearest of all columns, and seldom wanted.
-        reader = reader.option("includeHeaders", str("headers" in source.include).lower())
         # The group's offsets are the ledger, and written with the results.
         reader = reader.option("groupId", self._groups[query.name]).option("commitOffsets", "false")
         if source.max_rows is not None:
             reader = reader.option("maxOffsetsPerTrigger", str(source.max_rows))
-        return reader.load()
+        if query.operators:
+            reader = reader.option("tickFile", str(self._ticks.file(query.name)))
+        wanted = _wanted(query, source)
+        return reader.schema(
+            ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items() if name in wanted)
+        ).load()
 
     def _options(self) -> dict[str, str]:
         connection = self.settings.connection
@@ -281,6 +292,7 @@ class Job:
         self._stopping.set()
         for delivery in self._deliveries.values():
             delivery.close()
+        self._ticks.close()
         if self._store is not None:
             self._store.close()
             self._store = None
@@ -319,6 +331,19 @@ def _check_session(spark: SparkSession, flow: Topology) -> None:
             " session is made; `millstream run` does",
             where=flow.at,
         )
+
+
+def _wanted(query: Query, source: Source) -> set[str]:
+    """What of a record the query needs: what is not asked for is neither decoded nor carried to the JVM."""
+    wanted = {"value", *source.include}
+    if source.time is not None and source.time.kind == "log":
+        wanted.add("timestamp")
+    if query.operators:
+        wanted |= {"partition", "offset"}
+    for tap in query.taps:
+        if any(isinstance(stream, Rejected) and stream.source is source for stream in tap.upstream()):
+            wanted |= set(REJECTED_COLUMNS)
+    return wanted
 
 
 def _hush_pyspark() -> None:

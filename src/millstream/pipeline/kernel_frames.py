@@ -41,7 +41,9 @@ from millstream.pipeline.streams import (
 PLACE = "millstream_place"
 _CLOCK_EVERY = 16  # of the rows that are filtered out, one in so many still tells the time
 _NO_OFFSET = -1
-_STATUS_SCHEMA = "watermark bigint, waits_for bigint, timer bigint, entries bigint, bytes bigint"
+_STATUS_SCHEMA = (
+    "watermark bigint, waits_for bigint, timer bigint, may_move bigint, entries bigint, bytes bigint"
+)
 
 
 class Kernels:
@@ -73,7 +75,7 @@ class Kernels:
         frame = self.of(stream.stateful)
         number = self._channels[id(stream.stateful)].index(stream.channel_name)
         struct = struct_name(number)
-        names = frame.schema[struct].dataType.fieldNames()  # type: ignore[attr-defined]
+        names = frame.schema[struct].dataType.fieldNames()
         return f"channel = '{stream.channel_name}'", {name: f"{struct}.{quoted(name)}" for name in names}
 
     def channel(self, stream: StatefulChannel) -> DataFrame:
@@ -117,6 +119,7 @@ class Kernels:
             fn.max(f"{STATUS}.watermark").alias("watermark"),
             fn.min(f"{STATUS}.waits_for").alias("waits_for"),
             fn.min(f"{STATUS}.timer").alias("timer"),
+            fn.min(f"{STATUS}.may_move").alias("may_move"),
             fn.sum(f"{STATUS}.entries").alias("entries"),
             fn.sum(f"{STATUS}.bytes").alias("bytes"),
             *(
@@ -197,13 +200,14 @@ class Kernels:
         return _filtered(frame, " AND ".join(f"NOT coalesce(({one}), false)" for one in stream.conditions))
 
     def _of_results(self, stream: StatefulChannel) -> DataFrame:
-        """What another operator gives, and how far it has come: its watermark is a row that only tells time."""
+        """What another operator gives, and how far it has come: a row of its watermark tells time."""
         assert stream.time is not None
         condition, columns = self.picked(stream)
         told = f"channel = '{STATUS}'"
         made = dict(columns)
         # Past all that it has given, and before all that it will give.
-        mark = f"timestamp_micros(if({STATUS}.watermark = {NEVER}L, NULL, {STATUS}.watermark + {stream.time.before_us}))"
+        reached = f"{STATUS}.watermark"
+        mark = f"timestamp_micros(if({reached} = {NEVER}L, NULL, {reached} + {stream.time.before_us}))"
         made[stream.time.column] = f"if({told}, {mark}, {columns[stream.time.column]})"
         place = f"named_struct('source', -1, 'partition', -1, 'offset', {_NO_OFFSET}L, 'clock', {told})"
         return (

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from millstream.errors import TopologyError
 from millstream.pipeline.declaring import Time, caller
 from millstream.pipeline.expressions import output_name
+from millstream.pipeline.kernel.channels import MAIN, ahead_channel, late_channel
 from millstream.pipeline.kernel.clock import TimeRules
-from millstream.pipeline.kernel.program import MAIN, Plan, ahead_channel, late_channel
 from millstream.pipeline.streams import Source, Stream, Union
+
+if TYPE_CHECKING:
+    from millstream.pipeline.kernel.program import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +117,7 @@ class StatefulChannel(Stream):
 
     @property
     def late(self) -> Stream:
-        """The rows that came too late to count, as the operator got them, with ``late_ms`` and ``watermark``."""
+        """The rows that came too late to count, as the operator got them, and by how much (``late_ms``)."""
         return self._beside(late_channel, "late", caller())
 
     @property

@@ -203,9 +203,10 @@ class Topology:
     def _channel(self, stateful: Stateful, channel: str, name: str, at: str) -> StatefulChannel:
         """A channel of a stateful operator, made once however often it is asked for."""
         for stream in self.streams:
-            if isinstance(stream, StatefulChannel) and stream.stateful is stateful:
-                if stream.channel_name == channel:
-                    return stream
+            if not isinstance(stream, StatefulChannel) or stream.stateful is not stateful:
+                continue
+            if stream.channel_name == channel:
+                return stream
         return StatefulChannel(stateful, channel, at=at, name=name)
 
     def _rename(self, stream: Stream, name: str) -> None:

@@ -18,20 +18,13 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 import pyarrow as pa
 
-from millstream.pipeline.kernel.clock import Clock, Times
+from millstream.pipeline.kernel.channels import MAIN, ahead_channel, late_channel
+from millstream.pipeline.kernel.clock import NEVER, Clock, Times
 from millstream.pipeline.kernel.state import Store
 
-MAIN = ""  # the channel that a stateful stream itself is
-LATE, AHEAD = "late", "ahead"  # and what the kernel adds to every program, for each of its inputs
+__all__ = ["MAIN", "TIMESTAMP", "AsTheyCome", "Events", "InOrder", "Out", "Plan", "Program", "Rows"]
+
 TIMESTAMP = pa.timestamp("us", tz="UTC")
-
-
-def late_channel(number: int) -> str:
-    return f"{LATE}.{number}"
-
-
-def ahead_channel(number: int) -> str:
-    return f"{AHEAD}.{number}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +39,7 @@ class Rows:
 
     def take(self, which: Any) -> Rows:
         """Some of them, by a mask or by numbers."""
-        which = np.flatnonzero(which) if getattr(which, "dtype", None) == bool else which
+        which = np.flatnonzero(which) if getattr(which, "dtype", None) == np.bool_ else which
         return Rows(self.input, self.table.take(pa.array(which)), self.time[which], self.watermark[which])
 
 
@@ -91,7 +84,7 @@ class Out:
         if not rows.table.num_rows:
             return
         schema = self._channels[channel]
-        judged = pa.array(rows.watermark, pa.int64()).cast(TIMESTAMP)
+        judged = pa.array(rows.watermark, pa.int64(), mask=rows.watermark == NEVER).cast(TIMESTAMP)
         columns = [*rows.table.columns, pa.array(by // 1000, pa.int64()), judged]
         self.table(channel, pa.Table.from_arrays(columns, schema=schema))
 

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from millstream.pipeline.kernel.channels import ahead_channel, late_channel
 from millstream.pipeline.kernel.clock import ALWAYS, NEVER, Clock, Place, Seen, TimeRules
-from millstream.pipeline.kernel.program import TIMESTAMP, Events, Out, Plan, Rows, ahead_channel, late_channel
+from millstream.pipeline.kernel.program import TIMESTAMP, Events, Out, Plan, Rows
 from millstream.pipeline.kernel.state import Store, Waiting
 
 # Beside its own columns, what a row brings: its time, where it stands in the log, and the latest time that
@@ -25,6 +26,7 @@ from millstream.pipeline.kernel.state import Store, Waiting
 TIME, SOURCE, PARTITION, OFFSET, SEEN = "time", "source", "partition", "offset", "seen"
 BESIDE = (TIME, SOURCE, PARTITION, OFFSET, SEEN)
 _LATE_COLUMNS = (pa.field("late_ms", pa.int64()), pa.field("watermark", TIMESTAMP))
+_A_WHILE = 1_000_000  # how long the time of operators further down may stand still where all is idle
 _AHEAD_COLUMNS = (pa.field("ahead_ms", pa.int64()), pa.field("watermark", TIMESTAMP))
 
 
@@ -62,6 +64,7 @@ class Status:
     watermark: int
     waits_for: int | None  # the event time of the next thing to happen
     timer: int | None  # the time on the wall of the next thing to happen
+    may_move: int | None  # when, on the wall, the watermark may move on without rows
     entries: int
 
 
@@ -115,13 +118,19 @@ class Bucket:
         return out.finish()
 
     def status(self) -> Status:
-        times = [self._program.next_due(), *(waiting.earliest() for waiting in self._waiting)]
-        due = min((time for time in times if time is not None), default=None)
-        timer = self._program.next_timer()
-        if due is not None and self._clock.idles:
-            idle = self._clock.next_idle()
-            timer = idle if timer is None else min(timer, idle)
-        return Status(self._clock.watermark, due, None if timer == ALWAYS else timer, len(self._store) - 1)
+        # A row that waits is let go once the watermark is past it.
+        waiting = [1 + first for one in self._waiting if (first := one.earliest()) is not None]
+        program = self._program.next_due()
+        due = min([*waiting, *([] if program is None else [program])], default=None)
+        clock = self._clock
+        moves = clock.may_move(due if due is not None else clock.watermark + _A_WHILE)
+        return Status(
+            watermark=clock.watermark,
+            waits_for=due,
+            timer=self._program.next_timer(),
+            may_move=None if moves == ALWAYS else moves,
+            entries=len(self._store) - 1,
+        )
 
     def _take(self, number: int, table: pa.Table, out: Out) -> None:
         clock = self._clock
