@@ -61,6 +61,7 @@ class Time:
     ahead_ms: int | None = None  # how far in the future a time may be
     origin: str | None = None  # of a result: the column that the time of its events was in
     before_us: int = 0  # a result is so much older than its column says: a window's end is not in it
+    behind_us: int = 0  # and may be so much older than the operator's watermark: what waited in vain
 
     @property
     def basis(self) -> str:
@@ -81,9 +82,15 @@ class Time:
             return f"`{self.column}`"
         return f"(`{self.column}` - INTERVAL '{self.before_us}' MICROSECOND)"
 
-    def of_results(self, column: str, *, before_us: int = 0) -> Time:
+    @property
+    def mark_us(self) -> int:
+        """How far from an operator's watermark, in the column of its results, that of its results is."""
+        return self.before_us - self.behind_us
+
+    def of_results(self, column: str, *, before_us: int = 0, behind_us: int = 0) -> Time:
         """The time that results of a stateful operator go by: all stragglers have been waited for."""
-        return Time(self.kind, column, origin=self.origin or self.column, before_us=before_us)
+        origin = self.origin or self.column
+        return Time(self.kind, column, origin=origin, before_us=before_us, behind_us=behind_us)
 
 
 @dataclass(frozen=True, slots=True)

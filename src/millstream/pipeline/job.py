@@ -338,6 +338,8 @@ def _wanted(query: Query, source: Source) -> set[str]:
     wanted = {"value", *source.include}
     if source.time is not None and source.time.kind == "log":
         wanted.add("timestamp")
+    if source.table is not None:  # a deletion is a key and a time, and nothing else
+        wanted |= {"key", "timestamp"}
     if query.operators:
         wanted |= {"partition", "offset"}
     for tap in query.taps:

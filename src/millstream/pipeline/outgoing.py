@@ -199,6 +199,8 @@ def _record(sink: TopicSink, row: Row) -> dict[str, str]:
         made["headers"] = f"to_json(struct({', '.join(named)}))"
     else:
         made["value"] = _json(", ".join(f"({sql}) AS {quoted(name)}" for name, sql in row.columns.items()))
+    if sink.delete_when is not None:
+        made["value"] = f"if(coalesce(({row.sql(sink.delete_when)}), false), NULL, {made['value']})"
     return made
 
 

@@ -151,12 +151,14 @@ def declare(
     name: str | None = None,
     columns: tuple[str, ...] | None = None,
     time: Time | None = None,
+    stream: type[StatefulChannel] = StatefulChannel,
 ) -> StatefulChannel:
-    """A stateful operator; returns its main channel. ``columns`` and ``time`` are those of its results."""
+    """A stateful operator; returns its main channel. ``columns`` and ``time`` are those of its results,
+    ``stream`` is the class of one that has more channels to offer."""
     for one in inputs:
         check_input(one, at)
     stateful = Stateful(name or "", inputs, plan, at=at)
-    made = StatefulChannel(stateful, MAIN, at=at, name=name, columns=columns, time=time, kind=kind)
+    made = stream(stateful, MAIN, at=at, name=name, columns=columns, time=time, kind=kind)
     stateful.name = made.name
     return made
 

@@ -7,7 +7,7 @@ now or when Spark plans the job, can be reported there.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -32,6 +32,8 @@ from millstream.pipeline.expressions import (
 from millstream.pipeline.schema import Schema
 
 if TYPE_CHECKING:
+    from millstream.pipeline.stateful import StatefulChannel
+    from millstream.pipeline.tables import Changes, Table
     from millstream.pipeline.topology import Topology
 
 # What a window's result says about itself, beside its keys and aggregates.
@@ -213,6 +215,39 @@ class Stream:
                 where=at,
             )
 
+    # ---- joins --------------------------------------------------------------------------------------
+
+    def join(
+        self,
+        other: Stream | Table,
+        *,
+        on: str | Sequence[str] | Mapping[str, str],
+        within: str | tuple[str, str] | None = None,
+        how: str = "inner",
+        order: str | None = None,
+        as_of: str | None = None,
+        name: str | None = None,
+    ) -> StatefulChannel:
+        """Rows of this stream and another with equal keys whose times are ``within`` a span of each other, or
+        the rows that this one's keys have in a table.
+
+        ``on``: columns that both have, or a dict from this one's to the other's. ``within``: ``"10 minutes"``
+        either way, or ``("-5 minutes", "10 minutes")`` for the other's time less this one's. ``how``: inner,
+        left, right or outer; with a table inner or left. ``order="time"`` gives results in the order of time,
+        once nothing older can come, instead of at once. ``as_of="latest"`` sees a table as it is when the
+        event comes, instead of as it was at the event's time.
+        """
+        from millstream.pipeline.joining import declare_join
+
+        return declare_join(self, other, on, within, how, order, as_of, name=name, at=caller())
+
+    def as_table(self, *, key: str | Sequence[str], delete_when: str | None = None) -> Table:
+        """The stream as changes of a table: the latest row of every key. A row for which ``delete_when`` is
+        true takes its key out."""
+        from millstream.pipeline.tables import declare_as_table
+
+        return declare_as_table(self, key, delete_when, at=caller())
+
     # ---- sinks --------------------------------------------------------------------------------------
 
     def to_topic(
@@ -222,12 +257,14 @@ class Stream:
         key: str | None = None,
         value: str | Sequence[str] | None = None,
         time: str | None = None,
+        delete_when: str | None = None,
     ) -> Stream:
         """Write every row as a record. Gives the stream back, so that more sinks can follow.
 
         ``key`` is an SQL expression. ``value``: nothing for all columns as JSON, a list for these columns as
         JSON, or one SQL expression whose text or bytes are the value. ``time`` is a timestamp column for the
-        record's own timestamp; without it the time of writing.
+        record's own timestamp; without it the time of writing. A row for which ``delete_when`` is true is
+        written without a value: for a compacted topic, and for ``flow.table``, its key is deleted.
         """
         at = caller()
         check_topic(topic, at)
@@ -237,8 +274,14 @@ class Stream:
             self._check(time, "the time", at)
         for part in [value] if isinstance(value, str) else value or []:
             self._check(part, "the value", at)
+        if delete_when is not None:
+            self._check(delete_when, "delete_when", at)
+            if key is None:
+                raise TopologyError("delete_when= needs key=: a record without a value deletes it", where=at)
         columns = value if value is None or isinstance(value, str) else tuple(value)
-        self.flow._add_sink(TopicSink(self, topic, at, key=key, value=columns, time=time))
+        self.flow._add_sink(
+            TopicSink(self, topic, at, key=key, value=columns, time=time, delete_when=delete_when)
+        )
         return self
 
     def to_view(
@@ -297,9 +340,7 @@ class Stream:
 _NOT_YET = {
     "late": "a channel of events that came after the watermark",
     "pattern": "sequences of events",
-    "join": "joining streams and tables",
     "process": "a stateful function of your own",
-    "gather": "putting the parts of an event together again",
 }
 
 
@@ -330,6 +371,7 @@ class Source(Stream):
         self.start = start
         self.max_rows = max_rows
         self.feedback = feedback
+        self.table: Changes | None = None  # what its records say about a table, if they do
         extra = [time.column] if time is not None and time.kind != "event" else []
         columns = (*schema.names, *(f"record_{part}" for part in include), *extra)
         super().__init__(flow, (), at=at, name=name or topic, columns=columns, time=time)
@@ -526,6 +568,7 @@ class TopicSink:
     key: str | None
     value: str | tuple[str, ...] | None
     time: str | None
+    delete_when: str | None = None
 
     @property
     def label(self) -> str:

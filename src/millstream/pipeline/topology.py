@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from millstream.errors import TopologyError
 from millstream.pipeline.declaring import Time, caller, check_topic
@@ -28,6 +29,10 @@ from millstream.pipeline.streams import (
     ViewSink,
     Window,
 )
+
+if TYPE_CHECKING:
+    from millstream.pipeline.joining import Gathered
+    from millstream.pipeline.tables import Table
 
 GUARANTEES = ("at-most-once", "at-least-once", "exactly-once")
 FORMATS = ("json", "text", "binary")
@@ -136,6 +141,67 @@ class Topology:
                 )
             parts.append(stream)
         return Union(self, tuple(parts), tag, name, at)
+
+    def table(
+        self,
+        topic: str,
+        *,
+        schema: object,
+        key: str | Sequence[str],
+        time: str = "log",
+        lateness: str = "0 seconds",
+        idle_after: str | None = "1 second",
+        ahead: str | None = None,
+        delete_when: str | None = None,
+        include: Sequence[str] = (),
+        start: str = "earliest",
+        max_rows: int | None = None,
+        feedback: bool = False,
+        name: str | None = None,
+    ) -> Table:
+        """A topic of JSON records as a table: the latest record of every ``key`` is its row, and a record
+        without a value deletes it; its key is then the record's own.
+
+        The options are those of a source, but for their defaults: a table goes by the time of its records in
+        the log, and does not hold up what is joined with it once it has been quiet for a second.
+        ``delete_when`` is an SQL condition for records that have a value and delete all the same.
+        """
+        from millstream.pipeline.tables import declare_table
+
+        source = self.source(
+            topic,
+            schema=schema,
+            time=time,
+            lateness=lateness,
+            idle_after=idle_after,
+            ahead=ahead,
+            include=include,
+            start=start,
+            max_rows=max_rows,
+            feedback=feedback,
+            name=name,
+        )
+        return declare_table(source, key, delete_when)
+
+    def gather(
+        self,
+        *streams: Stream,
+        by: str | Sequence[str],
+        timeout: str,
+        name: str | None = None,
+        **parts: Stream,
+    ) -> Gathered:
+        """The parts of one event, which went different ways, together again: one row when one of every part
+        is there. A part is a column of the result, with the part's columns in it, named as it is given here:
+        ``flow.gather(price=priced, risk=scored, by="event_id", timeout="30 seconds")``; one that is given
+        without a name is called as its stream is.
+
+        ``.incomplete`` has what was not complete ``timeout`` after its first part, ``.duplicates`` what came
+        again.
+        """
+        from millstream.pipeline.joining import declare_gather
+
+        return declare_gather(self, streams, parts, by, timeout, name=name, at=caller())
 
     def _schema(self, given: object, format: str, at: str) -> Schema:
         if format != "json":

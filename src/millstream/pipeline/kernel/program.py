@@ -144,3 +144,11 @@ class Plan(Protocol):
 
     def describe(self) -> str:
         """What it does, in a few words."""
+
+
+def tables_of(plan: Plan) -> frozenset[int]:
+    """The inputs of a plan in order that are changes of a table, which it names as ``tables``. A change that
+    comes late counts all the same, from the watermark on that it was judged by, or the table would stay wrong
+    for ever: the kernel gives it that time. Whether something newer is there already is the program's to see.
+    """
+    return frozenset(getattr(plan, "tables", ()))

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from millstream.pipeline.kernel.channels import ahead_channel, late_channel
 from millstream.pipeline.kernel.clock import ALWAYS, NEVER, Clock, Place, Seen, TimeRules
-from millstream.pipeline.kernel.program import TIMESTAMP, Events, Out, Plan, Rows
+from millstream.pipeline.kernel.program import TIMESTAMP, Events, Out, Plan, Rows, tables_of
 from millstream.pipeline.kernel.state import Store, Waiting
 
 # Beside its own columns, what a row brings: its time, where it stands in the log, and the latest time that
@@ -93,6 +93,7 @@ class Bucket:
         if saved is not None:
             self._clock.load(saved)
         self._waiting: list[Waiting] = []
+        self._tables = tables_of(operator.plan)
         if operator.plan.in_order:
             self._waiting = [store.waiting(f"waiting.{number}") for number in range(len(operator.inputs))]
         self._program: Any = operator.plan.program(operator.inputs)
@@ -157,7 +158,10 @@ class Bucket:
                 self._program.rows(rows, clock, out)
             return
         late = rows.time < rows.watermark
-        if late.any():
+        if late.any() and number in self._tables:
+            known_at = pa.array(np.maximum(rows.time, rows.watermark))
+            table = table.set_column(table.schema.get_field_index(TIME), TIME, known_at)
+        elif late.any():
             old = rows.take(late)
             out.late(old, old.watermark - old.time)
             table = table.filter(pa.array(~late))
