@@ -35,8 +35,6 @@ class Entry:
 
     def python(self) -> Path:
         """The interpreter of its own environment, which is made if it is not there."""
-        if not self.packages:
-            return Path(sys.executable)
         home = REPOSITORY / "build" / "peers" / self.program.removeprefix("on_").removesuffix(".py")
         python, marker, wanted = home / "bin" / "python", home / ".ready", "\n".join(self.packages)
         if marker.exists() and marker.read_text() == wanted:
@@ -51,6 +49,12 @@ class Entry:
                 raise Unavailable(f"{self.name} can't be installed: {last}")
         marker.write_text(wanted)
         return python
+
+    def command(self) -> list[str]:
+        """Ours is part of this repository; the others can import nothing of it."""
+        if not self.packages:
+            return [sys.executable, "-m", f"bench.nexmark.contestants.{self.program.removesuffix('.py')}"]
+        return [str(self.python()), str(HERE / self.program)]
 
     def environment(self) -> dict[str, str]:
         found = {**os.environ, "PYTHONUNBUFFERED": "1"}
@@ -82,11 +86,10 @@ class Contestant:
     def __init__(self, entry: Entry, log: Path) -> None:
         self.name = entry.name
         self._log = log
-        self._failed_at_start = ""
         with log.open("ab") as output:
             self._process = subprocess.Popen(
-                [str(entry.python()), entry.program],
-                cwd=HERE,
+                entry.command(),
+                cwd=REPOSITORY,
                 env=entry.environment(),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -103,8 +106,11 @@ class Contestant:
         """Do a bounded task to its end. Raises Unavailable if the contestant can't."""
         assert self._process.stdout is not None
         cpu, start = self.cpu_seconds(), time.perf_counter()
-        self.begin(task)
-        line = self._process.stdout.readline()
+        try:
+            self.begin(task)
+            line = self._process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
         seconds = time.perf_counter() - start
         answer = json.loads(line) if line else {"error": "it ended"}
         if not answer.get("done"):

@@ -84,13 +84,20 @@ def q1(flow: Flow) -> Stream:
 
 def q2(flow: Flow) -> Stream:
     def chosen(bid: Event) -> Event | None:
-        return {"auction": bid["auction"], "price": bid["price"]} if bid["auction"] % 123 == 0 else None
+        if bid["auction"] % 123:
+            return None
+        return {"auction": bid["auction"], "price": bid["price"], "dateTime": bid["dateTime"]}
 
     return op.filter_map("chosen", flow.read("bid"), chosen)
 
 
 def joined(
-    flow: Flow, left: Stream, left_key: str, right: Stream, right_key: str, merge: Callable[[Event, Event], Event]
+    flow: Flow,
+    left: Stream,
+    left_key: str,
+    right: Stream,
+    right_key: str,
+    merge: Callable[[Event, Event], Event],
 ) -> Stream:
     """Every pair of a left and a right event with the same key; there is one right event to a key at most."""
 
@@ -119,7 +126,7 @@ def q3(flow: Flow) -> Stream:
             "city": person["city"],
             "state": person["state"],
             "id": auction["id"],
-            "dateTime": auction["dateTime"],
+            "dateTime": max(auction["dateTime"], person["dateTime"]),
         }
 
     return joined(flow, auctions, "seller", people, "id", merge)
@@ -181,7 +188,9 @@ def q5(flow: Flow) -> Stream:
         most = max(counts.values())
         end = text(ALIGN + timedelta(seconds=2) * number + TEN)
         return [
-            {"auction": auction, "num": most, "endtime": end} for auction, num in counts.items() if num == most
+            {"auction": auction, "num": most, "endtime": end}
+            for auction, num in counts.items()
+            if num == most
         ]
 
     return op.flat_map("hottest", windows.down, hottest)
@@ -243,7 +252,12 @@ def q12(flow: Flow) -> Stream:
     def row(item: Any) -> Event:
         bidder, (number, bids) = item
         start = ALIGN + TEN * number
-        return {"bidder": int(bidder), "bid_count": bids, "starttime": text(start), "endtime": text(start + TEN)}
+        return {
+            "bidder": int(bidder),
+            "bid_count": bids,
+            "starttime": text(start),
+            "endtime": text(start + TEN),
+        }
 
     return op.map("rows", counts.down, row)
 
@@ -266,7 +280,11 @@ def q17(flow: Flow) -> Stream:
         total, low, middle, high, least, most, sum_ = state or (0, 0, 0, 0, None, None, 0)
         price = bid["price"]
         total, sum_ = total + 1, sum_ + price
-        low, middle, high = low + (price < 10000), middle + (10000 <= price < 1000000), high + (price >= 1000000)
+        low, middle, high = (
+            low + (price < 10000),
+            middle + (10000 <= price < 1000000),
+            high + (price >= 1000000),
+        )
         least = price if least is None else min(least, price)
         most = price if most is None else max(most, price)
         row = {

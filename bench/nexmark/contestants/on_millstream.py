@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 import uuid
-from pathlib import Path
 from typing import Any
 
-from tasks import Task, serve
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # bench is no package that is installed
-
+from bench.nexmark.contestants.tasks import CannotExpress, Task, serve
 from bench.nexmark.queries import QUERIES, topology
-from tasks import CannotExpress  # noqa: E402
-
-from millstream.client.connect import Connection  # noqa: E402
-from millstream.pipeline.job import Job, Settings  # noqa: E402
-from millstream.pipeline.session import spark_session  # noqa: E402
+from millstream.client.connect import Connection
+from millstream.pipeline.job import Job, Settings
+from millstream.pipeline.session import spark_session
 
 MAX_ROWS = 100_000  # in one batch
 

@@ -68,7 +68,7 @@ def q1(flow: Flow) -> StreamingDataFrame:
 
 def q2(flow: Flow) -> StreamingDataFrame:
     bids = flow.read("bid")
-    return bids[bids["auction"] % 123 == 0][["auction", "price"]]
+    return bids[bids["auction"] % 123 == 0][["auction", "price", "dateTime"]]
 
 
 def q3(flow: Flow) -> StreamingDataFrame:
@@ -82,7 +82,7 @@ def q3(flow: Flow) -> StreamingDataFrame:
             "city": person["city"],
             "state": person["state"],
             "id": auction["id"],
-            "dateTime": auction["dateTime"],
+            "dateTime": max(auction["dateTime"], person["dateTime"]),
         }
 
     return auctions.join_interval(
@@ -207,6 +207,7 @@ def q17(flow: Flow) -> StreamingDataFrame:
         price = bid["price"]
         return {
             "price": price,
+            "dateTime": bid["dateTime"],
             "low": int(price < 10000),
             "middle": int(10000 <= price < 1000000),
             "high": int(price >= 1000000),
@@ -222,6 +223,7 @@ def q17(flow: Flow) -> StreamingDataFrame:
         max_price=Max("price"),
         avg_price=Mean("price"),
         sum_price=Sum("price"),
+        dateTime=Max("dateTime"),
     ).current()
 
     def row(window: Event, key: Any, timestamp: int, _: Any) -> Event:
