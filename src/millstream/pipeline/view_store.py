@@ -337,16 +337,16 @@ class Store(ABC):
 
     @contextmanager
     def swapping(
-        self, views: Sequence[View], retire: Collection[str], tell: Collection[str] = ()
+        self, views: Sequence[str], retire: Collection[str], tell: Collection[str] = ()
     ) -> Iterator[Applied | None]:
         """Give views the rows of those that were built beside them, for all readers at one moment."""
         with self._lock, self._transaction():
-            known = {name for (name,) in self._ask("SELECT name FROM millstream_views")}
-            built = [view for view in views if beside("next", view.name) in known]
+            keys = dict(self._ask("SELECT name, key_columns FROM millstream_views"))
+            built = [name for name in views if beside("next", name) in keys]
             applied = Applied() if built else None
-            for view in built:
+            for name in built:
                 assert applied is not None
-                self._replace(view, applied, view.name in tell)
+                self._replace(View(name, (), tuple(json.loads(keys[name]))), applied, name in tell)
             for query in retire:
                 self._run(
                     "INSERT INTO millstream_ledger (query, batch, retired)"
@@ -371,14 +371,14 @@ class Store(ABC):
                 self._report(tables, version, applied)
         self._remove(next_)
 
-    def forget_rebuilt(self) -> None:
-        """Remove what is being built beside the views."""
+    def forget_rebuilt(self, views: Sequence[str]) -> None:
+        """Remove what is being built beside views."""
 
         def remove() -> None:
             with self._lock, self._transaction():
-                for (name,) in self._ask("SELECT name FROM millstream_views"):
-                    if is_ours(name):
-                        self._remove(name)
+                known = {name for (name,) in self._ask("SELECT name FROM millstream_views")}
+                for name in known.intersection(beside("next", view) for view in views):
+                    self._remove(name)
 
         self._again(remove)
 

@@ -119,13 +119,13 @@ class ViewStore(Protocol):
         """Whether a query has to wait."""
 
     def swapping(
-        self, views: Sequence[View], retire: Collection[str], tell: Collection[str] = ()
+        self, views: Sequence[str], retire: Collection[str], tell: Collection[str] = ()
     ) -> AbstractContextManager[Applied | None]:
         """Give views the rows of those that were built beside them, for all readers at one moment, which is
         the exit. Queries in ``retire`` can't write them any more. None: it was done before."""
 
-    def forget_rebuilt(self) -> None:
-        """Remove what is being built beside the views."""
+    def forget_rebuilt(self, views: Sequence[str]) -> None:
+        """Remove what is being built beside views."""
 
 
 class ViewReader(Protocol):
