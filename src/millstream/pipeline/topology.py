@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from millstream.errors import TopologyError
 from millstream.pipeline.declaring import Time, caller, check_topic
 from millstream.pipeline.expressions import ExpressionError, duration_ms, no_such_column
-from millstream.pipeline.kernel.program import MAIN
+from millstream.pipeline.kernel.channels import MAIN
 from millstream.pipeline.late import SourceChannel
 from millstream.pipeline.schema import Field, Schema, SchemaError, schema_of
 from millstream.pipeline.stateful import Stateful, StatefulChannel
