@@ -24,6 +24,7 @@ from millstream.pipeline.expressions import (
 from millstream.pipeline.schema import Schema
 
 if TYPE_CHECKING:
+    from millstream.pipeline.patterns import PatternStream, Step, Steps
     from millstream.pipeline.stateful import StatefulChannel
     from millstream.pipeline.tables import Changes, Table
     from millstream.pipeline.topology import Topology
@@ -261,6 +262,48 @@ class Stream:
 
         return declare_as_table(self, key, delete_when, at=caller())
 
+    # ---- sequences, and the user's own ---------------------------------------------------------------
+
+    def pattern(
+        self,
+        *,
+        by: str | Sequence[str],
+        steps: Sequence[Step] | Steps | Step,
+        within: str | None = None,
+        give: Mapping[str, str] | None = None,
+        after_match: str = "skip past last",
+        strict: bool = False,
+        max_partial: int = 1000,
+        max_events: int = 10_000,
+        on_error: str = "fail",
+        name: str | None = None,
+    ) -> PatternStream:
+        """Sequences of events of one key: ``steps`` are ``step("small", "eur < 2").times(3)``, ``no(...)``.
+
+        ``within``: the most time from the first event to the last. ``give``: what a match tells, for example
+        ``{"total": "sum(small.eur)"}``; without it, all events of every step. ``after_match``: ``"skip past
+        last"``, so that no event is in two matches, ``"skip to next"`` or ``"all"``. ``strict``: nothing may
+        come in between. ``max_partial`` and ``max_events`` bound what is kept for a key. ``on_error``:
+        whether a function that raises stops the job (``"fail"``) or its event goes to ``.failed``
+        (``"channel"``).
+        """
+        from millstream.pipeline.patterns import declare_pattern
+
+        return declare_pattern(
+            self,
+            by=by,
+            within=within,
+            steps=steps,
+            give=give,
+            after_match=after_match,
+            strict=strict,
+            max_partial=max_partial,
+            max_events=max_events,
+            on_error=on_error,
+            name=name,
+            at=caller(),
+        )
+
     # ---- sinks --------------------------------------------------------------------------------------
 
     def to_topic(
@@ -298,12 +341,20 @@ class Stream:
         return self
 
     def to_view(
-        self, name: str, *, key: str | Sequence[str], delete_when: str | None = None, order: str | None = None
+        self,
+        name: str,
+        *,
+        key: str | Sequence[str],
+        delete_when: str | None = None,
+        order: str | None = None,
+        changelog: str | None = None,
     ) -> Stream:
         """Keep the latest row of every key in a table that ``millstream view query`` reads.
 
         A row for which ``delete_when`` is true takes its key out of the table. ``order`` is the column by
         which a row is later than another of its key; the end of the window or the stream's time if left out.
+        ``changelog`` is a compacted topic that is given every change of the table: its key as JSON, and the
+        new row as JSON or nothing.
         """
         at = caller()
         check_view(name, at)
@@ -315,7 +366,11 @@ class Stream:
                 raise TopologyError(f"view {name!r}: {no_such_column(column, self.columns)}", where=at)
         if delete_when is not None:
             self._check(delete_when, "delete_when", at)
-        self.flow._add_sink(ViewSink(self, name, at, key=keys, delete_when=delete_when, order=order))
+        if changelog is not None:
+            check_topic(changelog, at)
+        self.flow._add_sink(
+            ViewSink(self, name, at, key=keys, delete_when=delete_when, order=order, changelog=changelog)
+        )
         return self
 
     # ---- looking at it ------------------------------------------------------------------------------
@@ -367,7 +422,6 @@ class Stream:
 
 
 _NOT_YET = {
-    "pattern": "sequences of events",
     "process": "a stateful function of your own",
 }
 
@@ -578,6 +632,11 @@ class TopicSink:
     def label(self) -> str:
         return f"topic {self.topic}"
 
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics it writes."""
+        return (self.topic,)
+
 
 @dataclass(frozen=True, slots=True)
 class ViewSink:
@@ -587,10 +646,15 @@ class ViewSink:
     key: tuple[str, ...]
     delete_when: str | None
     order: str | None
+    changelog: str | None = None
 
     @property
     def label(self) -> str:
         return f"view {self.name}"
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        return () if self.changelog is None else (self.changelog,)
 
 
 Sink = TopicSink | ViewSink
