@@ -365,7 +365,7 @@ class Topology:
             if path is not None:
                 raise TopologyError(
                     f"the topics {' -> '.join(path)} are a cycle: events would go round for ever."
-                    f" If that is meant, say so with flow.source({start!r}, feedback=True)",
+                    f" If that is meant, say so where {start!r} is read, with feedback=True",
                     where=edges[path[-2]][path[-1]].at,
                 )
 
