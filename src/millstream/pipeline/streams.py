@@ -33,6 +33,7 @@ from millstream.pipeline.schema import Schema
 
 if TYPE_CHECKING:
     from millstream.pipeline.patterns import PatternStream, Step, Steps
+    from millstream.pipeline.processing import ProcessedStream, Processor
     from millstream.pipeline.topology import Topology
 
 # What a window's result says about itself, beside its keys and aggregates.
@@ -239,22 +240,39 @@ class Stream:
         whether a function that raises stops the job (``"fail"``) or its event goes to ``.failed``
         (``"channel"``).
         """
-        from millstream.pipeline.patterns import declare_pattern
+        from millstream.pipeline.patterns import Bounds, declare_pattern
 
+        bounds = Bounds(max_partial, max_events)
         return declare_pattern(
-            self,
-            by=by,
-            within=within,
-            steps=steps,
-            give=give,
-            after_match=after_match,
-            strict=strict,
-            max_partial=max_partial,
-            max_events=max_events,
-            on_error=on_error,
-            name=name,
-            at=caller(),
+            self, by, steps, within, give, after_match, strict, bounds, on_error, name, caller()
         )
+
+    def process(
+        self,
+        *,
+        key: str | Sequence[str],
+        with_: type[Processor] | Processor,
+        output: object,
+        channels: Mapping[str, object] | None = None,
+        time: str | None = None,
+        ttl: str | None = None,
+        ttl_clock: str = "event",
+        max_state_bytes: int = 1_000_000,
+        on_error: str = "fail",
+        name: str | None = None,
+    ) -> ProcessedStream:
+        """A stateful function of your own: a ``millstream.Processor`` that is called for every event.
+
+        ``output`` is the schema of the rows it emits, ``channels`` those of its further channels by name.
+        ``time``: the timestamp column of the output that is filled with the event's or timer's time, for
+        stateful operators that follow. ``ttl``: how long the state of a key is kept after the last that came
+        of it, by ``ttl_clock``, ``"event"`` or ``"processing"``. ``on_error``: whether an exception stops the
+        job (``"fail"``) or its event goes to ``.failed`` (``"channel"``).
+        """
+        from millstream.pipeline.processing import Keeping, declare_process
+
+        state = Keeping(ttl, ttl_clock, max_state_bytes)
+        return declare_process([self], key, with_, output, channels, time, state, on_error, name, caller())
 
     # ---- sinks --------------------------------------------------------------------------------------
 
@@ -340,7 +358,6 @@ class Stream:
 _NOT_YET = {
     "late": "a channel of events that came after the watermark",
     "join": "joining streams and tables",
-    "process": "a stateful function of your own",
     "gather": "putting the parts of an event together again",
 }
 

@@ -11,7 +11,8 @@ Nothing here needs Spark: a mistake is reported with its line before any engine 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from millstream.errors import TopologyError
 from millstream.pipeline.declaring import Time, caller, check_topic
@@ -28,6 +29,9 @@ from millstream.pipeline.streams import (
     ViewSink,
     Window,
 )
+
+if TYPE_CHECKING:
+    from millstream.pipeline.processing import ProcessedStream, Processor
 
 GUARANTEES = ("at-most-once", "at-least-once", "exactly-once")
 FORMATS = ("json", "text", "binary")
@@ -136,6 +140,34 @@ class Topology:
                 )
             parts.append(stream)
         return Union(self, tuple(parts), tag, name, at)
+
+    def process(
+        self,
+        streams: Sequence[Stream],
+        *,
+        key: str | Sequence[str],
+        with_: type[Processor] | Processor,
+        output: object,
+        channels: Mapping[str, object] | None = None,
+        time: str | None = None,
+        ttl: str | None = None,
+        ttl_clock: str = "event",
+        max_state_bytes: int = 1_000_000,
+        on_error: str = "fail",
+        name: str | None = None,
+    ) -> ProcessedStream:
+        """A processor of several streams, as ``Stream.process`` is of one: their events come in one order of
+        time, ``event.stream`` says from which, and all need the columns that ``key`` names."""
+        from millstream.pipeline.processing import Keeping, declare_process
+
+        at = caller()
+        if not streams:
+            raise TopologyError("process needs at least one stream", where=at)
+        for stream in streams:
+            if not isinstance(stream, Stream) or stream.flow is not self:
+                raise TopologyError(f"{stream!r} is not a stream of this topology", where=at)
+        state = Keeping(ttl, ttl_clock, max_state_bytes)
+        return declare_process(streams, key, with_, output, channels, time, state, on_error, name, at)
 
     def _schema(self, given: object, format: str, at: str) -> Schema:
         if format != "json":
