@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from millstream.embedded import Broker
+    from millstream.pipeline.own_aggregates import aggregate
     from millstream.pipeline.patterns import no, step
     from millstream.pipeline.processing import Processor
     from millstream.pipeline.topology import Topology
@@ -16,11 +17,12 @@ _PUBLIC = {
     "Broker": "millstream.embedded",
     "Processor": "millstream.pipeline.processing",
     "Topology": "millstream.pipeline.topology",
+    "aggregate": "millstream.pipeline.own_aggregates",
     "no": "millstream.pipeline.patterns",
     "step": "millstream.pipeline.patterns",
 }
 
-__all__ = ["Broker", "Processor", "Topology", "no", "step"]
+__all__ = ["Broker", "Processor", "Topology", "aggregate", "no", "step"]
 
 
 def __getattr__(name: str) -> Any:

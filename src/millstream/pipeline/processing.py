@@ -211,7 +211,7 @@ def _schema(given: object, what: str, at: str) -> tuple[Any, Schema]:
 
     try:
         schema = schema_of(given)
-        return arrow_schema(schema), schema
+        return arrow_schema(schema.fields), schema
     except SchemaError as error:
         raise TopologyError(f"{what}: {error}", where=at) from None
 
