@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from millstream.pipeline.kernel.clock import TimeRules
+from millstream.pipeline.kernel.clock import NEVER, PartitionClock, Place, TimeRules
 from millstream.pipeline.kernel.packing import IN_FRONT, Pack, unpacked
 from millstream.pipeline.kernel.program import TIMESTAMP, Plan
 from millstream.pipeline.kernel.state import Store
@@ -35,7 +35,11 @@ class Event:
 
 
 class Feed:
-    """A plan at work. ``keys`` is how many columns, from the left, are an input's keys."""
+    """A plan at work. ``keys`` is how many columns, from the left, are an input's keys.
+
+    A partition counts from its first row on, so which batch that comes in matters: rows that are older than
+    what others had shown before it are late. ``partitions`` of every input are known from the beginning.
+    """
 
     def __init__(
         self,
@@ -45,6 +49,7 @@ class Feed:
         keys: int = 1,
         buckets: int = 2,
         rules: Mapping[int, TimeRules] | TimeRules = TimeRules(),  # noqa: B008 - it is frozen
+        partitions: int = 0,
     ) -> None:
         of_input = rules if isinstance(rules, Mapping) else dict.fromkeys(range(len(inputs)), rules)
         self._rules = {(number, number): of_input.get(number, TimeRules()) for number in range(len(inputs))}
@@ -52,6 +57,10 @@ class Feed:
         self._keys = keys
         self._stores = [Store() for _ in range(buckets)]
         self._buckets = [Bucket(self._operator, store) for store in self._stores]
+        for bucket in self._buckets:
+            for number in range(len(inputs)):
+                for partition in range(partitions):
+                    bucket.clock.partitions[Place(number, number, partition)] = PartitionClock(NEVER, 0)
         self._saved: list[list[bytes]] = [[] for _ in range(buckets)]
         self._offsets: dict[tuple[int, int], int] = {}
         self.given: dict[str, list[dict[str, Any]]] = {}

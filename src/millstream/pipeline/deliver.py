@@ -182,10 +182,9 @@ class Delivery:
     def _deliver(self, batch: DataFrame, number: int) -> None:
         if self._stopping.is_set():
             raise Stopped  # to return would mean that it was delivered
-        batch.sparkSession.sparkContext.setLocalProperty(
-            NOW, str(self._checkpoint.time(self._query.name, number))
-        )
-        query_id = str(batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
+        context = batch.sparkSession.sparkContext
+        context.setLocalProperty(NOW, str(self._checkpoint.time(self._query.name, number)))
+        query_id = str(context.getLocalProperty("sql.streaming.queryId"))
         this = Entry(query_id, number, self._checkpoint.offsets(self._query.name, number))
         done = Delivered(dict.fromkeys((sink.label for sink in self._query.sinks), 0))
         deliver = {

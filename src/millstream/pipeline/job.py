@@ -24,7 +24,8 @@ from millstream.pipeline.ledger import Entry, Ledger
 from millstream.pipeline.load import user_modules
 from millstream.pipeline.offsets import Offsets, to_json
 from millstream.pipeline.plan import Plan, Query, plan
-from millstream.pipeline.streams import Source
+from millstream.pipeline.streams import REJECTED_COLUMNS, Rejected, Source
+from millstream.pipeline.ticks import Ticks
 from millstream.pipeline.topology import Topology
 from millstream.pipeline.transact import Transactions
 from millstream.pipeline.views import View, ViewsRebuilt, ViewStore, beside, open_store
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from millstream.pipeline.progress import Progress
 
 
-# What stateful operators on the kernel need: a store that takes arbitrary state, and writes what changed only.
+# What stateful operators on the kernel need: a store for any state, that writes what changed and no more.
 # Spark's own windows are faster in its default store.
 _STATE_SETTINGS = {
     "spark.sql.streaming.stateStore.providerClass": (
@@ -88,6 +89,7 @@ class Job:
         self._queries: dict[str, StreamingQuery] = {}
         self._deliveries: dict[str, Delivery] = {}
         self._groups: dict[str, str] = {}
+        self._ticks = Ticks()
         self.own_views: list[View] = []
 
     # ---- before Spark -------------------------------------------------------------------------------
@@ -190,7 +192,7 @@ class Job:
                         views[number] = replace(view, name=beside("next", view.name))
                         self._store.prepare(views[number], where=query.sinks[number].at)
         titles = {self._title(query): query for query in self.plan.queries}
-        self._listener = Listener(titles, self._delivered, self.settings.on_progress)
+        self._listener = Listener(titles, self._delivered, self._progressed)
         for query, _, views in outputs:
             self._deliveries[query.name] = self._delivery(query, views)
         for delivery in self._deliveries.values():
@@ -222,6 +224,10 @@ class Job:
     def _title(self, query: Query) -> str:
         """What Spark calls a query: it has one of a name at a time."""
         return f"{query.name} rebuilt" if self.settings.rebuild else query.name
+
+    def _progressed(self, progress: Progress) -> None:
+        self._ticks.after(progress)
+        self.settings.on_progress(progress)
 
     def _delivery(self, query: Query, views: dict[int, View]) -> Delivery:
         from millstream.pipeline.changelog import Changelogs, changelogs_of
@@ -273,6 +279,8 @@ class Job:
                 self.checkpoint.clean_up()
 
     def _read(self, spark: SparkSession, query: Query, source: Source) -> DataFrame:
+        from millstream.pipeline.source import COLUMNS
+
         reader = spark.readStream.format("millstream")
         for name, value in self._options().items():
             reader = reader.option(name, value)
@@ -282,15 +290,17 @@ class Job:
             until = self.settings.until[query.name]
             own = {place: offset for place, offset in until.items() if place.topic == source.topic}
             reader = reader.option("endingOffsets", json.dumps(to_json(own)))
-        # An array of structs is the dearest of all columns, and seldom wanted.
-        reader = reader.option("includeHeaders", str("headers" in source.include).lower())
         # The group's offsets are the ledger, and written with the results.
         reader = reader.option("groupId", self._groups[query.name]).option("commitOffsets", "false")
         # The views' database is the other job's as well, and must not be kept from it for long.
         most = source.max_rows or (_REBUILD_ROWS if self.settings.rebuild else None)
         if most is not None:
             reader = reader.option("maxOffsetsPerTrigger", str(most))
-        return reader.load()
+        if query.operators:
+            reader = reader.option("tickFile", str(self._ticks.file(query.name)))
+        wanted = _wanted(query, source)
+        columns = [f"{name} {kind}" for name, kind in COLUMNS.items() if name in wanted]
+        return reader.schema(", ".join(columns)).load()
 
     def _options(self) -> dict[str, str]:
         connection = self.settings.connection
@@ -355,6 +365,7 @@ class Job:
         self._stopping.set()
         for delivery in self._deliveries.values():
             delivery.close()
+        self._ticks.close()
         if self._store is not None:
             self._store.close()
             self._store = None
@@ -393,6 +404,21 @@ def _check_session(spark: SparkSession, flow: Topology) -> None:
             " session is made; `millstream run` does",
             where=flow.at,
         )
+
+
+def _wanted(query: Query, source: Source) -> set[str]:
+    """What of a record the query needs: what is not asked for is neither decoded nor carried to the JVM."""
+    wanted = {"value", *source.include}
+    if source.time is not None and source.time.kind == "log":
+        wanted.add("timestamp")
+    if source.table is not None:  # a deletion is a key and a time, and nothing else
+        wanted |= {"key", "timestamp"}
+    if query.operators:
+        wanted |= {"partition", "offset"}
+    for tap in query.taps:
+        if any(isinstance(stream, Rejected) and stream.source is source for stream in tap.upstream()):
+            wanted |= set(REJECTED_COLUMNS)
+    return wanted
 
 
 def _hush_pyspark() -> None:

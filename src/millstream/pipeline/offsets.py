@@ -22,6 +22,10 @@ Offsets = dict[TopicPartition, int]
 SMALL_RANGE = 10_000
 
 
+# In the place of a topic: no topic has this name.
+_TICK = ""
+
+
 def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
     """Offsets as Spark keeps them."""
     found: dict[str, dict[str, int]] = {}
@@ -35,8 +39,19 @@ def from_json(value: Mapping[str, Mapping[str, int]]) -> Offsets:
     return {
         TopicPartition(topic, int(partition)): offset
         for topic, partitions in value.items()
+        if topic != _TICK
         for partition, offset in partitions.items()
     }
+
+
+def tick_in(value: Mapping[str, Mapping[str, int]]) -> int:
+    """The time, in milliseconds, of the last micro-batch that was made for the sake of time alone."""
+    return value.get(_TICK, {}).get("0", 0)
+
+
+def with_tick(value: dict[str, dict[str, int]], tick: int) -> dict[str, dict[str, int]]:
+    """The same offsets at another time: to Spark they are others, and it makes a micro-batch of it."""
+    return {**value, _TICK: {"0": tick}} if tick else value
 
 
 @dataclass(frozen=True, slots=True)

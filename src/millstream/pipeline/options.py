@@ -111,6 +111,12 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option("includeHeaders", "read", "Whether there is a `headers` column. Default: true."),
     Option(
+        "tickFile",
+        "read",
+        "A file on the driver's machine with a time in it, milliseconds since 1970: once it has come, there"
+        " is a micro-batch even if there are no records. `millstream run` uses it for what waits for time.",
+    ),
+    Option(
         "kafka.isolation.level",
         "read",
         "`read_committed` leaves out records of open and aborted transactions; `read_uncommitted` gives all."
@@ -251,6 +257,7 @@ class ReadOptions:
     headers: bool = True
     read_committed: bool = True
     fetch_bytes: int = 8 * 1024 * 1024
+    tick_file: str | None = None
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> ReadOptions:
@@ -292,6 +299,7 @@ class ReadOptions:
             )
             == "read_committed",
             fetch_bytes=given.number("kafka.max.partition.fetch.bytes", 1024) or 8 * 1024 * 1024,
+            tick_file=given.text("tickFile"),
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from pyspark.sql.streaming.listener import (
@@ -17,7 +17,22 @@ from pyspark.sql.streaming.listener import (
 )
 
 from millstream.pipeline.deliver import Delivered
+from millstream.pipeline.kernel.clock import NEVER
 from millstream.pipeline.plan import Query
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorStatus:
+    """How a stateful operator stands after a batch, over all its buckets. Times in microseconds."""
+
+    watermark: int | None  # none yet
+    waits_for: int | None  # the event time of the next thing to happen
+    timer: int | None  # the time on the wall of the next thing to happen
+    may_move: int | None  # when, on the wall, the watermark may move on without rows
+    entries: int  # keys and waiting rows
+    bytes: int  # what it has written
+    late: int = 0  # rows of this batch that came too late, and whose time was too far ahead
+    ahead: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +50,7 @@ class Progress:
     state_rows: int
     steps: dict[str, float] = field(default_factory=dict)  # milliseconds of each step of the delivery
     repeats: int = 0  # how often its delivery was begun anew
+    operators: dict[str, OperatorStatus] = field(default_factory=dict)
 
     def line(self) -> str:
         """As ``millstream run`` prints it."""
@@ -60,6 +76,12 @@ def progress_of(query: Query, report: dict[str, Any], delivered: Delivered) -> P
     observed = report.get("observedMetrics") or {}
     counts = [observed.get(f"source {source.name}") or {} for source in query.sources]
     watermark = (report.get("eventTime") or {}).get("watermark")
+    operators = {
+        operator.name: _status(seen)
+        for operator in query.operators
+        if (seen := observed.get(f"state {operator.name}")) is not None
+    }
+    reached = [one.watermark for one in operators.values() if one.watermark is not None]
     return Progress(
         query=query.name,
         batch=int(report["batchId"]),
@@ -67,12 +89,32 @@ def progress_of(query: Query, report: dict[str, Any], delivered: Delivered) -> P
         rejected=sum(int(count.get("rejected") or 0) for count in counts),
         rows_out=delivered.rows,
         lag=_lag(report.get("sources") or []),
-        watermark=_time(watermark) if watermark else None,
+        watermark=_moment(min(reached)) if reached else _time(watermark) if watermark else None,
         milliseconds=int((report.get("durationMs") or {}).get("triggerExecution") or 0),
-        state_rows=sum(int(state["numRowsTotal"]) for state in report.get("stateOperators") or []),
+        state_rows=sum(one.entries for one in operators.values())
+        or sum(int(state["numRowsTotal"]) for state in report.get("stateOperators") or []),
         steps=delivered.steps,
         repeats=delivered.repeats,
+        operators=operators,
     )
+
+
+def _status(seen: dict[str, Any]) -> OperatorStatus:
+    watermark = seen.get("watermark")
+    return OperatorStatus(
+        watermark=None if watermark == NEVER else watermark,
+        waits_for=seen.get("waits_for"),
+        timer=seen.get("timer"),
+        may_move=seen.get("may_move"),
+        entries=int(seen.get("entries") or 0),
+        bytes=int(seen.get("bytes") or 0),
+        late=int(seen.get("late") or 0),
+        ahead=int(seen.get("ahead") or 0),
+    )
+
+
+def _moment(micros: int) -> datetime:
+    return datetime.fromtimestamp(micros / 1_000_000, UTC)
 
 
 def _time(text: str) -> datetime | None:
@@ -107,7 +149,8 @@ def _offsets(value: Any) -> dict[tuple[str, str], int]:
 
 
 class Listener(StreamingQueryListener):
-    """Hands every progress of the given queries on, which are by their names at Spark's. ``delivered`` tells what became of a query's batch."""
+    """Hands every progress of the given queries on, which are by their names at Spark's. ``delivered`` tells
+    what became of a query's batch."""
 
     def __init__(
         self,

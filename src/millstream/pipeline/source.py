@@ -10,6 +10,7 @@ import logging
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -39,7 +40,9 @@ from millstream.pipeline.offsets import (
     parse_assign,
     parse_places,
     resolve,
+    tick_in,
     to_json,
+    with_tick,
 )
 from millstream.pipeline.options import ReadOptions
 from millstream.records.batch import batches
@@ -254,7 +257,19 @@ class StreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailableNow)
         end = {p: self._check_cut(p, begun[p], offset) for p, offset in end.items()}
         if not isinstance(limit, ReadAllAvailable):
             end = self._limited(begun, end)
-        return to_json(end)
+        return with_tick(to_json(end), self._tick(tick_in(start)))
+
+    def _tick(self, last: int) -> int:
+        """The time of the last tick, or of a new one if it is time for it. What ends when all is read does
+        not wait for time to pass."""
+        if self.options.tick_file is None or self._last_call is not None:
+            return last
+        try:
+            wanted = int(Path(self.options.tick_file).read_text())
+        except (OSError, ValueError):  # nobody waits, or it is being written
+            return last
+        now = time.time_ns() // 1_000_000
+        return now if last < wanted <= now else last
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         return None if self._latest is None else to_json(self._latest)
@@ -264,7 +279,8 @@ class StreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailableNow)
         begun = self._starts(from_json(start), until)
         moved = [partition for partition, offset in until.items() if offset > begun[partition]]
         if not moved:
-            return []
+            # Whoever waits for time must hear of it: a task without records does.
+            return [Task([])] if tick_in(end) > tick_in(start) else []
         earliest = self.cluster.ends(moved, EARLIEST)
         spans = []
         for partition in moved:

@@ -5,6 +5,7 @@ bucket's state and its clock; what is done with the rows is a *program*: a windo
 user's own. Nothing but ``spark.py`` knows of Spark: the same programs run in the test driver.
 
     clock.py     how far time has come, from what partitions show; who is late, who is idle, who is ahead
+    channels.py  names of what comes out
     state.py     state that knows what changed in it
     program.py   what a program is: rows in, rows out on channels
     step.py      one batch of one bucket: clock, late rows, order, then the program

@@ -9,6 +9,7 @@ Rules:
   judgement that does not depend on how the input was cut into batches.
 - The operator's watermark is the least over its partitions: of rows that are still to come, none that is on
   time is older. Windows close by it, and waiting rows are let go.
+- A partition counts from its first row on: one in which there never was anything holds nobody back.
 - A partition that has shown nothing for ``idle_after`` does not hold the others back. Where all are idle,
   time goes on as the clock on the wall does, so that what is open closes. What comes afterwards and is older
   than the watermark is late, whatever its own partition says.
@@ -151,24 +152,37 @@ class Clock:
     def _rules(self, place: Place) -> TimeRules:
         return self.rules.get((place.input, place.source)) or TimeRules()
 
-    @property
-    def idles(self) -> bool:
-        """Whether time may move on without rows."""
-        return any(rules.idle_after is not None for rules in self.rules.values())
-
-    def next_idle(self) -> int:
-        """When, by the clock on the wall, the next partition falls idle or has fallen; ALWAYS if none can."""
-        times = [
+    def may_move(self, due: int) -> int:
+        """When, by the clock on the wall, the watermark may have moved on without rows for something that is
+        due at an event time; ALWAYS if only rows can move it."""
+        shown = {place.input for place in self.partitions}
+        missing = [
+            self.began + rules.idle_after
+            for (number, _), rules in self.rules.items()
+            if number not in shown and rules.idle_after is not None
+        ]
+        active = self._active(list(self.partitions.items()))
+        falls = [
             clock.arrived + after
-            for place, clock in self.partitions.items()
+            for place, clock in active
             if (after := self._rules(place).idle_after) is not None
         ]
-        return min(times, default=ALWAYS)
+        if active or missing:
+            return min([*missing, *falls], default=ALWAYS)
+        if not self.partitions:
+            return ALWAYS
+        clocks = list(self.partitions.items())
+        furthest = max(self._own(place, clock) for place, clock in clocks)
+        heard = max(clock.arrived for _, clock in clocks)
+        return ALWAYS if furthest == NEVER else heard + due - furthest
 
     # ---- kept with the state --------------------------------------------------------------------------
 
     def save(self) -> tuple[int, int, int, dict[tuple[int, int, int], tuple[int, int]]]:
-        places = {tuple(place): (clock.latest, clock.arrived) for place, clock in self.partitions.items()}
+        places = {
+            (place.input, place.source, place.partition): (clock.latest, clock.arrived)
+            for place, clock in self.partitions.items()
+        }
         return self.now, self.began, self.watermark, places
 
     def load(self, saved: tuple[int, int, int, dict[tuple[int, int, int], tuple[int, int]]]) -> None:

@@ -7,9 +7,10 @@ of all partitions' times, whether or not it has rows of them.
 
 from __future__ import annotations
 
-import pickle
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -23,14 +24,10 @@ from millstream.pipeline.kernel.step import BESIDE, OFFSET, PARTITION, SOURCE, T
 # What a row has in front of the input's own columns on its way to the kernel. CLOCK: the row itself was
 # filtered out and only its time counts.
 BUCKET, CLOCK = "bucket", "clock"
-IN_FRONT = {
-    BUCKET: "int",
-    TIME: "timestamp",
-    SOURCE: "int",
-    PARTITION: "int",
-    OFFSET: "bigint",
-    CLOCK: "boolean",
-}
+IN_FRONT = (BUCKET, TIME, SOURCE, PARTITION, OFFSET, CLOCK)
+# The offset of what tells how far another operator has come. Of its results only that tells the time: those
+# that are given before the watermark has passed them may be followed by older ones.
+MARK = -2
 PACKED = pa.schema([pa.field("bucket", pa.int32()), pa.field("blob", pa.binary())])
 _MOST_ROWS = 500_000  # of a task, before they are packed: its memory does not grow with its share
 # In front of a blob: what it is, and of which input; as long as Arrow's numbers, which it wants aligned.
@@ -66,16 +63,13 @@ class Pack:
                 held, rows = [], 0
         if held:
             yield self._packed(held)
-        told = _front(_SEEN, self.input) + pickle.dumps(
-            ([Seen(place, *of) for place, of in seen.items()], now), 5
-        )
-        yield pa.RecordBatch.from_arrays(
-            [pa.array(range(self.buckets), pa.int32()), pa.array([told] * self.buckets, pa.binary())],
-            schema=PACKED,
-        )
+        told = [(tuple(place), first, latest) for place, (first, latest) in seen.items()]
+        blob = _front(_SEEN, self.input) + json.dumps([told, now]).encode()
+        every = pa.array(range(self.buckets), pa.int32())
+        yield pa.RecordBatch.from_arrays([every, pa.array([blob] * self.buckets, pa.binary())], schema=PACKED)
 
     def _judged(self, batch: pa.RecordBatch, seen: dict[Place, list[int]], now: int) -> pa.Table:
-        """The rows of a batch that count, each with the latest time before it; ``seen`` is brought forward."""
+        """The rows of a batch that count, each with the latest time before it; ``seen`` moves on."""
         time = batch[TIME].cast(pa.int64()).fill_null(NEVER).to_numpy()
         sources, partitions = batch[SOURCE].to_numpy(), batch[PARTITION].to_numpy()
         offsets = batch[OFFSET].to_numpy()
@@ -83,6 +77,8 @@ class Pack:
         for source, partition, here in by_place(sources, partitions):
             bound = (self.rules.get(source) or TimeRules()).ahead
             believed = time[here] if bound is None else np.where(time[here] > now + bound, NEVER, time[here])
+            if source < 0:
+                believed = np.where(offsets[here] == MARK, believed, NEVER)
             place = Place(self.input, source, partition)
             first = int(offsets[here][0])
             known = seen.setdefault(place, [first, NEVER])
@@ -109,10 +105,7 @@ class Pack:
         buckets = buckets[order]
         starts = np.concatenate(([0], np.flatnonzero(np.diff(buckets)) + 1, [len(buckets)]))
         front = _front(_ROWS, self.input)
-        blobs = [
-            front + to_bytes(table.slice(start, end - start))
-            for start, end in zip(starts, starts[1:], strict=False)
-        ]
+        blobs = [front + to_bytes(table.slice(start, end - start)) for start, end in pairwise(starts)]
         found = pa.array(buckets[starts[:-1]], pa.int32())
         return pa.RecordBatch.from_arrays([found, pa.array(blobs, pa.binary())], schema=PACKED)
 
@@ -127,15 +120,15 @@ def unpacked(blobs: Sequence[bytes]) -> Batch:
         if kind == _ROWS:
             rows.setdefault(number, []).append(from_bytes(memoryview(blob)[_FRONT:]))
         else:
-            told, at = pickle.loads(memoryview(blob)[_FRONT:])
-            seen += told
+            told, at = json.loads(bytes(blob[_FRONT:]))
+            seen += [Seen(Place(*place), first, latest) for place, first, latest in told]
             now = max(now, at)
     return Batch([(number, pa.concat_tables(tables)) for number, tables in sorted(rows.items())], seen, now)
 
 
 class Unpack:
-    """Results as rows again, as a function of ``mapInArrow``: a column says which channel a row is of, and each
-    channel's columns are one struct, null in the rows of all others."""
+    """Results as rows again, as a function of ``mapInArrow``: a column says which channel a row is of, and
+    each channel's columns are one struct, null in the rows of all others."""
 
     def __init__(self, channels: Mapping[str, pa.Schema]) -> None:
         self._channels = dict(channels)

@@ -18,36 +18,44 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 import pyarrow as pa
 
-from millstream.pipeline.kernel.clock import Clock, Times
+from millstream.pipeline.kernel.channels import MAIN, ahead_channel, late_channel
+from millstream.pipeline.kernel.clock import NEVER, Clock, Times
 from millstream.pipeline.kernel.state import Store
 
-MAIN = ""  # the channel that a stateful stream itself is
-LATE, AHEAD = "late", "ahead"  # and what the kernel adds to every program, for each of its inputs
+__all__ = ["MAIN", "TIMESTAMP", "AsTheyCome", "Events", "InOrder", "Out", "Plan", "Program", "Rows"]
+
+HIDDEN = "millstream_"  # how columns begin that were worked out for the operator: no part of the row itself
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 
 
-def late_channel(number: int) -> str:
-    return f"{LATE}.{number}"
-
-
-def ahead_channel(number: int) -> str:
-    return f"{AHEAD}.{number}"
+def shown(names: Sequence[str]) -> list[str]:
+    """The columns of a row that are its own."""
+    return [name for name in names if not name.startswith(HIDDEN)]
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows of one input as they come: the columns of the input, and beside them their times and the
-    watermark by which each is judged."""
+    """Rows of one input as they come: the columns of the input, and beside them their times, the watermark
+    by which each is judged, and their places (source, partition, offset), which put rows of one time in
+    order."""
 
     input: int
     table: pa.Table
     time: Times
     watermark: Times
+    place: tuple[Any, Any, Any]
 
     def take(self, which: Any) -> Rows:
         """Some of them, by a mask or by numbers."""
-        which = np.flatnonzero(which) if getattr(which, "dtype", None) == bool else which
-        return Rows(self.input, self.table.take(pa.array(which)), self.time[which], self.watermark[which])
+        which = np.flatnonzero(which) if getattr(which, "dtype", None) == np.bool_ else which
+        source, partition, offset = self.place
+        return Rows(
+            self.input,
+            self.table.take(pa.array(which)),
+            self.time[which],
+            self.watermark[which],
+            (source[which], partition[which], offset[which]),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +99,9 @@ class Out:
         if not rows.table.num_rows:
             return
         schema = self._channels[channel]
-        judged = pa.array(rows.watermark, pa.int64()).cast(TIMESTAMP)
-        columns = [*rows.table.columns, pa.array(by // 1000, pa.int64()), judged]
+        judged = pa.array(rows.watermark, pa.int64(), mask=rows.watermark == NEVER).cast(TIMESTAMP)
+        own = rows.table.select(shown(rows.table.schema.names))
+        columns = [*own.columns, pa.array(by // 1000, pa.int64()), judged]
         self.table(channel, pa.Table.from_arrays(columns, schema=schema))
 
     def _flush(self, channel: str) -> None:
@@ -151,3 +160,11 @@ class Plan(Protocol):
 
     def describe(self) -> str:
         """What it does, in a few words."""
+
+
+def tables_of(plan: Plan) -> frozenset[int]:
+    """The inputs of a plan in order that are changes of a table, which it names as ``tables``. A change that
+    comes late counts all the same, from the watermark on that it was judged by, or the table would stay wrong
+    for ever: the kernel gives it that time. Whether something newer is there already is the program's to see.
+    """
+    return frozenset(getattr(plan, "tables", ()))

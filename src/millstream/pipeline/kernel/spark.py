@@ -1,4 +1,4 @@
-"""The kernel as an operator of Spark's: its state in Spark's store and checkpoint, a copy of it in the worker.
+"""The kernel as an operator of Spark's: its state in Spark's store and checkpoint, a copy in the worker.
 
 What stands in Spark's store for a bucket:
 
@@ -7,10 +7,10 @@ What stands in Spark's store for a bucket:
     snapshot    all of the state as it was at some version, in parts
     changes     what each version since then changed, in slots that are used again after the next snapshot
 
-So a batch writes what it changed and nothing else. A worker keeps the buckets it has seen: if the version and
-the mark are those it knows, nothing is read at all; if it fell behind because other workers had the bucket for
-a while, it reads the changes since; otherwise everything. A version that was never committed has a mark that
-nobody finds again.
+So a batch writes what it changed and nothing else. A worker keeps the buckets it has seen: if the version
+and the mark are those it knows, nothing is read at all; if it fell behind because other workers had the
+bucket for a while, it reads the changes since; otherwise everything. A version that was never committed has
+a mark that nobody finds again.
 """
 
 from __future__ import annotations
