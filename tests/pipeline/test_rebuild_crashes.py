@@ -139,16 +139,16 @@ def test_of_several_ledgers_the_rest_is_written_unless_somebody_went_on(
     scene = Scene(tmp_path, millstream_broker.address, "exactly-once")
     noted = json.loads((tmp_path / "rebuild.json").read_text())
     noted["groups"]["orders"] = "spending.orders"
-    noted["entries"]["orders"] = {"query": "new too", "batch": 0, "offsets": {"orders": {"0": 7}}}
+    noted["entries"]["orders"] = {"query": "new-too", "batch": 0, "offsets": {"orders": {"0": 7}}}
     scene.write("rebuild.json", noted)
     Ledger(scene.cluster, "spending").write(scene.entry)
     other = Ledger(scene.cluster, "spending.orders")
-    other.write(Entry("old too", 9, {TopicPartition("orders", 0): 8}))
+    other.write(Entry("old-too", 9, {TopicPartition("orders", 0): 8}))
     with pytest.raises(MillstreamError, match="the old job has gone on in group"):
         scene.settle()
-    other.write(Entry("old too", 8, {TopicPartition("orders", 0): 7}))
+    other.write(Entry("old-too", 8, {TopicPartition("orders", 0): 7}))
     assert scene.settle()
-    assert other.read(["orders"]) == Entry("new too", 0, {TopicPartition("orders", 0): 7})
+    assert other.read(["orders"]) == Entry("new-too", 0, {TopicPartition("orders", 0): 7})
     assert scene.is_new()
     scene.close()
 
