@@ -18,6 +18,7 @@
     ├── TransactionDecided     a prepared transaction was decided otherwise, or is not known any more
     ├── DataLoss               records that were to be read are gone; says which
     ├── InputError             text to be produced is not a record; says in which line
+    ├── StateError             the state of a stateful operator can't be used, or is too large; says which
     └── TopologyError          a pipeline is wrong; says where in the user's file
 
 The message of each says what was wrong, where, and what to do next: the command line prints it
@@ -138,6 +139,10 @@ class InputError(MillstreamError):
     def __init__(self, line: int, message: str) -> None:
         self.line = line
         super().__init__(f"line {line}: {message}")
+
+
+class StateError(MillstreamError):
+    """The state of a stateful operator can't be used, or has grown too large."""
 
 
 class TopologyError(MillstreamError):

@@ -22,6 +22,7 @@ from millstream.errors import MillstreamError, TopologyError
 from millstream.pipeline.checkpoint import Checkpoint
 from millstream.pipeline.ledger import Ledger
 from millstream.pipeline.plan import Plan, Query, plan
+from millstream.pipeline.stateful import Stateful
 from millstream.pipeline.streams import REJECTED_COLUMNS, Rejected, Source
 from millstream.pipeline.ticks import Ticks
 from millstream.pipeline.topology import Topology
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
     from millstream.pipeline.deliver import Delivered, Delivery
+    from millstream.pipeline.kernel.spark import Keeping
     from millstream.pipeline.progress import Progress
 
 
@@ -144,7 +146,12 @@ class Job:
             self._groups = self.checkpoint.claim(self.plan)
         outputs = []
         for query in self.plan.queries:
-            frames = Frames(partial(self._read, spark, query), run=self._run, output_mode=query.output_mode)
+            frames = Frames(
+                partial(self._read, spark, query),
+                run=self._run,
+                output_mode=query.output_mode,
+                keeping=partial(self._keeping, query),
+            )
             for sink in query.sinks:
                 frames.of(sink.stream)  # the whole way to every sink once, for what Spark has to say
             for tap in query.taps:
@@ -182,6 +189,13 @@ class Job:
                 for setting in _STATE_SETTINGS if query.operators else ():
                     spark.conf.unset(setting)
         threading.Thread(target=self._keep_fresh, name="ledger-refresh", daemon=True).start()
+
+    def _keeping(self, query: Query, operator: Stateful) -> Keeping:
+        """Operators are told apart by their place, as Spark does: a name may change."""
+        from millstream.pipeline.kernel.spark import Keeping
+
+        place = f"{self.checkpoint.identity}/{query.name}/{query.operators.index(operator)}"
+        return Keeping(self.flow.state, place, self.flow.max_state)
 
     def _progressed(self, progress: Progress) -> None:
         self._ticks.after(progress)
