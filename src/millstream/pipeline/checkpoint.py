@@ -1,6 +1,7 @@
 """A job's own files in its checkpoint directory, and what of Spark's it has to know.
 
-    topology.json        whose checkpoint it is, what its queries were when it was made, and their groups
+    topology.json        whose checkpoint it is and which, what its queries were when it was made, and their
+                         groups
     queries/NAME/        Spark's checkpoint of one query
       metadata           its id
       offsets/N          where batch N ends in each source, written before the batch is begun
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +34,7 @@ class Checkpoint:
     def __init__(self, location: str) -> None:
         self.location = location.removeprefix("file://").rstrip("/")
         self.local = None if "://" in self.location else Path(self.location).absolute()
+        self.identity = ""  # no other checkpoint has it; known when it has been claimed
         self._spark: SparkSession | None = None
 
     def attach(self, spark: SparkSession) -> None:
@@ -99,11 +102,17 @@ class Checkpoint:
                         " topology has changed\n"
                         + "\n".join(f"  - {line}" for line in changed)
                         + "\nChange the file back, or give a new directory with --checkpoint: the job then"
-                        " starts again where its sources say (start=)",
+                        " starts again where its sources say (start=), and builds its state from there",
                         where=plan.flow.at,
                     )
                 groups |= {name: group for name, group in kept["groups"].items() if name in groups}
-            noted = {"job": plan.flow.name, "queries": json.loads(shapes(plan)), "groups": groups}
+            self.identity = str((kept or {}).get("id") or uuid.uuid4().hex)
+            noted = {
+                "job": plan.flow.name,
+                "id": self.identity,
+                "queries": json.loads(shapes(plan)),
+                "groups": groups,
+            }
             self.write(_SHAPES, json.dumps(noted, indent=2, sort_keys=True))
             return groups
         except OSError as error:
@@ -188,4 +197,67 @@ def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
                 for part in ("window", "aggregates")
                 if one[part] != other[part]
             ]
+        found += _operators(name, before, after)
     return found
+
+
+def _operators(query: str, before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """What changed about the stateful operators of a query. Spark knows them by their place alone, and what
+    they are called does not matter."""
+    old, new = before.get("operators") or [], after.get("operators") or []
+    if not old and not new:
+        return []
+    if len(old) != len(new) or [_made(one) for one in old] != [_made(one) for one in new]:
+        moved = _moved(old, new)
+        if moved:
+            return [f"query {query!r}: {line}" for line in moved]
+    found = []
+    for key, word in (("buckets", "divided its keys into {} buckets"), ("state", "kept its state in {}")):
+        if before.get(key) != after.get(key) and before.get(key) is not None and old:
+            found.append(f"query {query!r} {word.format(before[key])}; now {after.get(key)}")
+    for one, other in zip(old, new, strict=False):
+        found += _changed(one, other)
+    return found
+
+
+def _made(operator: dict[str, Any]) -> dict[str, Any]:
+    """An operator without its names."""
+    keys = [entry["by"] for entry in operator["inputs"]]
+    return {**operator, "operator": None, "inputs": keys}
+
+
+def _moved(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[str]:
+    """Operators that came, went or changed places."""
+    was, now = [one["operator"] for one in old], [one["operator"] for one in new]
+    gone = [f"the stateful operator {name!r} is gone" for name in was if name not in now]
+    came = [f"the stateful operator {name!r} is new" for name in now if name not in was]
+    if len(was) != len(now):
+        return gone + came or [f"it had {len(was)} stateful operators; now {len(now)}"]
+    if not gone and was != now:
+        return [
+            f"its stateful operators stood in the order {', '.join(was)}; now {', '.join(now)}: the order is"
+            " that of the sinks in the file"
+        ]
+    return []
+
+
+def _changed(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
+    name = f"the stateful operator {one['operator']!r}"
+    found = []
+    keys, others = ([entry["by"] for entry in operator["inputs"]] for operator in (one, other))
+    if keys != others:
+        found.append(f"{name} had the keys {_text(keys)}; now {_text(others)}")
+    inputs, turned = ([entry["from"] for entry in operator["inputs"]] for operator in (one, other))
+    if inputs != turned and sorted(inputs) == sorted(turned):
+        found.append(f"{name} had its inputs in the order {', '.join(inputs)}; now {', '.join(turned)}")
+    parts = dict.fromkeys([*one, *other])
+    return found + [
+        f"{name} had {part.removesuffix('_us').replace('_', ' ')} {_text(one.get(part))};"
+        f" now {_text(other.get(part))}"
+        for part in parts
+        if part not in ("operator", "inputs") and one.get(part) != other.get(part)
+    ]
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
