@@ -19,6 +19,7 @@
     ├── DataLoss               records that were to be read are gone; says which
     ├── InputError             text to be produced is not a record; says in which line
     ├── StateError             the state of a stateful operator can't be used, or is too large; says which
+    │   └── StateConnectionError   the database that it is kept in does not answer
     └── TopologyError          a pipeline is wrong; says where in the user's file
 
 The message of each says what was wrong, where, and what to do next: the command line prints it
@@ -143,6 +144,10 @@ class InputError(MillstreamError):
 
 class StateError(MillstreamError):
     """The state of a stateful operator can't be used, or has grown too large."""
+
+
+class StateConnectionError(StateError):
+    """The database that state is kept in does not answer: it may a little later."""
 
 
 class TopologyError(MillstreamError):

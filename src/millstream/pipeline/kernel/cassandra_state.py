@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from millstream.errors import StateError
+from millstream.errors import StateConnectionError, StateError
 from millstream.pipeline.kernel.outside import Entry, Space
 
 _TABLES = (
@@ -95,7 +95,7 @@ class _Session:
             self.prepared = {name: self.session.prepare(text) for name, text in _STATEMENTS.items()}
         except Exception as error:  # of a dozen classes, from four modules
             self._cluster.shutdown()
-            raise StateError(
+            raise StateConnectionError(
                 f"can't keep state in Cassandra, keyspace {keyspace!r} at {', '.join(hosts)}: {error}"
             ) from error
 
@@ -116,7 +116,7 @@ class _Session:
         try:
             return question()
         except Exception as error:
-            raise StateError(f"Cassandra, where state is kept, says: {error}") from error
+            raise StateConnectionError(f"Cassandra, where state is kept, says: {error}") from error
 
 
 def parsed(url: str) -> tuple[list[str], int, str, str, str]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from millstream.errors import StateError
+from millstream.errors import StateConnectionError, StateError
 from millstream.pipeline.kernel.outside import Entry, Space
 
 if TYPE_CHECKING:
@@ -54,7 +54,9 @@ def connection(url: str) -> psycopg.Connection[Any]:
             made.execute("SELECT pg_advisory_xact_lock(%s)", (_MAKING,))
             made.execute(_TABLES)
     except psycopg.Error as error:
-        raise StateError(f"can't keep state in PostgreSQL: {str(error).strip()}") from error
+        away = isinstance(error, psycopg.OperationalError)
+        problem = StateConnectionError if away else StateError
+        raise problem(f"can't keep state in PostgreSQL: {str(error).strip()}") from error
     _connections[url] = made
     return made
 
@@ -165,7 +167,7 @@ class PostgresTable:
                 return question(server)
             except psycopg.OperationalError as error:
                 if last or not server.broken:
-                    raise StateError(
+                    raise StateConnectionError(
                         f"PostgreSQL, where state is kept, says: {str(error).strip()}"
                     ) from error
         raise AssertionError("not reached")
