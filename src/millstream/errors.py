@@ -18,6 +18,7 @@
     ├── TransactionDecided     a prepared transaction was decided otherwise, or is not known any more
     ├── DataLoss               records that were to be read are gone; says which
     ├── InputError             text to be produced is not a record; says in which line
+    ├── OperatorFailed         a function of the user's raised; says for which key and record
     ├── StateError             the state of a stateful operator can't be used, or is too large; says which
     │   └── StateConnectionError   the database that it is kept in does not answer
     └── TopologyError          a pipeline is wrong; says where in the user's file
@@ -156,3 +157,7 @@ class TopologyError(MillstreamError):
     def __init__(self, message: str, *, where: str | None = None) -> None:
         self.where = where
         super().__init__(f"{where}: {message}" if where else message)
+
+
+class OperatorFailed(MillstreamError):
+    """A function of the user's in a stateful operator raised; the message names operator, key and record."""

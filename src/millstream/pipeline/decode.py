@@ -2,6 +2,9 @@
 
 ``from_json`` says that a record is corrupt but not why. The reason is worked out for those few rows alone:
 is it UTF-8, is it JSON, is it an object, which field holds something that its type can't.
+
+Records of a table may have no value: they delete what their key names. The key is the text of the record's
+key, or a JSON object with the key's columns; it also stands in for key columns that a value does not have.
 """
 
 from __future__ import annotations
@@ -11,12 +14,15 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
+from millstream.pipeline.expressions import with_columns
+from millstream.pipeline.kernel.naming import DELETED
 from millstream.pipeline.schema import Field, quoted
 from millstream.pipeline.streams import REJECTED_COLUMNS, Source
 
 _CORRUPT = "_millstream_corrupt"
 _DATA, _REASON = "_millstream_data", "_millstream_reason"
 _TEXT = "cast(value AS string)"
+_LOG_TIME = quoted("timestamp")
 _SPACE = r"' \t\r\n'"
 
 
@@ -36,13 +42,17 @@ def decoded(raw: DataFrame, source: Source) -> DataFrame:
 
 def accepted(rows: DataFrame, source: Source, *extra: Any) -> DataFrame:
     """The columns the schema names, what else the source was asked for, and ``extra`` ones."""
-    columns: list[Any] = [fn.col(f"{_DATA}.{quoted(name)}").alias(name) for name in source.schema.names]
-    columns += [fn.col(part).alias(f"record_{part}") for part in source.include]
+    made = {name: _column(source, name) for name in source.schema.names}
+    made |= {f"record_{part}": quoted(part) for part in source.include}
     time = source.time
     if time is not None and time.kind == "log":
-        columns.append(fn.col("timestamp").alias(time.column))
+        made[time.column] = _LOG_TIME
     elif time is not None and time.kind == "processing":
-        columns.append(fn.current_timestamp().alias(time.column))
+        made[time.column] = "current_timestamp()"
+    if source.table is not None:
+        made = {name: sql for name, sql in made.items() if name.lower() != DELETED}
+        made[DELETED] = _deletes(source)
+    columns = [fn.expr(sql).alias(name) for name, sql in made.items()]
     return rows.where(f"{_REASON} IS NULL").select(*columns, *extra)
 
 
@@ -51,9 +61,59 @@ def rejected(rows: DataFrame) -> DataFrame:
     return rows.where(f"{_REASON} IS NOT NULL").withColumnRenamed(_REASON, "reason").select(*REJECTED_COLUMNS)
 
 
+def _column(source: Source, name: str) -> str:
+    """The SQL of a column of the schema. A record that deletes has its key and its time beside its value."""
+    parsed = f"{_DATA}.{quoted(name)}"
+    if source.table is None:
+        return parsed
+    if name in source.table.key:
+        return f"coalesce({parsed}, {_from_key(source, name)})"
+    if source.time is not None and source.time.kind == "event" and name == source.time.column:
+        return f"if(value IS NULL, {_LOG_TIME}, {parsed})"
+    return parsed
+
+
+def _from_key(source: Source, name: str) -> str:
+    """A column of a table's key out of the record's key."""
+    assert source.table is not None
+    keys = {key: str(field.type) for key in source.table.key if (field := source.schema.field(key))}
+    if keys[name] == "binary" and len(keys) == 1:
+        return "key"
+    text = "cast(key AS string)"
+    ddl = ", ".join(f"{quoted(key)} {kind}" for key, kind in keys.items())
+    in_object = f"from_json({text}, {_literal(ddl)}).{quoted(name)}"
+    if len(keys) > 1:
+        return in_object
+    in_object = f"if(startswith({text}, '{{'), {in_object}, NULL)"
+    return f"coalesce({in_object}, {text if keys[name] == 'string' else f'try_cast({text} AS {keys[name]})'})"
+
+
+def _deletes(source: Source) -> str:
+    """Whether a record takes its key out of a table."""
+    assert source.table is not None
+    if source.table.delete_when is None:
+        return "value IS NULL"
+    columns = {name: _column(source, name) for name in source.schema.names}
+    columns |= {f"record_{part}": quoted(part) for part in source.include}
+    if source.time is not None and source.time.kind == "log":
+        columns[source.time.column] = _LOG_TIME
+    return f"value IS NULL OR coalesce(({with_columns(source.table.delete_when, columns)}), false)"
+
+
+def _no_value(source: Source) -> list[str]:
+    """What is said of a record without a value: nothing, if it deletes a row of a table."""
+    if source.table is None:
+        return ["WHEN value IS NULL THEN 'no value'"]
+    cases = ["WHEN value IS NULL AND key IS NULL THEN 'neither a value nor a key to be deleted'"]
+    for name in source.table.key:
+        said = _literal(f"no value, and the key has no {name}")
+        cases.append(f"WHEN value IS NULL AND {_from_key(source, name)} IS NULL THEN {said}")
+    return [*cases, "WHEN value IS NULL THEN NULL"]
+
+
 def _reason(source: Source) -> str:
     """The SQL that says why a record is rejected, NULL if it is not."""
-    cases = ["WHEN value IS NULL THEN 'no value'"]
+    cases = _no_value(source)
     if source.format != "binary":
         cases.append(f"WHEN NOT is_valid_utf8({_TEXT}) THEN 'not UTF-8'")
     if source.format == "json":
@@ -70,10 +130,13 @@ def _reason(source: Source) -> str:
             f" THEN coalesce(nullif(concat_ws('; ', {wrong}), ''), 'does not match the schema')",
         ]
         time = source.time.column if source.time is not None and source.time.kind == "event" else None
+        keys = source.table.key if source.table is not None else ()
         for field in source.schema.fields:
-            if field.required or field.name == time:
-                column, name = f"{_DATA}.{quoted(field.name)}", _literal(f"field {field.name} is missing")
-                cases.append(f"WHEN {column} IS NULL THEN {name}")
+            if field.required or field.name == time or field.name in keys:
+                gone = f"{_column(source, field.name)} IS NULL"
+                if source.table is not None and field.name != time and field.name not in keys:
+                    gone = f"NOT ({_deletes(source)}) AND {gone}"  # the key is enough to delete
+                cases.append(f"WHEN {gone} THEN {_literal(f'field {field.name} is missing')}")
     return f"CASE {' '.join(cases)} END"
 
 

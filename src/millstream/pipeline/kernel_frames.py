@@ -19,9 +19,9 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from millstream.errors import MillstreamError, TopologyError
 from millstream.pipeline.causes import condensed
 from millstream.pipeline.decode import accepted
-from millstream.pipeline.expressions import without_alias
+from millstream.pipeline.expressions import with_columns, without_alias
 from millstream.pipeline.kernel.clock import NEVER
-from millstream.pipeline.kernel.packing import BUCKET, CLOCK, PACKED, Pack, Unpack, struct_name
+from millstream.pipeline.kernel.packing import BUCKET, CLOCK, MARK, PACKED, Pack, Unpack, struct_name
 from millstream.pipeline.kernel.spark import RESULTS, STATUS, Keeping, KernelProcessor, time_of_batch
 from millstream.pipeline.kernel.step import OFFSET, PARTITION, SOURCE, TIME, Operator
 from millstream.pipeline.operating import operated
@@ -41,6 +41,7 @@ from millstream.pipeline.streams import (
 PLACE = "millstream_place"
 _CLOCK_EVERY = 16  # of the rows that are filtered out, one in so many still tells the time
 _NO_OFFSET = -1
+_WHOLE_NUMBERS = ("tinyint", "smallint", "int", "bigint")
 _STATUS_SCHEMA = (
     "watermark bigint, waits_for bigint, timer bigint, may_move bigint, entries bigint, bytes bigint"
 )
@@ -71,6 +72,10 @@ class Kernels:
         if id(stateful) not in self._made:
             try:
                 self._made[id(stateful)] = self._run_on_spark(stateful)
+            except TopologyError as error:
+                if error.where is None:  # a plan does not know where it was declared
+                    raise TopologyError(str(error), where=stateful.at) from None
+                raise
             except MillstreamError:
                 raise
             except Exception as error:
@@ -83,7 +88,10 @@ class Kernels:
         number = self._channels[id(stream.stateful)].index(stream.channel_name)
         struct = struct_name(number)
         names = frame.schema[struct].dataType.fieldNames()
-        return f"channel = '{stream.channel_name}'", {name: f"{struct}.{quoted(name)}" for name in names}
+        made = {name: f"{struct}.{quoted(name)}" for name in names}
+        if stream.selected is not None:
+            made = {name: with_columns(sql, made) for name, sql in stream.selected.items()}
+        return f"channel = '{stream.channel_name}'", made
 
     def channel(self, stream: StatefulChannel) -> DataFrame:
         """One channel's rows."""
@@ -94,7 +102,8 @@ class Kernels:
     def _run_on_spark(self, stateful: Stateful) -> DataFrame:
         flow = stateful.inputs[0].stream.flow
         rules = stateful.rules(flow.sources)
-        frames = [self._keyed(one, flow.buckets) for one in stateful.inputs]
+        kinds = self._key_kinds(stateful)
+        frames = [self._keyed(one, flow.buckets, kinds) for one in stateful.inputs]
         zone = str(frames[0].sparkSession.conf.get("spark.sql.session.timeZone"))
         schemas = tuple(
             to_arrow_schema(frame.drop(BUCKET, TIME, SOURCE, PARTITION, OFFSET, CLOCK).schema, timezone=zone)
@@ -137,15 +146,48 @@ class Kernels:
 
     # ---- into the kernel ----------------------------------------------------------------------------
 
-    def _keyed(self, one: Input, buckets: int) -> DataFrame:
+    def _key_kinds(self, stateful: Stateful) -> list[str | None]:
+        """The types that an operator's keys are cast to, if any. Rows of several inputs meet in one bucket
+        only if their keys have the same type: Spark hashes an int otherwise than the same bigint."""
+        inputs = stateful.inputs
+        found = [
+            [kind for _, kind in self.timed(one.stream).selectExpr(*map(_named, one.by, one.keys)).dtypes]
+            for one in inputs
+        ]
+        kinds: list[str | None] = []
+        for at, kinds_of_key in enumerate(zip(*found, strict=True)):
+            if len(set(kinds_of_key)) == 1:
+                kinds.append(None)
+            elif set(kinds_of_key) <= set(_WHOLE_NUMBERS):
+                kinds.append(max(kinds_of_key, key=_WHOLE_NUMBERS.index))
+            else:
+                said = ", ".join(
+                    f"{one.keys[at]!r} of {one.stream.name!r} is {kind}"
+                    for one, kind in zip(inputs, kinds_of_key, strict=True)
+                )
+                raise TopologyError(
+                    f"keys that are to be equal need the same type: {said}. Cast one, for example"
+                    f" 'CAST({inputs[0].keys[at]} AS {kinds_of_key[-1]}) AS {inputs[0].keys[at]}'",
+                    where=stateful.at,
+                )
+        return kinds
+
+    def _keyed(self, one: Input, buckets: int, kinds: list[str | None]) -> DataFrame:
         """An input's rows: what the kernel wants in front, then the keys, then the columns."""
         frame = self.timed(one.stream)
         time = one.stream.time
         assert time is not None
-        keys = [f"{without_alias(key)} AS {quoted(name)}" for key, name in zip(one.by, one.keys, strict=True)]
-        own = [name for name in frame.columns if name != PLACE] if one.columns is None else list(one.columns)
-        columns = [column for column in own if column not in one.keys]
-        hashed = ", ".join(without_alias(key) for key in one.by)
+        plain = [without_alias(key) for key in one.by]
+        made = [
+            key if kind is None else f"CAST(({key}) AS {kind})"
+            for key, kind in zip(plain, kinds, strict=True)
+        ]
+        keys = [f"{key} AS {quoted(name)}" for key, name in zip(made, one.keys, strict=True)]
+        every = [quoted(name) for name in frame.columns if name != PLACE and name not in one.keys]
+        columns: list[str] = []
+        for column in ("*",) if one.columns is None else one.columns:
+            columns += every if column == "*" else [column] if column not in one.keys else []
+        hashed = ", ".join(made)
         return frame.selectExpr(
             f"pmod(hash({hashed}), {buckets}) AS {BUCKET}",
             f"{time.sql} AS {TIME}",
@@ -154,7 +196,7 @@ class Kernels:
             f"{PLACE}.offset AS {OFFSET}",
             f"{PLACE}.clock AS {CLOCK}",
             *keys,
-            *(quoted(column) if one.columns is None else column for column in columns),
+            *columns,
         )
 
     def timed(self, stream: Stream) -> DataFrame:
@@ -184,7 +226,9 @@ class Kernels:
             return self._of_results(stream)
         if isinstance(stream, Union):
             first, *others = [
-                self.timed(part).withColumn(stream.tag, fn.lit(part.name)) if stream.tag else self.timed(part)
+                self.timed(part).withColumn(stream.tag, fn.lit(stream.tag_of(part)))
+                if stream.tag
+                else self.timed(part)
                 for part in stream.inputs
             ]
             for other in others:
@@ -202,9 +246,10 @@ class Kernels:
         if isinstance(stream, Select):
             return frame.selectExpr(*stream.expressions, *([] if "*" in stream.expressions else [PLACE]))
         if isinstance(stream, Where):
-            return _filtered(frame, f"coalesce(({stream.condition}), false)")
+            return _filtered(frame, f"coalesce(({stream.condition}), false)", stream)
         assert isinstance(stream, Otherwise), stream
-        return _filtered(frame, " AND ".join(f"NOT coalesce(({one}), false)" for one in stream.conditions))
+        without = " AND ".join(f"NOT coalesce(({one}), false)" for one in stream.conditions)
+        return _filtered(frame, without, stream)
 
     def _of_results(self, stream: StatefulChannel) -> DataFrame:
         """What another operator gives, and how far it has come: a row of its watermark tells time."""
@@ -214,9 +259,10 @@ class Kernels:
         made = dict(columns)
         # Past all that it has given, and before all that it will give.
         reached = f"{STATUS}.watermark"
-        mark = f"timestamp_micros(if({reached} = {NEVER}L, NULL, {reached} + {stream.time.before_us}))"
+        mark = f"timestamp_micros(if({reached} = {NEVER}L, NULL, {reached} + {stream.time.mark_us}))"
         made[stream.time.column] = f"if({told}, {mark}, {columns[stream.time.column]})"
-        place = f"named_struct('source', -1, 'partition', -1, 'offset', {_NO_OFFSET}L, 'clock', {told})"
+        offset = f"if({told}, {MARK}L, {_NO_OFFSET}L)"
+        place = f"named_struct('source', -1, 'partition', -1, 'offset', {offset}, 'clock', {told})"
         return (
             self.of(stream.stateful)
             .where(f"{condition} OR {told}")
@@ -224,14 +270,26 @@ class Kernels:
         )
 
 
-def _filtered(frame: DataFrame, condition: str) -> DataFrame:
-    """Rows that don't match are left as tellers of time, those of other operators all, of sources some."""
+def _named(key: str, name: str) -> str:
+    return f"{without_alias(key)} AS {quoted(name)}"
+
+
+def _filtered(frame: DataFrame, condition: str, stream: Stream) -> DataFrame:
+    """Rows that don't match are left as tellers of time, those of other operators all, of sources some. Of
+    their columns only the time is left: what follows must not stumble over a row it was not to see."""
     place = f"if({condition}, {PLACE}, named_struct('source', {PLACE}.source, 'partition', {PLACE}.partition,"
     place += f" 'offset', {PLACE}.offset, 'clock', true))"
-    others = [quoted(name) for name in frame.columns if name != PLACE]
-    marked = frame.selectExpr(*others, f"{place} AS {PLACE}")
+    names = [name for name in frame.columns if name != PLACE]
+    marked = frame.selectExpr(*(quoted(name) for name in names), f"{place} AS {PLACE}")
+    time = stream.time.column if stream.time is not None else None
     return marked.where(
         f"NOT {PLACE}.clock OR {PLACE}.source < 0 OR pmod({PLACE}.offset, {_CLOCK_EVERY}) = 0"
+    ).selectExpr(
+        *(
+            quoted(name) if name == time else f"if({PLACE}.clock, NULL, {quoted(name)}) AS {quoted(name)}"
+            for name in names
+        ),
+        PLACE,
     )
 
 

@@ -11,6 +11,7 @@ from types import ModuleType
 from millstream.errors import MillstreamError, TopologyError
 from millstream.pipeline.declaring import shown
 from millstream.pipeline.streams import Stream
+from millstream.pipeline.tables import Table
 from millstream.pipeline.topology import Topology
 
 
@@ -38,8 +39,9 @@ def load_topology(file: str | Path, name: str | None = None) -> Topology:
         )
     flow = flows[0]
     for variable, value in vars(module).items():
-        if isinstance(value, Stream) and value.flow is flow and not variable.startswith("_"):
-            flow._rename(value, variable)
+        stream = value.changes if isinstance(value, Table) else value
+        if isinstance(stream, Stream) and stream.flow is flow and not variable.startswith("_"):
+            flow._rename(stream, variable)
     return flow
 
 

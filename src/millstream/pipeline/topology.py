@@ -12,22 +12,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from millstream.errors import TopologyError
 from millstream.pipeline.declaring import Time, caller, check_size, check_state, check_topic
 from millstream.pipeline.expressions import ExpressionError, duration_ms, no_such_column
+from millstream.pipeline.late import SourceChannel
 from millstream.pipeline.schema import Field, Schema, SchemaError, schema_of
 from millstream.pipeline.stateful import Stateful, StatefulChannel
-from millstream.pipeline.streams import (
-    Rejected,
-    Sink,
-    Source,
-    Stream,
-    TopicSink,
-    Union,
-    ViewSink,
-    Window,
-)
+from millstream.pipeline.streams import Rejected, Sink, Source, Stream, TopicSink, Union, ViewSink
+from millstream.pipeline.windowed import Aggregate, Window
+
+if TYPE_CHECKING:
+    from millstream.pipeline.joining import Gathered
+    from millstream.pipeline.tables import Table
 
 GUARANTEES = ("at-most-once", "at-least-once", "exactly-once")
 FORMATS = ("json", "text", "binary")
@@ -153,6 +151,67 @@ class Topology:
             parts.append(stream)
         return Union(self, tuple(parts), tag, name, at)
 
+    def table(
+        self,
+        topic: str,
+        *,
+        schema: object,
+        key: str | Sequence[str],
+        time: str = "log",
+        lateness: str = "0 seconds",
+        idle_after: str | None = "1 second",
+        ahead: str | None = None,
+        delete_when: str | None = None,
+        include: Sequence[str] = (),
+        start: str = "earliest",
+        max_rows: int | None = None,
+        feedback: bool = False,
+        name: str | None = None,
+    ) -> Table:
+        """A topic of JSON records as a table: the latest record of every ``key`` is its row, and a record
+        without a value deletes it; its key is then the record's own.
+
+        The options are those of a source, but for their defaults: a table goes by the time of its records in
+        the log, and does not hold up what is joined with it once it has been quiet for a second.
+        ``delete_when`` is an SQL condition for records that have a value and delete all the same.
+        """
+        from millstream.pipeline.tables import declare_table
+
+        source = self.source(
+            topic,
+            schema=schema,
+            time=time,
+            lateness=lateness,
+            idle_after=idle_after,
+            ahead=ahead,
+            include=include,
+            start=start,
+            max_rows=max_rows,
+            feedback=feedback,
+            name=name,
+        )
+        return declare_table(source, key, delete_when)
+
+    def gather(
+        self,
+        *streams: Stream,
+        by: str | Sequence[str],
+        timeout: str,
+        name: str | None = None,
+        **parts: Stream,
+    ) -> Gathered:
+        """The parts of one event, which went different ways, together again: one row when one of every part
+        is there. A part is a column of the result, with the part's columns in it, named as it is given here:
+        ``flow.gather(price=priced, risk=scored, by="event_id", timeout="30 seconds")``; one that is given
+        without a name is called as its stream is.
+
+        ``.incomplete`` has what was not complete ``timeout`` after its first part, ``.duplicates`` what came
+        again.
+        """
+        from millstream.pipeline.joining import declare_gather
+
+        return declare_gather(self, streams, parts, by, timeout, name=name, at=caller())
+
     def _schema(self, given: object, format: str, at: str) -> Schema:
         if format != "json":
             if given is not None:
@@ -226,11 +285,23 @@ class Topology:
         return StatefulChannel(stateful, channel, at=at, name=name)
 
     def _rename(self, stream: Stream, name: str) -> None:
-        """Call a stream that was given no name by the variable that holds it."""
-        if not stream.named and name not in self._names:
-            del self._names[stream.name]
-            self._names[name] = stream
-            stream.name, stream.named = name, True
+        """Call a stream that was given no name by the variable that holds it, and its channels after it."""
+        if stream.named or name in self._names:
+            return
+        old = stream.name
+        self._call(stream, name)
+        stream.named = True
+        if isinstance(stream, StatefulChannel) and stream.stateful.main is stream:
+            for other in self.streams:
+                of_it = isinstance(other, StatefulChannel) and other.stateful is stream.stateful
+                called = other.name.replace(f"{old}.", f"{name}.", 1)
+                if of_it and other.name.startswith(f"{old}.") and called not in self._names:
+                    self._call(other, called)
+
+    def _call(self, stream: Stream, name: str) -> None:
+        del self._names[stream.name]
+        self._names[name] = stream
+        stream.name = name
 
     def _add_sink(self, sink: Sink) -> None:
         for other in self.sinks:
@@ -241,6 +312,13 @@ class Topology:
             ):
                 raise TopologyError(
                     f"view {sink.name!r} is already written at {other.at}; join the streams with flow.union",
+                    where=sink.at,
+                )
+            shared = [topic for topic in sink.topics if topic in other.topics]
+            if shared and (isinstance(sink, ViewSink) or isinstance(other, ViewSink)):
+                raise TopologyError(
+                    f"topic {shared[0]!r} is the changelog of a view, which nothing else may write into"
+                    f" ({other.at}); take another",
                     where=sink.at,
                 )
             if (
@@ -271,6 +349,7 @@ class Topology:
         for window in self._windows:
             if not window.aggregated:
                 raise TopologyError("this window has no aggregates: add .agg(n='count(*)')", where=window.at)
+        self._settle()
         self._check_cycles()
         used = {id(node) for sink in self.sinks for node in sink.stream.upstream()}
         consumed = {id(node) for stream in self.streams for node in stream.inputs}
@@ -280,14 +359,23 @@ class Topology:
             if id(stream) not in used and id(stream) not in consumed and not isinstance(stream, Rejected)
         ]
 
+    def _settle(self) -> None:
+        """All is declared: what depends on all of it is found out now."""
+        for stream in list(self.streams):
+            if isinstance(stream, SourceChannel):
+                stream.settle()
+        for stream in list(self.streams):
+            if isinstance(stream, Aggregate):
+                stream.settle()
+
     def _check_cycles(self) -> None:
         """A topic that is written from itself makes events for ever; only on purpose."""
-        edges: dict[str, dict[str, TopicSink]] = {}
+        edges: dict[str, dict[str, Sink]] = {}
         for sink in self.sinks:
-            if isinstance(sink, TopicSink):
+            for topic in sink.topics:
                 for node in sink.stream.upstream():
                     if isinstance(node, Source) and not node.feedback:
-                        edges.setdefault(node.topic, {})[sink.topic] = sink
+                        edges.setdefault(node.topic, {})[topic] = sink
         for start in edges:
             path = self._path(edges, start, start, [start], set())
             if path is not None:
@@ -298,7 +386,7 @@ class Topology:
                 )
 
     def _path(
-        self, edges: dict[str, dict[str, TopicSink]], here: str, goal: str, path: list[str], seen: set[str]
+        self, edges: dict[str, dict[str, Sink]], here: str, goal: str, path: list[str], seen: set[str]
     ) -> list[str] | None:
         for following in edges.get(here, {}):
             if following == goal:

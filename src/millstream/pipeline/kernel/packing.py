@@ -25,6 +25,9 @@ from millstream.pipeline.kernel.step import BESIDE, OFFSET, PARTITION, SOURCE, T
 # filtered out and only its time counts.
 BUCKET, CLOCK = "bucket", "clock"
 IN_FRONT = (BUCKET, TIME, SOURCE, PARTITION, OFFSET, CLOCK)
+# The offset of what tells how far another operator has come. Of its results only that tells the time: those
+# that are given before the watermark has passed them may be followed by older ones.
+MARK = -2
 PACKED = pa.schema([pa.field("bucket", pa.int32()), pa.field("blob", pa.binary())])
 # Of a task, before they are packed: its memory does not grow with its share, nor a blob with a hot key's.
 _MOST_ROWS, _MOST_BYTES = 500_000, 64 * 1024 * 1024
@@ -75,6 +78,8 @@ class Pack:
         for source, partition, here in by_place(sources, partitions):
             bound = (self.rules.get(source) or TimeRules()).ahead
             believed = time[here] if bound is None else np.where(time[here] > now + bound, NEVER, time[here])
+            if source < 0:
+                believed = np.where(offsets[here] == MARK, believed, NEVER)
             place = Place(self.input, source, partition)
             first = int(offsets[here][0])
             known = seen.setdefault(place, [first, NEVER])

@@ -1,0 +1,164 @@
+"""Joins, tables and gather as a job on Spark against a real broker."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from millstream import Broker, Topology
+from millstream.client.admin import Admin
+from millstream.client.connect import Connection
+from millstream.client.lines import Outgoing
+from millstream.client.produce import Sender
+from millstream.errors import TopologyError
+from millstream.pipeline.job import Job, Settings
+from millstream.pipeline.views import open_reader
+from tests.pipeline.test_job import records
+from tests.support.waiting import wait_for
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NOON = 1_767_268_800  # 2026-01-01 12:00:00 UTC, in seconds
+END = 100_000
+
+
+def record(second: int, key: str | None, value: dict[str, Any] | None, partition: int = 0) -> Outgoing:
+    """A record with its time; where the value has one too, it is the same."""
+    at = NOON + second
+    text = None if value is None else json.dumps({**value, "at": at}).encode()
+    return Outgoing(text, None if key is None else key.encode(), None, partition, at * 1000)
+
+
+def produce(broker: Broker, topic: str, sent: Sequence[Outgoing], end: dict[str, Any]) -> None:
+    """Records, and in every partition one that ends all waiting."""
+    with Admin(Connection(broker.address)) as admin:
+        admin.create_topic(topic, partitions=2)
+    sender = Sender(Connection(broker.address), topic)
+    sender.send([*sent, *(record(END, "end", end, partition) for partition in (0, 1))])
+    assert sender.finish(20)
+
+
+def values(broker: Broker, topic: str) -> list[dict[str, Any]]:
+    found = [json.loads(one.value()) for one in records(broker, topic)]
+    return [one for one in found if "end" not in map(str, one.values()) and one.get("order_id") != -1]
+
+
+def shop() -> Topology:
+    flow = Topology("shop", buckets=2)
+    orders = flow.source("orders", schema="order_id int, customer string, at bigint", time="log")
+    payments = flow.source("payments", schema="order_id bigint, eur double, at bigint", time="log")
+    customers = flow.table("customers", schema="id string, name string NOT NULL, city string", key="id")
+    cities = flow.table("cities", schema="city string, country string", key="city")
+
+    named = orders.join(customers, on="customer", how="left", name="named")
+    paid = named.join(payments, on="order_id", within=("0 seconds", "10 minutes"), how="left", name="paid")
+    paid.to_topic("paid", key="order_id")
+
+    customers.join(cities, on="city", how="left", name="people").to_view("people").to_topic("people")
+    customers.rejected.to_topic("bad")
+
+    both = flow.gather(order=orders, payment=payments, by="order_id", timeout="5 minutes", name="both")
+    both.select("order_id", "order.customer", "payment.eur").to_topic("both")
+    both.incomplete.select("order_id", "missing").to_topic("incomplete")
+    return flow
+
+
+def test_streams_and_tables_are_joined(
+    spark: SparkSession, tmp_path: Path, millstream_broker: Broker
+) -> None:
+    broker = millstream_broker
+    produce(
+        broker,
+        "customers",
+        [
+            record(0, "ann", {"name": "Ann", "city": "Bonn"}),  # its id is the key alone
+            record(0, '{"id": "bob"}', {"id": "bob", "name": "Bob", "city": "Rome"}, 1),
+            record(50, "ann", {"name": "Anna", "city": "Rome"}),
+            record(60, "bob", None, 1),
+            record(70, None, None),
+            record(70, "eve", {"city": "Bonn"}),
+        ],
+        {"id": "end", "name": "end"},
+    )
+    produce(
+        broker,
+        "cities",
+        [record(10, "Bonn", {"country": "DE"}), record(20, "Rome", {"country": "IT"}, 1)],
+        {"country": "end"},
+    )
+    produce(
+        broker,
+        "orders",
+        [
+            record(40, None, {"order_id": 1, "customer": "ann"}),
+            record(50, None, {"order_id": 2, "customer": "ann"}),
+            record(55, None, {"order_id": 3, "customer": "bob"}, 1),
+            record(60, None, {"order_id": 4, "customer": "bob"}),
+        ],
+        {"order_id": -1},
+    )
+    produce(
+        broker,
+        "payments",
+        [record(100, None, {"order_id": 1, "eur": 5.0}), record(500, None, {"order_id": 2, "eur": 7.0}, 1)],
+        {"order_id": -1},
+    )
+    settings = Settings(Connection(broker.address), str(tmp_path / "checkpoint"), available_now=True)
+    job = Job(shop(), settings)
+    job.prepare()
+    job.start(spark)
+    try:
+        wait_for(lambda: not job.running, timeout=120, what="the job has processed what is there")
+        error = job.failed()
+    finally:
+        job.close()
+    assert error is None
+
+    paid = {one["order_id"]: (one.get("name"), one.get("eur")) for one in values(broker, "paid")}
+    assert paid == {1: ("Ann", 5.0), 2: ("Anna", 7.0), 3: ("Bob", None), 4: (None, None)}
+    assert {one["time_basis"] for one in values(broker, "paid")} == {"log time"}
+    both = [(one["order_id"], one["customer"], one["eur"]) for one in values(broker, "both")]
+    assert both == [(1, "ann", 5.0)]
+    missing = {(one["order_id"], *one["missing"]) for one in values(broker, "incomplete")}
+    assert missing == {(2, "payment"), (3, "payment"), (4, "payment"), (2, "order")}
+
+    reasons = sorted(dict(one.headers())["millstream-reason"].decode() for one in records(broker, "bad"))
+    assert reasons == ["field name is missing", "neither a value nor a key to be deleted"]
+    changes = [
+        (one.key(), one.timestamp()[1] // 1000 - NOON, one.value()) for one in records(broker, "people")
+    ]
+    ann = [(second, json.loads(value)) for key, second, value in changes if key == b"ann"]
+    assert [(second, row["name"], row.get("country")) for second, row in ann] == [
+        (0, "Ann", None),
+        (10, "Ann", "DE"),
+        (50, "Anna", "IT"),
+    ]
+    bob = [(second, value is None) for key, second, value in changes if key == b"bob"]
+    assert bob == [(0, False), (20, False), (60, True)]
+    reader = open_reader(tmp_path / "checkpoint" / "views.db")
+    try:
+        assert reader.query("SELECT id, name, country FROM people")[1] == [("ann", "Anna", "IT")]
+    finally:
+        reader.close()
+
+
+def test_keys_of_types_that_never_meet_are_refused_when_the_job_is_planned(
+    spark: SparkSession, tmp_path: Path, millstream_broker: Broker
+) -> None:
+    flow = Topology("wrong")
+    left = flow.source("orders", schema="id int, at timestamp", time="at")
+    right = flow.source("payments", schema="order_id string, paid_at timestamp", time="paid_at")
+    left.join(right, on={"id": "order_id"}, within="1 minute").to_topic("out")
+    settings = Settings(Connection(millstream_broker.address), str(tmp_path / "c"), create_topics=True)
+    job = Job(flow, settings)
+    job.prepare()
+    try:
+        with pytest.raises(TopologyError, match=r"test_joins.py:\d+: .*'id' of 'orders' is int, 'order_id'"):
+            job.start(spark)
+    finally:
+        job.close()
