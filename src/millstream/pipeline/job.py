@@ -24,6 +24,7 @@ from millstream.pipeline.checkpoint import REBUILD, TOPOLOGY, Checkpoint
 from millstream.pipeline.ledger import Entry, Ledger
 from millstream.pipeline.offsets import Offsets, to_json
 from millstream.pipeline.plan import Plan, Query, plan
+from millstream.pipeline.state_limit import StateLimit
 from millstream.pipeline.stateful import Stateful, StatefulChannel
 from millstream.pipeline.streams import REJECTED_COLUMNS, Rejected, Source
 from millstream.pipeline.ticks import Ticks
@@ -92,6 +93,7 @@ class Job:
         self._deliveries: dict[str, Delivery] = {}
         self._groups: dict[str, str] = {}
         self._ticks = Ticks()
+        self._limit = StateLimit(flow.max_state)
         self.own_views: list[View] = []
 
     # ---- before Spark -------------------------------------------------------------------------------
@@ -99,6 +101,10 @@ class Job:
     def prepare(self) -> list[str]:
         """Look at the broker and the checkpoint; returns the topics that were created."""
         self._check_transactions()
+        if any(query.operators for query in self.plan.queries) and "://" in self.flow.state:
+            from millstream.pipeline.kernel.outside import reach
+
+            reach(self.flow.state)
         created = self._topics()
         if self.checkpoint.local is not None:
             self._claim()
@@ -241,6 +247,8 @@ class Job:
 
     def _progressed(self, progress: Progress) -> None:
         self._ticks.after(progress)
+        for warning in self._limit.after(progress):
+            self.settings.on_trouble(warning)
         self.settings.on_progress(progress)
 
     def _delivery(self, query: Query, views: dict[int, View]) -> Delivery:
@@ -349,6 +357,8 @@ class Job:
         for delivery in self._deliveries.values():
             if delivery.failure is not None:
                 return delivery.failure
+        if self._limit.exceeded is not None:
+            return self._limit.exceeded
         for name, query in self._queries.items():
             error = None if query.isActive or self._stopping.is_set() else query.exception()
             if error is not None:

@@ -22,7 +22,7 @@ import io
 import marshal
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 from millstream.errors import ConfigError
 from millstream.pipeline.kernel.state import PIECE_BYTES, Keyed
@@ -123,6 +123,7 @@ class KeyedOutside(Keyed[K, V]):
     """A ``Keyed`` on a table. In memory: the changes that the table lacks, and what this batch has read."""
 
     __slots__ = ("_bytes", "_count", "_front", "_name", "_next", "_read", "_sizes", "_table")
+    kind: ClassVar[str] = "outside"
 
     def __init__(self, name: str, table: Table) -> None:
         super().__init__()
@@ -327,6 +328,18 @@ def _size(here: _Here | None) -> int:
 
 def _entry_size(blob: bytes) -> int:
     return len(blob) + 1  # never 0, which is what stands for nothing
+
+
+def reach(state: str) -> None:
+    """See that a database can be reached, and make its tables."""
+    if state.startswith("cassandra://"):
+        from millstream.pipeline.kernel.cassandra_state import session
+
+        session(state)
+    else:
+        from millstream.pipeline.kernel.postgres_state import connection
+
+        connection(state)
 
 
 def open_table(state: str, space: Space, run: str) -> Table | None:

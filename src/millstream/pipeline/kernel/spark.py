@@ -21,6 +21,7 @@ from millstream.pipeline.kernel.packing import unpacked
 from millstream.pipeline.kernel.state import to_bytes
 from millstream.pipeline.kernel.step import Bucket, Operator
 from millstream.pipeline.kernel.versions import CHANGES, HEAD, SNAPSHOT, Kept, Known
+from millstream.pipeline.state_limit import too_large
 
 NOW = "millstream.now"  # the local property with the time of a batch
 STATUS = "status"  # the channel on which an operator tells how it stands
@@ -109,8 +110,7 @@ class KernelProcessor(StatefulProcessor):
         def table() -> Table | None:
             return open_table(self._keeping.state, Space(self._keeping.name, number), self._run)
 
-        name = f"{self._operator.name!r}, bucket {number}"
-        return Kept(name, self._head, self._snapshot, self._changes, table)
+        return Kept(self._operator.name, number, self._head, self._snapshot, self._changes, table)
 
     def _check_size(self) -> None:
         """Stop while there is memory left: what this worker alone has of the operator is too much already."""
@@ -120,16 +120,6 @@ class KernelProcessor(StatefulProcessor):
             size = sum(copy.known.size for name, copy in _copies.items() if name[:2] == here)
             if size > most:
                 raise StateError(too_large(self._operator.name, size, most))
-
-
-def too_large(operator: str, size: int, most: int) -> str:
-    """What is said of an operator whose state has outgrown its bound."""
-    return (
-        f"the state of {operator!r} has grown to {size / 1e6:,.0f} MB, more than max_state allows"
-        f" ({most / 1e6:,.0f} MB). Let its keys expire sooner (a shorter window, within= or time to live),"
-        ' keep it elsewhere (Topology(state="disk") or a database), or allow more; `millstream state show`'
-        " tells what it holds"
-    )
 
 
 def _parts(table: pa.Table) -> Iterator[pa.Table]:

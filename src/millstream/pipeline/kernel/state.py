@@ -19,7 +19,7 @@ import heapq
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -40,6 +40,8 @@ _SAMPLE = 32  # entries by whose size that of their like is estimated
 class Container(Protocol):
     """A part of the state. ``changes`` gives what changed since it was last asked, None for nothing."""
 
+    kind: ClassVar[str]  # goes with the changes: they fit no other
+
     def changes(self) -> Any: ...
     def apply(self, changes: Any) -> None: ...
     def pieces(self) -> Iterator[Any]:
@@ -52,6 +54,7 @@ class Keyed(Generic[K, V]):
     """Values by key. A value that was changed in place has to be ``put`` again, or nobody learns of it."""
 
     __slots__ = ("_by_due", "_changed", "_due", "_order", "_values")
+    kind: ClassVar[str] = "keyed"
 
     def __init__(self) -> None:
         self._values: dict[K, V] = {}
@@ -185,6 +188,7 @@ class Waiting:
     ``time``, ``source``, ``partition`` and ``offset``."""
 
     ORDER = ("time", "source", "partition", "offset")
+    kind: ClassVar[str] = "waiting"
 
     def __init__(self) -> None:
         self._runs: list[pa.Table] = []
@@ -281,31 +285,45 @@ class Store:
     def _container(self, name: str, kind: type[D], make: Callable[[], D] | None = None) -> D:
         if name not in self._containers:
             made: Any = (make or kind)()
-            for changes in self._pending.pop(name, []):
-                made.apply(changes)
             self._containers[name] = made
+            for changes in self._pending.pop(name, []):
+                self._apply(name, changes)
         found = self._containers[name]
         assert isinstance(found, kind)
         return found
 
+    def open_all(self) -> None:
+        """Open every container that there is, for those who don't know the program."""
+        makers = {Waiting.kind: self.waiting, Keyed.kind: self.single}
+        for name, changes in list(self._pending.items()):
+            makers.get(changes[0][0], self.keyed)(name)
+
     def changes(self) -> bytes:
         """What changed since this was last asked."""
-        asked = ((name, one.changes()) for name, one in self._containers.items())
-        return pickle.dumps({name: changed for name, changed in asked if changed is not None}, 5)
+        asked = ((name, one.kind, one.changes()) for name, one in self._containers.items())
+        return pickle.dumps(
+            {name: (kind, changed) for name, kind, changed in asked if changed is not None}, 5
+        )
 
     def apply(self, blob: bytes) -> None:
         """Repeat what changed in another store."""
         for name, changes in loaded(blob).items():
             if name in self._containers:
-                self._containers[name].apply(changes)
+                self._apply(name, changes)
             else:
                 self._pending.setdefault(name, []).append(changes)
+
+    def _apply(self, name: str, changes: tuple[str, Any]) -> None:
+        kind, changed = changes
+        one = self._containers[name]
+        assert one.kind == kind, f"{name} was {kind}, and is {one.kind}"
+        one.apply(changed)
 
     def snapshot(self) -> Iterator[bytes]:
         """All of it, as changes of an empty store. Of what is on a table, only what the table lacks."""
         for name, one in self._containers.items():
             for piece in one.pieces():
-                yield pickle.dumps({name: piece}, 5)
+                yield pickle.dumps({name: (one.kind, piece)}, 5)
         for name, changes in self._pending.items():
             for piece in changes:
                 yield pickle.dumps({name: piece}, 5)

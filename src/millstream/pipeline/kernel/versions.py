@@ -41,7 +41,7 @@ _FOLD_VERSIONS = 20  # and after how many versions fewer are
 # The schemas of the state variables, in Spark's words.
 HEAD = (
     "version bigint, mark string, base bigint, parts int, own int, snapshot_bytes bigint,"
-    " changed_bytes bigint, entries bigint, folded bigint"
+    " changed_bytes bigint, entries bigint, folded bigint, held bigint, operator string"
 )
 SNAPSHOT = ("part int", "blob binary")
 CHANGES = ("slot int, part int", "mark string, parts int, blob binary")
@@ -69,11 +69,16 @@ class Head(NamedTuple):
     changed_bytes: int = 0  # since the snapshot
     entries: int = 0  # in the snapshot
     folded: int = 0  # the version up to which a table had taken changes in
+    held: int = 0  # entries now
+    operator: str = ""  # what it was called: for people, who read the state of a job
 
     @classmethod
     def of(cls, row: Any) -> Head:
         """From what Spark has; None if that is nothing."""
-        return cls() if row is None else cls(int(row[0]), str(row[1]), *(int(part) for part in row[2:9]))
+        if row is None:
+            return cls()
+        found: Head = cls._make([int(row[0]), str(row[1]), *map(int, row[2:10]), str(row[10])])
+        return found
 
 
 @dataclass(slots=True)
@@ -112,9 +117,16 @@ class Kept:
     """
 
     def __init__(
-        self, name: str, head: Value, snapshot: Map, changes: Map, open_table: Callable[[], Table | None]
+        self,
+        operator: str,
+        bucket: int,
+        head: Value,
+        snapshot: Map,
+        changes: Map,
+        open_table: Callable[[], Table | None],
     ) -> None:
-        self._name = name  # for people: operator and bucket
+        self._operator = operator
+        self._name = f"{operator!r}, bucket {bucket}"
         self._head, self._snapshot, self._changes = head, snapshot, changes
         self._open_table = open_table
 
@@ -233,5 +245,11 @@ class Kept:
         cuts = range(0, max(1, len(blob)), _PART_BYTES)
         for part, start in enumerate(cuts):
             self._changes.updateValue((slot, part), (mark, len(cuts), blob[start : start + _PART_BYTES]))
-        known.head = head._replace(version=version, mark=mark, changed_bytes=head.changed_bytes + len(blob))
+        known.head = head._replace(
+            version=version,
+            mark=mark,
+            changed_bytes=head.changed_bytes + len(blob),
+            held=len(store),
+            operator=self._operator,
+        )
         self._head.update(tuple(known.head))

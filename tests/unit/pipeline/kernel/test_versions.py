@@ -149,7 +149,7 @@ class Cluster:
 
     def _attempt(self, work: Work, worker: int, fails: str | None) -> tuple[Variables, list[tuple[int, int]]]:
         variables, memory = self.committed.copy(), self._memories[worker]
-        kept = Kept("test", variables.head, variables.snapshot, variables.changes, self._open_table)
+        kept = Kept("test", 0, variables.head, variables.snapshot, variables.changes, self._open_table)
         if fails == "forget":
             memory.clear()
         known = kept.load(memory.pop("bucket", None))
@@ -188,7 +188,7 @@ def drive(cluster: Cluster, batches: list[Any]) -> None:
     for work, failures, worker in batches:
         cluster.run(work, failures, worker)
     variables = cluster.committed.copy()
-    kept = Kept("test", variables.head, variables.snapshot, variables.changes, cluster._open_table)
+    kept = Kept("test", 0, variables.head, variables.snapshot, variables.changes, cluster._open_table)
     assert Content.of(kept.load(None).store) == cluster.model
 
 
@@ -251,7 +251,7 @@ def test_a_worker_that_is_one_version_behind_reads_that_one_and_no_snapshot() ->
     real = variables.changes.getValue
     variables.changes.getValue = lambda key: asked.append(key) or real(key)  # type: ignore[method-assign]
     variables.snapshot.getValue = None  # type: ignore[assignment,method-assign]
-    kept = Kept("test", variables.head, variables.snapshot, variables.changes, lambda: None)
+    kept = Kept("test", 0, variables.head, variables.snapshot, variables.changes, lambda: None)
     known = kept.load(cluster._memories[0]["bucket"])
     assert Content.of(known.store) == cluster.model
     head = Head.of(variables.head.get())
@@ -310,7 +310,7 @@ def test_an_old_copy_of_the_checkpoint_does_not_go_with_a_newer_database(databas
     old = cluster.committed
     for _ in range(3):
         cluster.run(put(20), [], 0)
-    kept = Kept("'cards', bucket 1", old.head, old.snapshot, old.changes, table)
+    kept = Kept("cards", 1, old.head, old.snapshot, old.changes, table)
     with pytest.raises(StateError, match=r"'cards', bucket 1 is ahead of the checkpoint.*--checkpoint"):
         kept.load(None)
 
@@ -324,6 +324,6 @@ def test_a_database_that_has_lost_its_tables_is_refused(database: str) -> None:
         cluster.run(put(20), [], 0)
     table().drop()
     variables = cluster.committed
-    kept = Kept("'cards', bucket 1", variables.head, variables.snapshot, variables.changes, table)
+    kept = Kept("cards", 1, variables.head, variables.snapshot, variables.changes, table)
     with pytest.raises(StateError, match="behind the checkpoint"):
         kept.load(None)
