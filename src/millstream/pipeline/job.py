@@ -24,6 +24,8 @@ from millstream.pipeline.ledger import Entry, Ledger
 from millstream.pipeline.load import user_modules
 from millstream.pipeline.offsets import Offsets, to_json
 from millstream.pipeline.plan import Plan, Query, plan
+from millstream.pipeline.state_limit import StateLimit
+from millstream.pipeline.stateful import Stateful
 from millstream.pipeline.streams import REJECTED_COLUMNS, Rejected, Source
 from millstream.pipeline.ticks import Ticks
 from millstream.pipeline.topology import Topology
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
     from millstream.pipeline.deliver import Delivered, Delivery
+    from millstream.pipeline.kernel.spark import Keeping
     from millstream.pipeline.progress import Progress
 
 
@@ -90,6 +93,7 @@ class Job:
         self._deliveries: dict[str, Delivery] = {}
         self._groups: dict[str, str] = {}
         self._ticks = Ticks()
+        self._limit = StateLimit(flow.max_state)
         self.own_views: list[View] = []
 
     # ---- before Spark -------------------------------------------------------------------------------
@@ -97,6 +101,10 @@ class Job:
     def prepare(self) -> list[str]:
         """Look at the broker and the checkpoint; returns the topics that were created."""
         self._check_transactions()
+        if any(query.operators for query in self.plan.queries) and "://" in self.flow.state:
+            from millstream.pipeline.kernel.outside import reach
+
+            reach(self.flow.state)
         created = self._topics()
         if self.checkpoint.local is not None:
             self._claim()
@@ -171,7 +179,12 @@ class Job:
             self._claim()
         outputs = []
         for query in self.plan.queries:
-            frames = Frames(partial(self._read, spark, query), run=self._run, output_mode=query.output_mode)
+            frames = Frames(
+                partial(self._read, spark, query),
+                run=self._run,
+                output_mode=query.output_mode,
+                keeping=partial(self._keeping, query),
+            )
             for sink in query.sinks:
                 frames.of(sink.stream)  # the whole way to every sink once, for what Spark has to say
             for tap in query.taps:
@@ -225,8 +238,17 @@ class Job:
         """What Spark calls a query: it has one of a name at a time."""
         return f"{query.name} rebuilt" if self.settings.rebuild else query.name
 
+    def _keeping(self, query: Query, operator: Stateful) -> Keeping:
+        """Operators are told apart by their place, as Spark does: a name may change."""
+        from millstream.pipeline.kernel.spark import Keeping
+
+        place = f"{self.checkpoint.identity}/{query.name}/{query.operators.index(operator)}"
+        return Keeping(self.flow.state, place, self.flow.max_state)
+
     def _progressed(self, progress: Progress) -> None:
         self._ticks.after(progress)
+        for warning in self._limit.after(progress):
+            self.settings.on_trouble(warning)
         self.settings.on_progress(progress)
 
     def _delivery(self, query: Query, views: dict[int, View]) -> Delivery:
@@ -335,6 +357,8 @@ class Job:
         for delivery in self._deliveries.values():
             if delivery.failure is not None:
                 return delivery.failure
+        if self._limit.exceeded is not None:
+            return self._limit.exceeded
         for name, query in self._queries.items():
             error = None if query.isActive or self._stopping.is_set() else query.exception()
             if error is not None:
