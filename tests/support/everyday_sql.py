@@ -1,5 +1,5 @@
-"""Expressions as they stand in people's pipelines, and rows to evaluate them on: what the test driver's own SQL
-is held against Spark with."""
+"""Expressions as they stand in people's pipelines, and rows to evaluate them on: by these the test driver's
+own SQL is held against Spark."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from decimal import Decimal
 from typing import Any
 
 SCHEMA = (
-    "i int, j int, b bigint, t tinyint, f float, d double, e double, m decimal(10,2), s string, w string, y boolean,"
-    " ts timestamp, dt date, bin binary, arr array<int>, words array<string>,"
+    "i int, j int, b bigint, t tinyint, f float, d double, e double, m decimal(10,2), s string,"
+    " w string, y boolean, ts timestamp, dt date, bin binary, arr array<int>, words array<string>,"
     " tags map<string,int>, who struct<name:string,age:int>, items array<struct<sku:string,n:int>>"
 )
 ROWS: list[tuple[Any, ...]] = [
     (
         7, 2, 5_000_000_000, 3, 1.5, 2.5, 100.0, Decimal("12.34"), "Hello World", "  padded ", True,
         datetime(2026, 1, 31, 12, 34, 56, 789000, tzinfo=UTC), date(2026, 2, 28), b"\x00abc", [3, 1, 2],
-        ["b", "a", "b"], {"x": 1, "y": 2}, {"name": "Ann", "age": 30}, [{"sku": "p", "n": 2}, {"sku": "q", "n": 5}],
+        ["b", "a", "b"], {"x": 1, "y": 2}, {"name": "Ann", "age": 30},
+        [{"sku": "p", "n": 2}, {"sku": "q", "n": 5}],
     ),
     (
         -7, 3, -1, -5, 0.1, -0.5, 1e10, Decimal("-0.05"), "äöü-42-x", "a,b,,c", False,
@@ -28,7 +29,7 @@ ROWS: list[tuple[Any, ...]] = [
         datetime(2026, 3, 29, 1, 30, tzinfo=UTC), date(1999, 12, 31), b"\x7f", [5, None, 4],
         ["z", None], {"k": None}, {"name": "Bob", "age": 5}, [{"sku": None, "n": None}],
     ),
-    (None, 1, None, None, None, None, 0.001, None, None, None, None, None, None, None, None, None, None, None, None),
+    (None, 1, None, None, None, None, 0.001, *[None] * 12),
 ]  # fmt: skip
 
 EXPRESSIONS = """

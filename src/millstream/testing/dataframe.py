@@ -90,7 +90,9 @@ class DataFrame(SparkDataFrame):
     def withColumns(self, *colsMap: dict[str, Any]) -> DataFrame:  # noqa: N802, N803
         (given,) = colsMap
         new = {name.lower(): Alias(node_of(col), name) for name, col in given.items()}
-        nodes = [new.pop(name.lower(), None) or ColumnNode((name,)) for name in self.columns]
+        nodes: list[Node] = [
+            new.pop(name.lower()) if name.lower() in new else ColumnNode((name,)) for name in self.columns
+        ]
         return self._projected([*nodes, *new.values()])
 
     def withColumnRenamed(self, existing: str, new: str) -> DataFrame:  # noqa: N802
@@ -137,7 +139,7 @@ class DataFrame(SparkDataFrame):
         renamed = DataFrame(other.toArrow().rename_columns(self.columns), self._moment)
         return self.unionByName(renamed)
 
-    unionAll = union
+    unionAll = union  # noqa: N815
 
     def fillna(self, value: Any, subset: Any = None) -> DataFrame:
         given = value if isinstance(value, dict) else dict.fromkeys(_listed(subset) or self.columns, value)

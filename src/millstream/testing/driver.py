@@ -183,7 +183,7 @@ class Driver:
                 return
             records = {topic: self._appended(topic, sent) for topic, sent in back.items()}
         raise MillstreamError(
-            f"what the flow writes comes back to it for ever: {', '.join(records)} after {_MOST_ROUNDS} rounds"
+            f"what the flow writes comes back to it for ever: {', '.join(records)}, {_MOST_ROUNDS} times now"
         )
 
     def _keep(self, given: Given) -> None:

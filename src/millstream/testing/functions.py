@@ -1,7 +1,7 @@
 """``pyspark.sql.functions`` on the driver's own SQL.
 
-PySpark's functions ask, each time they are called, whether they work for Spark Connect, and if so hand over to
-a module of the same names. ``in_their_place`` makes that module this one while a flow is built, so that a
+PySpark's functions ask, each time they are called, whether they work for Spark Connect, and if so hand over
+to a module of the same names. ``in_their_place`` makes that module this one while a flow is built, so that a
 user's file imports ``pyspark.sql.functions`` as ever, in whatever way, before or after.
 """
 

@@ -1,4 +1,4 @@
-"""Stateful operators in the test's own process: the kernel's programs as Spark's tasks run them, in one bucket.
+"""Stateful operators in the test's own process: the kernel's programs as Spark's tasks run them, in a bucket.
 
 That a result does not depend on the number of buckets is the kernel's law; with one of them results come in
 the order of time.
@@ -80,7 +80,7 @@ class InProcess(Kernels):
         return Operator(stateful.name, stateful.plan, own, stateful.rules(sources))
 
     def _step(self, operator: Operator, tables: list[pa.Table]) -> list[dict[str, Any]]:
-        """A batch through the operator, and what it gives as a task would: blobs by channel, and its status."""
+        """A batch through the operator. It gives what a task would: blobs by channel, and its status."""
         blobs: list[bytes] = []
         for number, table in enumerate(tables):
             rules = {source: rule for (at, source), rule in operator.rules.items() if at == number}
@@ -98,11 +98,11 @@ class InProcess(Kernels):
         """Every partition of every source at a time that nobody has shown it."""
         if self._at.event_time is None:
             return []
-        moved = []
+        moved: list[Seen] = []
         for (number, source), rules in operator.rules.items():
             known = [place for place in bucket.clock.partitions if place[:2] == (number, source)]
-            for place in known or [Place(number, source, 0)]:
-                moved.append(Seen(place, 1 << 62, self._at.event_time + rules.lateness))
+            latest = self._at.event_time + rules.lateness
+            moved += [Seen(place, 1 << 62, latest) for place in known or [Place(number, source, 0)]]
         return moved
 
 

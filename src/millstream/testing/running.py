@@ -1,4 +1,4 @@
-"""A flow at work, batch by batch: records in, and out of it records, changes of views and every stream's rows.
+"""A flow at work, batch by batch: records in, and out of it records, changes of views and streams' rows.
 
 The plan, the DataFrames, what sinks make of rows and the rules of views are those of a job. Only three things
 are not: records come from the test, SQL is the engine's, and stateful operators step in this process.

@@ -23,7 +23,7 @@ Run = Callable[[list[Any]], Any]
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """An expression with its type. ``name`` is the column's, if it is one; ``constant``: no column is in it."""
+    """An expression with its type; the column's name, if it is one; and if it is the same in all rows."""
 
     type: Type
     run: Run

@@ -263,7 +263,7 @@ def timestamp_of(text: str) -> tuple[dt.datetime, dt.tzinfo | None] | None:
         return None
     year, month, day, hour, minute, second, fraction, zone = match.groups()
     try:
-        at = dt.datetime(
+        at = dt.datetime(  # noqa: DTZ001 - the zone comes beside it
             int(year),
             int(month or 1),
             int(day or 1),
@@ -349,12 +349,12 @@ def midnight(date: dt.date) -> dt.datetime:
     return dt.datetime(date.year, date.month, date.day, tzinfo=UTC)
 
 
-_INTEGER = {
+_INTEGER: dict[str, Callable[[Type], Function]] = {
     "string": _text_to_integer,
     **dict.fromkeys(("integer", "boolean", "float", "double", "decimal"), _to_integer),
     "timestamp": _timestamp_to_integer,
 }
-_FRACTION = {
+_FRACTION: dict[str, Callable[[Type], Function]] = {
     "string": _text_to_fraction,
     **dict.fromkeys(("integer", "boolean", "float", "double", "decimal"), _to_fraction),
     "timestamp": _always(lambda value: micros(value) / 1_000_000),

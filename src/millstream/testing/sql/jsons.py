@@ -285,7 +285,7 @@ def _from_json(name: str, given: list[Compiled], scope: Scope) -> Compiled:
     read = reader(kind)
 
     def convert(value: str) -> Any:
-        """What can't be read is null, and the whole text in the column for what is corrupt, if there is one."""
+        """What can't be read is null, and the whole text in the column for what is corrupt, if any."""
         try:
             found, good = read(first_value(value)[0])
         except ValueError:

@@ -382,7 +382,8 @@ def _aggregate(call: Call, scope: Scope, compile_: Compile) -> Compiled:
         raise AnalysisError(
             f"aggregate starts with {start.type.text} and goes on with {body.type.text}: cast one"
         )
-    result, finish = body, (lambda row, value: value)
+    result: Compiled = body
+    finish: Callable[..., Any] = lambda row, value: value  # noqa: E731
     if len(call.arguments) == 4:
         result, finish = _lambda(call.arguments[3], [start.type], scope, compile_, call.name)
 

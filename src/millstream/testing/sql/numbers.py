@@ -167,6 +167,8 @@ def _binary(value: int) -> str:
 _CEIL, _FLOOR = _whole(math.ceil), _whole(math.floor)
 _POWER, _SIGN = _real(_power), strict(_sign, (DOUBLE,), DOUBLE)
 
+_CASTS = "tinyint smallint int bigint float double string boolean binary date timestamp".split()  # noqa: SIM905
+
 TABLE: Table = {
     "abs": _abs,
     "ceil": _CEIL,
@@ -199,21 +201,6 @@ TABLE: Table = {
     "try_multiply": tried(arithmetic("*")),
     "try_divide": tried(arithmetic("/")),
     "try_mod": tried(arithmetic("%")),
-    **{
-        name: _cast_to(types.parse(name))
-        for name in [
-            "tinyint",
-            "smallint",
-            "int",
-            "bigint",
-            "float",
-            "double",
-            "string",
-            "boolean",
-            "binary",
-            "date",
-            "timestamp",
-        ]
-    },
+    **{name: _cast_to(types.parse(name)) for name in _CASTS},
     "decimal": _cast_to(types.decimal(10, 0)),
 }

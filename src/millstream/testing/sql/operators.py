@@ -53,7 +53,7 @@ def _remainder(a: Any, b: Any) -> Any:
 def _whole_quotient(a: Any, b: Any) -> int:
     if isinstance(a, Decimal):
         return int(WIDE.divide_int(a, b))
-    found = abs(a) // abs(b)
+    found = int(abs(a) // abs(b))
     return -found if (a < 0) != (b < 0) else found
 
 
@@ -346,6 +346,17 @@ def _isnotnull(name: str, given: list[Compiled], scope: Scope) -> Compiled:
     return Compiled(BOOLEAN, lambda row: value(row) is not None)
 
 
+def _isnan(name: str, given: list[Compiled], scope: Scope) -> Compiled:
+    check_count(name, given, 1, 1)
+    value = coerced(name, given[0], types.DOUBLE).run
+
+    def run(row: list[Any]) -> bool:
+        found = value(row)
+        return found is not None and found != found
+
+    return Compiled(BOOLEAN, run)
+
+
 def _if(name: str, given: list[Compiled], scope: Scope) -> Compiled:
     check_count(name, given, 3, 3)
     return _case(name, given, scope)
@@ -447,9 +458,7 @@ TABLE: Table = {
     "nullif": _nullif,
     "isnull": _isnull,
     "isnotnull": _isnotnull,
-    "isnan": lambda name, given, scope: Compiled(
-        BOOLEAN, lambda row, run=coerced(name, given[0], "number").run: (v := run(row)) is not None and v != v
-    ),
+    "isnan": _isnan,
     "greatest": extreme(max),
     "least": extreme(min),
     "like": _like(False),

@@ -123,22 +123,10 @@ _UNITS = {
 }
 _MONTH_UNITS = {**dict.fromkeys(("month", "months"), 1), **dict.fromkeys(("year", "years"), 12)}
 _WITHOUT_PARENTHESES = ("current_date", "current_timestamp", "localtimestamp")
-_ENDS = (
-    "then",
-    "else",
-    "when",
-    "end",
-    "and",
-    "or",
-    "as",
-    "from",
-    "for",
-    "in",
-    "between",
-    "is",
-    "not",
-    "like",
+_WORDS = (
+    "then else when end and or as from for in between is not like ilike rlike regexp div over filter within"
 )
+_ENDS = frozenset(_WORDS.split())
 
 
 @functools.lru_cache(maxsize=4096)
@@ -452,19 +440,11 @@ class _Parser:
         return Literal(timedelta(microseconds=micros), types.DAYS if days else types.DAYTIME)
 
     def type(self) -> Type:
+        """A word, and what stands in <> or () behind it."""
         start, depth = self.at, 0
-        while True:
-            kind, text = self.peek()
-            if kind == "end" or (
-                depth == 0 and (text in (",", ")", "]") or (self.at > start and kind == "word"))
-            ):
-                break
-            if depth == 0 and self.at > start and text not in ("<", "("):
-                break
-            depth += {"<": 1, "(": 1, ">": -1, ")": -1, ">>": -2}.get(text, 0)
-            self.at += 1
-            if depth == 0 and self.peek()[1] not in ("<", "("):
-                break
+        self.next()
+        while self.peek()[1] in ("<", "(") or depth:
+            depth += {"<": 1, "(": 1, ">": -1, ")": -1, ">>": -2}.get(self.next()[1], 0)
         text = "".join(part for _, part in self.tokens[start : self.at])
         try:
             return types.parse(text)

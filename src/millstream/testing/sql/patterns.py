@@ -9,20 +9,8 @@ import re
 from millstream.testing.sql.casts import UTC, BadValue, zone_of
 from millstream.testing.sql.parse import Unsupported
 
-_MONTHS = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-]
+_NAMES = "January February March April May June July August September October November December"
+_MONTHS = _NAMES.split()
 _DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
 _PART = re.compile(r"'((?:[^']|'')*)'|([a-zA-Z])\2*|[^a-zA-Z']")
 _READ = {

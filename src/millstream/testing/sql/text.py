@@ -63,7 +63,8 @@ def _extract_all(text: str, pattern: str, group: int = 1) -> list[str]:
 
 
 def _split(text: str, pattern: str, limit: int = -1) -> list[str]:
-    parts, start = [], 0
+    parts: list[str] = []
+    start = 0
     for match in pattern_of(pattern).finditer(text):
         if limit > 0 and len(parts) == limit - 1:
             break
@@ -250,7 +251,7 @@ def _filled(match: re.Match[str], kind: Type, value: Any) -> str:
         return text.rjust(int(width or 0))
     if (letter == "d") != (kind in types.INTEGERS):
         raise BadValue(f"format_string: {match[0]} is not for {kind.text}")
-    return f"%{match[0][1:]}" % value
+    return str(f"%{match[0][1:]}" % value)
 
 
 def _is_utf8(text: str) -> bool:
