@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from millstream import Broker
+from millstream import Broker, Topology
+from millstream.client.admin import Admin
+from millstream.client.connect import Connection
+from millstream.pipeline.job import Job, Settings
 from tests.support.apache_kafka import apache_kafka
 from tests.support.maven import JarsUnavailable
+from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,3 +63,32 @@ def our_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a broker of our own, on disk, that tests share."""
     with Broker(tmp_path_factory.mktemp("broker")) as broker:
         yield broker.address
+
+
+@pytest.fixture
+def run(
+    spark: SparkSession, tmp_path: Path, millstream_broker: Broker
+) -> Callable[[Topology], tuple[Job, list[Any]]]:
+    """Runs a topology on what is in the topics, from its checkpoint, to the end."""
+
+    def run(flow: Topology) -> tuple[Job, list[Any]]:
+        seen: list[Any] = []
+        settings = Settings(
+            Connection(millstream_broker.address),
+            str(tmp_path / "checkpoint"),
+            available_now=True,
+            on_progress=seen.append,
+        )
+        job = Job(flow, settings)
+        job.prepare()
+        job.start(spark)
+        wait_for(lambda: not job.running, timeout=120, what="the job has processed what is there")
+        error = job.failed()
+        job.close()
+        if error is not None:
+            raise error
+        return job, seen
+
+    with Admin(Connection(millstream_broker.address)) as admin:
+        admin.create_topic("payments", partitions=2)
+    return run

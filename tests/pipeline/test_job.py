@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from millstream import Broker, Topology
 from millstream.client.admin import Admin
 from millstream.client.connect import Connection
-from millstream.client.consume import Reader
-from millstream.client.lines import Outgoing
-from millstream.client.position import TopicPartition
-from millstream.client.produce import Sender
 from millstream.errors import TopologyError
-from millstream.pipeline.job import Job, Settings
+from millstream.pipeline.job import Job
 from millstream.pipeline.views import open_reader
-from tests.support.waiting import wait_for
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from tests.support.jobs import produce, records
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SCHEMA = "card string NOT NULL, amount double, paid_at timestamp"
@@ -34,26 +27,6 @@ def payment(card: str, amount: float, seconds: float) -> bytes:
     return json.dumps({"card": card, "amount": amount, "paid_at": at}).encode()
 
 
-def produce(broker: Broker, values: Iterable[bytes], topic: str = "payments") -> None:
-    sender = Sender(Connection(broker.address), topic)
-    sender.send(Outgoing(value, b"key") for value in values)
-    assert sender.finish(20)
-
-
-def records(broker: Broker, topic: str) -> list[Any]:
-    """All records of a topic now."""
-    connection = Connection(broker.address)
-    with Admin(connection) as admin:
-        places = [TopicPartition(topic, number) for number in range(admin.topics()[topic])]
-        bounds = admin.bounds(places)
-    starts = {place: bounds[place].start for place in places}
-    found: list[Any] = []
-    with Reader(connection, starts, {place: bounds[place].end for place in places}) as reader:
-        while not reader.finished:
-            found += reader.read(1000, 0.5)
-    return found
-
-
 def counting(guarantee: str = "at-least-once", size: str = "1 minute") -> Topology:
     flow = Topology("counting", guarantee=guarantee)
     payments = flow.source("payments", schema=SCHEMA, time="paid_at")
@@ -62,35 +35,6 @@ def counting(guarantee: str = "at-least-once", size: str = "1 minute") -> Topolo
     counts.to_view("spending", key="card", delete_when="spent < 0")
     payments.rejected.to_topic("bad")
     return flow
-
-
-@pytest.fixture
-def run(
-    spark: SparkSession, tmp_path: Path, millstream_broker: Broker
-) -> Callable[[Topology], tuple[Job, list[Any]]]:
-    """Runs a topology on what is in the topics, from its checkpoint, to the end."""
-
-    def run(flow: Topology) -> tuple[Job, list[Any]]:
-        seen: list[Any] = []
-        settings = Settings(
-            Connection(millstream_broker.address),
-            str(tmp_path / "checkpoint"),
-            available_now=True,
-            on_progress=seen.append,
-        )
-        job = Job(flow, settings)
-        job.prepare()
-        job.start(spark)
-        wait_for(lambda: not job.running, timeout=120, what="the job has processed what is there")
-        error = job.failed()
-        job.close()
-        if error is not None:
-            raise error
-        return job, seen
-
-    with Admin(Connection(millstream_broker.address)) as admin:
-        admin.create_topic("payments", partitions=2)
-    return run
 
 
 def view(tmp_path: Path) -> dict[str, tuple[int, float]]:

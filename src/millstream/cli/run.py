@@ -118,6 +118,7 @@ def run(
     from millstream.pipeline.expressions import ExpressionError, duration_ms
     from millstream.pipeline.job import Job, Settings
     from millstream.pipeline.load import load_topology
+    from millstream.pipeline.session import is_local
 
     if trigger is not None:
         try:
@@ -154,6 +155,10 @@ def run(
         options.setdefault("spark.task.maxFailures", "1")  # a task that is tried again may write twice
     if flow.guarantee == "exactly-once":
         options.setdefault("spark.stage.maxConsecutiveAttempts", "1")
+    if not is_local(master):
+        # Spark's default of 200 tasks a stage would cost seconds a batch; more than there are buckets of keys
+        # would have nothing to do.
+        options.setdefault("spark.sql.shuffle.partitions", str(flow.buckets))
     home = job.checkpoint.local or Path(tempfile.mkdtemp(prefix=f"millstream-{flow.name}-"))
     with Interrupts() as interrupts:
         engine = start_engine(flow.name, master=master, log_file=home / "spark.log", settings=options, ui=ui)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from millstream.errors import TopologyError
-from millstream.pipeline.expressions import ExpressionError, duration_ms, duration_text, output_name
 from millstream.pipeline.kernel.clock import TimeRules
 
 _HERE = str(Path(__file__).parent)
@@ -91,63 +89,3 @@ class Time:
         """The time that results of a stateful operator go by: all stragglers have been waited for."""
         origin = self.origin or self.column
         return Time(self.kind, column, origin=origin, before_us=before_us, behind_us=behind_us)
-
-
-@dataclass(frozen=True, slots=True)
-class WindowSpec:
-    """Keys and bounds of a window: a size and perhaps a slide, or the gap of a session."""
-
-    by: tuple[str, ...]
-    size_ms: int | None
-    every_ms: int | None
-    gap_ms: int | None
-    emit: str  # update or final
-
-    def describe(self) -> str:
-        if self.gap_ms is not None:
-            text = f"sessions, gap {duration_text(self.gap_ms)}"
-        else:
-            text = duration_text(self.size_ms or 0)
-            if self.every_ms is not None:
-                text += f" every {duration_text(self.every_ms)}"
-        return f"{text} by {', '.join(self.by)}"
-
-
-def check_window(
-    by: str | Sequence[str], size: str | None, every: str | None, gap: str | None, emit: str | None, at: str
-) -> WindowSpec:
-    keys = (by,) if isinstance(by, str) else tuple(by)
-    if not keys:
-        raise TopologyError("window(by=...) needs at least one column to group by", where=at)
-    for key in keys:
-        if output_name(key) is None:
-            raise TopologyError(f"give the key {key!r} a name: {key + ' AS name'!r}", where=at)
-    if every == "event":
-        raise TopologyError(
-            "a window that moves with every event (every='event') is not in this version;"
-            " a hopping window, for example every='10 seconds', comes near",
-            where=at,
-        )
-    if (size is None) == (gap is None):
-        raise TopologyError(
-            "a window has either size= (tumbling; with every=, hopping) or gap= (sessions)", where=at
-        )
-    if every is not None and size is None:
-        raise TopologyError("every= goes with size=; a session has only its gap=", where=at)
-    try:
-        size_ms = duration_ms(size) if size is not None else None
-        every_ms = duration_ms(every) if every is not None else None
-        gap_ms = duration_ms(gap) if gap is not None else None
-    except ExpressionError as error:
-        raise TopologyError(str(error), where=at) from None
-    if size_ms is not None and every_ms is not None and every_ms > size_ms:
-        raise TopologyError(
-            f"every={every!r} is longer than size={size!r}: events in between would be in no window",
-            where=at,
-        )
-    chosen = emit or ("final" if gap is not None else "update")
-    if chosen not in ("update", "final"):
-        raise TopologyError(f"emit= is 'update' or 'final', not {emit!r}", where=at)
-    if gap is not None and chosen != "final":
-        raise TopologyError("a session is known only when it has ended: emit='final'", where=at)
-    return WindowSpec(keys, size_ms, every_ms, gap_ms, chosen)

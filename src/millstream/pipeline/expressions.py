@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 _UNITS_MS = {
     **dict.fromkeys(("ms", "millisecond", "milliseconds"), 1),
@@ -82,9 +83,22 @@ _WORDS = """
 _RESERVED = frozenset(_WORDS.split())
 
 
+class Token(NamedTuple):
+    """A token of an expression, and where it stands."""
+
+    kind: str
+    text: str
+    start: int
+    end: int
+
+
+def tokens_of(sql: str) -> list[Token]:
+    found = [Token(str(match.lastgroup), match[0], *match.span()) for match in _TOKEN.finditer(sql)]
+    return [token for token in found if token.kind not in ("space", "comment")]
+
+
 def _tokens(sql: str) -> list[tuple[str, str]]:
-    found = [(str(match.lastgroup), match[0]) for match in _TOKEN.finditer(sql)]
-    return [(kind, text) for kind, text in found if kind not in ("space", "comment")]
+    return [(token.kind, token.text) for token in tokens_of(sql)]
 
 
 def check_sql(sql: object, columns: Iterable[str] | None, *, what: str) -> None:

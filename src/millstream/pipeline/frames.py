@@ -19,7 +19,6 @@ from millstream.pipeline.kernel_frames import Kernels
 from millstream.pipeline.operating import operated
 from millstream.pipeline.stateful import Stateful, StatefulChannel
 from millstream.pipeline.streams import (
-    Aggregate,
     Operator,
     Otherwise,
     Rejected,
@@ -31,6 +30,7 @@ from millstream.pipeline.streams import (
     Where,
 )
 from millstream.pipeline.taps import Tap
+from millstream.pipeline.windowed import Aggregate
 from millstream.pipeline.windows import one_window, shared_windows
 
 
@@ -95,7 +95,7 @@ class Frames:
         return self._decoded[id(source)]
 
     def _union(self, union: Union) -> DataFrame:
-        first, *others = [tagged(union, self.of(part), part.name) for part in union.inputs]
+        first, *others = [tagged(union, self.of(part), union.tag_of(part)) for part in union.inputs]
         for other in others:
             first = first.unionByName(other, allowMissingColumns=True)
         return first
@@ -126,5 +126,5 @@ def step(stream: Stream, frame: DataFrame) -> DataFrame:
     raise AssertionError(stream)
 
 
-def tagged(union: Union, frame: DataFrame, name: str) -> DataFrame:
-    return frame.withColumn(union.tag, fn.lit(name)) if union.tag is not None else frame
+def tagged(union: Union, frame: DataFrame, tag: str) -> DataFrame:
+    return frame.withColumn(union.tag, fn.lit(tag)) if union.tag is not None else frame

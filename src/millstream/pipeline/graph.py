@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from millstream.pipeline.streams import Aggregate, Rejected, Select, Source, Stream, TopicSink, Where
+from millstream.pipeline.streams import Rejected, Select, Source, Stream, TopicSink, Where
 from millstream.pipeline.topology import Topology
+from millstream.pipeline.windowed import Aggregate
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from millstream.errors import MillstreamError, TopologyError
 from millstream.pipeline.checkpoint import Checkpoint
 from millstream.pipeline.ledger import Ledger
 from millstream.pipeline.plan import Plan, Query, plan
+from millstream.pipeline.stateful import StatefulChannel
 from millstream.pipeline.streams import REJECTED_COLUMNS, Rejected, Source
 from millstream.pipeline.ticks import Ticks
 from millstream.pipeline.topology import Topology
@@ -359,6 +360,8 @@ def _ship_user_code(flow: Topology) -> None:
     from pyspark import cloudpickle
 
     for stream in flow.streams:
-        module = sys.modules.get(getattr(getattr(stream, "function", None), "__module__", ""))
-        if module is not None and module.__name__.startswith("millstream_pipeline_"):
-            cloudpickle.register_pickle_by_value(module)
+        plan = stream.stateful.plan if isinstance(stream, StatefulChannel) else None
+        for code in (getattr(stream, "function", None), *getattr(plan, "user_code", ())):
+            module = sys.modules.get(getattr(code, "__module__", None) or "")
+            if module is not None and module.__name__.startswith("millstream_pipeline_"):
+                cloudpickle.register_pickle_by_value(module)

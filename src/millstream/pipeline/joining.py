@@ -17,8 +17,9 @@ from millstream.pipeline.kernel.channels import late_channel
 from millstream.pipeline.kernel.naming import CHANGE_TIME, DELETED, JOIN_TIME, TIME_BASIS, joined
 from millstream.pipeline.schema import quoted
 from millstream.pipeline.stateful import Input, StatefulChannel, channel, declare
-from millstream.pipeline.streams import Stream, Union, Window
+from millstream.pipeline.streams import Stream, Union
 from millstream.pipeline.tables import Table
+from millstream.pipeline.windowed import Window
 
 if TYPE_CHECKING:
     from millstream.pipeline.topology import Topology

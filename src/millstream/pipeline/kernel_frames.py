@@ -19,7 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from millstream.errors import MillstreamError, TopologyError
 from millstream.pipeline.causes import condensed
 from millstream.pipeline.decode import accepted
-from millstream.pipeline.expressions import without_alias
+from millstream.pipeline.expressions import with_columns, without_alias
 from millstream.pipeline.kernel.clock import NEVER
 from millstream.pipeline.kernel.packing import BUCKET, CLOCK, MARK, PACKED, Pack, Unpack, struct_name
 from millstream.pipeline.kernel.spark import RESULTS, STATUS, KernelProcessor, time_of_batch
@@ -81,7 +81,10 @@ class Kernels:
         number = self._channels[id(stream.stateful)].index(stream.channel_name)
         struct = struct_name(number)
         names = frame.schema[struct].dataType.fieldNames()
-        return f"channel = '{stream.channel_name}'", {name: f"{struct}.{quoted(name)}" for name in names}
+        made = {name: f"{struct}.{quoted(name)}" for name in names}
+        if stream.selected is not None:
+            made = {name: with_columns(sql, made) for name, sql in stream.selected.items()}
+        return f"channel = '{stream.channel_name}'", made
 
     def channel(self, stream: StatefulChannel) -> DataFrame:
         """One channel's rows."""
@@ -173,8 +176,10 @@ class Kernels:
             for key, kind in zip(plain, kinds, strict=True)
         ]
         keys = [f"{key} AS {quoted(name)}" for key, name in zip(made, one.keys, strict=True)]
-        own = [name for name in frame.columns if name != PLACE] if one.columns is None else list(one.columns)
-        columns = [column for column in own if column not in one.keys]
+        every = [quoted(name) for name in frame.columns if name != PLACE and name not in one.keys]
+        columns: list[str] = []
+        for column in ("*",) if one.columns is None else one.columns:
+            columns += every if column == "*" else [column] if column not in one.keys else []
         hashed = ", ".join(made)
         return frame.selectExpr(
             f"pmod(hash({hashed}), {buckets}) AS {BUCKET}",
@@ -184,7 +189,7 @@ class Kernels:
             f"{PLACE}.offset AS {OFFSET}",
             f"{PLACE}.clock AS {CLOCK}",
             *keys,
-            *(quoted(column) if one.columns is None else column for column in columns),
+            *columns,
         )
 
     def timed(self, stream: Stream) -> DataFrame:
@@ -214,7 +219,9 @@ class Kernels:
             return self._of_results(stream)
         if isinstance(stream, Union):
             first, *others = [
-                self.timed(part).withColumn(stream.tag, fn.lit(part.name)) if stream.tag else self.timed(part)
+                self.timed(part).withColumn(stream.tag, fn.lit(stream.tag_of(part)))
+                if stream.tag
+                else self.timed(part)
                 for part in stream.inputs
             ]
             for other in others:
@@ -232,9 +239,10 @@ class Kernels:
         if isinstance(stream, Select):
             return frame.selectExpr(*stream.expressions, *([] if "*" in stream.expressions else [PLACE]))
         if isinstance(stream, Where):
-            return _filtered(frame, f"coalesce(({stream.condition}), false)")
+            return _filtered(frame, f"coalesce(({stream.condition}), false)", stream)
         assert isinstance(stream, Otherwise), stream
-        return _filtered(frame, " AND ".join(f"NOT coalesce(({one}), false)" for one in stream.conditions))
+        without = " AND ".join(f"NOT coalesce(({one}), false)" for one in stream.conditions)
+        return _filtered(frame, without, stream)
 
     def _of_results(self, stream: StatefulChannel) -> DataFrame:
         """What another operator gives, and how far it has come: a row of its watermark tells time."""
@@ -259,14 +267,22 @@ def _named(key: str, name: str) -> str:
     return f"{without_alias(key)} AS {quoted(name)}"
 
 
-def _filtered(frame: DataFrame, condition: str) -> DataFrame:
-    """Rows that don't match are left as tellers of time, those of other operators all, of sources some."""
+def _filtered(frame: DataFrame, condition: str, stream: Stream) -> DataFrame:
+    """Rows that don't match are left as tellers of time, those of other operators all, of sources some. Of
+    their columns only the time is left: what follows must not stumble over a row it was not to see."""
     place = f"if({condition}, {PLACE}, named_struct('source', {PLACE}.source, 'partition', {PLACE}.partition,"
     place += f" 'offset', {PLACE}.offset, 'clock', true))"
-    others = [quoted(name) for name in frame.columns if name != PLACE]
-    marked = frame.selectExpr(*others, f"{place} AS {PLACE}")
+    names = [name for name in frame.columns if name != PLACE]
+    marked = frame.selectExpr(*(quoted(name) for name in names), f"{place} AS {PLACE}")
+    time = stream.time.column if stream.time is not None else None
     return marked.where(
         f"NOT {PLACE}.clock OR {PLACE}.source < 0 OR pmod({PLACE}.offset, {_CLOCK_EVERY}) = 0"
+    ).selectExpr(
+        *(
+            quoted(name) if name == time else f"if({PLACE}.clock, NULL, {quoted(name)}) AS {quoted(name)}"
+            for name in names
+        ),
+        PLACE,
     )
 
 

@@ -23,22 +23,14 @@ from millstream.errors import MillstreamError, TopologyError
 from millstream.pipeline.causes import condensed
 from millstream.pipeline.expressions import no_such_column, with_columns, without_alias
 from millstream.pipeline.frames import Frames
+from millstream.pipeline.kernel.results import WINDOW_END
 from millstream.pipeline.plan import Query
 from millstream.pipeline.schema import quoted
 from millstream.pipeline.stateful import StatefulChannel
-from millstream.pipeline.streams import (
-    WINDOW_END,
-    Aggregate,
-    Rejected,
-    Select,
-    Stream,
-    TopicSink,
-    Union,
-    ViewSink,
-    Where,
-)
+from millstream.pipeline.streams import Rejected, Select, Stream, TopicSink, Union, ViewSink, Where
 from millstream.pipeline.taps import Arm, SharedState
 from millstream.pipeline.views import View
+from millstream.pipeline.windowed import Aggregate
 from millstream.pipeline.windows import picked
 
 SINK = "sink"
@@ -137,7 +129,7 @@ def _travelled(arm: Arm, frames: Frames, columns: Columns) -> Row:
     frame = frames.tap(arm.base)
     row = Row({name: quoted(name) for name in frame.columns})
     for step, branch in arm.steps:
-        if isinstance(step, StatefulChannel):
+        if isinstance(step, StatefulChannel) and not step.native:
             condition, made = frames.kernels.picked(step)
             row = Row(made, [condition])
         elif isinstance(step, Aggregate):

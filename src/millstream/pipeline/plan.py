@@ -22,7 +22,6 @@ from dataclasses import dataclass, field
 from millstream.errors import TopologyError
 from millstream.pipeline.stateful import Stateful, StatefulChannel
 from millstream.pipeline.streams import (
-    Aggregate,
     Otherwise,
     Select,
     Sink,
@@ -35,6 +34,7 @@ from millstream.pipeline.streams import (
 )
 from millstream.pipeline.taps import Arm, SharedState, Tap, distinct, one_up, tap_states, tap_windows, tapped
 from millstream.pipeline.topology import Topology
+from millstream.pipeline.windowed import Aggregate, WindowState
 
 
 @dataclass(slots=True)
@@ -88,7 +88,7 @@ class Query:
                 {
                     "by": list(window.window_spec.by),
                     "window": window.window_spec.describe(),
-                    "aggregates": window.aggregates,
+                    "aggregates": window.sql,
                 }
                 for window in windows
             ],
@@ -142,7 +142,7 @@ class Plan:
         for tap in query.taps:
             windows = tap_windows(tap)
             lines += [
-                f"  state   {state.name}  {state.plan.describe()}  (kernel, {self.flow.buckets} buckets)"
+                f"  state   {state.known_as}  {state.plan.describe()}  ({self._on_kernel(state)})"
                 for state in tap_states(tap)
                 if isinstance(state, Stateful)
             ]
@@ -154,9 +154,14 @@ class Plan:
             else:
                 mark = "  state   "
             lines += [
-                f"{mark}{_label(window, self.flow)}  {window.window_spec.describe()}" for window in windows
+                f"{mark}{window.known_as}  {window.window_spec.describe()}  (Spark's own)"
+                for window in windows
             ]
         return lines
+
+    def _on_kernel(self, state: Stateful) -> str:
+        why = f": {state.why}" if isinstance(state, WindowState) else ""
+        return f"kernel, {self.flow.buckets} buckets{why}"
 
 
 def plan(flow: Topology) -> Plan:
@@ -184,16 +189,6 @@ def _way(arm: Arm) -> str:
     """The last stream with a name on the way to the sink."""
     named = [step.name for step, _ in arm.steps if step.named]
     return named[-1] if named else arm.base.name
-
-
-def _label(stream: Stream, flow: Topology) -> str:
-    """Its name, or that of the named stream that goes on from it alone."""
-    while not stream.named:
-        consumers = [other for other in flow.streams if stream in other.inputs]
-        if len(consumers) != 1:
-            break
-        stream = consumers[0]
-    return stream.name
 
 
 def _emits(stream: Tap) -> set[str]:

@@ -6,14 +6,14 @@ patterns and the user's own processors are all declared through ``declare``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from millstream.errors import TopologyError
 from millstream.pipeline.declaring import Time, caller
 from millstream.pipeline.expressions import output_name
-from millstream.pipeline.kernel.channels import MAIN, ahead_channel, late_channel
+from millstream.pipeline.kernel.channels import LATE, MAIN, ahead_channel, late_channel
 from millstream.pipeline.kernel.clock import TimeRules
 from millstream.pipeline.streams import Source, Stream, Union
 
@@ -21,13 +21,16 @@ if TYPE_CHECKING:
     from millstream.pipeline.kernel.program import Plan
 
 
+S = TypeVar("S", bound="StatefulChannel")
+
+
 @dataclass(frozen=True, slots=True)
 class Input:
     """A stream as an operator takes it: by which keys, and which columns of it.
 
     ``by`` are SQL expressions with names; two inputs of one operator meet where their keys are equal, so they
-    need as many, of the same types. ``columns`` are SQL expressions, each a column or ``expression AS name``;
-    None: all columns. The operator is given the keys first.
+    need as many, of the same types. ``columns`` are SQL expressions, each a column, ``expression AS name`` or
+    ``*`` for all that are no keys; None: all columns. The operator is given the keys first.
     """
 
     stream: Stream
@@ -42,11 +45,17 @@ class Input:
 class Stateful:
     """An operator on the kernel: its inputs, and the plan of what it does with them."""
 
-    def __init__(self, name: str, inputs: Sequence[Input], plan: Plan, *, at: str) -> None:
-        self.name = name
+    def __init__(self, inputs: Sequence[Input], plan: Plan, *, at: str) -> None:
         self.inputs = tuple(inputs)
         self.plan = plan
         self.at = at
+        self.main: StatefulChannel | None = None
+
+    @property
+    def name(self) -> str:
+        """That of its main channel, which may be called by its variable once the whole file is read."""
+        assert self.main is not None
+        return self.main.name
 
     def upstream(self) -> list[Stream]:
         found: dict[int, Stream] = {}
@@ -60,10 +69,17 @@ class Stateful:
         What comes from another stateful operator has had its stragglers waited for already."""
         found: dict[tuple[int, int], TimeRules] = {}
         for number, one in enumerate(self.inputs):
-            for source in _first_sources(one.stream):
+            for source in feeding_sources(one.stream):
                 assert source.time is not None, "a stateful operator without a time is refused when declared"
                 found[number, sources.index(source)] = source.time.rules
         return found
+
+    @property
+    def known_as(self) -> str:
+        """How people know it: by the name of the stream that it is."""
+        flow = self.inputs[0].stream.flow
+        own = (one for one in flow.streams if isinstance(one, StatefulChannel) and one.stateful is self)
+        return next((one.known_as for one in own if one.channel_name == MAIN), self.name)
 
     def shape(self) -> dict[str, object]:
         """What its state depends on."""
@@ -77,13 +93,13 @@ class Stateful:
         return f"<stateful {self.name!r} from {self.at}>"
 
 
-def _first_sources(stream: Stream) -> list[Source]:
-    """The sources whose rows come here without passing another stateful operator."""
-    if isinstance(stream, StatefulChannel) and not stream.native:
+def feeding_sources(stream: Stream) -> list[Source]:
+    """The sources whose rows come here without passing a stateful operator."""
+    if isinstance(stream, StatefulChannel):
         return []
     if isinstance(stream, Source):
         return [stream]
-    return [source for one in stream.inputs for source in _first_sources(one)]
+    return [source for one in stream.inputs for source in feeding_sources(one)]
 
 
 class StatefulChannel(Stream):
@@ -116,30 +132,42 @@ class StatefulChannel(Stream):
         return False
 
     @property
+    def selected(self) -> dict[str, str] | None:
+        """The SQL that makes the stream's columns of those that the kernel gives; None if these are those."""
+        return None
+
+    @property
     def late(self) -> Stream:
         """The rows that came too late to count, as the operator got them, and by how much (``late_ms``)."""
-        return self._beside(late_channel, "late", caller())
+        return self._beside("late", caller())
 
     @property
     def ahead(self) -> Stream:
         """The rows whose time was too far in the future, with ``ahead_ms``."""
-        return self._beside(ahead_channel, "ahead", caller())
+        return self._beside("ahead", caller())
 
-    def _beside(self, channel_of: Callable[[int], str], word: str, at: str) -> Stream:
+    def _beside(self, word: str, at: str) -> Stream:
         inputs = self.stateful.inputs
-        name = f"{self.name}.{word}"
         if len(inputs) == 1:
-            return self.flow._channel(self.stateful, channel_of(0), name, at)
+            return beside(self.stateful, 0, word, at)
+        name = f"{self.stateful.name}.{word}"
         if name not in self._unions:
-            parts = tuple(
-                self.flow._channel(self.stateful, channel_of(number), f"{name}.{one.stream.name}", at)
-                for number, one in enumerate(inputs)
-            )
+            parts = tuple(beside(self.stateful, number, word, at) for number in range(len(inputs)))
             self._unions[name] = Union(self.flow, parts, None, name, at)
         return self._unions[name]
 
     def about(self) -> str:
         return self.stateful.plan.describe() if self.channel_name == MAIN else ""
+
+
+def beside(stateful: Stateful, number: int, word: str, at: str) -> StatefulChannel:
+    """The channel of the late rows of an input, or of those ahead of all time; made once."""
+    channel_of = late_channel if word == LATE else ahead_channel
+    one = stateful.inputs[number].stream
+    name = f"{stateful.name}.{word}" + (f".{one.name}" if len(stateful.inputs) > 1 else "")
+    made = one.flow._channel(stateful, channel_of(number), name, at)
+    made.no_time = f"rows that are {word} are outside of time; they can't be windowed or joined"
+    return made
 
 
 def declare(
@@ -155,11 +183,15 @@ def declare(
 ) -> StatefulChannel:
     """A stateful operator; returns its main channel. ``columns`` and ``time`` are those of its results,
     ``stream`` is the class of one that has more channels to offer."""
+    return declare_as(stream, kind, inputs, plan, at=at, name=name, columns=columns, time=time)
+
+
+def declare_as(made_as: type[S], kind: str, inputs: Sequence[Input], plan: Plan, **told: Any) -> S:
+    """The same, typed as the class of its main channel."""
     for one in inputs:
-        check_input(one, at)
-    stateful = Stateful(name or "", inputs, plan, at=at)
-    made = stream(stateful, MAIN, at=at, name=name, columns=columns, time=time, kind=kind)
-    stateful.name = made.name
+        check_input(one, told["at"])
+    stateful = Stateful(inputs, plan, at=told["at"])
+    stateful.main = made = made_as(stateful, MAIN, kind=kind, **told)
     return made
 
 
@@ -173,7 +205,8 @@ def check_input(one: Input, at: str) -> None:
             raise TopologyError(f"give the key {key!r} a name: {key + ' AS name'!r}", where=at)
         stream._check(key, "the key", at)
     for column in one.columns or ():
-        stream._check(column, "the column", at)
+        if column != "*":
+            stream._check(column, "the column", at)
     stream._needs_time(at)
 
 

@@ -13,15 +13,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from millstream.errors import TopologyError
-from millstream.pipeline.declaring import (
-    Time,
-    WindowSpec,
-    caller,
-    check_topic,
-    check_view,
-    check_window,
-    shown,
-)
+from millstream.pipeline.declaring import Time, caller, check_topic, check_view, shown
 from millstream.pipeline.expressions import (
     ExpressionError,
     check_sql,
@@ -32,12 +24,12 @@ from millstream.pipeline.expressions import (
 from millstream.pipeline.schema import Schema
 
 if TYPE_CHECKING:
+    from millstream.pipeline.patterns import PatternStream, Step, Steps
     from millstream.pipeline.stateful import StatefulChannel
     from millstream.pipeline.tables import Changes, Table
     from millstream.pipeline.topology import Topology
+    from millstream.pipeline.windowed import Window
 
-# What a window's result says about itself, beside its keys and aggregates.
-WINDOW_START, WINDOW_END, TIME_BASIS = "window_start", "window_end", "time_basis"
 REJECTED_COLUMNS = ("reason", "topic", "partition", "offset", "timestamp", "key", "value")
 
 
@@ -48,6 +40,7 @@ class Stream:
     """
 
     kind = "stream"
+    no_time: str | None = None  # why nothing stateful can be done with its rows
 
     def __init__(
         self,
@@ -168,34 +161,55 @@ class Stream:
         size: str | None = None,
         every: str | None = None,
         gap: str | None = None,
+        opens: str | None = None,
+        closes: str | None = None,
+        timeout: str | None = None,
+        timeout_from: str | None = None,
         emit: str | None = None,
+        retract: bool = False,
+        engine: str | None = None,
         name: str | None = None,
     ) -> Window:
-        """Group rows by key and time: tumbling (``size``), hopping (and ``every``) or sessions (``gap``).
+        """Group rows by key and time. ``size``: tumbling; with ``every="10 seconds"`` hopping, with
+        ``every="event"`` moving with each event. ``gap``: sessions. ``opens``: sessions that begin with an
+        event for which this SQL is true, and end with one for which ``closes`` is, or ``timeout`` after the
+        first or the last event (``timeout_from``).
 
-        ``emit="update"`` gives a window's result anew whenever it changes, ``"final"`` once, when the
-        watermark has passed its end. Sessions are always final, other windows update unless told.
+        ``emit="update"`` gives a window's result anew whenever it changes, and with ``retract`` takes the
+        old one back before; ``"final"`` gives it once, when the watermark has passed its end. Sessions are
+        final, tumbling and hopping windows update unless told. ``engine`` is chosen if left out.
         """
+        from millstream.pipeline.windowed import Window
+        from millstream.pipeline.windowing import check_window
+
         at = caller()
-        spec = check_window(by, size, every, gap, emit, at)
+        spec = check_window(
+            at,
+            by=by,
+            size=size,
+            every=every,
+            gap=gap,
+            opens=opens,
+            closes=closes,
+            timeout=timeout,
+            timeout_from=timeout_from,
+            emit=emit,
+            retract=retract,
+            engine=engine,
+        )
         for key in spec.by:
             self._check(key, "the key", at)
-        self._can_be_windowed(at)
-        return Window(self, spec, name, at)
-
-    def _can_be_windowed(self, at: str) -> None:
-        earlier = next((node for node in self.upstream() if isinstance(node, Aggregate)), None)
-        if earlier is not None:
-            raise TopologyError(
-                f"a window over the results of another window ({earlier.at}) needs a topic in between:"
-                " write them with .to_topic(...) and read them with flow.source(...)",
-                where=at,
-            )
+        for word, condition in (("opens=", opens), ("closes=", closes)):
+            if condition is not None:
+                self._check(condition, word, at)
         self._needs_time(at)
+        return Window(self, spec, name, at)
 
     def _needs_time(self, at: str) -> None:
         """Refuse where it is not clear by which time the rows go."""
         for source in self.upstream():
+            if source.no_time is not None:
+                raise TopologyError(source.no_time, where=at)
             if isinstance(source, Rejected):
                 raise TopologyError("rejected records have no event time; they can't be windowed", where=at)
             if isinstance(source, Source) and source.time is None:
@@ -247,6 +261,48 @@ class Stream:
         from millstream.pipeline.tables import declare_as_table
 
         return declare_as_table(self, key, delete_when, at=caller())
+
+    # ---- sequences, and the user's own ---------------------------------------------------------------
+
+    def pattern(
+        self,
+        *,
+        by: str | Sequence[str],
+        steps: Sequence[Step] | Steps | Step,
+        within: str | None = None,
+        give: Mapping[str, str] | None = None,
+        after_match: str = "skip past last",
+        strict: bool = False,
+        max_partial: int = 1000,
+        max_events: int = 10_000,
+        on_error: str = "fail",
+        name: str | None = None,
+    ) -> PatternStream:
+        """Sequences of events of one key: ``steps`` are ``step("small", "eur < 2").times(3)``, ``no(...)``.
+
+        ``within``: the most time from the first event to the last. ``give``: what a match tells, for example
+        ``{"total": "sum(small.eur)"}``; without it, all events of every step. ``after_match``: ``"skip past
+        last"``, so that no event is in two matches, ``"skip to next"`` or ``"all"``. ``strict``: nothing may
+        come in between. ``max_partial`` and ``max_events`` bound what is kept for a key. ``on_error``:
+        whether a function that raises stops the job (``"fail"``) or its event goes to ``.failed``
+        (``"channel"``).
+        """
+        from millstream.pipeline.patterns import declare_pattern
+
+        return declare_pattern(
+            self,
+            by=by,
+            within=within,
+            steps=steps,
+            give=give,
+            after_match=after_match,
+            strict=strict,
+            max_partial=max_partial,
+            max_events=max_events,
+            on_error=on_error,
+            name=name,
+            at=caller(),
+        )
 
     # ---- sinks --------------------------------------------------------------------------------------
 
@@ -322,6 +378,17 @@ class Stream:
         """What it does, in a few words, for drawings."""
         return ""
 
+    @property
+    def known_as(self) -> str:
+        """Its name, or that of the named stream that goes on from it alone."""
+        stream = self
+        while not stream.named:
+            consumers = [other for other in self.flow.streams if stream in other.inputs]
+            if len(consumers) != 1:
+                break
+            stream = consumers[0]
+        return stream.name
+
     def _check(self, sql: object, what: str, at: str) -> None:
         try:
             check_sql(sql, self.columns, what=what)
@@ -329,6 +396,11 @@ class Stream:
             raise TopologyError(str(error), where=at) from None
 
     def __getattr__(self, name: str) -> NoReturn:
+        if name in ("late", "ahead"):
+            raise TopologyError(
+                f".{name} is of a source or of what a window, a join or another stateful operator gives",
+                where=caller(),
+            )
         if name in _NOT_YET:
             raise TopologyError(f".{name} ({_NOT_YET[name]}) is not in this version", where=caller())
         raise AttributeError(f"a {type(self).__name__.lower()} has no {name!r}")
@@ -338,8 +410,6 @@ class Stream:
 
 
 _NOT_YET = {
-    "late": "a channel of events that came after the watermark",
-    "pattern": "sequences of events",
     "process": "a stateful function of your own",
 }
 
@@ -376,6 +446,24 @@ class Source(Stream):
         columns = (*schema.names, *(f"record_{part}" for part in include), *extra)
         super().__init__(flow, (), at=at, name=name or topic, columns=columns, time=time)
         self._rejected: Rejected | None = None
+        self._beside: dict[str, Stream] = {}
+
+    @property
+    def late(self) -> Stream:
+        """The rows that came too late for one of the stateful operators that this source feeds."""
+        return self._found("late", caller())
+
+    @property
+    def ahead(self) -> Stream:
+        """The rows whose time was further in the future than ``ahead=`` allows."""
+        return self._found("ahead", caller())
+
+    def _found(self, word: str, at: str) -> Stream:
+        from millstream.pipeline.late import SourceChannel
+
+        if word not in self._beside:
+            self._beside[word] = SourceChannel(self, word, at)
+        return self._beside[word]
 
     @property
     def rejected(self) -> Rejected:
@@ -492,52 +580,6 @@ class Select(Stream):
         return ", ".join(self.expressions)
 
 
-class Window:
-    """A window that waits for its aggregates: ``.agg(n="count(*)", spent="sum(amount)")``."""
-
-    def __init__(self, stream: Stream, spec: WindowSpec, name: str | None, at: str) -> None:
-        self.stream, self.spec, self.name, self.at = stream, spec, name, at
-        self.aggregated = False
-        stream.flow._windows.append(self)
-
-    def agg(self, **aggregates: str) -> Aggregate:
-        """Named SQL aggregates over the rows of each window."""
-        at = caller()
-        if not aggregates:
-            raise TopologyError("agg needs at least one aggregate, for example n='count(*)'", where=at)
-        taken = [*(str(output_name(key)) for key in self.spec.by), WINDOW_START, WINDOW_END, TIME_BASIS]
-        for name, expression in aggregates.items():
-            self.stream._check(expression, f"aggregate {name}=", at)
-            if "(" not in expression:
-                raise TopologyError(
-                    f"{name}={expression!r} is not an aggregate; a window has many rows: sum({expression}),"
-                    f" max({expression}), ...",
-                    where=at,
-                )
-            if name.lower() in (column.lower() for column in taken):
-                raise TopologyError(
-                    f"the result already has a column {name!r}; name the aggregate otherwise", where=at
-                )
-        self.aggregated = True
-        return Aggregate(self, aggregates, (*taken[:-1], *aggregates, TIME_BASIS))
-
-
-class Aggregate(Stream):
-    """What a window gives: its keys, window_start, window_end, the aggregates, and the time it went by."""
-
-    kind = "window"
-
-    def __init__(self, window: Window, aggregates: dict[str, str], columns: tuple[str, ...]) -> None:
-        self.window_spec = window.spec
-        self.aggregates = aggregates
-        super().__init__(
-            window.stream.flow, (window.stream,), at=window.at, name=window.name, columns=columns
-        )
-
-    def about(self) -> str:
-        return f"{self.window_spec.describe()}: {', '.join(self.aggregates)}"
-
-
 class Union(Stream):
     """Rows of several streams in one. A column that one of them lacks is null in its rows."""
 
@@ -555,6 +597,10 @@ class Union(Stream):
         times = {stream.time for stream in streams}
         time = times.pop() if len(times) == 1 else None
         super().__init__(flow, streams, at=at, name=name, columns=columns, time=time)
+
+    def tag_of(self, branch: Stream) -> str:
+        """What the tag says of the rows of a branch."""
+        return branch.name
 
     def about(self) -> str:
         return f"{self.tag} says which" if self.tag else ""

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from millstream.pipeline.stateful import Stateful, StatefulChannel
-from millstream.pipeline.streams import Aggregate, Otherwise, Select, Sink, Source, Stream, Union, Where
+from millstream.pipeline.streams import Otherwise, Select, Sink, Source, Stream, Union, Where
+from millstream.pipeline.windowed import Aggregate
 
 T = TypeVar("T")
 
@@ -49,7 +50,7 @@ State = Aggregate | Stateful
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """A way from a tap of a query to a sink. Each step comes with the name of the branch it follows."""
+    """A way from a tap of a query to a sink. Each step comes with what a union's tag says of it."""
 
     sink: Sink
     base: Tap
@@ -88,7 +89,9 @@ def one_up(arm: Arm) -> list[Arm]:
     """The same arm with its tap one stream further up; several where a union divides, none where it can't."""
     stream = arm.base
     if isinstance(stream, Union):
-        return [Arm(arm.sink, branch, ((stream, branch.name), *arm.steps)) for branch in stream.inputs]
+        return [
+            Arm(arm.sink, branch, ((stream, stream.tag_of(branch)), *arm.steps)) for branch in stream.inputs
+        ]
     if isinstance(stream, Where | Otherwise | Select):
         return [Arm(arm.sink, stream.inputs[0], ((stream, ""), *arm.steps))]
     if isinstance(stream, StatefulChannel) and not stream.native:

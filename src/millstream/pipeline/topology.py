@@ -17,18 +17,11 @@ from typing import TYPE_CHECKING
 from millstream.errors import TopologyError
 from millstream.pipeline.declaring import Time, caller, check_topic
 from millstream.pipeline.expressions import ExpressionError, duration_ms, no_such_column
+from millstream.pipeline.late import SourceChannel
 from millstream.pipeline.schema import Field, Schema, SchemaError, schema_of
 from millstream.pipeline.stateful import Stateful, StatefulChannel
-from millstream.pipeline.streams import (
-    Rejected,
-    Sink,
-    Source,
-    Stream,
-    TopicSink,
-    Union,
-    ViewSink,
-    Window,
-)
+from millstream.pipeline.streams import Rejected, Sink, Source, Stream, TopicSink, Union, ViewSink
+from millstream.pipeline.windowed import Aggregate, Window
 
 if TYPE_CHECKING:
     from millstream.pipeline.joining import Gathered
@@ -276,11 +269,23 @@ class Topology:
         return StatefulChannel(stateful, channel, at=at, name=name)
 
     def _rename(self, stream: Stream, name: str) -> None:
-        """Call a stream that was given no name by the variable that holds it."""
-        if not stream.named and name not in self._names:
-            del self._names[stream.name]
-            self._names[name] = stream
-            stream.name, stream.named = name, True
+        """Call a stream that was given no name by the variable that holds it, and its channels after it."""
+        if stream.named or name in self._names:
+            return
+        old = stream.name
+        self._call(stream, name)
+        stream.named = True
+        if isinstance(stream, StatefulChannel) and stream.stateful.main is stream:
+            for other in self.streams:
+                of_it = isinstance(other, StatefulChannel) and other.stateful is stream.stateful
+                called = other.name.replace(f"{old}.", f"{name}.", 1)
+                if of_it and other.name.startswith(f"{old}.") and called not in self._names:
+                    self._call(other, called)
+
+    def _call(self, stream: Stream, name: str) -> None:
+        del self._names[stream.name]
+        self._names[name] = stream
+        stream.name = name
 
     def _add_sink(self, sink: Sink) -> None:
         for other in self.sinks:
@@ -321,6 +326,7 @@ class Topology:
         for window in self._windows:
             if not window.aggregated:
                 raise TopologyError("this window has no aggregates: add .agg(n='count(*)')", where=window.at)
+        self._settle()
         self._check_cycles()
         used = {id(node) for sink in self.sinks for node in sink.stream.upstream()}
         consumed = {id(node) for stream in self.streams for node in stream.inputs}
@@ -329,6 +335,15 @@ class Topology:
             for stream in self.streams
             if id(stream) not in used and id(stream) not in consumed and not isinstance(stream, Rejected)
         ]
+
+    def _settle(self) -> None:
+        """All is declared: what depends on all of it is found out now."""
+        for stream in list(self.streams):
+            if isinstance(stream, SourceChannel):
+                stream.settle()
+        for stream in list(self.streams):
+            if isinstance(stream, Aggregate):
+                stream.settle()
 
     def _check_cycles(self) -> None:
         """A topic that is written from itself makes events for ever; only on purpose."""

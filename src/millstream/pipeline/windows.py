@@ -13,8 +13,9 @@ from pyspark.sql import functions as fn
 
 from millstream.pipeline.declaring import Time
 from millstream.pipeline.expressions import output_name, without_alias
-from millstream.pipeline.streams import TIME_BASIS, WINDOW_END, WINDOW_START, Aggregate
+from millstream.pipeline.kernel.results import TIME_BASIS, WINDOW_END, WINDOW_START
 from millstream.pipeline.taps import SharedState
+from millstream.pipeline.windowed import Aggregate
 
 WHICH = "millstream_window"
 _BOUNDS = "millstream_bounds"
@@ -33,7 +34,7 @@ def one_window(stream: Aggregate, frame: DataFrame) -> DataFrame:
     else:
         slide = spec.every_ms if spec.every_ms is not None else spec.size_ms
         bounds = fn.window(time.column, f"{spec.size_ms} milliseconds", f"{slide} milliseconds")
-    aggregates = [fn.expr(sql).alias(name) for name, sql in stream.aggregates.items()]
+    aggregates = [fn.expr(sql).alias(name) for name, sql in stream.sql.items()]
     grouped = frame.groupBy(*keys, bounds.alias("_millstream_window")).agg(*aggregates)
     return grouped.select(
         *(str(output_name(key)) for key in spec.by),
@@ -78,14 +79,14 @@ def picked(shared: SharedState, window: Aggregate) -> tuple[str, dict[str, str]]
     columns = _columns(shared)
     made = {str(output_name(key)): f"`{output_name(key)}`" for key in window.window_spec.by}
     made |= {WINDOW_START: WINDOW_START, WINDOW_END: WINDOW_END}
-    made |= {name: columns[sql] for name, sql in window.aggregates.items()}
+    made |= {name: columns[sql] for name, sql in window.sql.items()}
     made[TIME_BASIS] = f"'{shared.base.time.basis}'"
     return f"{WHICH} = {shared.windows.index(window)}", made
 
 
 def _columns(shared: SharedState) -> dict[str, str]:
     """A column for every aggregate; what several windows have in common is computed once."""
-    expressions = dict.fromkeys(sql for window in shared.windows for sql in window.aggregates.values())
+    expressions = dict.fromkeys(sql for window in shared.windows for sql in window.sql.values())
     return {sql: f"millstream_{number}" for number, sql in enumerate(expressions)}
 
 

@@ -21,7 +21,7 @@ def payments(flow: Topology, **options: object) -> Source:
 
 
 def test_importing_the_topology_does_not_import_spark() -> None:
-    code = "import sys; from millstream import Topology; print({'pyspark', 'pyarrow'} & set(sys.modules))"
+    code = "import sys; from millstream import Topology; print({'pyspark', 'pandas'} & set(sys.modules))"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert said.stdout.strip() == "set()"
 
@@ -68,10 +68,31 @@ def _wrong(build: Callable[[Topology], object], says: str) -> object:
         _wrong(lambda f: payments(f).window(by="card", size="1 m", gap="1 m"), "either size= "),
         _wrong(lambda f: payments(f).window(by="card", gap="1 m", every="1 s"), "every= goes with size="),
         _wrong(lambda f: payments(f).window(by="card", size="1 m", every="2 m"), "is longer than"),
-        _wrong(lambda f: payments(f).window(by="card", size="1 m", every="event"), "not in this version"),
+        _wrong(
+            lambda f: payments(f).window(by="card", size="1 m", every="event", emit="final"), "leave emit"
+        ),
+        _wrong(lambda f: payments(f).window(by="card", opens="amount > 5"), "needs timeout="),
+        _wrong(lambda f: payments(f).window(by="card", gap="1 m", closes="amount > 5"), "go with opens="),
+        _wrong(
+            lambda f: payments(f).window(by="card", opens="amuont > 5", timeout="1 m"),
+            "did you mean 'amount'",
+        ),
+        _wrong(
+            lambda f: payments(f).window(by="card", opens="true", timeout="1 m", timeout_from="end"),
+            "'first' or 'last'",
+        ),
+        _wrong(lambda f: payments(f).window(by="card", size="1 m", engine="flink"), "'kernel' or 'native'"),
+        _wrong(
+            lambda f: payments(f).window(by="card", size="1 m", every="event", engine="native"),
+            "because it moves with every event",
+        ),
+        _wrong(
+            lambda f: payments(f).window(by="card", size="1 m", emit="final", retract=True),
+            "never taken back",
+        ),
         _wrong(lambda f: payments(f).window(by="crad", size="1 m"), "did you mean 'card'"),
         _wrong(lambda f: payments(f).window(by="upper(card)", size="1 m"), "AS name"),
-        _wrong(lambda f: payments(f).window(by="card", gap="1 m", emit="update"), "emit='final'"),
+        _wrong(lambda f: payments(f).window(by="card", gap="1 m", emit="once"), "not 'once'"),
         _wrong(lambda f: payments(f, time=None).window(by="card", size="1 m"), "time='a timestamp column'"),
         _wrong(
             lambda f: payments(f).select("card").window(by="card", size="1 m"), "left column 'paid_at' out"
@@ -86,7 +107,7 @@ def _wrong(build: Callable[[Topology], object], says: str) -> object:
             lambda f: (
                 payments(f).window(by="card", size="1 m").agg(n="count(*)").window(by="card", size="1 h")
             ),
-            "needs a topic in between",
+            "give it emit='final'",
         ),
         _wrong(lambda f: f.union(payments(f)), "at least two"),
         _wrong(lambda f: f.union(payments(f), 5), "5 is not one"),
@@ -99,7 +120,8 @@ def _wrong(build: Callable[[Topology], object], says: str) -> object:
         _wrong(lambda f: payments(f).to_view("v", key="crad"), "did you mean 'card'"),
         _wrong(lambda f: payments(f).to_view("v", key=[]), "needs key="),
         _wrong(lambda f: payments(f).to_view("v", key="card").to_view("V", key="card"), "already written at"),
-        _wrong(lambda f: payments(f).late, "not in this version"),
+        _wrong(lambda f: payments(f).where("amount > 5").late, "is of a source or of what a window"),
+        _wrong(lambda f: payments(f).late.window(by="card", size="1 m"), "outside of time"),
         _wrong(lambda f: Topology("t", guarantee="twice"), "is not one of"),
     ],
 )

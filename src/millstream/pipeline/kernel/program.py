@@ -24,23 +24,38 @@ from millstream.pipeline.kernel.state import Store
 
 __all__ = ["MAIN", "TIMESTAMP", "AsTheyCome", "Events", "InOrder", "Out", "Plan", "Program", "Rows"]
 
+HIDDEN = "millstream_"  # how columns begin that were worked out for the operator: no part of the row itself
 TIMESTAMP = pa.timestamp("us", tz="UTC")
+
+
+def shown(names: Sequence[str]) -> list[str]:
+    """The columns of a row that are its own."""
+    return [name for name in names if not name.startswith(HIDDEN)]
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows of one input as they come: the columns of the input, and beside them their times and the
-    watermark by which each is judged."""
+    """Rows of one input as they come: the columns of the input, and beside them their times, the watermark
+    by which each is judged, and their places (source, partition, offset), which put rows of one time in
+    order."""
 
     input: int
     table: pa.Table
     time: Times
     watermark: Times
+    place: tuple[Any, Any, Any]
 
     def take(self, which: Any) -> Rows:
         """Some of them, by a mask or by numbers."""
         which = np.flatnonzero(which) if getattr(which, "dtype", None) == np.bool_ else which
-        return Rows(self.input, self.table.take(pa.array(which)), self.time[which], self.watermark[which])
+        source, partition, offset = self.place
+        return Rows(
+            self.input,
+            self.table.take(pa.array(which)),
+            self.time[which],
+            self.watermark[which],
+            (source[which], partition[which], offset[which]),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +100,8 @@ class Out:
             return
         schema = self._channels[channel]
         judged = pa.array(rows.watermark, pa.int64(), mask=rows.watermark == NEVER).cast(TIMESTAMP)
-        columns = [*rows.table.columns, pa.array(by // 1000, pa.int64()), judged]
+        own = rows.table.select(shown(rows.table.schema.names))
+        columns = [*own.columns, pa.array(by // 1000, pa.int64()), judged]
         self.table(channel, pa.Table.from_arrays(columns, schema=schema))
 
     def _flush(self, channel: str) -> None:

@@ -4,11 +4,13 @@ if the program wants it so, and then it is the program's turn.
 Theory of operation. All buckets are told of every partition's times, whether or not a row of theirs came from
 it, so all of them see the same watermark. Rows that have to wait for their turn do so here, in the order of
 (time, source, partition, offset): of the order in which they arrived nothing is left, which is why an
-operator's results don't depend on it.
+operator's results don't depend on it. Rows that have no place in a log, because another operator gave them,
+are put in order by what stands in them.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,9 +18,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from millstream.errors import OperatorFailed
 from millstream.pipeline.kernel.channels import ahead_channel, late_channel
 from millstream.pipeline.kernel.clock import ALWAYS, NEVER, Clock, Place, Seen, TimeRules
-from millstream.pipeline.kernel.program import TIMESTAMP, Events, Out, Plan, Rows, tables_of
+from millstream.pipeline.kernel.failing import RecordFailed, reason
+from millstream.pipeline.kernel.program import TIMESTAMP, Events, Out, Plan, Rows, shown, tables_of
 from millstream.pipeline.kernel.state import Store, Waiting
 
 # Beside its own columns, what a row brings: its time, where it stands in the log, and the latest time that
@@ -42,8 +46,9 @@ class Operator:
     def channels(self) -> dict[str, pa.Schema]:
         found = dict(self.plan.channels(self.inputs))
         for number, schema in enumerate(self.inputs):
-            found[late_channel(number)] = pa.schema([*schema, *_LATE_COLUMNS])
-            found[ahead_channel(number)] = pa.schema([*schema, *_AHEAD_COLUMNS])
+            own = [schema.field(name) for name in shown(schema.names)]
+            found[late_channel(number)] = pa.schema([*own, *_LATE_COLUMNS])
+            found[ahead_channel(number)] = pa.schema([*own, *_AHEAD_COLUMNS])
         return found
 
 
@@ -81,6 +86,17 @@ def by_place(sources: Any, partitions: Any) -> Iterator[tuple[int, int, Any]]:
             yield int(source), int(partition), np.flatnonzero(of_source & (partitions == partition))
 
 
+def _placed(offsets: Any, rows: pa.Table) -> Any:
+    """The offsets of rows; those that have none get one that is made of what stands in the row."""
+    without = np.flatnonzero(offsets < 0)
+    if not len(without):
+        return offsets
+    placed = offsets.copy()
+    contents = zip(*(column.to_pylist() for column in rows.take(pa.array(without)).columns), strict=True)
+    placed[without] = [-1 - zlib.crc32(repr(row).encode()) for row in contents]
+    return placed
+
+
 class Bucket:
     """An operator at work in one bucket, on a store that outlives it."""
 
@@ -106,6 +122,15 @@ class Bucket:
 
     def step(self, batch: Batch) -> dict[str, pa.Table]:
         """Take a batch in; what is given, by channel."""
+        try:
+            return self._step(batch)
+        except RecordFailed as failed:
+            raise OperatorFailed(
+                f"operator {self._operator.name!r} failed for {failed.key}: {reason(failed.error)}"
+                f" ({failed.sample})"
+            ) from failed.error
+
+    def _step(self, batch: Batch) -> dict[str, pa.Table]:
         clock, out = self._clock, Out(self._channels)
         clock.observe(batch.seen, batch.now)
         for number, table in batch.rows:
@@ -144,7 +169,10 @@ class Bucket:
             if bound is not None:
                 ahead |= (places[SOURCE].to_numpy() == source) & (time > clock.now + bound)
         own = table.drop_columns(list(BESIDE))
-        rows = Rows(number, own, time, watermark)
+        offsets = _placed(table[OFFSET].to_numpy(), own)
+        table = table.set_column(table.schema.get_field_index(OFFSET), OFFSET, pa.array(offsets))
+        place = (places[SOURCE].to_numpy(), places[PARTITION].to_numpy(), offsets)
+        rows = Rows(number, own, time, watermark, place)
         timeless = time == NEVER
         if timeless.any():
             out.late(rows.take(timeless), np.zeros(int(timeless.sum()), np.int64))

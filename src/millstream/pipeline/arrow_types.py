@@ -1,0 +1,62 @@
+"""Spark's types by their names, as Arrow has them, without Spark."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from millstream.pipeline.schema import Field, SchemaError, from_ddl
+
+_PLAIN = {
+    "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}
+
+
+def arrow_type(name: str) -> pa.DataType:
+    """The type that ``double``, ``decimal(10,2)`` or ``array<struct<a:int>>`` names. SchemaError if none."""
+    (field,) = from_ddl(f"value {name}").fields
+    return _made(field.type)
+
+
+def arrow_schema(fields: tuple[Field, ...]) -> pa.Schema:
+    return pa.schema([pa.field(field.name, _made(field.type)) for field in fields])
+
+
+def _made(name: str) -> pa.DataType:
+    """Of a name as ``schema`` writes them."""
+    if name in _PLAIN:
+        return _PLAIN[name]
+    if name.startswith(("char", "varchar")):
+        return pa.string()
+    if name.startswith("decimal"):
+        numbers = name[len("decimal") :].strip("()").split(",") if "(" in name else ["10"]
+        return pa.decimal128(int(numbers[0]), int(numbers[1]) if len(numbers) > 1 else 0)
+    if name.startswith("array<"):
+        return pa.list_(_made(name[len("array<") : -1]))
+    if name.startswith("map<"):
+        key, value = _parts(name[len("map<") : -1])
+        return pa.map_(_made(key), _made(value))
+    if name.startswith("struct<"):
+        fields = from_ddl(name[len("struct<") : -1]).fields
+        return pa.struct([pa.field(field.name, _made(field.type)) for field in fields])
+    raise SchemaError(f"{name} has no place here")
+
+
+def _parts(text: str) -> tuple[str, str]:
+    """What stands before and after the first comma that is not inside of brackets."""
+    depth = 0
+    for at, mark in enumerate(text):
+        depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(mark, 0)
+        if mark == "," and depth == 0:
+            return text[:at], text[at + 1 :]
+    raise SchemaError(f"map<{text}> needs a type of keys and one of values")

@@ -1,0 +1,72 @@
+"""Rows to groups, by whole columns: which rows have equal keys, and the rows of each group side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_MOST_CODES = 1 << 40  # beyond, codes of further columns could run out of 64 bits
+
+
+def check_keys(schema: pa.Schema, keys: int) -> None:
+    """Refuse keys that are lists, maps or structs: state is found by them."""
+    for field in list(schema)[:keys]:
+        if pa.types.is_nested(field.type):
+            raise ValueError(f"the key {field.name!r} is {field.type}; a key must be a plain value")
+
+
+def codes(columns: Sequence[Any]) -> Any:
+    """A number for each row, equal where all columns are: from 0, in the order of first occurrence.
+    A column is Arrow's or numpy's; nulls are equal to each other."""
+    found: Any = None
+    for column in columns:
+        encoded, distinct = _encoded(column)
+        if found is None:
+            found, size = encoded, distinct
+            continue
+        if size * distinct > _MOST_CODES:
+            found, size = _encoded(found)
+        found, size = found * distinct + encoded, size * distinct
+    return found if len(columns) == 1 else _encoded(found)[0]
+
+
+def _encoded(column: Any) -> tuple[Any, int]:
+    array = pa.array(column) if isinstance(column, np.ndarray) else column
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    encoded = pc.dictionary_encode(array, null_encoding="encode")
+    return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), len(encoded.dictionary)
+
+
+class Groups:
+    """Rows ordered so that those of a group stand together: group ``n`` is rows ``lo[n]:hi[n]`` of
+    ``order``, and ``order`` are numbers of rows."""
+
+    def __init__(self, of_rows: Any, within: Sequence[Any] = ()) -> None:
+        """``of_rows``: each row's group. ``within``: what orders the rows of a group, most important first;
+        by default they stay as they come."""
+        if within:
+            self.order = np.lexsort([*reversed(within), of_rows])
+        else:
+            self.order = np.argsort(of_rows, kind="stable")
+        sizes = np.bincount(of_rows)
+        self.hi = np.cumsum(sizes)
+        self.lo = self.hi - sizes
+
+    def __len__(self) -> int:
+        return len(self.lo)
+
+    @property
+    def any_row(self) -> Any:
+        """A row of each group."""
+        return self.order[self.lo]
+
+
+def key_tuples(table: pa.Table, keys: int, rows: Any) -> list[tuple[Any, ...]]:
+    """The keys of some rows, as state is found by them."""
+    picked = table.select(list(range(keys))).take(pa.array(rows))
+    return list(zip(*(column.to_pylist() for column in picked.columns), strict=True))

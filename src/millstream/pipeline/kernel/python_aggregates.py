@@ -1,0 +1,81 @@
+"""The user's own aggregates at work.
+
+One form is a function of all the values of a window, which are kept until it closes. The other begins with a
+``zero()``, takes each row with ``add(state, ...)`` and tells with ``result(state)``: only its state is kept,
+which must be plain Python. Rows in which an argument is null don't count, as for SQL's aggregates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from millstream.pipeline.kernel.ranges import Dense, Machine, each_range
+
+
+@dataclass(frozen=True, slots=True)
+class PythonAggregate:
+    """What is declared of one: SQL expressions whose values it takes, and the type that it gives."""
+
+    name: str
+    arguments: tuple[str, ...]
+    returns: str  # Spark's name of the type
+    type: pa.DataType
+    whole: Callable[..., Any] | None = None  # a function of all values
+    folding: Any = None  # or something with zero, add and result
+
+    def shape(self) -> dict[str, object]:
+        return {"python": self.name, "of": list(self.arguments), "returns": self.returns}
+
+
+class FunctionMachine(Machine):
+    """A function of all values, in the order of time."""
+
+    ordered = True
+
+    def __init__(self, declared: PythonAggregate, kind: pa.DataType) -> None:
+        assert declared.whole is not None
+        self.type, self._function, self._arguments = kind, declared.whole, len(declared.arguments)
+
+    def partials(self, rows: Dense) -> list[Any]:
+        values = [rows.values(number) for number in range(self._arguments)]
+        return each_range(list, list(zip(rows.ranks(), *values, strict=True)), rows)
+
+    def merge(self, one: Any, other: Any) -> Any:
+        return sorted([*one, *other], key=_rank)
+
+    def result(self, state: Any) -> Any:
+        if state is None:
+            return None
+        _, *values = zip(*state, strict=True)
+        return self._function(*map(list, values))
+
+
+def _rank(row: tuple[Any, ...]) -> Any:
+    return row[0]
+
+
+class FoldingMachine(Machine):
+    """A state that each row is added to."""
+
+    def __init__(self, declared: PythonAggregate, kind: pa.DataType) -> None:
+        self.type, self._of, self._arguments = kind, declared.folding, len(declared.arguments)
+
+    def partials(self, rows: Dense) -> list[Any]:
+        values = [rows.values(number) for number in range(self._arguments)]
+        return each_range(list, list(zip(*values, strict=True)), rows)
+
+    def begin(self, partial: Any) -> Any:
+        return self.merge((self._of.zero(),), partial)
+
+    def merge(self, one: Any, other: Any) -> Any:
+        (state,), add = one, self._of.add
+        for values in other:
+            state = add(state, *values)
+        return (state,)  # whatever it is, None included
+
+    def result(self, state: Any) -> Any:
+        return None if state is None else self._of.result(state[0])

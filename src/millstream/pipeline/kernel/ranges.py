@@ -1,0 +1,115 @@
+"""Rows in ranges, as aggregates look at them: columns without the rows that don't count."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+
+class Dense:
+    """Columns of rows, and ranges ``lo[n]:hi[n]`` of them. ``ranks`` order rows, where somebody asks."""
+
+    __slots__ = ("_columns", "_ranks", "hi", "lo")
+
+    def __init__(self, columns: Sequence[pa.Array], lo: Any, hi: Any, ranks: Sequence[Any] = ()) -> None:
+        self._columns, self.lo, self.hi, self._ranks = list(columns), lo, hi, ranks
+
+    def where(self, keep: pa.Array | None) -> Dense:
+        """Without the rows that a mask leaves out."""
+        if keep is None or keep.true_count == len(keep):
+            return self
+        kept = keep.to_numpy(zero_copy_only=False)
+        before = np.concatenate(([0], np.cumsum(kept)))
+        ranks = self._ranks
+        if len(ranks):
+            ranks = [ranks[number] for number in np.flatnonzero(kept).tolist()]
+        columns = [column.filter(keep) for column in self._columns]
+        return Dense(columns, before[self.lo], before[self.hi], ranks)
+
+    def kind(self, number: int) -> pa.DataType:
+        return self._columns[number].type
+
+    def is_numeric(self, number: int) -> bool:
+        """Whether numpy can compare the column's values."""
+        kind = self.kind(number)
+        of = pa.types
+        return any((of.is_integer(kind), of.is_floating(kind), of.is_boolean(kind), of.is_temporal(kind)))
+
+    def numbers(self, number: int) -> Any:
+        """A column as numpy's: times as integers in their own unit, decimals rounded to doubles."""
+        column = self._columns[number]
+        if pa.types.is_temporal(column.type):
+            column = column.view(pa.int32() if column.type.bit_width == 32 else pa.int64())
+        elif pa.types.is_decimal(column.type):
+            column = column.cast(pa.float64())
+        return column.to_numpy(zero_copy_only=False)
+
+    def values(self, number: int) -> list[Any]:
+        """A column as Python's."""
+        found: list[Any] = self._columns[number].to_pylist()
+        return found
+
+    def ranks(self) -> Sequence[Any]:
+        return self._ranks
+
+    def none_if_empty(self, found: list[Any]) -> list[Any]:
+        full = self.hi > self.lo
+        if full.all():
+            return found
+        return [one if some else None for one, some in zip(found, full.tolist(), strict=True)]
+
+
+class Machine:
+    """How an aggregate works: a partial of each range of rows, and partials into states.
+
+    ``type`` is that of its results. ``ordered``: rows must be in order within a range, and have ranks.
+    ``null_values``: the arguments that may be null in a row that counts.
+    """
+
+    type: pa.DataType
+    ordered: ClassVar[bool] = False
+    null_values: Sequence[int] = ()
+
+    def partials(self, rows: Dense) -> list[Any]:
+        """For every range what its rows come to; None for an empty one."""
+        raise NotImplementedError
+
+    def begin(self, partial: Any) -> Any:
+        """The state of a window that has seen this and nothing else."""
+        return partial
+
+    def merge(self, one: Any, other: Any) -> Any:
+        """A state with another partial in it."""
+        raise NotImplementedError
+
+    def result(self, state: Any) -> Any:
+        """What a state comes to; None is the state of nothing."""
+        return state
+
+    def moving(self, rows: Dense) -> list[Any]:
+        """The result of every range, where ranges overlap."""
+        return [self.result(None if one is None else self.begin(one)) for one in self.partials(rows)]
+
+
+def each_range(of: Callable[[Any], Any], values: Sequence[Any], rows: Dense) -> list[Any]:
+    """A function of the values of each range, None for an empty one."""
+    return [
+        of(values[start:end]) if end > start else None
+        for start, end in zip(rows.lo.tolist(), rows.hi.tolist(), strict=True)
+    ]
+
+
+def reduced(by: Any, values: Any, rows: Dense) -> list[Any]:
+    """A ufunc of numpy's over each range, None for an empty one."""
+    if not len(rows.lo):
+        return []
+    if not len(values):
+        return [None] * len(rows.lo)
+    bounds = np.empty(2 * len(rows.lo), np.int64)
+    bounds[0::2], bounds[1::2] = rows.lo, rows.hi
+    # reduceat wants every bound to be a place, the end of all included
+    padded = np.concatenate((values, values[-1:]))
+    return rows.none_if_empty(by.reduceat(padded, bounds)[0::2].tolist())

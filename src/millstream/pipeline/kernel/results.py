@@ -1,0 +1,83 @@
+"""What a window gives: its keys, its bounds, its aggregates, and the time it went by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from millstream.pipeline.kernel.aggregates import Aggregates
+from millstream.pipeline.kernel.program import MAIN, TIMESTAMP, Out
+
+WINDOW_START, WINDOW_END, TIME_BASIS, CHANGE = "window_start", "window_end", "time_basis", "change"
+# A window that has a result: its keys, where it begins and ends, its state.
+Closed = tuple[tuple[Any, ...], int, int, tuple[Any, ...]]
+# And one that updates: what was given for it before, if anything was.
+Shown = tuple[Any, ...]
+
+
+class Results:
+    """Tables of results. With ``retract``, a column ``change`` says whether a row is a result (1) or takes
+    one back (-1)."""
+
+    def __init__(
+        self, schema: pa.Schema, keys: int, aggregates: Aggregates, basis: str, *, retract: bool = False
+    ) -> None:
+        self._keys = list(schema)[:keys]
+        self._aggregates = aggregates
+        self._basis = basis
+        bounds = [pa.field(WINDOW_START, TIMESTAMP), pa.field(WINDOW_END, TIMESTAMP)]
+        last = [pa.field(TIME_BASIS, pa.string())] + ([pa.field(CHANGE, pa.int32())] if retract else [])
+        self.schema = pa.schema([*self._keys, *bounds, *aggregates.fields, *last])
+
+    def final(self, windows: Sequence[Closed], out: Out) -> None:
+        """The results of windows that are not looked at again."""
+        if windows:
+            keys, starts, ends, states = zip(*windows, strict=True)
+            self.given(keys, starts, ends, self._aggregates.results(states), out)
+
+    def updated(self, windows: Sequence[Closed], shown: Sequence[Shown | None], out: Out) -> list[Shown]:
+        """The results of windows that may change again, after taking back what was shown of them. A result
+        that is as it was is not given again. Returns what is shown now: start, end and values."""
+        if not windows:
+            return []
+        keys, starts, ends, states = zip(*windows, strict=True)
+        now: list[Shown] = list(zip(starts, ends, *self._aggregates.results(states), strict=True))
+        rows: list[tuple[tuple[Any, ...], Shown, int]] = []
+        for key, old, new in zip(keys, shown, now, strict=True):
+            if old is None or not _same(old, new):
+                if old is not None:
+                    rows.append((key, old, -1))
+                rows.append((key, new, 1))
+        if rows:
+            keys, results, changes = zip(*rows, strict=True)
+            starts, ends, *columns = zip(*results, strict=True)
+            self.given(keys, starts, ends, [list(column) for column in columns], out, list(changes))
+        return now
+
+    def given(
+        self,
+        keys: Sequence[tuple[Any, ...]],
+        starts: Sequence[int],
+        ends: Sequence[int],
+        values: list[list[Any]],
+        out: Out,
+        changes: list[int] | None = None,
+    ) -> None:
+        """Give results: of each its keys and bounds, and by aggregate the values of all."""
+        columns = [
+            pa.array(column, field.type)
+            for field, column in zip(self._keys, zip(*keys, strict=True), strict=True)
+        ]
+        columns += [pa.array(times, pa.int64()).cast(TIMESTAMP) for times in (starts, ends)]
+        columns += [self._aggregates.array(number, column) for number, column in enumerate(values)]
+        columns.append(pa.repeat(self._basis, len(starts)))
+        if changes is not None:
+            columns.append(pa.array(changes, pa.int32()))
+        out.table(MAIN, pa.Table.from_arrays(columns, schema=self.schema))
+
+
+def _same(one: Shown, other: Shown) -> bool:
+    """Whether two results are alike; NaN is like NaN."""
+    return all(a == b or (a != a and b != b) for a, b in zip(one, other, strict=True))

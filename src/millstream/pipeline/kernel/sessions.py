@@ -1,0 +1,263 @@
+"""Sessions: a key's events that belong together, by the gaps between them or by what opens and closes them.
+
+Rules:
+
+- Events are taken in the order of time, so a session grows at its end only.
+- *By gap*: an event belongs to its key's session if it is not further than the gap from the session's last
+  event; otherwise it begins another. The session ends a gap after its last event, and is over when the
+  watermark is past that.
+- *By condition*: an event for which ``opens`` is true begins a session if its key has none. All events of the
+  key belong to it, whether they match or not, until one for which ``closes`` is true, which belongs to it
+  too, or until the timeout, counted from the first or from the last event: then it is over before whatever
+  happens at that time. Events of a key that has no session are outside.
+
+Theory of operation. A batch is cut into *pieces*: events of a key that follow each other and belong to one
+session. By gap, numpy cuts; by condition, a loop over the events that does nothing else. A session has at
+most one piece in a batch. Aggregates make a partial of every piece at once; then each is merged into the
+session that was open, or begins one. What is kept of a key is one open session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from millstream.pipeline.kernel.aggregates import Aggregates, Call
+from millstream.pipeline.kernel.clock import Clock
+from millstream.pipeline.kernel.grouping import Groups, check_keys, codes, key_tuples
+from millstream.pipeline.kernel.program import MAIN, Events, Out, shown
+from millstream.pipeline.kernel.results import Closed, Results
+from millstream.pipeline.kernel.state import Keyed, Store
+
+OUTSIDE = "outside"
+
+
+@dataclass(frozen=True, slots=True)
+class Sessions:
+    """Either a gap, or a column of the condition that opens and a timeout."""
+
+    in_order: ClassVar[bool] = True
+
+    keys: int
+    calls: tuple[Call, ...]
+    basis: str
+    final: bool
+    retract: bool
+    what: str
+    gap: int | None = None
+    opens: str | None = None
+    closes: str | None = None
+    timeout: int = 0
+    from_first: bool = False
+    outside: bool = False  # whether the events outside of sessions are wanted
+
+    def channels(self, inputs: Sequence[pa.Schema]) -> Mapping[str, pa.Schema]:
+        (schema,) = inputs
+        check_keys(schema, self.keys)
+        for condition in (self.opens, self.closes):
+            if condition is not None and not pa.types.is_boolean(schema.field(condition).type):
+                raise ValueError(f"{self.what}: a condition is not boolean")
+        found = {MAIN: self.results(schema).schema}
+        if self.outside:
+            found[OUTSIDE] = pa.schema([schema.field(name) for name in shown(schema.names)])
+        return found
+
+    def results(self, schema: pa.Schema) -> Results:
+        aggregates = Aggregates(self.calls, schema)
+        return Results(schema, self.keys, aggregates, self.basis, retract=self.retract)
+
+    def program(self, inputs: Sequence[pa.Schema]) -> SessionsProgram:
+        return SessionsProgram(self, inputs[0])
+
+    def shape(self) -> Mapping[str, object]:
+        return {
+            "window": self.what,
+            "aggregates": [call.shape() for call in self.calls],
+            "emit": "final" if self.final else "update",
+            "retract": self.retract,
+        }
+
+    def describe(self) -> str:
+        return self.what
+
+
+class Session(NamedTuple):
+    """A session that is open: where it begins, where it ends if nothing more comes, the state of its
+    aggregates, and what was shown of it."""
+
+    start: int
+    end: int
+    state: tuple[Any, ...]
+    shown: tuple[Any, ...] | None = None
+
+
+class Piece(NamedTuple):
+    """Events ``low`` to ``high`` in the order by key and time. ``start`` is None if they belong to the
+    session that was open; ``end`` is where it ends now, ``over`` whether it has."""
+
+    key: tuple[Any, ...]
+    low: int
+    high: int
+    start: int | None
+    end: int
+    over: bool
+
+
+class SessionsProgram:
+    def __init__(self, plan: Sessions, schema: pa.Schema) -> None:
+        self._plan = plan
+        self._aggregates = Aggregates(plan.calls, schema)
+        self._results = plan.results(schema)
+        self._shown = shown(schema.names)
+        # A gap reaches to its end, an event at that very time included; a timeout does not.
+        self._after = 1 if plan.gap is not None else 0
+
+    def open(self, store: Store) -> None:
+        self._sessions: Keyed[tuple[Any, ...], tuple[Any, ...]] = store.keyed("sessions")
+
+    def events(self, events: Events, clock: Clock, out: Out) -> None:
+        keys = self._plan.keys
+        table = events.tables[0].take(pa.array(events.index))
+        groups = Groups(codes([table.column(number) for number in range(keys)]))
+        of_groups = key_tuples(table, keys, groups.any_row)
+        table, time = table.take(pa.array(groups.order)), events.time[groups.order]
+        if self._plan.gap is not None:
+            pieces = self._cut_at_gaps(self._plan.gap, of_groups, groups, time)
+        else:
+            pieces = self._cut_by_condition(of_groups, groups, time, table, out)
+        if pieces:
+            self._add(pieces, table, time, out)
+
+    # ---- where sessions begin and end -----------------------------------------------------------------
+
+    def _cut_at_gaps(self, gap: int, keys: list[tuple[Any, ...]], groups: Groups, time: Any) -> list[Piece]:
+        begins = np.zeros(len(time), bool)
+        begins[1:] = np.diff(time) > gap
+        begins[groups.lo] = True
+        lows = np.flatnonzero(begins)
+        highs = np.append(lows[1:], len(time))
+        of_piece = (np.cumsum(np.bincount(groups.lo, minlength=len(time))) - 1)[lows].tolist()
+        pieces = []
+        before = -1
+        firsts, lasts = time[lows].tolist(), time[highs - 1].tolist()
+        for number, low, high, first, last in zip(
+            of_piece, lows.tolist(), highs.tolist(), firsts, lasts, strict=True
+        ):
+            key = keys[number]
+            known = self._sessions.get(key) if number != before else None
+            goes_on = known is not None and first <= known[1]
+            pieces.append(Piece(key, low, high, None if goes_on else first, last + gap, False))
+            before = number
+        return pieces
+
+    def _cut_by_condition(
+        self, keys: list[tuple[Any, ...]], groups: Groups, time: Any, table: pa.Table, out: Out
+    ) -> list[Piece]:
+        plan = self._plan
+        assert plan.opens is not None
+        timeout, from_first = plan.timeout, plan.from_first
+        times, opens = time.tolist(), _flags(table, plan.opens)
+        closes = [False] * len(times) if plan.closes is None else _flags(table, plan.closes)
+        pieces: list[Piece] = []
+        outside: list[int] = []
+        for key, low, high in zip(keys, groups.lo.tolist(), groups.hi.tolist(), strict=True):
+            known = self._sessions.get(key)
+            end: int | None = None if known is None else known[1]  # None: no session is open
+            start: int | None = None
+            first = low  # of the piece
+            for at in range(low, high):
+                now = times[at]
+                if end is not None and now >= end:
+                    if at > first:
+                        pieces.append(Piece(key, first, at, start, end, False))
+                    end = None
+                if end is None:
+                    first = at
+                    if not opens[at]:
+                        outside.append(at)
+                        first = at + 1
+                        continue
+                    start, end = now, now + timeout
+                elif not from_first:
+                    end = now + timeout
+                if closes[at]:
+                    pieces.append(Piece(key, first, at + 1, start, now, True))
+                    end, first = None, at + 1
+            if end is not None and high > first:
+                pieces.append(Piece(key, first, high, start, end, False))
+        if plan.outside and outside:
+            out.table(OUTSIDE, table.select(self._shown).take(pa.array(outside)))
+        return pieces
+
+    # ---- what is in them ------------------------------------------------------------------------------
+
+    def _add(self, pieces: list[Piece], table: pa.Table, time: Any, out: Out) -> None:
+        lows, highs = (np.array([piece[at] for piece in pieces]) for at in (1, 2))
+        ranks = [(one,) for one in time.tolist()] if self._aggregates.ordered else []
+        partials = self._aggregates.partials(table, lows, highs, ranks)
+        sessions, fold, final = self._sessions, self._aggregates.fold, self._plan.final
+        closed: list[Closed] = []
+        changed: list[Closed] = []
+        were: list[tuple[Any, ...] | None] = []
+        still: dict[tuple[Any, ...], tuple[int, Session]] = {}  # those that stay open
+        for piece, partial in zip(pieces, partials, strict=True):
+            key = piece.key
+            known = sessions.get(key)
+            if piece.start is None:
+                assert known is not None
+                start, _, state, was = known
+                state = fold(state, partial)
+            else:
+                if known is not None and final:
+                    closed.append((key, known[0], known[1], known[2]))
+                start, state, was = piece.start, fold(None, partial), None
+            now = Session(start, piece.end, state, was)
+            if final:
+                if piece.over:
+                    closed.append((key, start, piece.end, state))
+            else:
+                still[key] = len(changed), now
+                changed.append((key, start, piece.end, state))
+                were.append(was)
+            if piece.over:
+                sessions.remove(key)
+                still.pop(key, None)
+            else:
+                sessions.put(key, tuple(now), piece.end + self._after)
+        self._results.final(closed, out)
+        if changed:
+            self._update(changed, were, still, out)
+
+    def _update(
+        self,
+        changed: list[Closed],
+        were: list[tuple[Any, ...] | None],
+        still: Mapping[tuple[Any, ...], tuple[int, Session]],
+        out: Out,
+    ) -> None:
+        if not self._plan.retract:
+            self._results.final(changed, out)
+            return
+        now = self._results.updated(changed, were, out)
+        for key, (number, session) in still.items():
+            self._sessions.put(key, tuple(session._replace(shown=now[number])), session.end + self._after)
+
+    def advance(self, clock: Clock, out: Out) -> None:
+        over = self._sessions.take_due(clock.watermark)
+        if self._plan.final:
+            self._results.final([(key, known[0], known[1], known[2]) for _, key, known in over], out)
+
+    def next_due(self) -> int | None:
+        return self._sessions.next_due()
+
+    def next_timer(self) -> int | None:
+        return None
+
+
+def _flags(table: pa.Table, name: str) -> list[bool]:
+    flags: list[bool] = table[name].combine_chunks().fill_null(False).to_pylist()
+    return flags

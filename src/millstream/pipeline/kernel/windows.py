@@ -1,0 +1,155 @@
+"""Tumbling and hopping windows.
+
+Rules:
+
+- Windows begin at whole multiples of the slide since 1970 and hold the rows from their beginning up to, but
+  not including, their end. A row is in several if the slide is shorter than the size.
+- A row counts in each of its windows that is still open by the row's own watermark, and is late if none is.
+- A window closes when the watermark reaches its end. Then its result is final and its state is gone.
+
+Theory of operation. The windows of a row follow each other, so the last of them and how many are open say
+which they are. Rows that agree in that and in their key are one group, whatever their number, and the group's
+partial is merged into each of the windows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from millstream.pipeline.kernel.aggregates import Aggregates, Call
+from millstream.pipeline.kernel.clock import Clock
+from millstream.pipeline.kernel.grouping import Groups, check_keys, codes, key_tuples
+from millstream.pipeline.kernel.program import MAIN, Out, Rows
+from millstream.pipeline.kernel.results import Closed, Results
+from millstream.pipeline.kernel.state import Keyed, Store
+
+
+@dataclass(frozen=True, slots=True)
+class TimeWindows:
+    """The plan of tumbling windows, and of hopping ones where ``slide`` is less than ``size``."""
+
+    in_order: ClassVar[bool] = False
+
+    keys: int  # how many columns, from the left, are keys
+    size: int
+    slide: int
+    calls: tuple[Call, ...]
+    basis: str  # the time it goes by, as results name it
+    final: bool
+    retract: bool
+    what: str  # in words
+
+    def channels(self, inputs: Sequence[pa.Schema]) -> Mapping[str, pa.Schema]:
+        check_keys(inputs[0], self.keys)
+        return {MAIN: self.results(inputs[0]).schema}
+
+    def results(self, schema: pa.Schema) -> Results:
+        aggregates = Aggregates(self.calls, schema)
+        return Results(schema, self.keys, aggregates, self.basis, retract=self.retract)
+
+    def program(self, inputs: Sequence[pa.Schema]) -> TimeWindowsProgram:
+        return TimeWindowsProgram(self, inputs[0])
+
+    def shape(self) -> Mapping[str, object]:
+        return {
+            "window": self.what,
+            "aggregates": [call.shape() for call in self.calls],
+            "emit": "final" if self.final else "update",
+            "retract": self.retract,
+        }
+
+    def describe(self) -> str:
+        return self.what
+
+
+class TimeWindowsProgram:
+    """State of a window: its aggregates'; where results are taken back, with what was shown of it last."""
+
+    def __init__(self, plan: TimeWindows, schema: pa.Schema) -> None:
+        self._plan = plan
+        self._aggregates = Aggregates(plan.calls, schema)
+        self._results = plan.results(schema)
+        self._changed: dict[Any, None] = {}  # windows of this batch, where updates are wanted
+
+    def open(self, store: Store) -> None:
+        self._windows: Keyed[tuple[Any, int], tuple[Any, ...]] = store.keyed("windows")
+        self._shown: Keyed[tuple[Any, int], tuple[Any, ...]] = store.keyed("shown")
+
+    def rows(self, rows: Rows, clock: Clock, out: Out) -> None:
+        size, slide = self._plan.size, self._plan.slide
+        last = rows.time - rows.time % slide
+        holding = (last + size - rows.time - 1) // slide + 1
+        still_open = (last + size - rows.watermark - 1) // slide + 1
+        count = np.minimum(holding, still_open)
+        late = count <= 0
+        if late.any():
+            old = rows.take(late)
+            out.late(old, old.watermark - (last[late] + size))
+            rows, last, count = rows.take(~late), last[~late], count[~late]
+        if len(last):
+            self._add(rows, last, count)
+
+    def _add(self, rows: Rows, last: Any, count: Any) -> None:
+        keys, size, slide = self._plan.keys, self._plan.size, self._plan.slide
+        by = [rows.table.column(number) for number in range(keys)]
+        of_rows = codes([*by, last, count] if slide < size else [*by, last])
+        order = (rows.time, *rows.place)
+        groups = Groups(of_rows, order if self._aggregates.ordered else ())
+        table = rows.table.take(pa.array(groups.order))
+        ranks: list[Any] = []
+        if self._aggregates.ordered:
+            ranks = list(zip(*(part[groups.order].tolist() for part in order), strict=True))
+        partials = self._aggregates.partials(table, groups.lo, groups.hi, ranks)
+        picked = groups.any_row
+        found = zip(
+            key_tuples(rows.table, keys, picked),
+            last[picked].tolist(),
+            count[picked].tolist(),
+            partials,
+            strict=True,
+        )
+        windows, fold = self._windows, self._aggregates.fold
+        changed = None if self._plan.final else self._changed
+        for key, start, many, partial in found:
+            for begin in range(start, start - many * slide, -slide):
+                window = (key, begin)
+                windows.put(window, fold(windows.get(window), partial), begin + size)
+                if changed is not None:
+                    changed[window] = None
+
+    def advance(self, clock: Clock, out: Out) -> None:
+        if self._changed:
+            self._update(out)
+        closed = self._windows.take_due(clock.watermark)
+        if self._plan.final:
+            self._results.final([(key, start, end, state) for end, (key, start), state in closed], out)
+        if self._plan.retract:
+            for _, window, _ in closed:
+                self._shown.remove(window)
+
+    def _update(self, out: Out) -> None:
+        changed, self._changed = list(self._changed), {}
+        size = self._plan.size
+        windows: list[Closed] = []
+        for key, start in changed:
+            state = self._windows.get((key, start))
+            assert state is not None
+            windows.append((key, start, start + size, state))
+        if not self._plan.retract:
+            self._results.final(windows, out)
+            return
+        shown = [self._shown.get(window) for window in changed]
+        now = self._results.updated(windows, shown, out)
+        for window, result in zip(changed, now, strict=True):
+            self._shown.put(window, result)
+
+    def next_due(self) -> int | None:
+        return self._windows.next_due()
+
+    def next_timer(self) -> int | None:
+        return None

@@ -1,0 +1,53 @@
+"""The late rows of a source, and those whose time is not to be believed: what stateful operators found.
+
+Who reads a source is known when all is declared; only then it is settled what ``source.late`` is made of. So
+it may be asked for before anything else.
+"""
+
+from __future__ import annotations
+
+from millstream.errors import TopologyError
+from millstream.pipeline.stateful import Stateful, StatefulChannel, beside, feeding_sources
+from millstream.pipeline.streams import Source, Stream, Union
+
+OPERATOR = "operator"
+
+
+class SourceChannel(Union):
+    """The late rows (or those ahead of all time) of all stateful operators that a source feeds; the column
+    ``operator`` says which of them it was."""
+
+    kind = "channel"
+
+    def __init__(self, source: Source, word: str, at: str) -> None:
+        self.source, self.word = source, word
+        super().__init__(source.flow, (), OPERATOR, f"{source.name}.{word}", at)
+        self.columns = None  # those of whatever the operators take
+        self.no_time = f"rows that are {word} are outside of time; they can't be windowed or joined"
+
+    def settle(self) -> None:
+        """Find who feeds it. Called when all is declared."""
+        found: dict[int, Stream] = {}
+        operators: dict[int, Stateful] = {}
+        for stream in list(self.flow.streams):
+            if isinstance(stream, StatefulChannel):
+                operators.setdefault(id(stream.stateful), stream.stateful)
+        for stateful in operators.values():
+            for number, one in enumerate(stateful.inputs):
+                if self.source in feeding_sources(one.stream):
+                    channel = beside(stateful, number, self.word, self.at)
+                    found.setdefault(id(channel), channel)
+        if not found:
+            raise TopologyError(
+                f"nothing can be {self.word} in {self.source.name!r}: no window, join or other stateful"
+                " operator reads it",
+                where=self.at,
+            )
+        self.inputs = tuple(found.values())
+
+    def tag_of(self, branch: Stream) -> str:
+        assert isinstance(branch, StatefulChannel)
+        return branch.stateful.known_as
+
+    def about(self) -> str:
+        return f"{self.tag} says whose"

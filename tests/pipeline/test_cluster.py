@@ -1,0 +1,110 @@
+"""Growing: the file that ran on one machine runs on a Spark cluster with its log on Apache Kafka, by changing
+two addresses, and gives the same results."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bench.nexmark import feed, generator
+from millstream import Broker
+from millstream.client.connect import Connection
+from millstream.pipeline.job import Job, Settings
+from millstream.pipeline.load import load_topology
+from tests.support.apache_kafka import apache_kafka
+from tests.support.maven import JarsUnavailable
+from tests.support.serve import MILLSTREAM
+from tests.support.spark_cluster import spark_cluster
+from tests.support.waiting import wait_for
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COUNT = 1_500
+EVENTS = generator.Settings(seed=3, rate=100)
+_QUICK_TO_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+SMALL = {
+    "spark.executor.memory": "512m",
+    "spark.executor.extraJavaOptions": _QUICK_TO_START,
+    "spark.driver.memory": "512m",
+    "spark.driver.extraJavaOptions": _QUICK_TO_START,
+}
+PIPELINE = """\
+from millstream import Topology
+
+flow = Topology("hot-items", guarantee="exactly-once", buckets=4)
+bids = flow.source(
+    "bid",
+    schema="auction bigint NOT NULL, bidder bigint, price bigint, dateTime timestamp",
+    time="dateTime",
+    lateness="1 second",
+    max_rows=1000,
+)
+
+
+@bids.operator
+def priced(df):  # a function of the file's own, which executors must be given
+    return df.selectExpr("*", "price * 0.92 AS eur")
+
+
+counts = priced.window(by="auction", size="10 seconds", emit="final").agg(n="count(*)", eur="sum(eur)")
+counts.to_topic("counts", key="auction")
+"""
+
+
+def run_here(pipeline: Path, address: str, spark: SparkSession, checkpoint: Path) -> None:
+    job = Job(load_topology(pipeline), Settings(Connection(address), str(checkpoint), available_now=True))
+    job.prepare()
+    job.start(spark)
+    wait_for(lambda: not job.running, timeout=120, what="the job has processed what is there")
+    job.close()
+    assert job.failed() is None
+
+
+def run_there(pipeline: Path, address: str, master: str, checkpoint: str) -> None:
+    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    command = [MILLSTREAM, "run", str(pipeline), "--available-now", "--broker", address]
+    command += ["--master", master, "--checkpoint", checkpoint]
+    for setting, value in SMALL.items():
+        command += ["--spark", f"{setting}={value}"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=240, cwd=pipeline.parent, env=environment
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+
+
+def results(address: str, topic: str) -> list[str]:
+    return sorted(json.dumps(row, sort_keys=True) for row in feed.read(address, topic))
+
+
+@pytest.fixture
+def kafka() -> Iterator[str]:
+    try:
+        with apache_kafka() as running:
+            yield running.address
+    except JarsUnavailable as problem:
+        pytest.skip(str(problem))
+
+
+def test_the_same_file_on_two_workers_and_apache_kafka_gives_what_one_machine_gave(
+    tmp_path: Path, kafka: str, spark: SparkSession
+) -> None:
+    pipeline = tmp_path / "hot_items.py"
+    pipeline.write_text(PIPELINE)
+    with Broker() as broker:
+        feed.write(broker.address, COUNT, EVENTS)
+        run_here(pipeline, broker.address, spark, tmp_path / "local")
+        expected = results(broker.address, "counts")
+    assert len(expected) > 50
+
+    feed.write(kafka, COUNT, EVENTS)
+    with spark_cluster() as master:
+        run_there(pipeline, kafka, master, f"file://{tmp_path}/shared")
+    assert results(kafka, "counts") == expected
