@@ -67,9 +67,11 @@ class DataFrame(SparkDataFrame):
     # ---- steps --------------------------------------------------------------------------------------
 
     def _projected(self, nodes: list[Node], condition: Node | str | None = None) -> DataFrame:
-        return DataFrame(
-            Projection(self._types, nodes, self._moment, condition).run(self._table), self._moment
-        )
+        asked = tuple(self._types.items()), tuple(nodes), condition
+        made = self._moment.made.get(asked)
+        if made is None:
+            made = self._moment.made[asked] = Projection(self._types, nodes, self._moment, condition)
+        return DataFrame(made.run(self._table), self._moment)
 
     def select(self, *cols: Any) -> DataFrame:
         listed = cols[0] if len(cols) == 1 and isinstance(cols[0], list | tuple) else cols

@@ -33,9 +33,11 @@ class Compiled:
 
 @dataclass(slots=True)
 class Moment:
-    """The time on the wall, for ``current_timestamp()``: one for all rows of a batch."""
+    """The time on the wall, for ``current_timestamp()``: one for all rows of a batch. What was compiled for
+    it is kept with it, since every batch asks for the same."""
 
     now: dt.datetime
+    made: dict[Any, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -45,7 +47,9 @@ class Scope:
     columns: dict[str, tuple[int, Type]]
     moment: Moment
     variables: dict[str, tuple[int, Type]] = field(default_factory=dict)
-    width: list[int] = field(default_factory=list)  # how long a row is by now; shared by inner scopes
+    # Shared by inner scopes: how long a row is by now, and which of its columns are used.
+    width: list[int] = field(default_factory=list)
+    used: set[int] = field(default_factory=set)
 
     @classmethod
     def of(cls, columns: dict[str, Type], moment: Moment) -> Scope:
@@ -69,7 +73,7 @@ class Scope:
         places = list(range(self.width[0], self.width[0] + len(names)))
         self.width[0] += len(names)
         known = {name: (at, kind) for name, at, kind in zip(names, places, kinds, strict=True)}
-        return Scope(self.columns, self.moment, {**self.variables, **known}, self.width), places
+        return Scope(self.columns, self.moment, {**self.variables, **known}, self.width, self.used), places
 
 
 Build = Callable[[str, list[Compiled], Scope], Compiled]

@@ -115,6 +115,7 @@ def _column(node: Column, scope: Scope) -> Compiled:
     if found is None:
         raise scope.missing(node.parts[0])
     name, at, kind = found
+    scope.used.add(at)
     made = Compiled(kind, lambda row: row[at], name)
     for part in node.parts[1:]:
         made = nested.field(".", [made, constant(part, types.STRING)], scope)
@@ -141,11 +142,13 @@ def _call(node: Call, scope: Scope) -> Compiled:
 
 @dataclass(frozen=True, slots=True)
 class _Output:
-    """A column of the result. A generator gives a list for every row."""
+    """A column of the result: one of the table's as it is, or worked out. A generator gives a list for every
+    row."""
 
     name: str
     kind: Type
-    compiled: Compiled
+    column: str | None = None
+    compiled: Compiled | None = None
     generates: bool = False
     outer: bool = False
 
@@ -193,45 +196,66 @@ class Projection:
             if given.type.name != "array":
                 raise Unsupported(f"{inner.name} of {given.type.text}")
             outer = GENERATORS[inner.name]
-            return _Output(name_of(node) or "col", given.type.element, given, True, outer)
+            return _Output(
+                name_of(node) or "col", given.type.element, compiled=given, generates=True, outer=outer
+            )
+        if isinstance(inner, Column) and len(inner.parts) == 1:
+            found = self._scope.find(inner.parts[0])
+            if found is None:
+                raise self._scope.missing(inner.parts[0])
+            return _Output(str(name_of(node)), found[2], column=found[0])
         made = compiled(node, self._scope)
-        name = name_of(node) or title(node, made.type)
-        return _Output(name, made.type, made)
+        return _Output(name_of(node) or title(node, made.type), made.type, compiled=made)
 
     def run(self, table: pa.Table) -> pa.Table:
         rows = self._rows(table)
-        if not any(one.generates for one in self._outputs):
-            values = [[one.compiled.run(row) for row in rows] for one in self._outputs]
-        else:
-            values = [[] for _ in self._outputs]
-            for row in rows:
-                self._generate(row, values)
-        try:
-            arrays = [
-                pa.array([arrow_value(value, one.kind) for value in column], types.to_arrow(one.kind))
-                for column, one in zip(values, self._outputs, strict=True)
-            ]
-        except UnicodeEncodeError:
-            raise Unsupported("a column of text that is not UTF-8") from None
+        if self._condition is not None:
+            holds = self._condition.run
+            kept = [at for at, row in enumerate(rows) if holds(row)]
+            if len(kept) < table.num_rows:
+                rows, table = [rows[at] for at in kept], table.take(pa.array(kept, pa.int64()))
+        generator = next((one for one in self._outputs if one.generates), None)
+        if generator is not None:
+            rows, table, given = self._generated(generator, rows, table)
+        arrays = []
+        for one in self._outputs:
+            if one.column is not None:
+                arrays.append(table[one.column])
+            elif one is generator:
+                arrays.append(_array(given, one.kind))
+            else:
+                assert one.compiled is not None
+                arrays.append(_array([one.compiled.run(row) for row in rows], one.kind))
         return pa.Table.from_arrays(arrays, schema=self.schema)
 
     def _rows(self, table: pa.Table) -> list[list[Any]]:
-        columns = [
-            [python_value(value, kind) for value in table[name].to_pylist()]
-            for name, (_, kind) in self._scope.columns.items()
-        ]
-        more = [None] * (self._scope.width[0] - len(columns))
-        rows = [[*values, *more] for values in zip(*columns, strict=True)]
-        if self._condition is not None:
-            holds = self._condition.run
-            rows = [row for row in rows if holds(row)]
+        """Rows as compiled expressions take them. Of columns that none of them uses there is nothing."""
+        rows: list[list[Any]] = [[None] * self._scope.width[0] for _ in range(table.num_rows)]
+        for name, (at, kind) in self._scope.columns.items():
+            if at in self._scope.used:
+                for row, value in zip(rows, table[name].to_pylist(), strict=True):
+                    row[at] = python_value(value, kind)
         return rows
 
-    def _generate(self, row: list[Any], values: list[list[Any]]) -> None:
-        generator = next(one for one in self._outputs if one.generates)
-        found = generator.compiled.run(row) or ([None] if generator.outer else [])
-        for column, one in zip(values, self._outputs, strict=True):
-            column += found if one is generator else [one.compiled.run(row)] * len(found)
+    def _generated(
+        self, generator: _Output, rows: list[list[Any]], table: pa.Table
+    ) -> tuple[list[list[Any]], pa.Table, list[Any]]:
+        """Every row as often as the generator gives something for it, and what it gives."""
+        assert generator.compiled is not None
+        given: list[Any] = []
+        of: list[int] = []
+        for at, row in enumerate(rows):
+            found = generator.compiled.run(row) or ([None] if generator.outer else [])
+            given += found
+            of += [at] * len(found)
+        return [rows[at] for at in of], table.take(pa.array(of, pa.int64())), given
+
+
+def _array(values: list[Any], kind: Type) -> pa.Array:
+    try:
+        return pa.array([arrow_value(value, kind) for value in values], types.to_arrow(kind))
+    except UnicodeEncodeError:
+        raise Unsupported("a column of text that is not UTF-8") from None
 
 
 def _condition(condition: str | Node, scope: Scope) -> Compiled:
