@@ -189,6 +189,7 @@ _TIMESTAMP = re.compile(
     r"(?:(?:[ T]|^T?)(\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,9}))?)?)?\s*(\S+)?"
 )
 _ZONE = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2})(?::?(\d{2}))?)?")
+_MOVING = ("now", "today", "yesterday", "tomorrow", "epoch")
 _TRUE, _FALSE = {"t", "true", "y", "yes", "1"}, {"f", "false", "n", "no", "0"}
 
 
@@ -246,6 +247,8 @@ def _text_to_boolean(target: Type) -> Function:
 def _text_to_date(target: Type) -> Function:
     def convert(text: str) -> dt.date:
         match = _DATE.fullmatch(text.strip())
+        if text.strip().lower() in _MOVING:
+            raise Unsupported(f"the date {text!r}")
         try:
             if match is not None:
                 return dt.date(int(match[1]), int(match[2] or 1), int(match[3] or 1))
@@ -259,6 +262,8 @@ def _text_to_date(target: Type) -> Function:
 def timestamp_of(text: str) -> tuple[dt.datetime, dt.tzinfo | None] | None:
     """The time and the zone that a text says; None if it says none."""
     match = _TIMESTAMP.fullmatch(text.strip())
+    if (match is not None and match[1] is None and match[4] is not None) or text.strip().lower() in _MOVING:
+        raise Unsupported(f"the time {text!r}, which Spark takes for one of today,")
     if match is None or match[1] is None:
         return None
     year, month, day, hour, minute, second, fraction, zone = match.groups()

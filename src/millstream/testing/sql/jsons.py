@@ -124,8 +124,8 @@ def _plain(value: Any) -> str:
 
 
 def reader(kind: Type) -> Callable[[Any], tuple[Any, bool]]:
-    """From a JSON value to a value of the type, and whether all of it could be read. What could not is null,
-    or within something nested, a null in it."""
+    """From a JSON value to a value of the type, and whether all of it could be read. What could not is null: a
+    field of a struct by itself, of an array or a map the whole."""
     if kind.name == "array":
         return _list_reader(kind)
     if kind.name in ("map", "struct"):
@@ -154,6 +154,8 @@ def _list_reader(kind: Type) -> Callable[[Any], tuple[Any, bool]]:
         if not isinstance(value, list):
             return None, False
         found = [element(one) for one in value]
+        if any(one is None and not good for one, good in found):
+            return None, False
         return [one for one, _ in found], all(good for _, good in found)
 
     return read
@@ -169,6 +171,8 @@ def _object_reader(kind: Type) -> Callable[[Any], tuple[Any, bool]]:
             if not isinstance(value, dict):
                 return None, False
             found = {key: inner(one) for key, one in value.items()}
+            if any(one is None and not good for one, good in found.values()):
+                return None, False
             return {key: one for key, (one, _) in found.items()}, all(good for _, good in found.values())
 
         return read_map
@@ -296,7 +300,9 @@ def _from_json(name: str, given: list[Compiled], scope: Scope) -> Compiled:
             if not value.strip():
                 return None
             found, good = dict.fromkeys(kind.names), False
-        return found if corrupt is None else found | {corrupt: None if good else value}
+        if corrupt is None:
+            return found
+        return found | {corrupt: None if good else value.encode("utf-8", "replace").decode()}
 
     return Compiled(kind, applied(convert, [coerced(name, given[0], STRING).run]))
 
@@ -308,13 +314,16 @@ def _corrupt_column(options: dict[str, str]) -> str | None:
     return options.get("columnNameOfCorruptRecord")
 
 
+def _no_number(text: str) -> Any:
+    raise ValueError(f"{text} is not JSON")
+
+
 def _try_parse(text: str) -> Any:
-    """A variant: good for nothing here but to see whether there is one."""
+    """A variant: good for nothing here but to see whether there is one. Stricter than ``from_json``."""
     try:
-        value, alone = first_value(text)
+        return (json.loads(text, parse_constant=_no_number),)
     except ValueError:
         return None
-    return (value,) if alone else None
 
 
 _STEP = re.compile(r"\.([^.\[\]*']+)|\['((?:[^'\\]|\\.)*)'\]|\[(\d+)\]")
