@@ -341,12 +341,20 @@ class Stream:
         return self
 
     def to_view(
-        self, name: str, *, key: str | Sequence[str], delete_when: str | None = None, order: str | None = None
+        self,
+        name: str,
+        *,
+        key: str | Sequence[str],
+        delete_when: str | None = None,
+        order: str | None = None,
+        changelog: str | None = None,
     ) -> Stream:
         """Keep the latest row of every key in a table that ``millstream view query`` reads.
 
         A row for which ``delete_when`` is true takes its key out of the table. ``order`` is the column by
         which a row is later than another of its key; the end of the window or the stream's time if left out.
+        ``changelog`` is a compacted topic that is given every change of the table: its key as JSON, and the
+        new row as JSON or nothing.
         """
         at = caller()
         check_view(name, at)
@@ -358,7 +366,11 @@ class Stream:
                 raise TopologyError(f"view {name!r}: {no_such_column(column, self.columns)}", where=at)
         if delete_when is not None:
             self._check(delete_when, "delete_when", at)
-        self.flow._add_sink(ViewSink(self, name, at, key=keys, delete_when=delete_when, order=order))
+        if changelog is not None:
+            check_topic(changelog, at)
+        self.flow._add_sink(
+            ViewSink(self, name, at, key=keys, delete_when=delete_when, order=order, changelog=changelog)
+        )
         return self
 
     # ---- looking at it ------------------------------------------------------------------------------
@@ -620,6 +632,11 @@ class TopicSink:
     def label(self) -> str:
         return f"topic {self.topic}"
 
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics it writes."""
+        return (self.topic,)
+
 
 @dataclass(frozen=True, slots=True)
 class ViewSink:
@@ -629,10 +646,15 @@ class ViewSink:
     key: tuple[str, ...]
     delete_when: str | None
     order: str | None
+    changelog: str | None = None
 
     @property
     def label(self) -> str:
         return f"view {self.name}"
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        return () if self.changelog is None else (self.changelog,)
 
 
 Sink = TopicSink | ViewSink

@@ -299,6 +299,13 @@ class Topology:
                     f"view {sink.name!r} is already written at {other.at}; join the streams with flow.union",
                     where=sink.at,
                 )
+            shared = [topic for topic in sink.topics if topic in other.topics]
+            if shared and (isinstance(sink, ViewSink) or isinstance(other, ViewSink)):
+                raise TopologyError(
+                    f"topic {shared[0]!r} is the changelog of a view, which nothing else may write into"
+                    f" ({other.at}); take another",
+                    where=sink.at,
+                )
             if (
                 isinstance(sink, TopicSink)
                 and isinstance(other, TopicSink)
@@ -348,12 +355,12 @@ class Topology:
 
     def _check_cycles(self) -> None:
         """A topic that is written from itself makes events for ever; only on purpose."""
-        edges: dict[str, dict[str, TopicSink]] = {}
+        edges: dict[str, dict[str, Sink]] = {}
         for sink in self.sinks:
-            if isinstance(sink, TopicSink):
+            for topic in sink.topics:
                 for node in sink.stream.upstream():
                     if isinstance(node, Source) and not node.feedback:
-                        edges.setdefault(node.topic, {})[sink.topic] = sink
+                        edges.setdefault(node.topic, {})[topic] = sink
         for start in edges:
             path = self._path(edges, start, start, [start], set())
             if path is not None:
@@ -364,7 +371,7 @@ class Topology:
                 )
 
     def _path(
-        self, edges: dict[str, dict[str, TopicSink]], here: str, goal: str, path: list[str], seen: set[str]
+        self, edges: dict[str, dict[str, Sink]], here: str, goal: str, path: list[str], seen: set[str]
     ) -> list[str] | None:
         for following in edges.get(here, {}):
             if following == goal:
