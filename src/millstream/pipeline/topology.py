@@ -11,7 +11,7 @@ Nothing here needs Spark: a mistake is reported with its line before any engine 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from millstream.errors import TopologyError
@@ -19,12 +19,14 @@ from millstream.pipeline.declaring import Time, caller, check_topic
 from millstream.pipeline.expressions import ExpressionError, duration_ms, no_such_column
 from millstream.pipeline.late import SourceChannel
 from millstream.pipeline.schema import Field, Schema, SchemaError, schema_of
+from millstream.pipeline.sinks import Sink, TopicSink, ViewSink
 from millstream.pipeline.stateful import Stateful, StatefulChannel
-from millstream.pipeline.streams import Rejected, Sink, Source, Stream, TopicSink, Union, ViewSink
+from millstream.pipeline.streams import Rejected, Source, Stream, Union
 from millstream.pipeline.windowed import Aggregate, Window
 
 if TYPE_CHECKING:
     from millstream.pipeline.joining import Gathered
+    from millstream.pipeline.processing import ProcessedStream, Processor
     from millstream.pipeline.tables import Table
 
 GUARANTEES = ("at-most-once", "at-least-once", "exactly-once")
@@ -135,6 +137,34 @@ class Topology:
                 )
             parts.append(stream)
         return Union(self, tuple(parts), tag, name, at)
+
+    def process(
+        self,
+        streams: Sequence[Stream],
+        *,
+        key: str | Sequence[str],
+        with_: type[Processor] | Processor,
+        output: object,
+        channels: Mapping[str, object] | None = None,
+        time: str | None = None,
+        ttl: str | None = None,
+        ttl_clock: str = "event",
+        max_state_bytes: int = 1_000_000,
+        on_error: str = "fail",
+        name: str | None = None,
+    ) -> ProcessedStream:
+        """A processor of several streams, as ``Stream.process`` is of one: their events come in one order of
+        time, ``event.stream`` says from which, and all need the columns that ``key`` names."""
+        from millstream.pipeline.processing import Keeping, declare_process
+
+        at = caller()
+        if not streams:
+            raise TopologyError("process needs at least one stream", where=at)
+        for stream in streams:
+            if not isinstance(stream, Stream) or stream.flow is not self:
+                raise TopologyError(f"{stream!r} is not a stream of this topology", where=at)
+        state = Keeping(ttl, ttl_clock, max_state_bytes)
+        return declare_process(streams, key, with_, output, channels, time, state, on_error, name, at)
 
     def table(
         self,
