@@ -14,6 +14,7 @@ from typing import Any
 
 from millstream.errors import MillstreamError
 from millstream.pipeline.expressions import ExpressionError, duration_ms
+from millstream.pipeline.kernel.channels import AHEAD, LATE
 from millstream.pipeline.kernel.clock import NEVER
 from millstream.pipeline.load import load_topology
 from millstream.pipeline.streams import Rejected, TopicSink
@@ -142,7 +143,7 @@ class Driver:
     def _next_look(self) -> int | None:
         """When an operator wants to be asked again, by the clock."""
         times = []
-        for _, bucket in self._running.states:
+        for bucket in self._running.states:
             status = bucket.status()
             times += [] if status.timer is None else [status.timer]
             if status.waits_for is not None and status.may_move is not None:
@@ -155,7 +156,7 @@ class Driver:
         self._now = micros(self.now)
         reached, step = NEVER, 1
         for _ in range(_MOST_STEPS):
-            due = [bucket.status().waits_for for _, bucket in self._running.states]
+            due = [bucket.status().waits_for for bucket in self._running.states]
             waits = min((time for time in due if time is not None), default=None)
             if waits is None:
                 return
@@ -191,12 +192,14 @@ class Driver:
         self._batches += 1
         for topic, record in given.records:
             self._records[topic].append(record)
-        for name, table in given.rows.items():
-            kinds = {field.name: types.from_arrow(field.type) for field in table.schema}
-            self._rows.setdefault(name, []).extend(
-                {column: python_value(value, kinds[column]) for column, value in row.items()}
-                for row in table.to_pylist()
-            )
+        for name, tables in given.rows.items():
+            kept = self._rows.setdefault(name, [])
+            for table in tables:
+                kinds = {field.name: types.from_arrow(field.type) for field in table.schema}
+                kept += [
+                    {column: python_value(value, kinds[column]) for column, value in row.items()}
+                    for row in table.to_pylist()
+                ]
         if given.changes:
             self._store.apply("driver", self._batches, given.changes)
 
@@ -216,9 +219,13 @@ class Driver:
         return list(self._records[_known(topic, self._records, "the flow writes no topic")])
 
     def stream(self, name: str) -> list[dict[str, Any]]:
-        """All rows that a stream or a channel has given, by its name."""
+        """All rows that a stream or a channel has given, by its name. What did not parse, came too late or
+        was too far ahead is there whether or not the flow asks for it, as ``payments.rejected`` or
+        ``totals.late``."""
         named = [stream.name for stream in self._flow.streams if stream.named]
-        return list(self._rows.get(_known(name, named, "there is no stream"), ()))
+        named += [f"{source.name}.rejected" for source in self._flow.sources]
+        named += [f"{one}.{word}" for one in self._running.states.named() for word in (LATE, AHEAD)]
+        return list(self._rows.get(_known(name, dict.fromkeys(named), "there is no stream"), ()))
 
     def view(self, name: str) -> dict[Any, dict[str, Any]]:
         """A view's rows by key; by a tuple where the key is of several columns."""
@@ -248,7 +255,7 @@ class Driver:
 
     def watermark(self, stream: str) -> dt.datetime | None:
         """How far time has come in a stateful stream; None: nowhere yet."""
-        found = {operator.name: bucket for operator, bucket in self._running.states}
+        found = self._running.states.named()
         reached = found[_known(stream, found, "no stateful operator has run as")].clock.watermark
         return None if reached == NEVER else from_micros(reached)
 
@@ -279,9 +286,11 @@ def _engine(name: str) -> Engine:
     if name == "python":
         return OwnSql(moment)
     if name == "spark":
+        from pyspark.sql import SparkSession
+
         from millstream.pipeline.session import spark_session
 
-        return OnSpark(moment, spark_session("millstream-driver"))
+        return OnSpark(moment, SparkSession.getActiveSession() or spark_session("millstream-driver"))
     raise MillstreamError(f"engine={name!r} is not 'python' or 'spark'")
 
 

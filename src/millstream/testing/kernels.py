@@ -16,6 +16,7 @@ from pyspark.sql import functions as fn
 
 from millstream.pipeline.decode import decoded
 from millstream.pipeline.frames import Frames
+from millstream.pipeline.kernel.channels import AHEAD, LATE
 from millstream.pipeline.kernel.clock import Place, Seen
 from millstream.pipeline.kernel.packing import IN_FRONT, Pack, Unpack, unpacked
 from millstream.pipeline.kernel.spark import STATUS
@@ -39,15 +40,18 @@ class States:
     """The stateful operators of a flow at work, from batch to batch."""
 
     def __init__(self) -> None:
-        self._buckets: dict[str, tuple[Operator, Bucket]] = {}
+        self._buckets: dict[str, tuple[str, Bucket]] = {}
 
-    def bucket(self, operator: Operator) -> Bucket:
+    def bucket(self, operator: Operator, known_as: str) -> Bucket:
         if operator.name not in self._buckets:
-            self._buckets[operator.name] = operator, Bucket(operator, Store())
+            self._buckets[operator.name] = known_as, Bucket(operator, Store())
         return self._buckets[operator.name][1]
 
-    def __iter__(self) -> Iterator[tuple[Operator, Bucket]]:
-        return iter(self._buckets.values())
+    def named(self) -> dict[str, Bucket]:
+        return dict(self._buckets.values())
+
+    def __iter__(self) -> Iterator[Bucket]:
+        return iter(bucket for _, bucket in self._buckets.values())
 
 
 class InProcess(Kernels):
@@ -58,6 +62,7 @@ class InProcess(Kernels):
     def __init__(self, rows: Callable[[Source], Any], engine: Engine, states: States, at: At) -> None:
         super().__init__(rows, "", "update")
         self._engine, self._states, self._at = engine, states, at
+        self.beside: dict[str, list[pa.Table]] = {}  # rows that did not count, by operator and word
 
     def _with_place(self, stream: Stream) -> Any:
         return at_the_time(super()._with_place(stream), stream, self._engine)
@@ -67,7 +72,7 @@ class InProcess(Kernels):
         kinds = self._key_kinds(stateful)
         tables = [self._keyed(one, 1, kinds).toArrow() for one in stateful.inputs]
         operator = self._operator(stateful, [table.schema for table in tables], flow.sources)
-        given = self._step(operator, tables)
+        given = self._step(operator, tables, stateful.known_as)
         channels = operator.channels()
         unpack = Unpack(channels)
         self._channels[id(stateful)] = list(channels)
@@ -79,7 +84,7 @@ class InProcess(Kernels):
         own = tuple(pa.schema([f for f in schema if f.name not in IN_FRONT]) for schema in schemas)
         return Operator(stateful.name, stateful.plan, own, stateful.rules(sources))
 
-    def _step(self, operator: Operator, tables: list[pa.Table]) -> list[dict[str, Any]]:
+    def _step(self, operator: Operator, tables: list[pa.Table], known_as: str) -> list[dict[str, Any]]:
         """A batch through the operator. It gives what a task would: blobs by channel, and its status."""
         blobs: list[bytes] = []
         for number, table in enumerate(tables):
@@ -87,9 +92,13 @@ class InProcess(Kernels):
             pack = Pack(number, 1, rules, lambda: self._at.now)
             for packed in pack(iter(table.combine_chunks().to_batches())):
                 blobs += packed["blob"].to_pylist()
-        bucket = self._states.bucket(operator)
+        bucket = self._states.bucket(operator, known_as)
         batch = unpacked(blobs)
         results = bucket.step(Batch(batch.rows, [*batch.seen, *self._moved(operator, bucket)], batch.now))
+        for channel, table in results.items():
+            word = channel.partition(".")[0]
+            if word in (LATE, AHEAD):
+                self.beside.setdefault(f"{known_as}.{word}", []).append(table)
         given = [{"channel": name, "blob": to_bytes(table)} for name, table in results.items()]
         told = {"operator": operator.name, "bucket": 0, **asdict(bucket.status()), "bytes": 0}
         return [*given, {"channel": STATUS, "blob": json.dumps(told).encode()}]
@@ -122,7 +131,7 @@ class BatchFrames(Frames):
     def __init__(self, raw: Callable[[Source], pa.Table], engine: Engine, states: States, at: At) -> None:
         super().__init__(lambda source: None)
         self._raw, self._engine = raw, engine
-        self.kernels = InProcess(self.rows, engine, states, at)
+        self.kernels: InProcess = InProcess(self.rows, engine, states, at)
 
     def rows(self, source: Source) -> Any:
         if id(source) not in self._decoded:

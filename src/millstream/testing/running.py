@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from millstream.errors import MillstreamError, TopologyError
 from millstream.pipeline.causes import condensed
-from millstream.pipeline.decode import accepted, decoded
+from millstream.pipeline.decode import accepted, decoded, rejected
 from millstream.pipeline.outgoing import SINK, output, view_column
 from millstream.pipeline.plan import Query, plan
 from millstream.pipeline.streams import Operator, Source, TopicSink
@@ -35,7 +35,7 @@ class Given:
 
     records: list[tuple[str, Record]] = field(default_factory=list)
     changes: list[Changes] = field(default_factory=list)
-    rows: dict[str, pa.Table] = field(default_factory=dict)
+    rows: dict[str, list[pa.Table]] = field(default_factory=dict)
 
 
 class Running:
@@ -67,7 +67,13 @@ class Running:
                 self._deliver(query, frames, given)
             for stream in self.flow.streams:
                 if stream.named and not (isinstance(stream, Operator) and stream.channels is not None):
-                    given.rows[stream.name] = frames.of(stream).toArrow()
+                    given.rows[stream.name] = [frames.of(stream).toArrow()]
+            # What nobody asked for in the flow a test may still want to see.
+            for source in self.flow.sources:
+                name = f"{source.name}.rejected"
+                if name not in given.rows:
+                    given.rows[name] = [rejected(frames.rows(source)).toArrow()]
+            given.rows |= {n: t for n, t in frames.kernels.beside.items() if n not in given.rows}
         return given
 
     @contextmanager

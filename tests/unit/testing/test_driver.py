@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream import Topology, step
+from millstream import Processor, Topology, step
 from millstream.errors import MillstreamError, TopologyError
 from millstream.pipeline.streams import Source
 from millstream.testing import Driver
@@ -297,6 +297,51 @@ def test_parts_of_an_event_are_gathered_and_what_stays_incomplete_is_said() -> N
         driver.feed("payments", payment("c", 10, 100))
         assert [row["card"] for row in driver.stream("whole")][:1] == ["a"]
         assert [row["card"] for row in driver.stream("whole.incomplete")] == ["b"]
+
+
+class Reminder(Processor):
+    """Says when a card was quiet for a minute on the wall, and counts what it got within ten of event time."""
+
+    def on_event(self, event: Any, context: Any) -> None:
+        context.state = (context.state or 0) + 1
+        context.timer(name="quiet", after="1 minute", clock="processing")
+        context.timer(name="total", after="10 minutes")
+
+    def on_timer(self, timer: Any, context: Any) -> None:
+        context.emit(card=context.key, what=timer.name, n=context.state)
+
+
+def test_timers_of_a_processor_fire_by_the_clock_and_by_event_time() -> None:
+    flow, payments = flow_of()
+    reminded = payments.process(
+        key="card", with_=Reminder, output="card string, what string, n bigint", name="reminded"
+    )
+    reminded.to_topic("reminders")
+    with Driver(flow) as driver:
+        driver.feed("payments", [payment("a", 1, 0), payment("a", 1, 1)])
+        driver.feed("payments", payment("b", 1, 2))
+        driver.advance("59 seconds")
+        assert driver.topic("reminders") == []
+        driver.advance("5 minutes")
+        assert driver.topic("reminders") == [{"card": "a", "what": "quiet", "n": 2}]
+        driver.finish()
+        assert sorted((row["card"], row["what"], row["n"]) for row in driver.stream("reminded")) == [
+            ("a", "quiet", 2),
+            ("a", "total", 2),
+            ("b", "total", 1),
+        ]
+
+
+def test_what_did_not_count_can_be_seen_without_a_channel_for_it_in_the_flow() -> None:
+    flow, payments = flow_of(ahead="1 hour")
+    totals = payments.window(by="card", size="1 minute", emit="final", name="totals").agg(n="count(*)")
+    totals.to_topic("totals")
+    with Driver(flow) as driver:
+        driver.feed("payments", [payment("a", 1, 0), payment("a", 1, 100), payment("a", 1, 2), "?"])
+        driver.feed("payments", payment("a", 1, 7200))
+        assert [row["late_ms"] for row in driver.stream("totals.late")] == [40_000]
+        assert len(driver.stream("totals.ahead")) == 1
+        assert [row["reason"] for row in driver.stream("payments.rejected")] == ["not JSON"]
 
 
 def test_a_window_over_the_results_of_another() -> None:

@@ -124,8 +124,8 @@ def _plain(value: Any) -> str:
 
 
 def reader(kind: Type) -> Callable[[Any], tuple[Any, bool]]:
-    """From a JSON value to a value of the type, and whether all of it could be read. What could not is null: a
-    field of a struct by itself, of an array or a map the whole."""
+    """From a JSON value to a value of the type, and whether all of it could be read. What could not is null:
+    a field of a struct by itself, of an array or a map the whole."""
     if kind.name == "array":
         return _list_reader(kind)
     if kind.name in ("map", "struct"):
