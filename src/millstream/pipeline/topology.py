@@ -69,6 +69,7 @@ class Topology:
         self.max_state = check_size("max_state", max_state, self.at)
         if max_state is None and state == "memory":
             self.max_state = _MOST_IN_MEMORY
+        self.kernel_only: str | None = None  # why nothing is left to Spark's own windows, if so
         self.streams: list[Stream] = []
         self.sinks: list[Sink] = []
         self._names: dict[str, Stream] = {}
