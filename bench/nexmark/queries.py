@@ -89,6 +89,25 @@ def local_items(events: Events) -> Stream:
     )
 
 
+def hot_items(events: Events) -> Stream:
+    """q5: the auctions with the most bids in ten seconds, every two.
+
+    A window over the results of another: those that end at the same time meet in it.
+    """
+    counts = events.bids.window(by="auction", size="10 seconds", every="2 seconds", emit="final").agg(
+        num="count(*)"
+    )
+    together = counts.window(by="window_end AS endtime", size="2 seconds", emit="final").agg(
+        most="max(num)", counts="collect_list(struct(auction, num))"
+    )
+
+    def hottest(df: Any) -> Any:
+        each = df.selectExpr("endtime", "inline(filter(counts, one -> one.num = most))")
+        return each.select("auction", "num", "endtime")
+
+    return together.operator(hottest)
+
+
 def highest_bids(events: Events) -> Stream:
     """q7: the highest bid of every ten seconds."""
     bid = "struct(price, auction, bidder, dateTime, extra)"
@@ -184,6 +203,7 @@ QUERIES = {
     "q1": Query(in_euros),
     "q2": Query(of_some_auctions),
     "q3": Query(local_items),
+    "q5": Query(hot_items),
     "q7": Query(highest_bids),
     "q8": Query(new_sellers),
     "q11": Query(bids_in_a_row),
