@@ -21,6 +21,7 @@ from bench import (
     spark,
     transactions,
 )
+from bench.nexmark import race
 from bench.rounds import Figure
 from tests.support.maven import JarsUnavailable
 
@@ -31,7 +32,7 @@ BESIDE_KAFKA = {
     "transactions": transactions.run,
 }
 ALONE = {"footprint": footprint.run, "history": history.run}
-ON_OURS = {"spark": spark.run, "guarantees": guarantees.run}
+ON_OURS = {"spark": spark.run, "guarantees": guarantees.run, "nexmark": race.run}
 PARTS = [*BESIDE_KAFKA, *ALONE, *ON_OURS]
 
 
