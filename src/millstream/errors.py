@@ -18,6 +18,7 @@
     ├── TransactionDecided     a prepared transaction was decided otherwise, or is not known any more
     ├── DataLoss               records that were to be read are gone; says which
     ├── InputError             text to be produced is not a record; says in which line
+    ├── OperatorFailed         a function of the user's raised; says for which key and record
     └── TopologyError          a pipeline is wrong; says where in the user's file
 
 The message of each says what was wrong, where, and what to do next: the command line prints it
@@ -146,3 +147,7 @@ class TopologyError(MillstreamError):
     def __init__(self, message: str, *, where: str | None = None) -> None:
         self.where = where
         super().__init__(f"{where}: {message}" if where else message)
+
+
+class OperatorFailed(MillstreamError):
+    """A function of the user's in a stateful operator raised; the message names operator, key and record."""

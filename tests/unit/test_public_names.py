@@ -12,7 +12,7 @@ from millstream import errors
 
 
 def test_the_public_names_are_these() -> None:
-    assert sorted(millstream.__all__) == ["Broker", "Topology"]
+    assert sorted(millstream.__all__) == ["Broker", "Processor", "Topology", "aggregate", "no", "step"]
     assert all(getattr(millstream, name).__name__ == name for name in millstream.__all__)
 
 

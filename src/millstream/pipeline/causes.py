@@ -15,7 +15,7 @@ def condensed(error: BaseException) -> str:
         # the first line that is not indented ends the stack and says what it was
         said = re.search(r"^(?:[\w]+\.)*(\w+(?:: .*)?)$", after, re.MULTILINE)
         if said is not None:
-            return said[1]
+            return said[1].removeprefix("OperatorFailed: ")  # it says by itself who failed, and how
     cause = re.findall(r"^Caused by: (.*)$", text, re.MULTILINE)
     first = cause[-1] if cause else next((line for line in text.splitlines() if line.strip()), "")
     first = re.sub(r"^(?:\[STREAM_FAILED\].*?with exception: )?", "", first)

@@ -239,9 +239,10 @@ class Kernels:
         if isinstance(stream, Select):
             return frame.selectExpr(*stream.expressions, *([] if "*" in stream.expressions else [PLACE]))
         if isinstance(stream, Where):
-            return _filtered(frame, f"coalesce(({stream.condition}), false)")
+            return _filtered(frame, f"coalesce(({stream.condition}), false)", stream)
         assert isinstance(stream, Otherwise), stream
-        return _filtered(frame, " AND ".join(f"NOT coalesce(({one}), false)" for one in stream.conditions))
+        without = " AND ".join(f"NOT coalesce(({one}), false)" for one in stream.conditions)
+        return _filtered(frame, without, stream)
 
     def _of_results(self, stream: StatefulChannel) -> DataFrame:
         """What another operator gives, and how far it has come: a row of its watermark tells time."""
@@ -266,14 +267,22 @@ def _named(key: str, name: str) -> str:
     return f"{without_alias(key)} AS {quoted(name)}"
 
 
-def _filtered(frame: DataFrame, condition: str) -> DataFrame:
-    """Rows that don't match are left as tellers of time, those of other operators all, of sources some."""
+def _filtered(frame: DataFrame, condition: str, stream: Stream) -> DataFrame:
+    """Rows that don't match are left as tellers of time, those of other operators all, of sources some. Of
+    their columns only the time is left: what follows must not stumble over a row it was not to see."""
     place = f"if({condition}, {PLACE}, named_struct('source', {PLACE}.source, 'partition', {PLACE}.partition,"
     place += f" 'offset', {PLACE}.offset, 'clock', true))"
-    others = [quoted(name) for name in frame.columns if name != PLACE]
-    marked = frame.selectExpr(*others, f"{place} AS {PLACE}")
+    names = [name for name in frame.columns if name != PLACE]
+    marked = frame.selectExpr(*(quoted(name) for name in names), f"{place} AS {PLACE}")
+    time = stream.time.column if stream.time is not None else None
     return marked.where(
         f"NOT {PLACE}.clock OR {PLACE}.source < 0 OR pmod({PLACE}.offset, {_CLOCK_EVERY}) = 0"
+    ).selectExpr(
+        *(
+            quoted(name) if name == time else f"if({PLACE}.clock, NULL, {quoted(name)}) AS {quoted(name)}"
+            for name in names
+        ),
+        PLACE,
     )
 
 

@@ -26,8 +26,9 @@ from millstream.pipeline.frames import Frames
 from millstream.pipeline.kernel.results import WINDOW_END
 from millstream.pipeline.plan import Query
 from millstream.pipeline.schema import quoted
+from millstream.pipeline.sinks import TopicSink, ViewSink
 from millstream.pipeline.stateful import StatefulChannel
-from millstream.pipeline.streams import Rejected, Select, Stream, TopicSink, Union, ViewSink, Where
+from millstream.pipeline.streams import Rejected, Select, Stream, Union, Where
 from millstream.pipeline.taps import Arm, SharedState
 from millstream.pipeline.views import View
 from millstream.pipeline.windowed import Aggregate

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -149,15 +149,16 @@ def _offsets(value: Any) -> dict[tuple[str, str], int]:
 
 
 class Listener(StreamingQueryListener):
-    """Hands every progress of the given queries on. ``delivered`` tells what became of a query's batch."""
+    """Hands every progress of the given queries on, which are by their names at Spark's. ``delivered`` tells
+    what became of a query's batch."""
 
     def __init__(
         self,
-        queries: list[Query],
+        queries: Mapping[str, Query],
         delivered: Callable[[str, int], Delivered],
         report: Callable[[Progress], None],
     ) -> None:
-        self._queries = {query.name: query for query in queries}
+        self._queries = queries
         self._delivered = delivered
         self._report = report
 

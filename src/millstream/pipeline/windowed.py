@@ -93,7 +93,6 @@ class Aggregate(StatefulChannel):
         super().__init__(
             state, MAIN, at=window.at, name=window.name, columns=tuple(columns), time=time, kind="window"
         )
-        state.name = self.name
         if time is None:
             self.no_time = (
                 f"window {self.name!r} ({self.at}) gives results that change; stateful operators take those"
@@ -191,7 +190,7 @@ class WindowState(Stateful):
 
     def __init__(self, aggregate: Aggregate, stream: Stream, at: str) -> None:
         self._aggregate, self._stream = aggregate, stream
-        self.name, self.at = "", at  # the name comes when the stream has one
+        self.main, self.at = aggregate, at
         self._apart: TakenApart | None = None
 
     @property
