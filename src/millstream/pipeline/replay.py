@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from millstream.errors import ConfigError, TopologyError
 from millstream.pipeline.declaring import check_topic, check_view
-from millstream.pipeline.streams import TopicSink
+from millstream.pipeline.sinks import TopicSink
 from millstream.pipeline.topology import Topology
 
 
