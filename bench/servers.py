@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.processes import own_cpu_seconds
 from tests.support.apache_kafka import apache_kafka
 from tests.support.serve import ServeProcess
 from tests.support.waiting import wait_for
-
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
@@ -25,8 +23,7 @@ class Server:
     pid: int
 
     def cpu_seconds(self) -> float:
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS
+        return own_cpu_seconds(self.pid)
 
     def resident_mb(self) -> float:
         """Memory the process holds for itself: resident less what is only mapped from files, because mapped

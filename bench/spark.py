@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import bulk
+from bench.processes import tree_cpu_seconds
 from bench.rounds import Figure, Wanted
 from bench.servers import Server
 from bench.topics import fresh_topic
@@ -17,30 +18,6 @@ from tests.support.maven import fetch_jars
 
 POM = Path(__file__).resolve().parents[1] / "tests" / "support" / "spark_kafka" / "pom.xml"
 PARTITIONS = 2
-_TICKS = os.sysconf("SC_CLK_TCK")
-
-
-def tree_cpu_seconds() -> float:
-    """CPU of everything this process started: the JVM, its Python workers, and what of them has ended."""
-    parents: dict[int, int] = {}
-    used: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            parents[int(entry.name)] = int(fields[1])
-            used[int(entry.name)] = sum(int(field) for field in fields[11:15])
-
-    def ours(pid: int) -> bool:
-        while pid in parents:
-            pid = parents[pid]
-            if pid == os.getpid():
-                return True
-        return False
-
-    return sum(ticks for pid, ticks in used.items() if ours(pid)) / _TICKS
 
 
 def read(spark: Any, name: str, server: Server, topic: str) -> None:
@@ -58,11 +35,11 @@ def write(spark: Any, name: str, server: Server, topic: str, rows: int, size: in
 
 
 def timed(work: Callable[[], None], rows: int, server: Server) -> dict[str, float]:
-    cpu = tree_cpu_seconds()
+    cpu = tree_cpu_seconds(os.getpid())
     start = time.perf_counter()
     work()
     seconds = time.perf_counter() - start
-    return {"rate": rows / seconds, "cpu": (tree_cpu_seconds() - cpu) / rows * 1e6}
+    return {"rate": rows / seconds, "cpu": (tree_cpu_seconds(os.getpid()) - cpu) / rows * 1e6}
 
 
 def run(server: Server, *, quick: bool) -> Iterator[Figure]:

@@ -18,6 +18,9 @@
     ├── TransactionDecided     a prepared transaction was decided otherwise, or is not known any more
     ├── DataLoss               records that were to be read are gone; says which
     ├── InputError             text to be produced is not a record; says in which line
+    ├── OperatorFailed         a function of the user's raised; says for which key and record
+    ├── StateError             the state of a stateful operator can't be used, or is too large; says which
+    │   └── StateConnectionError   the database that it is kept in does not answer
     └── TopologyError          a pipeline is wrong; says where in the user's file
 
 The message of each says what was wrong, where, and what to do next: the command line prints it
@@ -140,9 +143,21 @@ class InputError(MillstreamError):
         super().__init__(f"line {line}: {message}")
 
 
+class StateError(MillstreamError):
+    """The state of a stateful operator can't be used, or has grown too large."""
+
+
+class StateConnectionError(StateError):
+    """The database that state is kept in does not answer: it may a little later."""
+
+
 class TopologyError(MillstreamError):
     """A pipeline is wrong. ``where`` is ``file:line`` in the user's own code, if known."""
 
     def __init__(self, message: str, *, where: str | None = None) -> None:
         self.where = where
         super().__init__(f"{where}: {message}" if where else message)
+
+
+class OperatorFailed(MillstreamError):
+    """A function of the user's in a stateful operator raised; the message names operator, key and record."""

@@ -63,9 +63,15 @@ def test_an_empty_range_is_no_task(kafka_address: str) -> None:
     assert reader.partitions(start, start) == []
 
 
-def test_an_end_for_a_stream_is_refused(kafka_address: str) -> None:
+def test_an_end_is_for_a_stream_that_ends(kafka_address: str) -> None:
+    topic = create_topic(kafka_address, partitions=1)
+    produce(kafka_address, topic, values(1, 2, 3, 4, 5))
+    reader = stream(kafka_address, topic=topic, endingOffsets=f'{{"{topic}": {{"0": 3}}}}')
+    start = reader.initialOffset()
     with pytest.raises(ConfigError, match="availableNow"):
-        stream(kafka_address, topic="t", endingOffsets="latest")
+        reader.latestOffset(start, ReadAllAvailable())
+    reader.prepareForTriggerAvailableNow()
+    assert reader.latestOffset(start, ReadAllAvailable()) == {topic: {"0": 3}}
 
 
 def test_a_column_that_is_not_there_is_refused(kafka_address: str) -> None:

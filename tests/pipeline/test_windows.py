@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from millstream import Broker, Topology
+from millstream import Broker, Topology, aggregate
 from millstream.pipeline.job import Job
 from tests.support.jobs import produce, records
 
@@ -34,7 +34,7 @@ def test_sparks_windows_and_the_kernels_agree(run: Run, millstream_broker: Broke
         "least": "min(amount)",
         "most": "max_by(amount, paid_at)",
         "spread": "round(stddev(amount), 6)",
-        "kinds": "count(DISTINCT CAST(amount AS int))",
+        "kinds": "approx_count_distinct(CAST(amount AS int))",
         "large": "count_if(amount > 3) + sum(CAST(amount AS decimal(10,2))) FILTER (WHERE amount > 2)",
         "amounts": "sort_array(collect_set(CAST(amount AS int)))",
     }
@@ -54,3 +54,48 @@ def test_sparks_windows_and_the_kernels_agree(run: Run, millstream_broker: Broke
         )
         assert len(native) > 4
         assert kernel == native
+
+
+@aggregate("amount", returns="double")
+def median(amounts: list[float]) -> float:
+    return sorted(amounts)[len(amounts) // 2]
+
+
+def test_windows_of_the_kernel_with_their_channels(run: Run, millstream_broker: Broker) -> None:
+    flow = Topology("windows", buckets=2)
+    payments = flow.source("payments", schema=SCHEMA, time="paid_at", lateness="5 s", ahead="3650 days")
+    payments.late.to_topic("late")
+    minutes = payments.window(by="card", size="1 minute", emit="final", name="minutes").agg(
+        n="count(*)", half="sum(amount) / 2", median=median
+    )
+    minutes.to_topic("minutes")
+    hours = minutes.window(by="card", size="1 hour", emit="final", name="hours").agg(most="max(n)")
+    hours.to_topic("hours")
+    moving = payments.window(by="card", size="10 s", every="event", name="moving").agg(n="count(*)")
+    moving.where("n > 1").to_topic("moving")
+    opened = payments.window(
+        by="card", opens="amount = 0", timeout="30 s", timeout_from="first", name="visits"
+    )
+    visits = opened.agg(n="count(*)")
+    visits.to_topic("visits")
+    visits.outside.to_topic("outside")
+    given = [(1, 1), (0, 50), (7, 55), (5, 130), (9, 20), (2, 7300), (1, 7300)]
+    produce(millstream_broker, [payment("a", amount, second) for amount, second in given])
+    run(flow)
+
+    def rows(topic: str, *names: str) -> list[tuple[Any, ...]]:
+        return sorted(tuple(row[name] for name in names) for row in found(millstream_broker, topic))
+
+    assert rows("minutes", "window_start", "n", "half", "median") == [
+        ("2026-01-01T12:00:00.000000Z", 3, 4.0, 1.0),
+        ("2026-01-01T12:02:00.000000Z", 1, 2.5, 5.0),
+    ]
+    assert rows("hours", "window_start", "most") == [("2026-01-01T12:00:00.000000Z", 3)]
+    assert rows("moving", "window_end", "n") == [("2026-01-01T12:00:55.000000Z", 2)]
+    assert rows("visits", "window_start", "window_end", "n") == [
+        ("2026-01-01T12:00:50.000000Z", "2026-01-01T12:01:20.000000Z", 2)
+    ]
+    assert rows("outside", "amount") == [(1.0,), (5.0,)]
+    late = rows("late", "operator", "amount", "late_ms")
+    assert [row for row in late if row[0] == "minutes"] == [("minutes", 9.0, 65_000)]
+    assert {row[0] for row in late} == {"minutes", "moving", "visits"}

@@ -88,12 +88,17 @@ class Feed:
     def reload(self, *, snapshot: bool = False) -> None:
         """Go on with fresh stores, from all changes so far or from a snapshot."""
         if snapshot:
-            self._saved = [[store.snapshot()] for store in self._stores]
+            self._saved = [list(store.snapshot()) for store in self._stores]
         self._stores = [Store() for _ in self._stores]
         for store, saved in zip(self._stores, self._saved, strict=True):
             for blob in saved:
                 store.apply(blob)
         self._buckets = [Bucket(self._operator, store) for store in self._stores]
+
+    def replace(self, plan: Plan) -> None:
+        """Go on with another plan, from all changes so far."""
+        self._operator = Operator("fed", plan, self._operator.inputs, self._rules)
+        self.reload()
 
     @property
     def buckets(self) -> list[Bucket]:

@@ -15,7 +15,7 @@ import typer
 
 from millstream.cli.help import App, examples
 from millstream.cli.options import complete_topic, connected
-from millstream.cli.output import count, note
+from millstream.cli.output import count, nobody_reads, note
 from millstream.client.connect import Connection
 from millstream.errors import ConfigError
 
@@ -208,8 +208,6 @@ def _print(
     from millstream.client.consume import Reader, Subscription
 
     out = sys.stdout.fileno()
-    gone = select.poll()
-    gone.register(out, 0)  # only POLLERR and POLLHUP: nobody reads any more
     left = number
     look_again = time.monotonic() + _LOOK_FOR_NEW_EVERY
     with Interrupts() as interrupts, reader:
@@ -222,9 +220,9 @@ def _print(
                     look_again = time.monotonic() + _LOOK_FOR_NEW_EVERY
             records = reader.read(_BATCH if left is None else min(left, _BATCH), 0.2)
             if not records:
-                if sys.stdout.isatty() or not gone.poll(0):
-                    continue
-                break
+                if nobody_reads():
+                    break
+                continue
             try:
                 if not _write(out, shape.render(records), interrupts):
                     break

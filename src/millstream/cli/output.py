@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import select
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -91,6 +92,13 @@ def _text(cell: Cell, *, grouped: bool) -> str:
 def note(message: str) -> None:
     """Something to know beside the output; never mixed into it."""
     print(f"millstream: {message}", file=sys.stderr)
+
+
+def nobody_reads() -> bool:
+    """Whether standard output is a pipe whose reader has gone: `| head` has what it wanted."""
+    gone = select.poll()
+    gone.register(sys.stdout.fileno(), 0)  # only POLLERR and POLLHUP
+    return not sys.stdout.isatty() and bool(gone.poll(0))
 
 
 def bytes_text(size: int) -> str:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import base64
+import json
+import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from millstream.cli.help import App, examples
 from millstream.cli.options import YesOption
-from millstream.cli.output import Output, OutputOption, ask, note, show_json, show_table
+from millstream.cli.output import Output, OutputOption, ask, nobody_reads, note, show_json, show_table
 from millstream.errors import ConfigError
+
+if TYPE_CHECKING:
+    from millstream.pipeline.view_changes import Change
 
 app = App(help="Views: the tables that pipelines keep. They are read while the pipeline writes them.")
 
@@ -93,6 +98,76 @@ def query(
     return 1 if key and not rows else 0
 
 
+@app.command(
+    "watch",
+    epilog=examples(
+        ("millstream view watch blocked_cards", "its rows, and then every change until Ctrl-C"),
+        ("millstream view watch blocked_cards --key 4716253098710001", "of one key"),
+        ("millstream view watch blocked_cards --where \"rule = 'burst'\" --from-now", "new ones only"),
+        ("millstream view watch blocked_cards --output json | jq .new", "for a program, an object a line"),
+        ("millstream view watch blocked_cards --from-start", "every change that is kept"),
+    ),
+)
+def watch(
+    view: Annotated[str, typer.Argument(metavar="VIEW", help="The view.", show_default=False)],
+    key: Annotated[
+        list[str] | None,
+        typer.Option("--key", "-k", metavar="VALUE", help="Only this key's row; once for each key column."),
+    ] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(
+            "--where",
+            metavar="SQL",
+            help="Only rows for which this is true: one that comes to fulfil it is an insert, one that no "
+            "longer does is a delete.",
+        ),
+    ] = None,
+    from_start: Annotated[
+        bool,
+        typer.Option("--from-start", help="Every change that is kept, instead of the rows as they are."),
+    ] = False,
+    from_now: Annotated[bool, typer.Option("--from-now", help="Leave out the rows as they are.")] = False,
+    number: Annotated[
+        int | None, typer.Option("--number", "-n", min=1, metavar="N", help="Stop after this many.")
+    ] = None,
+    views: ViewsOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Print a view's rows, and then every change as it is committed.
+
+    No change is missed and none comes twice. Changes are kept for a day, and 100,000 of them; whoever falls
+    behind further is told so and gets all rows again. Ctrl-C, and `| head`, end it.
+    """
+    from millstream.cli.signals import Interrupts
+    from millstream.pipeline.view_changes import Watcher
+
+    if from_start and from_now:
+        raise ConfigError("--from-start and --from-now exclude each other")
+    left = number
+    with (
+        Interrupts() as interrupts,
+        Watcher(
+            _find(views),
+            view,
+            key=key or (),
+            condition=where,
+            start="changes" if from_start else "now" if from_now else "rows",
+        ) as watcher,
+    ):
+        while not interrupts and left != 0:
+            changes = watcher.read(0.2)[:left]
+            if not changes and nobody_reads():
+                break
+            for change in changes:
+                if output is Output.JSON:
+                    print(json.dumps(change.as_json(), ensure_ascii=False, default=_plain), flush=True)
+                else:
+                    print(_line(change), flush=True)
+            if left is not None:
+                left -= len(changes)
+
+
 @app.command("drop", epilog=examples(("millstream view drop blocked_cards", "the view and its rows")))
 def drop(
     view: Annotated[str, typer.Argument(metavar="VIEW", help="The view.", show_default=False)],
@@ -123,6 +198,27 @@ def _find(given: str | None) -> str:
             f"there are several databases of views ({', '.join(map(str, found))}); pass one as --views"
         )
     raise ConfigError("there are no views in ./.millstream; say where they are with --views FILE|URL")
+
+
+def _line(change: Change) -> str:
+    """A change for people: when, what, the key, and the values that are not what they were."""
+    if change.kind == "reset":
+        return "-- changes are missing that are not kept any more (or the view was made anew); all rows again"
+    if change.at_ms is None:
+        when = "        "
+    else:
+        when = time.strftime("%H:%M:%S", time.localtime(change.at_ms / 1000))
+    key = " ".join(f"{name}={_cell(value)}" for name, value in change.key.items())
+    row, before = change.new or change.old or {}, change.old if change.new is not None else None
+    shown = []
+    for name, value in row.items():
+        if name in change.key:
+            continue
+        if before is None:
+            shown.append(f"{name}={_cell(value)}")
+        elif before.get(name) != value:
+            shown.append(f"{name}={_cell(before.get(name))}->{_cell(value)}")
+    return f"{when}  {change.kind:<6}  {key}  {' '.join(shown)}".rstrip()
 
 
 def _plain(value: Any) -> Any:

@@ -15,7 +15,7 @@ def condensed(error: BaseException) -> str:
         # the first line that is not indented ends the stack and says what it was
         said = re.search(r"^(?:[\w]+\.)*(\w+(?:: .*)?)$", after, re.MULTILINE)
         if said is not None:
-            return said[1]
+            return said[1].removeprefix("OperatorFailed: ")  # it says by itself who failed, and how
     cause = re.findall(r"^Caused by: (.*)$", text, re.MULTILINE)
     first = cause[-1] if cause else next((line for line in text.splitlines() if line.strip()), "")
     first = re.sub(r"^(?:\[STREAM_FAILED\].*?with exception: )?", "", first)
@@ -36,7 +36,11 @@ def line_in(text: str) -> str | None:
 
 
 # Spark's own words for having lost a task, or what a task needed.
-_SPARK_LOST = re.compile(r"FetchFailed|ExecutorLostFailure|Missing an output location|executor .* lost", re.I)
+_SPARK_LOST = re.compile(
+    r"FetchFailed|ExecutorLostFailure|Missing an output location|executor .* lost|"
+    r"Python worker exited unexpectedly",
+    re.I,
+)
 # Refusals that hold for a transaction and not for the next one.
 _OF_THIS_TRANSACTION = (
     "OUT_OF_ORDER_SEQUENCE_NUMBER",

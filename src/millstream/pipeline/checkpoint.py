@@ -1,6 +1,10 @@
 """A job's own files in its checkpoint directory, and what of Spark's it has to know.
 
-    topology.json        whose checkpoint it is, what its queries were when it was made, and their groups
+    topology.json        whose checkpoint it is, what its queries were when it was made, their groups, and the
+                         directory that they are in: queries, or another after the views were rebuilt, and the
+                         one before
+    rebuild.json         the same of a rebuild under way (rebuild.py)
+    queries/identity     what no other has: state that is kept outside goes by it
     queries/NAME/        Spark's checkpoint of one query
       metadata           its id
       offsets/N          where batch N ends in each source, written before the batch is begun
@@ -13,34 +17,52 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import MillstreamError, TopologyError
+from millstream.pipeline.differences import differences
 from millstream.pipeline.offsets import Offsets, from_json
 from millstream.pipeline.plan import Plan, shapes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_SHAPES = "topology.json"
+TOPOLOGY = "topology.json"
+REBUILD = "rebuild.json"
 
 
 class Checkpoint:
     """Where a job remembers how far it is."""
 
-    def __init__(self, location: str) -> None:
+    def __init__(self, location: str, *, notes: str = TOPOLOGY) -> None:
         self.location = location.removeprefix("file://").rstrip("/")
         self.local = None if "://" in self.location else Path(self.location).absolute()
+        self.identity = ""  # no other checkpoint has it; known when it has been claimed
+        self.notes = notes
         self._spark: SparkSession | None = None
+        self._directory: str | None = None
 
     def attach(self, spark: SparkSession) -> None:
         """From here on, addresses that only Spark can reach are reached."""
         self._spark = spark
 
+    def inherit(self, other: Checkpoint) -> None:
+        """Reach what another reaches."""
+        self._spark = other._spark
+
     def query(self, name: str) -> str:
         """Spark's checkpoint directory of a query."""
-        return f"{self.local or self.location}/queries/{name}"
+        return f"{self.local or self.location}/{self.directory}/{name}"
+
+    @property
+    def directory(self) -> str:
+        """Where the queries are."""
+        if self._directory is None:
+            self._directory = str((self.kept() or {}).get("directory", "queries"))
+        return self._directory
 
     def read(self, name: str) -> str | None:
         """A file's text, None if it is not there."""
@@ -73,6 +95,18 @@ class Checkpoint:
         finally:
             stream.close()
 
+    def remove(self, name: str) -> None:
+        """Delete a file, or a directory with all that is in it; it need not be there."""
+        if self.local is not None:
+            path = self.local / name
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+            return
+        files, path = self._hadoop(name)
+        files.delete(path, True)
+
     def _hadoop(self, name: str) -> tuple[Any, Any]:
         assert self._spark is not None, "attach() comes first"
         java: Any = self._spark._jvm
@@ -83,7 +117,7 @@ class Checkpoint:
         """Note the topology's shape, or refuse if the checkpoint is of another one. Returns the consumer
         group of every query: a query keeps the group it had, whatever others came to stand beside it."""
         try:
-            kept = self._kept()
+            kept = self.kept()
             groups = {query.name: plan.group(query) for query in plan.queries}
             if kept is not None:
                 if kept["job"] != plan.flow.name:
@@ -99,18 +133,51 @@ class Checkpoint:
                         " topology has changed\n"
                         + "\n".join(f"  - {line}" for line in changed)
                         + "\nChange the file back, or give a new directory with --checkpoint: the job then"
-                        " starts again where its sources say (start=)",
+                        " starts again where its sources say (start=), and builds its state from there",
                         where=plan.flow.at,
                     )
                 groups |= {name: group for name, group in kept["groups"].items() if name in groups}
-            noted = {"job": plan.flow.name, "queries": json.loads(shapes(plan)), "groups": groups}
-            self.write(_SHAPES, json.dumps(noted, indent=2, sort_keys=True))
+            self.identity = self._identity()
+            noted = {
+                "job": plan.flow.name,
+                "queries": json.loads(shapes(plan)),
+                "groups": groups,
+                "directory": self.directory,
+            }
+            if kept is not None and "before" in kept:
+                noted["before"] = kept["before"]
+            self.note(noted)
             return groups
         except OSError as error:
             raise MillstreamError(f"can't use the checkpoint {self.location}: {error.strerror}") from None
 
-    def _kept(self) -> dict[str, Any] | None:
-        text = self.read(_SHAPES)
+    def in_use(self) -> bool:
+        """Whether a query of it has ever been started."""
+        kept = self.kept()
+        return kept is not None and any(self.query_id(name) is not None for name in kept["queries"])
+
+    def _identity(self) -> str:
+        name = f"{self.directory}/identity"
+        known = self.read(name)
+        if known is None:
+            known = uuid.uuid4().hex
+            self.write(name, known)
+        return known
+
+    def clean_up(self) -> None:
+        """Remove the directory that another has taken the place of."""
+        kept = self.kept()
+        if kept is not None and "before" in kept:
+            self.remove(kept.pop("before"))
+            self.note(kept)
+
+    def note(self, noted: dict[str, Any]) -> None:
+        self.write(self.notes, json.dumps(noted, indent=2, sort_keys=True))
+        self._directory = noted["directory"]
+
+    def kept(self) -> dict[str, Any] | None:
+        """What was noted when the checkpoint was made; None if there is none."""
+        text = self.read(self.notes)
         if text is None:
             return None
         try:
@@ -120,25 +187,25 @@ class Checkpoint:
         except ValueError:
             pass
         raise MillstreamError(
-            f"{self.location}/{_SHAPES} can't be read: the checkpoint is damaged, or not one of millstream's."
-            " Give another directory with --checkpoint"
+            f"{self.location}/{self.notes} can't be read: the checkpoint is damaged, or not one of"
+            " millstream's. Give another directory with --checkpoint"
         )
 
     # ---- Spark's ------------------------------------------------------------------------------------
 
     def query_id(self, query: str) -> str | None:
         """The id that Spark gave a query with its first start; None if that is still to come."""
-        text = self.read(f"queries/{query}/metadata")
+        text = self.read(f"{self.directory}/{query}/metadata")
         if text is None:
             return None
         try:
             return str(json.loads(text)["id"])
         except (ValueError, KeyError, TypeError):
-            raise self._damaged(f"queries/{query}/metadata") from None
+            raise self._damaged(f"{self.directory}/{query}/metadata") from None
 
     def offsets(self, query: str, batch: int) -> Offsets:
         """Where a batch ends. Of a topic that is read twice, what has been read both times."""
-        name = f"queries/{query}/offsets/{batch}"
+        name = f"{self.directory}/{query}/offsets/{batch}"
         text = self.read(name)
         found: Offsets = {}
         try:
@@ -153,7 +220,7 @@ class Checkpoint:
 
     def time(self, query: str, batch: int) -> int:
         """When a batch was planned, in microseconds: the same however often it is run."""
-        name = f"queries/{query}/offsets/{batch}"
+        name = f"{self.directory}/{query}/offsets/{batch}"
         try:
             return 1000 * int(json.loads((self.read(name) or "").splitlines()[1])["batchTimestampMs"])
         except (ValueError, KeyError, IndexError, TypeError):
@@ -161,31 +228,3 @@ class Checkpoint:
 
     def _damaged(self, name: str) -> MillstreamError:
         return MillstreamError(f"{self.location}/{name} can't be read: the checkpoint is damaged")
-
-
-def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """What changed that a checkpoint depends on, in words. A query more is no change."""
-    found = []
-    for name, before in old.items():
-        after = new.get(name)
-        if after is None:
-            found.append(f"query {name!r}, which reads {', '.join(before['sources'])}, is gone")
-            continue
-        if before["sources"] != after["sources"]:
-            found.append(
-                f"query {name!r} read {', '.join(before['sources'])}; now {', '.join(after['sources'])}"
-            )
-        if before["times"] != after["times"]:
-            found.append(f"query {name!r} goes by other times or lateness than before")
-        if before["emit"] != after["emit"]:
-            found.append(f"query {name!r} gave {before['emit']} results; now {after['emit']}")
-        windows, others = before["windows"], after["windows"]
-        if len(windows) != len(others):
-            found.append(f"query {name!r} had {len(windows)} windows; now {len(others)}")
-        for number, (one, other) in enumerate(zip(windows, others, strict=False), 1):
-            found += [
-                f"window {number} of query {name!r} was {one[part]}; now {other[part]}"
-                for part in ("window", "aggregates")
-                if one[part] != other[part]
-            ]
-    return found

@@ -5,6 +5,9 @@ The steps of a batch, by guarantee. In front of all: is it in the ledger already
     exactly-once     begin a transaction | tasks send in it | the ledger, in it | commit | views
     at-least-once    tasks send | views | the ledger
     at-most-once     the ledger | tasks send | views
+    rebuild          views (rebuild.py)
+
+Where a view has a changelog, its changes are sent in front of its commit (changelog.py).
 
 Exactly once and views. A view has a ledger of its own: its rows and the number of the batch are one database
 transaction, and a batch that it has is not applied again. The log comes first, because only the log can tell
@@ -24,7 +27,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +40,7 @@ from millstream.client.position import TopicPartition
 from millstream.client.transactions import Producer
 from millstream.errors import MillstreamError
 from millstream.pipeline.causes import condensed, may_pass, was_fenced
+from millstream.pipeline.changelog import Changelogs
 from millstream.pipeline.checkpoint import Checkpoint
 from millstream.pipeline.kernel.spark import NOW
 from millstream.pipeline.ledger import REFRESH_S, Entry, Ledger, LedgerProblem, check_owner, is_done
@@ -55,7 +59,7 @@ from millstream.pipeline.sending import (
     Targets,
     too_large,
 )
-from millstream.pipeline.streams import TopicSink
+from millstream.pipeline.sinks import TopicSink
 from millstream.pipeline.transact import TakenOver, Transactions
 from millstream.pipeline.views import Changes, View, ViewStore
 
@@ -107,6 +111,7 @@ class Delivery:
         to_topics: WriteOptions,
         stopping: threading.Event,
         new_ledger: bool = False,
+        changelogs: Changelogs | None = None,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._query = query
@@ -120,9 +125,10 @@ class Delivery:
         self._options = to_topics
         self._stopping = stopping
         self._new_ledger = new_ledger
+        self._changelogs = changelogs
         self._say = say
         self._lock = threading.Lock()
-        self._last: Entry | None = None  # what this run knows to be in the ledger
+        self.last: Entry | None = None  # what this run knows to be in the ledger
         self._own = False  # whether it was this run that wrote it
         self._in_doubt = False  # an attempt at the next batch may have come through
         self._written_at = 0.0
@@ -138,7 +144,7 @@ class Delivery:
     def open(self) -> None:
         """Before the first batch: refuse a ledger that is not ours, then fence all other runs."""
         query_id = self._checkpoint.query_id(self._query.name)
-        if self._guarantee != "at-least-once" and not self._new_ledger:
+        if self._guarantee in ("exactly-once", "at-most-once") and not self._new_ledger:
             # Not waiting for what an older run left open: it may be days until that runs out.
             entry = self._ledger.read(self._topics, stable=False)
             if entry is not None:
@@ -146,7 +152,7 @@ class Delivery:
         if self._transactions is not None:
             self._transactions.take_over()
             if not self._new_ledger:
-                self._last = self._ledger.read(self._topics)
+                self.last = self._ledger.read(self._topics)
                 self._written_at = time.monotonic()
 
     def close(self) -> None:
@@ -185,6 +191,7 @@ class Delivery:
             "exactly-once": self._exactly_once,
             "at-least-once": self._at_least_once,
             "at-most-once": self._at_most_once,
+            "rebuild": self._rebuild,
         }[self._guarantee]
         deadline: float | None = None
         while True:
@@ -227,18 +234,26 @@ class Delivery:
         if delivered:
             with done.step("replay"):
                 back = self._collected(batch, Drop(self._topic_names))
+            self._to_views(back, this, done)
+            return
+        with done.step("begin"):
+            producer = transactions.begin()
+        with done.step("send"):
+            back = self._sent_in_transaction(batch, this, producer)
+        if self._changelogs is None:
+            self._commit(transactions, back, this, done)
+            self._to_views(back, this, done)
         else:
-            with done.step("begin"):
-                producer = transactions.begin()
-            with done.step("send"):
-                back = self._sent_in_transaction(batch, this, producer)
-            with done.step("offsets"):
-                transactions.commit_offsets(self._ledger.group, this.commits())
-            with done.step("commit"):
-                transactions.commit()
-            self._note(this)
-            self._count(back, done)
-        self._to_views(back, this, done)
+            with self._told(back, this, done, producer):
+                self._commit(transactions, back, this, done)
+
+    def _commit(self, transactions: Transactions, back: pa.Table, this: Entry, done: Delivered) -> None:
+        with done.step("offsets"):
+            transactions.commit_offsets(self._ledger.group, this.commits())
+        with done.step("commit"):
+            transactions.commit()
+        self._note(this)
+        self._count(back, done)
 
     def _at_least_once(self, batch: DataFrame, this: Entry, done: Delivered) -> None:
         with done.step("ledger"):
@@ -249,7 +264,7 @@ class Delivery:
         with done.step("send"):
             back = self._collected(batch, Send(self._options, self._topic_names, repeatable=True))
         self._count(back, done)
-        self._to_views(back, this, done)
+        self._to_views_telling(back, this, done)
         with done.step("offsets"):
             self._ledger.write(this)
         self._note(this)
@@ -266,7 +281,14 @@ class Delivery:
         with done.step("send"):
             back = self._collected(batch, Send(self._options, self._topic_names, repeatable=False))
         self._count(back, done)
+        self._to_views_telling(back, this, done)
+
+    def _rebuild(self, batch: DataFrame, this: Entry, done: Delivered) -> None:
+        """For the views alone: what goes to topics was written long ago."""
+        with done.step("replay"):
+            back = self._collected(batch, Drop(self._topic_names))
         self._to_views(back, this, done)
+        self.last = this
 
     # ---- the ledger ---------------------------------------------------------------------------------
 
@@ -282,6 +304,8 @@ class Delivery:
         except LedgerProblem:
             if self._new_ledger:
                 return False
+            if self._store is not None:
+                self._store.written(this.query)  # says so if it is because the views were rebuilt
             raise
         if done and self._own and not self._in_doubt:
             # Not by this run, and its first batch is long past.
@@ -289,25 +313,25 @@ class Delivery:
                 f"batch {this.batch} was delivered by another run of this job, which has taken over; this"
                 " one ends"
             )
-        self._last, self._own = entry, True
+        self.last, self._own = entry, True
         return done
 
     def _note(self, entry: Entry) -> None:
-        self._last, self._own = entry, True
+        self.last, self._own = entry, True
         self._written_at = time.monotonic()
 
     def refresh(self, after_s: float = REFRESH_S) -> None:
         """Write the last entry anew if that is long ago, so that it does not expire while nothing comes."""
-        if self._last is None or time.monotonic() - self._written_at < after_s:
+        if self.last is None or time.monotonic() - self._written_at < after_s:
             return
         if not self._lock.acquire(blocking=False):
             return  # a batch is under way
         try:
             if self._transactions is None:
-                self._ledger.write(self._last)
+                self._ledger.write(self.last)
             else:
                 self._transactions.begin()
-                self._transactions.commit_offsets(self._ledger.group, self._last.commits())
+                self._transactions.commit_offsets(self._ledger.group, self.last.commits())
                 self._transactions.commit()
             self._written_at = time.monotonic()
         except TakenOver as problem:
@@ -357,9 +381,9 @@ class Delivery:
 
     def _records(self, this: Entry) -> int | None:
         """How many records this batch has read, if that is known: what came before it has to be."""
-        if self._last is None:
+        if self.last is None:
             return None
-        last = self._last.offsets
+        last = self.last.offsets
         return sum(offset - last.get(place, 0) for place, offset in this.offsets.items())
 
     def _collected(self, batch: DataFrame, function: Any) -> pa.Table:
@@ -397,8 +421,37 @@ class Delivery:
     def _to_views(self, back: pa.Table, this: Entry, done: Delivered) -> None:
         if self._store is not None and self._views:
             with done.step("views"):
-                changes = [self._changes(back, sink, view) for sink, view in self._views.items()]
-                self.unkeyed += self._store.apply(this.query, this.batch, changes) or 0
+                self.unkeyed += self._store.apply(this.query, this.batch, self._all_changes(back)) or 0
+
+    def _to_views_telling(self, back: pa.Table, this: Entry, done: Delivered) -> None:
+        if self._changelogs is None:
+            self._to_views(back, this, done)
+        else:
+            with self._told(back, this, done, None):
+                pass
+
+    @contextmanager
+    def _told(
+        self, back: pa.Table, this: Entry, done: Delivered, producer: Producer | None
+    ) -> Iterator[None]:
+        """The batch in the views and its changes in their changelogs; the views are committed at the end."""
+        assert self._store is not None
+        assert self._changelogs is not None
+        with ExitStack() as open_until_the_end:
+            with done.step("views"):
+                applied = open_until_the_end.enter_context(
+                    self._store.applying(
+                        this.query, this.batch, self._all_changes(back), self._changelogs.topics
+                    )
+                )
+            with done.step("changelog"):
+                for topic, rows in self._changelogs.send(applied, producer).items():
+                    done.rows[f"topic {topic}"] = rows
+            yield
+        self.unkeyed += 0 if applied is None else applied.unkeyed
+
+    def _all_changes(self, back: pa.Table) -> list[Changes]:
+        return [self._changes(back, sink, view) for sink, view in self._views.items()]
 
     def _changes(self, back: pa.Table, sink: int, view: View) -> Changes:
         names = [view_column(sink, at) for at in range(len(view.columns) + 1)]

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from millstream.pipeline.streams import Rejected, Select, Source, Stream, TopicSink, Where
+from millstream.pipeline.sinks import TopicSink
+from millstream.pipeline.streams import Rejected, Select, Source, Stream, Where
 from millstream.pipeline.topology import Topology
 from millstream.pipeline.windowed import Aggregate
 
@@ -82,6 +83,8 @@ def graph(flow: Topology) -> Graph:
         else:
             head_key = f"v{len(boxes)}"
             boxes[head_key] = Box(head_key, "view", sink.name, ("view, key " + ", ".join(sink.key),))
+            if sink.changelog is not None:
+                arrows[head_key, _topic_box(boxes, sink.changelog, "changelog")] = None
         arrows[keys[id(home(sink.stream))], head_key] = None
     return Graph(tuple(boxes.values()), tuple(arrows))
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import json
 import logging
-import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,21 +18,26 @@ from millstream.client.admin import Admin
 from millstream.client.cluster import Cluster
 from millstream.client.connect import Connection
 from millstream.client.transactions import TransactionCoordinator
-from millstream.errors import MillstreamError, TopologyError
-from millstream.pipeline.checkpoint import Checkpoint
-from millstream.pipeline.ledger import Ledger
+from millstream.errors import ConfigError, MillstreamError, TopologyError
+from millstream.pipeline.checkpoint import REBUILD, TOPOLOGY, Checkpoint
+from millstream.pipeline.ledger import Entry, Ledger
+from millstream.pipeline.load import user_modules
+from millstream.pipeline.offsets import Offsets, to_json
 from millstream.pipeline.plan import Plan, Query, plan
+from millstream.pipeline.state_limit import StateLimit
+from millstream.pipeline.stateful import Stateful
 from millstream.pipeline.streams import REJECTED_COLUMNS, Rejected, Source
 from millstream.pipeline.ticks import Ticks
 from millstream.pipeline.topology import Topology
 from millstream.pipeline.transact import Transactions
-from millstream.pipeline.views import View, ViewStore, open_store
+from millstream.pipeline.views import View, ViewsRebuilt, ViewStore, beside, open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
     from millstream.pipeline.deliver import Delivered, Delivery
+    from millstream.pipeline.kernel.spark import Keeping
     from millstream.pipeline.progress import Progress
 
 
@@ -46,6 +51,11 @@ _STATE_SETTINGS = {
 }
 
 
+_REBUILD_ROWS = 200_000
+_CLEAN_UP_AFTER = 5  # minutes, in which a run that was taken over has noticed
+_COMPACTED = {"cleanup.policy": "compact"}
+
+
 @dataclass(slots=True)
 class Settings:
     """How a job is run, as opposed to what it does."""
@@ -57,6 +67,9 @@ class Settings:
     available_now: bool = False  # read what is there, and end
     create_topics: bool = False  # source topics too
     new_ledger: bool = False  # forget what the group's offsets say is done
+    start: str | None = None  # where a first run begins, whatever the sources say
+    until: Mapping[str, Offsets] | None = None  # by query: read no further, and end; with available_now
+    rebuild: bool = False  # build the views anew beside those that are there, and nothing else
     transaction_timeout_s: float = 300.0  # after which a transaction that nobody ends is aborted
     on_progress: Callable[[Progress], None] = field(default=lambda progress: None)
     on_trouble: Callable[[str], None] = field(default=lambda text: None)  # what was overcome
@@ -69,7 +82,7 @@ class Job:
         self.flow = flow
         self.settings = settings
         self.plan: Plan = plan(flow)
-        self.checkpoint = Checkpoint(settings.checkpoint)
+        self.checkpoint = Checkpoint(settings.checkpoint, notes=REBUILD if settings.rebuild else TOPOLOGY)
         self.views = settings.views or (self.checkpoint.local or Path(".millstream") / flow.name) / "views.db"
         self._run = uuid.uuid4().hex
         self._stopping = threading.Event()
@@ -80,16 +93,36 @@ class Job:
         self._deliveries: dict[str, Delivery] = {}
         self._groups: dict[str, str] = {}
         self._ticks = Ticks()
+        self._limit = StateLimit(flow.max_state)
+        self.own_views: list[View] = []
 
     # ---- before Spark -------------------------------------------------------------------------------
 
     def prepare(self) -> list[str]:
         """Look at the broker and the checkpoint; returns the topics that were created."""
         self._check_transactions()
+        if any(query.operators for query in self.plan.queries) and "://" in self.flow.state:
+            from millstream.pipeline.kernel.outside import reach
+
+            reach(self.flow.state)
         created = self._topics()
         if self.checkpoint.local is not None:
-            self._groups = self.checkpoint.claim(self.plan)
+            self._claim()
         return created
+
+    def _claim(self) -> None:
+        settings = self.settings
+        if not settings.rebuild:
+            from millstream.pipeline.rebuild import settle
+
+            settle(self.checkpoint, self.views, settings.connection, new_ledger=settings.new_ledger)
+            if settings.start is not None and self.checkpoint.in_use():
+                raise ConfigError(
+                    f"the checkpoint {self.checkpoint.location} says where to go on, so there is no other"
+                    " place to begin from; for a copy that begins elsewhere, give an --output-prefix that was"
+                    " not used yet, or a new --checkpoint"
+                )
+        self._groups = self.checkpoint.claim(self.plan)
 
     def _check_transactions(self) -> None:
         if self.flow.guarantee == "exactly-once":
@@ -121,10 +154,12 @@ class Job:
                         where=source.at,
                     )
             wanted = dict.fromkeys((*self.plan.reads, *self.plan.writes))
+            made = dict.fromkeys(self.plan.changelogs, _COMPACTED)
             return [
                 topic
                 for topic in wanted
-                if topic not in there and admin.create_topic(topic, if_not_exists=True)
+                if topic not in there
+                and admin.create_topic(topic, if_not_exists=True, config=made.get(topic))
             ]
 
     # ---- running ------------------------------------------------------------------------------------
@@ -137,14 +172,19 @@ class Job:
 
         _hush_pyspark()
         _check_session(spark, self.flow)
-        _ship_user_code(self.flow)
+        _ship_user_code()
         self._spark = spark
         self.checkpoint.attach(spark)
         if self.checkpoint.local is None:
-            self._groups = self.checkpoint.claim(self.plan)
+            self._claim()
         outputs = []
         for query in self.plan.queries:
-            frames = Frames(partial(self._read, spark, query), run=self._run, output_mode=query.output_mode)
+            frames = Frames(
+                partial(self._read, spark, query),
+                run=self._run,
+                output_mode=query.output_mode,
+                keeping=partial(self._keeping, query),
+            )
             for sink in query.sinks:
                 frames.of(sink.stream)  # the whole way to every sink once, for what Spark has to say
             for tap in query.taps:
@@ -153,9 +193,19 @@ class Job:
         if self.plan.views:
             self._store = open_store(self.views)
             for query, _, views in outputs:
+                if (id_ := self.checkpoint.query_id(query.name)) is not None and self._store.held(id_):
+                    raise MillstreamError(
+                        "the views of this job are being rebuilt, and are about to take the place of the old"
+                        " ones; start it again in a moment"
+                    )
                 for number, view in views.items():
+                    self.own_views.append(view)
                     self._store.prepare(view, where=query.sinks[number].at)
-        self._listener = Listener(list(self.plan.queries), self._delivered, self._progressed)
+                    if self.settings.rebuild:
+                        views[number] = replace(view, name=beside("next", view.name))
+                        self._store.prepare(views[number], where=query.sinks[number].at)
+        titles = {self._title(query): query for query in self.plan.queries}
+        self._listener = Listener(titles, self._delivered, self._progressed)
         for query, _, views in outputs:
             self._deliveries[query.name] = self._delivery(query, views)
         for delivery in self._deliveries.values():
@@ -166,7 +216,7 @@ class Job:
         spark.conf.set("spark.sql.streaming.unsupportedOperationCheck", "false")
         for query, rows, _ in outputs:
             delivery = self._deliveries[query.name]
-            writer = rows.writeStream.queryName(query.name).outputMode(query.output_mode)
+            writer = rows.writeStream.queryName(self._title(query)).outputMode(query.output_mode)
             writer = writer.option("checkpointLocation", self.checkpoint.query(query.name)).foreachBatch(
                 delivery
             )
@@ -181,26 +231,45 @@ class Job:
             finally:
                 for setting in _STATE_SETTINGS if query.operators else ():
                     spark.conf.unset(setting)
-        threading.Thread(target=self._keep_fresh, name="ledger-refresh", daemon=True).start()
+        if not self.settings.rebuild:  # the ledger is that of the job which is running
+            threading.Thread(target=self._keep_fresh, name="ledger-refresh", daemon=True).start()
+
+    def _title(self, query: Query) -> str:
+        """What Spark calls a query: it has one of a name at a time."""
+        return f"{query.name} rebuilt" if self.settings.rebuild else query.name
+
+    def _keeping(self, query: Query, operator: Stateful) -> Keeping:
+        """Operators are told apart by their place, as Spark does: a name may change."""
+        from millstream.pipeline.kernel.spark import Keeping
+
+        place = f"{self.checkpoint.identity}/{query.name}/{query.operators.index(operator)}"
+        return Keeping(self.flow.state, place, self.flow.max_state)
 
     def _progressed(self, progress: Progress) -> None:
         self._ticks.after(progress)
+        for warning in self._limit.after(progress):
+            self.settings.on_trouble(warning)
         self.settings.on_progress(progress)
 
     def _delivery(self, query: Query, views: dict[int, View]) -> Delivery:
+        from millstream.pipeline.changelog import Changelogs, changelogs_of
         from millstream.pipeline.deliver import Delivery
         from millstream.pipeline.options import WriteOptions
 
         connection = self.settings.connection
         cluster = Cluster(connection, patience=connection.patience)
         group = self._groups[query.name]
-        transactions = None
-        if self.flow.guarantee == "exactly-once":
+        transactions, changelogs = None, None
+        guarantee = "rebuild" if self.settings.rebuild else self.flow.guarantee
+        if guarantee == "exactly-once":
             transactions = Transactions(cluster, group, timeout_s=self.settings.transaction_timeout_s)
+        if guarantee != "rebuild" and (told := changelogs_of(query)):
+            options = WriteOptions.of(self._options())
+            changelogs = Changelogs(told, views.values(), cluster, options)
         return Delivery(
             query,
             views,
-            guarantee=self.flow.guarantee,
+            guarantee=guarantee,
             ledger=Ledger(cluster, group),
             transactions=transactions,
             cluster=cluster,
@@ -209,14 +278,27 @@ class Job:
             to_topics=WriteOptions.of(self._options()),
             stopping=self._stopping,
             new_ledger=self.settings.new_ledger,
+            changelogs=changelogs,
             say=self.settings.on_trouble,
         )
 
     def _keep_fresh(self) -> None:
-        """What a query has done must not be forgotten because it has nothing to do."""
+        """What a query has done must not be forgotten because it has nothing to do. And one that has nothing
+        to do must notice that its views were rebuilt: its checkpoint is about to be removed."""
+        minutes = 0
         while not self._stopping.wait(60):
-            for delivery in self._deliveries.values():
+            minutes += 1
+            for name, delivery in self._deliveries.items():
                 delivery.refresh()
+                id_ = self.checkpoint.query_id(name)
+                if self._store is not None and id_ is not None:
+                    try:
+                        self._store.written(id_)
+                    except ViewsRebuilt as rebuilt:
+                        delivery.failure = rebuilt
+                        return
+            if minutes == _CLEAN_UP_AFTER:
+                self.checkpoint.clean_up()
 
     def _read(self, spark: SparkSession, query: Query, source: Source) -> DataFrame:
         from millstream.pipeline.source import COLUMNS
@@ -224,17 +306,23 @@ class Job:
         reader = spark.readStream.format("millstream")
         for name, value in self._options().items():
             reader = reader.option(name, value)
-        reader = reader.option("topic", source.topic).option("startingOffsets", source.start)
+        start = self.settings.start or source.start
+        reader = reader.option("topic", source.topic).option("startingOffsets", start)
+        if self.settings.until is not None:
+            until = self.settings.until[query.name]
+            own = {place: offset for place, offset in until.items() if place.topic == source.topic}
+            reader = reader.option("endingOffsets", json.dumps(to_json(own)))
         # The group's offsets are the ledger, and written with the results.
         reader = reader.option("groupId", self._groups[query.name]).option("commitOffsets", "false")
-        if source.max_rows is not None:
-            reader = reader.option("maxOffsetsPerTrigger", str(source.max_rows))
+        # The views' database is the other job's as well, and must not be kept from it for long.
+        most = source.max_rows or (_REBUILD_ROWS if self.settings.rebuild else None)
+        if most is not None:
+            reader = reader.option("maxOffsetsPerTrigger", str(most))
         if query.operators:
             reader = reader.option("tickFile", str(self._ticks.file(query.name)))
         wanted = _wanted(query, source)
-        return reader.schema(
-            ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items() if name in wanted)
-        ).load()
+        columns = [f"{name} {kind}" for name, kind in COLUMNS.items() if name in wanted]
+        return reader.schema(", ".join(columns)).load()
 
     def _options(self) -> dict[str, str]:
         connection = self.settings.connection
@@ -245,6 +333,13 @@ class Job:
         from millstream.pipeline.deliver import Delivered
 
         return self._deliveries[query].delivered.pop(batch, None) or Delivered({})
+
+    @property
+    def entries(self) -> dict[str, Entry]:
+        """The last batch that this run delivered, by query."""
+        return {
+            name: delivery.last for name, delivery in self._deliveries.items() if delivery.last is not None
+        }
 
     @property
     def unkeyed(self) -> int:
@@ -262,6 +357,8 @@ class Job:
         for delivery in self._deliveries.values():
             if delivery.failure is not None:
                 return delivery.failure
+        if self._limit.exceeded is not None:
+            return self._limit.exceeded
         for name, query in self._queries.items():
             error = None if query.isActive or self._stopping.is_set() else query.exception()
             if error is not None:
@@ -354,11 +451,10 @@ def _hush_pyspark() -> None:
         logging.getLogger(name).disabled = True
 
 
-def _ship_user_code(flow: Topology) -> None:
-    """Executors can't import the user's file: what they need of it travels with the job."""
+def _ship_user_code() -> None:
+    """Executors can't import the user's file, nor the modules beside it: what they need travels with the job.
+    A worker would also keep what it has once loaded of them, after the file was changed."""
     from pyspark import cloudpickle
 
-    for stream in flow.streams:
-        module = sys.modules.get(getattr(getattr(stream, "function", None), "__module__", ""))
-        if module is not None and module.__name__.startswith("millstream_pipeline_"):
-            cloudpickle.register_pickle_by_value(module)
+    for module in user_modules().values():
+        cloudpickle.register_pickle_by_value(module)

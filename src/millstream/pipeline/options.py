@@ -65,7 +65,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "endingOffsets",
         "read",
-        "Batch only: where to stop, not included; as startingOffsets. Default: `latest`.",
+        "Where to stop, not included; as startingOffsets. For a batch, and for a stream with"
+        " `trigger(availableNow=True)`. Default: `latest`.",
         ("endingOffsetsByTimestamp",),
     ),
     Option("startingTimestamp", "read", "Milliseconds since 1970: the same as startingOffsets `@` and them."),

@@ -20,18 +20,9 @@ import json
 from dataclasses import dataclass, field
 
 from millstream.errors import TopologyError
+from millstream.pipeline.sinks import Sink, ViewSink
 from millstream.pipeline.stateful import Stateful, StatefulChannel
-from millstream.pipeline.streams import (
-    Otherwise,
-    Select,
-    Sink,
-    Source,
-    Stream,
-    TopicSink,
-    Union,
-    ViewSink,
-    Where,
-)
+from millstream.pipeline.streams import Otherwise, Select, Source, Stream, Union, Where
 from millstream.pipeline.taps import Arm, SharedState, Tap, distinct, one_up, tap_states, tap_windows, tapped
 from millstream.pipeline.topology import Topology
 from millstream.pipeline.windowed import Aggregate, WindowState
@@ -83,6 +74,7 @@ class Query:
             },
             "stores": [[windows.index(window) for window in tap_windows(tap)] for tap in self.taps],
             "buckets": self.sources[0].flow.buckets if self.operators else None,
+            "state": self.sources[0].flow.state.partition(":")[0] if self.operators else None,
             "operators": [operator.shape() for operator in self.operators],
             "windows": [
                 {
@@ -107,7 +99,12 @@ class Plan:
     @property
     def writes(self) -> list[str]:
         sinks = [sink for query in self.queries for sink in query.sinks]
-        return list(dict.fromkeys(sink.topic for sink in sinks if isinstance(sink, TopicSink)))
+        return list(dict.fromkeys(topic for sink in sinks for topic in sink.topics))
+
+    @property
+    def changelogs(self) -> list[str]:
+        sinks = [sink for query in self.queries for sink in query.sinks]
+        return [topic for sink in sinks if isinstance(sink, ViewSink) for topic in sink.topics]
 
     @property
     def views(self) -> list[str]:
@@ -135,6 +132,8 @@ class Plan:
                 arms = [arm for arm in query.arms if arm.sink is sink]
                 via = ", ".join(dict.fromkeys(_way(arm) for arm in arms))
                 lines.append(f"  writes  {sink.label}  from {via}")
+                if isinstance(sink, ViewSink) and sink.changelog is not None:
+                    lines.append(f"          its changes to topic {sink.changelog}")
         return "\n".join(lines)
 
     def _states(self, query: Query) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -34,6 +34,10 @@ class OperatorStatus:
     late: int = 0  # rows of this batch that came too late, and whose time was too far ahead
     ahead: int = 0
 
+    def __str__(self) -> str:
+        """How large it is: ``550k keys 7 MB``."""
+        return f"{_short(self.entries, '')} keys {_short(self.bytes, ' ')}B"
+
 
 @dataclass(frozen=True, slots=True)
 class Progress:
@@ -62,6 +66,12 @@ class Progress:
             parts.append(f"lag {self.lag:,}")
         if self.watermark is not None:
             parts.append(f"watermark {self.watermark:%H:%M:%S}")
+        late, ahead = (
+            sum(getattr(one, word) for one in self.operators.values()) for word in ("late", "ahead")
+        )
+        parts += [f"{word} {count:,}" for word, count in (("late", late), ("ahead", ahead)) if count]
+        if self.operators:
+            parts.append("state " + ", ".join(f"{name} {one}" for name, one in self.operators.items()))
         parts.append(f"{self.milliseconds:,} ms")
         if self.steps:
             parts.append("(" + ", ".join(f"{name} {ms:.0f}" for name, ms in self.steps.items()) + ")")
@@ -117,6 +127,16 @@ def _moment(micros: int) -> datetime:
     return datetime.fromtimestamp(micros / 1_000_000, UTC)
 
 
+def _short(number: int, space: str) -> str:
+    """Three digits are enough: ``550k``."""
+    amount = float(number)
+    for unit in ("", "k", "M", "G"):
+        if amount < 999.5 or unit == "G":
+            break
+        amount /= 1000
+    return f"{amount:.3g}{space}{unit}"
+
+
 def _time(text: str) -> datetime | None:
     time = datetime.fromisoformat(text.replace("Z", "+00:00"))
     return None if time.year < 1971 else time  # Spark's way to say that there is none yet
@@ -149,15 +169,16 @@ def _offsets(value: Any) -> dict[tuple[str, str], int]:
 
 
 class Listener(StreamingQueryListener):
-    """Hands every progress of the given queries on. ``delivered`` tells what became of a query's batch."""
+    """Hands every progress of the given queries on, which are by their names at Spark's. ``delivered`` tells
+    what became of a query's batch."""
 
     def __init__(
         self,
-        queries: list[Query],
+        queries: Mapping[str, Query],
         delivered: Callable[[str, int], Delivered],
         report: Callable[[Progress], None],
     ) -> None:
-        self._queries = {query.name: query for query in queries}
+        self._queries = queries
         self._delivered = delivered
         self._report = report
 

@@ -1,7 +1,7 @@
-"""A local Spark session with the settings that streaming on one machine wants, and a Java to run it on.
+"""A Spark session with the settings that streaming wants, and a Java to run it on.
 
 Any other session works too: ``spark.readStream.format("millstream")`` needs nothing from here. What is
-set, and why, stands in ``LOCAL_SETTINGS``; each can be replaced.
+set, and why, stands in ``SETTINGS``, and for one machine in ``LOCAL_SETTINGS``; each can be replaced.
 """
 
 from __future__ import annotations
@@ -26,21 +26,23 @@ if TYPE_CHECKING:
 OLDEST_JAVA = 17
 _LOG4J = Path(__file__).with_name("log4j2.properties")
 
-LOCAL_SETTINGS: Mapping[str, str] = {
+SETTINGS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",  # results must not depend on where they are computed
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # A stopped query lets its sinks finish what they are writing, rather than killing the worker.
+    "spark.sql.streaming.stopTimeout": "30s",
+}
+LOCAL_SETTINGS: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.sql.session.timeZone": "UTC",
     # Hadoop's default manager forks readlink and chmod for every checkpoint file: half of a small
     # micro-batch's time. This one renames, which on a local disk is as atomic.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
-    "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # A stopped query lets its sinks finish what they are writing, rather than killing the worker.
-    "spark.sql.streaming.stopTimeout": "30s",
     # An exactly-once sink must know of every repetition; on one machine there is no stage to be repeated.
     "spark.stage.maxConsecutiveAttempts": "1",
 }
@@ -76,7 +78,9 @@ def spark_session(
     java_options = settings.pop("spark.driver.extraJavaOptions", "")
     builder = SparkSession.builder.appName(name)
     builder = builder.config("spark.driver.extraJavaOptions", f"{logging} {java_options}".strip())
-    local = master is None or master.startswith("local")
+    for key, value in SETTINGS.items():
+        builder = builder.config(key, value)
+    local = is_local(master)
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         builder = builder.master(master or "local[*]")
@@ -99,6 +103,11 @@ def spark_session(
         files = session._jvm.org.apache.hadoop.fs.FileSystem.getLocal(session._jsc.hadoopConfiguration())
         files.setWriteChecksum(False)
     return session
+
+
+def is_local(master: str | None) -> bool:
+    """Whether everything runs in one process, on this machine."""
+    return master is None or master.startswith("local")
 
 
 def _launch_java(options: Mapping[str, str], log_file: Path) -> None:

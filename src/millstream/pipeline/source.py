@@ -203,10 +203,6 @@ class StreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         super().__init__(options, schema)
-        if options.end is not None:
-            raise ConfigError(
-                "endingOffsets is for a batch; a stream that ends is trigger(availableNow=True)"
-            )
         self._last_call: Offsets | None = None  # AvailableNow: nothing beyond this
         self._latest: Offsets | None = None
         self._committed: Offsets | None = None
@@ -238,9 +234,15 @@ class StreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._last_call = self._ends(self.topic_partitions())
+        partitions = self.topic_partitions()
+        self._last_call = self._ends(partitions)
+        if self.options.end is not None:
+            wanted = self.place(self.options.end, "endingOffsets", partitions)
+            self._last_call = {p: min(offset, wanted[p]) for p, offset in self._last_call.items()}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        if self.options.end is not None and self._last_call is None:
+            raise ConfigError("a stream has endingOffsets only if it ends: trigger(availableNow=True)")
         begun = from_json(start)
         # What is asked to go on from is processed. Spark itself tells of it only with the next batch, so the
         # group of a query that has caught up would seem to lag for ever.

@@ -6,155 +6,136 @@ import datetime
 import decimal
 import json
 import sqlite3
-from collections.abc import Iterable, Sequence
-from contextlib import closing
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from millstream.errors import MillstreamError
+from millstream.errors import MillstreamError, TopologyError
+from millstream.pipeline.view_sql import PART, VERSION
+from millstream.pipeline.view_store import TABLES, Reader, Store
 from millstream.pipeline.views import (
-    Changes,
     Rows,
     View,
-    check_key,
+    beside,
+    is_ours,
     json_text,
-    key_columns,
-    on_conflict,
     quoted_name,
+    quoted_text,
     time_text,
 )
 
-_TABLES = """
-CREATE TABLE IF NOT EXISTS millstream_views (
-    name TEXT PRIMARY KEY, key_columns TEXT NOT NULL, order_column TEXT);
-CREATE TABLE IF NOT EXISTS millstream_ledger (query TEXT PRIMARY KEY, batch INTEGER NOT NULL);
-"""
+T = TypeVar("T")
+
 _AFFINITY = {
     **dict.fromkeys(("boolean", "tinyint", "smallint", "int", "bigint"), "INTEGER"),
     **dict.fromkeys(("float", "double"), "REAL"),
     "binary": "BLOB",
     "decimal": "NUMERIC",
 }
+_AS_THEY_ARE = ("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string")
+# Times are ISO text in UTC, so that their order is that of time.
+_FORMS: dict[str, Callable[[Any], Any]] = {"timestamp": time_text, "binary": bytes, "decimal": str}
+_LOOK_EVERY = 0.05  # seconds; one look is a read of shared memory
 
 
-class SqliteStore:
+class SqliteStore(Store):
     """The views of a file, for the one process that writes it."""
 
+    _differ = "IS NOT"
+    _for_update = ""  # whoever writes has the database to itself
+
     def __init__(self, path: Path) -> None:
+        super().__init__()
         self.where = str(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            # foreachBatch calls from threads of Spark's, one batch at a time.
+            # foreachBatch calls from threads of Spark's.
             self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30)
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=FULL")
-            self._db.executescript(_TABLES)
+            self._db.executescript(TABLES)
         except sqlite3.Error as error:
             raise MillstreamError(f"can't keep views in {path}: {error}") from None
 
     def close(self) -> None:
-        self._db.close()
+        with self._lock:
+            self._db.close()
 
-    def prepare(self, view: View, *, where: str | None = None) -> None:
-        """Make the table, or add the columns that are new. Another key than before is refused."""
-        known = self._db.execute(
-            "SELECT key_columns FROM millstream_views WHERE name = ?", (view.name,)
-        ).fetchone()
-        if known is not None:
-            check_key(view, json.loads(known[0]), self.where, at=where)
-        definitions = [f"{quoted_name(name)} {_affinity(kind)}" for name, kind in view.columns]
+    @property
+    def _clock(self) -> str:  # type: ignore[override]
+        return f"{time.time():.6f}"
+
+    def _run(self, sql: str) -> int:
+        return self._db.execute(sql).rowcount
+
+    def _ask(self, sql: str) -> list[tuple[Any, ...]]:
+        return self._db.execute(sql).fetchall()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
         self._db.execute("BEGIN IMMEDIATE")
         try:
-            if known is None:
-                key = ", ".join(map(quoted_name, view.key))
-                body = f"{', '.join(definitions)}, PRIMARY KEY ({key})"
-                self._db.execute(f"CREATE TABLE {quoted_name(view.name)} ({body}) WITHOUT ROWID")
-            else:
-                there = {
-                    row[1].lower() for row in self._db.execute(f"PRAGMA table_info({quoted_name(view.name)})")
-                }
-                for (name, _), definition in zip(view.columns, definitions, strict=True):
-                    if name.lower() not in there:
-                        self._db.execute(f"ALTER TABLE {quoted_name(view.name)} ADD COLUMN {definition}")
-            self._db.execute(
-                "INSERT OR REPLACE INTO millstream_views VALUES (?, ?, ?)",
-                (view.name, json.dumps(view.key), view.order),
-            )
+            yield
             self._db.execute("COMMIT")
-        except BaseException:
-            self._db.execute("ROLLBACK")
-            raise
-
-    def apply(self, query: str, batch: int, changes: Iterable[Changes]) -> int | None:
-        """Write a batch. Returns how many rows had no key and were left out; None: it was written before."""
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            last = self._db.execute(
-                "SELECT batch FROM millstream_ledger WHERE query = ?", (query,)
-            ).fetchone()
-            if last is not None and last[0] >= batch:
-                self._db.execute("ROLLBACK")
-                return None
-            without_key = sum(self._write(change) for change in changes)
-            self._db.execute("INSERT OR REPLACE INTO millstream_ledger VALUES (?, ?)", (query, batch))
-            self._db.execute("COMMIT")
-            return without_key
         except BaseException:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
             raise
 
-    def drop(self, name: str) -> None:
-        """Remove a view and its rows."""
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            if not self._db.execute("DELETE FROM millstream_views WHERE name = ?", (name,)).rowcount:
-                raise MillstreamError(f"there is no view {name!r} in {self.where}")
-            self._db.execute(f"DROP TABLE {quoted_name(name)}")
-            self._db.execute("COMMIT")
-        except BaseException:
-            self._db.execute("ROLLBACK")
-            raise
+    def _again(self, action: Callable[[], T]) -> T:
+        return action()
 
-    def _write(self, change: Changes) -> int:
-        view = change.view
-        names = [name for name, _ in view.columns]
-        at = [names.index(column) for column in view.key]
-        order = None if view.order is None else names.index(view.order)
-        keyed = change.keyed()
-        upsert, delete = _upsert(view, names), _delete(view)
-        run: list[tuple[Any, ...]] = []
-        deleting = False
-        for row, gone in keyed:
-            if gone != deleting and run:
-                self._db.executemany(delete if deleting else upsert, run)
-                run = []
-            deleting = gone
-            values = tuple(map(_stored, row))
-            if gone:
-                run.append((*(values[i] for i in at), *([values[order]] * 2 if order is not None else ())))
-            else:
-                run.append(values)
-        if run:
-            self._db.executemany(delete if deleting else upsert, run)
-        return len(change.rows) - len(keyed)
+    def _temporary(self, name: str, select: str) -> None:
+        self._run(f"CREATE TEMPORARY TABLE IF NOT EXISTS {name} AS {select}")
+        self._run(f"DELETE FROM temp.{name}")
 
+    def _fill(self, stage: str, rows: list[tuple[Any, ...]]) -> None:
+        self._db.executemany(f"INSERT INTO temp.{stage} VALUES ({', '.join('?' * len(rows[0]))})", rows)
 
-def _upsert(view: View, names: list[str]) -> str:
-    columns, marks = ", ".join(map(quoted_name, names)), ", ".join("?" * len(names))
-    return (
-        f"INSERT INTO {quoted_name(view.name)} ({columns}) VALUES ({marks}) ON CONFLICT {on_conflict(view)}"
-    )
+    def _columns(self, table: str) -> dict[str, str]:
+        return {row[1]: row[2] for row in self._ask(f"PRAGMA table_info({quoted_name(table)})")}
 
+    def _form(self, kind: str) -> Callable[[Any], Any] | None:
+        base = kind.partition("(")[0].partition("<")[0]
+        return None if base in _AS_THEY_ARE else _FORMS.get(base, _stored)
 
-def _delete(view: View) -> str:
-    sql = f"DELETE FROM {quoted_name(view.name)} WHERE " + " AND ".join(
-        f"{quoted_name(name)} = ?" for name in view.key
-    )
-    if view.order is not None:
-        column = quoted_name(view.order)
-        sql += f" AND ({column} IS NULL OR ? IS NULL OR ? >= {column})"
-    return sql
+    def _read(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        return row
+
+    def _tell(self, view: str) -> None:
+        """Whoever follows sees it by himself (``SqliteReader.wait``)."""
+
+    def _create(self, view: View, where: str | None) -> None:
+        if self._columns(view.name):
+            raise TopologyError(
+                f"there is a table {view.name!r} in {self.where} that is not a view of a pipeline's; give the"
+                " view another name",
+                where=where,
+            )
+        columns = ", ".join(f"{quoted_name(name)} {_affinity(kind)}" for name, kind in view.columns)
+        key = ", ".join(map(quoted_name, view.key))
+        self._run(f"CREATE TABLE {quoted_name(view.name)} ({columns}, PRIMARY KEY ({key})) WITHOUT ROWID")
+        if not is_ours(view.name):
+            self._run(
+                f"CREATE TABLE {quoted_name(beside('changes', view.name))} ({VERSION} INTEGER,"
+                f" {PART} INTEGER, {columns})"
+            )
+            self._run(
+                f"CREATE INDEX {quoted_name(beside('by_version', view.name))}"
+                f" ON {quoted_name(beside('changes', view.name))} ({VERSION})"
+            )
+
+    def _widen(self, view: View, there: dict[str, str], where: str | None) -> None:
+        known = {name.lower() for name in there}
+        for name, kind in view.columns:
+            if name.lower() not in known:
+                for table in (view.name, *([] if is_ours(view.name) else [beside("changes", view.name)])):
+                    self._run(
+                        f"ALTER TABLE {quoted_name(table)} ADD COLUMN {quoted_name(name)} {_affinity(kind)}"
+                    )
+        self._tables.pop(view, None)
 
 
 def _affinity(kind: str) -> str:
@@ -179,16 +160,17 @@ def _stored(value: Any) -> Any:
 # ---- reading -----------------------------------------------------------------------------------------
 
 
-class SqliteReader:
+class SqliteReader(Reader):
     """The same database, read-only, beside the job that writes it."""
 
     def __init__(self, path: Path) -> None:
         self.where = str(path)
         if not path.is_file():
             raise MillstreamError(f"there are no views in {path}; a pipeline with .to_view(...) makes them")
-        self._db = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)
+        self._db = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10, isolation_level=None)
         try:
-            self.views()
+            self._found("SELECT version FROM millstream_views LIMIT 1")
+            self._seen = self._data_version()
         except sqlite3.Error as error:
             raise MillstreamError(f"{path} is not a database of views: {error}") from None
 
@@ -197,23 +179,24 @@ class SqliteReader:
 
     def views(self) -> list[tuple[str, tuple[str, ...], int]]:
         """Name, key columns and number of rows of every view."""
-        found = self._db.execute("SELECT name, key_columns FROM millstream_views ORDER BY name").fetchall()
-        return [
-            (
-                name,
-                tuple(json.loads(key)),
-                self._db.execute(f"SELECT count(*) FROM {quoted_name(name)}").fetchone()[0],
-            )
-            for name, key in found
-        ]
+        with self._snapshot():
+            found = self._db.execute(
+                "SELECT name, key_columns FROM millstream_views ORDER BY name"
+            ).fetchall()
+            return [
+                (
+                    name,
+                    tuple(json.loads(key)),
+                    self._db.execute(f"SELECT count(*) FROM {quoted_name(name)}").fetchone()[0],
+                )
+                for name, key in found
+                if not is_ours(name)
+            ]
 
     def query(self, sql: str) -> Rows:
         """Columns and rows of any SELECT. The database is open for reading only, whatever the SQL says."""
         try:
-            with closing(self._db.execute(sql)) as cursor:
-                if cursor.description is None:
-                    raise MillstreamError("only queries that return rows, SELECT for example")
-                return [column[0] for column in cursor.description], cursor.fetchall()
+            return self._found(sql)
         except sqlite3.Error as error:
             names = ", ".join(name for name, _, _ in self.views()) or "none"
             raise MillstreamError(f"{error}; the views in {self.where} are: {names}") from None
@@ -224,9 +207,41 @@ class SqliteReader:
 
     def get(self, name: str, key: Sequence[str]) -> Rows:
         """The row of a key."""
-        columns = key_columns(self, name, key)
-        condition = " AND ".join(f"CAST({quoted_name(column)} AS TEXT) = ?" for column in columns)
-        with closing(
-            self._db.execute(f"SELECT * FROM {quoted_name(name)} WHERE {condition}", tuple(key))
-        ) as cursor:
+        return self.query(f"SELECT * FROM {quoted_name(name)} WHERE {self.key_condition(name, key)}")
+
+    def key_condition(self, name: str, key: Sequence[str]) -> str:
+        """The SQL condition that picks a key's row."""
+        wanted = self._key(name, key)
+        kinds = {row[1]: row[2] for row in self._db.execute(f"PRAGMA table_info({quoted_name(name)})")}
+        # Compared as what the column holds: by its text, every row would have to be looked at.
+        return " AND ".join(
+            f"{quoted_name(column)} = CAST({quoted_text(value)} AS {kinds[column]})"
+            for column, value in wanted
+        )
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[None]:
+        self._db.execute("BEGIN")
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise MillstreamError(f"{error} (in {self.where})") from None
+        finally:
+            self._db.execute("ROLLBACK")
+
+    def _found(self, sql: str) -> Rows:
+        with closing(self._db.execute(sql)) as cursor:
+            if cursor.description is None:
+                raise MillstreamError("only queries that return rows, SELECT for example")
             return [column[0] for column in cursor.description], cursor.fetchall()
+
+    def wait(self, timeout: float) -> None:
+        """Until something was written: SQLite keeps a number that changes with every commit of others."""
+        deadline = time.monotonic() + timeout
+        while (seen := self._data_version()) == self._seen and time.monotonic() < deadline:
+            time.sleep(min(_LOOK_EVERY, max(0.0, deadline - time.monotonic())))
+        self._seen = seen
+
+    def _data_version(self) -> int:
+        ((number,),) = self._db.execute("PRAGMA data_version").fetchall()
+        return int(number)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from millstream.errors import TopologyError
 from millstream.pipeline.declaring import Time, caller
@@ -19,6 +19,9 @@ from millstream.pipeline.streams import Source, Stream, Union
 
 if TYPE_CHECKING:
     from millstream.pipeline.kernel.program import Plan
+
+
+S = TypeVar("S", bound="StatefulChannel")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +45,17 @@ class Input:
 class Stateful:
     """An operator on the kernel: its inputs, and the plan of what it does with them."""
 
-    def __init__(self, name: str, inputs: Sequence[Input], plan: Plan, *, at: str) -> None:
-        self.name = name
+    def __init__(self, inputs: Sequence[Input], plan: Plan, *, at: str) -> None:
         self.inputs = tuple(inputs)
         self.plan = plan
         self.at = at
+        self.main: StatefulChannel | None = None
+
+    @property
+    def name(self) -> str:
+        """That of its main channel, which may be called by its variable once the whole file is read."""
+        assert self.main is not None
+        return self.main.name
 
     def upstream(self) -> list[Stream]:
         found: dict[int, Stream] = {}
@@ -68,9 +77,7 @@ class Stateful:
     @property
     def known_as(self) -> str:
         """How people know it: by the name of the stream that it is."""
-        flow = self.inputs[0].stream.flow
-        own = (one for one in flow.streams if isinstance(one, StatefulChannel) and one.stateful is self)
-        return next((one.known_as for one in own if one.channel_name == MAIN), self.name)
+        return self.name if self.main is None else self.main.known_as
 
     def shape(self) -> dict[str, object]:
         """What its state depends on."""
@@ -174,11 +181,15 @@ def declare(
 ) -> StatefulChannel:
     """A stateful operator; returns its main channel. ``columns`` and ``time`` are those of its results,
     ``stream`` is the class of one that has more channels to offer."""
+    return declare_as(stream, kind, inputs, plan, at=at, name=name, columns=columns, time=time)
+
+
+def declare_as(made_as: type[S], kind: str, inputs: Sequence[Input], plan: Plan, **told: Any) -> S:
+    """The same, typed as the class of its main channel."""
     for one in inputs:
-        check_input(one, at)
-    stateful = Stateful(name or "", inputs, plan, at=at)
-    made = stream(stateful, MAIN, at=at, name=name, columns=columns, time=time, kind=kind)
-    stateful.name = made.name
+        check_input(one, told["at"])
+    stateful = Stateful(inputs, plan, at=told["at"])
+    stateful.main = made = made_as(stateful, MAIN, kind=kind, **told)
     return made
 
 
@@ -192,7 +203,8 @@ def check_input(one: Input, at: str) -> None:
             raise TopologyError(f"give the key {key!r} a name: {key + ' AS name'!r}", where=at)
         stream._check(key, "the key", at)
     for column in one.columns or ():
-        stream._check(column, "the column", at)
+        if column != "*":
+            stream._check(column, "the column", at)
     stream._needs_time(at)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -22,8 +21,11 @@ from millstream.pipeline.expressions import (
     output_name,
 )
 from millstream.pipeline.schema import Schema
+from millstream.pipeline.sinks import TopicSink, ViewSink
 
 if TYPE_CHECKING:
+    from millstream.pipeline.patterns import PatternStream, Step, Steps
+    from millstream.pipeline.processing import ProcessedStream, Processor
     from millstream.pipeline.stateful import StatefulChannel
     from millstream.pipeline.tables import Changes, Table
     from millstream.pipeline.topology import Topology
@@ -261,6 +263,65 @@ class Stream:
 
         return declare_as_table(self, key, delete_when, at=caller())
 
+    # ---- sequences, and the user's own ---------------------------------------------------------------
+
+    def pattern(
+        self,
+        *,
+        by: str | Sequence[str],
+        steps: Sequence[Step] | Steps | Step,
+        within: str | None = None,
+        give: Mapping[str, str] | None = None,
+        after_match: str = "skip past last",
+        strict: bool = False,
+        max_partial: int = 1000,
+        max_events: int = 10_000,
+        on_error: str = "fail",
+        name: str | None = None,
+    ) -> PatternStream:
+        """Sequences of events of one key: ``steps`` are ``step("small", "eur < 2").times(3)``, ``no(...)``.
+
+        ``within``: the most time from the first event to the last. ``give``: what a match tells, for example
+        ``{"total": "sum(small.eur)"}``; without it, all events of every step. ``after_match``: ``"skip past
+        last"``, so that no event is in two matches, ``"skip to next"`` or ``"all"``. ``strict``: nothing may
+        come in between. ``max_partial`` and ``max_events`` bound what is kept for a key. ``on_error``:
+        whether a function that raises stops the job (``"fail"``) or its event goes to ``.failed``
+        (``"channel"``).
+        """
+        from millstream.pipeline.patterns import Bounds, declare_pattern
+
+        bounds = Bounds(max_partial, max_events)
+        return declare_pattern(
+            self, by, steps, within, give, after_match, strict, bounds, on_error, name, caller()
+        )
+
+    def process(
+        self,
+        *,
+        key: str | Sequence[str],
+        with_: type[Processor] | Processor,
+        output: object,
+        channels: Mapping[str, object] | None = None,
+        time: str | None = None,
+        ttl: str | None = None,
+        ttl_clock: str = "event",
+        max_state_bytes: int = 1_000_000,
+        on_error: str = "fail",
+        name: str | None = None,
+    ) -> ProcessedStream:
+        """A stateful function of your own: a ``millstream.Processor`` that is called for every event.
+
+        ``output`` is the schema of the rows it emits, ``channels`` those of its further channels by name.
+        ``time``: the timestamp column of the output that is filled with the event's or timer's time, for
+        stateful operators that follow. ``ttl``: how long the state of a key is kept after the last that came
+        of it, by ``ttl_clock``, ``"event"`` or ``"processing"``. ``on_error``: whether an exception stops the
+        job (``"fail"``) or its event goes to ``.failed`` (``"channel"``).
+        """
+        from millstream.pipeline.processing import Keeping, declare_process
+
+        state = Keeping(ttl, ttl_clock, max_state_bytes)
+        return declare_process([self], key, with_, output, channels, time, state, on_error, name, caller())
+
     # ---- sinks --------------------------------------------------------------------------------------
 
     def to_topic(
@@ -298,12 +359,20 @@ class Stream:
         return self
 
     def to_view(
-        self, name: str, *, key: str | Sequence[str], delete_when: str | None = None, order: str | None = None
+        self,
+        name: str,
+        *,
+        key: str | Sequence[str],
+        delete_when: str | None = None,
+        order: str | None = None,
+        changelog: str | None = None,
     ) -> Stream:
         """Keep the latest row of every key in a table that ``millstream view query`` reads.
 
         A row for which ``delete_when`` is true takes its key out of the table. ``order`` is the column by
         which a row is later than another of its key; the end of the window or the stream's time if left out.
+        ``changelog`` is a compacted topic that is given every change of the table: its key as JSON, and the
+        new row as JSON or nothing.
         """
         at = caller()
         check_view(name, at)
@@ -315,7 +384,11 @@ class Stream:
                 raise TopologyError(f"view {name!r}: {no_such_column(column, self.columns)}", where=at)
         if delete_when is not None:
             self._check(delete_when, "delete_when", at)
-        self.flow._add_sink(ViewSink(self, name, at, key=keys, delete_when=delete_when, order=order))
+        if changelog is not None:
+            check_topic(changelog, at)
+        self.flow._add_sink(
+            ViewSink(self, name, at, key=keys, delete_when=delete_when, order=order, changelog=changelog)
+        )
         return self
 
     # ---- looking at it ------------------------------------------------------------------------------
@@ -342,7 +415,7 @@ class Stream:
         while not stream.named:
             consumers = [other for other in self.flow.streams if stream in other.inputs]
             if len(consumers) != 1:
-                break
+                return self.name
             stream = consumers[0]
         return stream.name
 
@@ -358,18 +431,10 @@ class Stream:
                 f".{name} is of a source or of what a window, a join or another stateful operator gives",
                 where=caller(),
             )
-        if name in _NOT_YET:
-            raise TopologyError(f".{name} ({_NOT_YET[name]}) is not in this version", where=caller())
         raise AttributeError(f"a {type(self).__name__.lower()} has no {name!r}")
 
     def __repr__(self) -> str:
         return f"<{self.kind} {self.name!r} from {self.at}>"
-
-
-_NOT_YET = {
-    "pattern": "sequences of events",
-    "process": "a stateful function of your own",
-}
 
 
 class Source(Stream):
@@ -562,35 +627,3 @@ class Union(Stream):
 
     def about(self) -> str:
         return f"{self.tag} says which" if self.tag else ""
-
-
-@dataclass(frozen=True, slots=True)
-class TopicSink:
-    stream: Stream
-    topic: str
-    at: str
-    key: str | None
-    value: str | tuple[str, ...] | None
-    time: str | None
-    delete_when: str | None = None
-
-    @property
-    def label(self) -> str:
-        return f"topic {self.topic}"
-
-
-@dataclass(frozen=True, slots=True)
-class ViewSink:
-    stream: Stream
-    name: str
-    at: str
-    key: tuple[str, ...]
-    delete_when: str | None
-    order: str | None
-
-    @property
-    def label(self) -> str:
-        return f"view {self.name}"
-
-
-Sink = TopicSink | ViewSink

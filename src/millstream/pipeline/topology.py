@@ -11,36 +11,49 @@ Nothing here needs Spark: a mistake is reported with its line before any engine 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from millstream.errors import TopologyError
-from millstream.pipeline.declaring import Time, caller, check_topic
+from millstream.pipeline.declaring import Time, caller, check_size, check_state, check_topic
 from millstream.pipeline.expressions import ExpressionError, duration_ms, no_such_column
-from millstream.pipeline.kernel.program import MAIN
 from millstream.pipeline.late import SourceChannel
 from millstream.pipeline.schema import Field, Schema, SchemaError, schema_of
+from millstream.pipeline.sinks import Sink, TopicSink, ViewSink
 from millstream.pipeline.stateful import Stateful, StatefulChannel
-from millstream.pipeline.streams import Rejected, Sink, Source, Stream, TopicSink, Union, ViewSink
+from millstream.pipeline.streams import Rejected, Source, Stream, Union
 from millstream.pipeline.windowed import Aggregate, Window
 
 if TYPE_CHECKING:
     from millstream.pipeline.joining import Gathered
+    from millstream.pipeline.processing import ProcessedStream, Processor
     from millstream.pipeline.tables import Table
 
 GUARANTEES = ("at-most-once", "at-least-once", "exactly-once")
 FORMATS = ("json", "text", "binary")
 RECORD_PARTS = ("key", "topic", "partition", "offset", "timestamp", "headers")
+_MOST_IN_MEMORY = 2_000_000_000  # bytes of state as written; in memory it takes several times as much
 _START = re.compile(r"earliest|latest|@.+")
 
 
 class Topology:
     """A job: what it reads, what it does with it, where the results go."""
 
-    def __init__(self, name: str, *, guarantee: str = "at-least-once", buckets: int = 8) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        guarantee: str = "at-least-once",
+        buckets: int = 8,
+        state: str = "memory",
+        max_state: str | None = None,
+    ) -> None:
         """``guarantee`` is what the job promises about its results. ``buckets`` is in how many parts the keys
         of stateful operators are divided: the most tasks that can work on one, fixed for the life of a
-        checkpoint."""
+        checkpoint. ``state`` is where workers keep the state of those operators: in ``"memory"``, on
+        ``"disk"``, or outside, in ``"postgresql://..."`` or ``"cassandra://host/keyspace"``. ``max_state``
+        bounds the state of each of them: the job stops when one is larger (in memory 2 GB, if left out;
+        elsewhere as much as there is room)."""
         self.at = caller()
         check_topic(name, self.at)  # it names a consumer group and a directory
         if guarantee not in GUARANTEES:
@@ -52,6 +65,11 @@ class Topology:
         self.name = name
         self.guarantee = guarantee
         self.buckets = buckets
+        self.state = check_state(state, self.at)
+        self.max_state = check_size("max_state", max_state, self.at)
+        if max_state is None and state == "memory":
+            self.max_state = _MOST_IN_MEMORY
+        self.kernel_only: str | None = None  # why nothing is left to Spark's own windows, if so
         self.streams: list[Stream] = []
         self.sinks: list[Sink] = []
         self._names: dict[str, Stream] = {}
@@ -135,6 +153,34 @@ class Topology:
                 )
             parts.append(stream)
         return Union(self, tuple(parts), tag, name, at)
+
+    def process(
+        self,
+        streams: Sequence[Stream],
+        *,
+        key: str | Sequence[str],
+        with_: type[Processor] | Processor,
+        output: object,
+        channels: Mapping[str, object] | None = None,
+        time: str | None = None,
+        ttl: str | None = None,
+        ttl_clock: str = "event",
+        max_state_bytes: int = 1_000_000,
+        on_error: str = "fail",
+        name: str | None = None,
+    ) -> ProcessedStream:
+        """A processor of several streams, as ``Stream.process`` is of one: their events come in one order of
+        time, ``event.stream`` says from which, and all need the columns that ``key`` names."""
+        from millstream.pipeline.processing import Keeping, declare_process
+
+        at = caller()
+        if not streams:
+            raise TopologyError("process needs at least one stream", where=at)
+        for stream in streams:
+            if not isinstance(stream, Stream) or stream.flow is not self:
+                raise TopologyError(f"{stream!r} is not a stream of this topology", where=at)
+        state = Keeping(ttl, ttl_clock, max_state_bytes)
+        return declare_process(streams, key, with_, output, channels, time, state, on_error, name, at)
 
     def table(
         self,
@@ -270,13 +316,23 @@ class Topology:
         return StatefulChannel(stateful, channel, at=at, name=name)
 
     def _rename(self, stream: Stream, name: str) -> None:
-        """Call a stream that was given no name by the variable that holds it."""
-        if not stream.named and name not in self._names:
-            del self._names[stream.name]
-            self._names[name] = stream
-            stream.name, stream.named = name, True
-            if isinstance(stream, StatefulChannel) and stream.channel_name == MAIN:
-                stream.stateful.name = name
+        """Call a stream that was given no name by the variable that holds it, and its channels after it."""
+        if stream.named or name in self._names:
+            return
+        old = stream.name
+        self._call(stream, name)
+        stream.named = True
+        if isinstance(stream, StatefulChannel) and stream.stateful.main is stream:
+            for other in self.streams:
+                of_it = isinstance(other, StatefulChannel) and other.stateful is stream.stateful
+                called = other.name.replace(f"{old}.", f"{name}.", 1)
+                if of_it and other.name.startswith(f"{old}.") and called not in self._names:
+                    self._call(other, called)
+
+    def _call(self, stream: Stream, name: str) -> None:
+        del self._names[stream.name]
+        self._names[name] = stream
+        stream.name = name
 
     def _add_sink(self, sink: Sink) -> None:
         for other in self.sinks:
@@ -287,6 +343,13 @@ class Topology:
             ):
                 raise TopologyError(
                     f"view {sink.name!r} is already written at {other.at}; join the streams with flow.union",
+                    where=sink.at,
+                )
+            shared = [topic for topic in sink.topics if topic in other.topics]
+            if shared and (isinstance(sink, ViewSink) or isinstance(other, ViewSink)):
+                raise TopologyError(
+                    f"topic {shared[0]!r} is the changelog of a view, which nothing else may write into"
+                    f" ({other.at}); take another",
                     where=sink.at,
                 )
             if (
@@ -338,12 +401,12 @@ class Topology:
 
     def _check_cycles(self) -> None:
         """A topic that is written from itself makes events for ever; only on purpose."""
-        edges: dict[str, dict[str, TopicSink]] = {}
+        edges: dict[str, dict[str, Sink]] = {}
         for sink in self.sinks:
-            if isinstance(sink, TopicSink):
+            for topic in sink.topics:
                 for node in sink.stream.upstream():
                     if isinstance(node, Source) and not node.feedback:
-                        edges.setdefault(node.topic, {})[sink.topic] = sink
+                        edges.setdefault(node.topic, {})[topic] = sink
         for start in edges:
             path = self._path(edges, start, start, [start], set())
             if path is not None:
@@ -354,7 +417,7 @@ class Topology:
                 )
 
     def _path(
-        self, edges: dict[str, dict[str, TopicSink]], here: str, goal: str, path: list[str], seen: set[str]
+        self, edges: dict[str, dict[str, Sink]], here: str, goal: str, path: list[str], seen: set[str]
     ) -> list[str] | None:
         for following in edges.get(here, {}):
             if following == goal:

@@ -1,24 +1,31 @@
 """Views: tables that hold the latest row of every key, written once a batch.
 
-A batch's rows and the note that this query has written this batch are one database transaction, so a batch
-that Spark runs again after a crash changes nothing: the effect of at-least-once is once here.
+A batch's rows, what they changed, and the note that this query has written this batch are one database
+transaction, so a batch that Spark runs again after a crash changes nothing: the effect of at-least-once is
+once here.
 
-    millstream_views    the views: their key and order columns
-    millstream_ledger   the last batch that each query has written
+    millstream_views       the views: their key and order columns, and how often they have changed
+    millstream_ledger      the last batch that each query has written
+    millstream_versions    when and by which batch a view came to a version, as far back as changes are kept
+    millstream_changes_V   what each of these versions changed in view V
+    millstream_next_V      view V as it is rebuilt, until it takes the other's place
 
 A query is known by the id in its checkpoint: a new checkpoint starts again at batch 0, and is another query.
 
-They are kept in a SQLite file (``sqlite_views``), or in PostgreSQL where a URL says so (``postgres_views``).
+They are kept in a SQLite file (``sqlite_views``), or in PostgreSQL where a URL says so (``postgres_views``);
+what both have in common is in ``view_store``. Whoever wants to be told of changes: ``view_changes``.
 """
 
 from __future__ import annotations
 
 import datetime
+import hashlib
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from millstream.errors import MillstreamError, TopologyError
 
@@ -55,8 +62,29 @@ class Changes:
         return keyed
 
 
+class ViewsRebuilt(MillstreamError):
+    """The views were rebuilt, and another checkpoint goes on with them; this run has to end."""
+
+
+class Changed(NamedTuple):
+    """What became of a key: its row after the change, None if it is gone."""
+
+    key: tuple[Any, ...]
+    row: tuple[Any, ...] | None
+
+
+@dataclass(slots=True)
+class Applied:
+    """A batch that is written: rows without a key, and what changed in the views that were asked about."""
+
+    unkeyed: int = 0
+    columns: dict[str, list[str]] = field(default_factory=dict)
+    changed: dict[str, list[Changed]] = field(default_factory=dict)
+
+
 class ViewStore(Protocol):
-    """The database of a job's views, for the one process that writes it."""
+    """The database of a job's views, for the one process that writes it. It may be used by several threads,
+    which wait for each other."""
 
     where: str
 
@@ -67,10 +95,37 @@ class ViewStore(Protocol):
         it changes nothing. ``where`` is the line of the user's file that declares the view."""
 
     def apply(self, query: str, batch: int, changes: Iterable[Changes]) -> int | None:
-        """Write a batch. Returns how many rows had no key and were left out; None: it was written before."""
+        """Write a batch. Returns how many rows had no key and were left out; None: it was written before.
+        Raises ViewsRebuilt."""
+
+    def applying(
+        self, query: str, batch: int, changes: Iterable[Changes], tell: Collection[str] = ()
+    ) -> AbstractContextManager[Applied | None]:
+        """The same in two steps: written on entry, with what changed in the views that are in ``tell``, and
+        committed at the exit; not at all if that is an exception."""
 
     def drop(self, name: str) -> None:
         """Remove a view and its rows."""
+
+    # ---- a rebuilt view takes the place of the old one (rebuild.py) ----------------------------------
+
+    def written(self, query: str) -> int | None:
+        """The last batch of a query that is in its views. Raises ViewsRebuilt."""
+
+    def hold(self, queries: Collection[str], seconds: float) -> None:
+        """Let queries wait before they write their next batch, so long at most; 0 lets them go on."""
+
+    def held(self, query: str) -> bool:
+        """Whether a query has to wait."""
+
+    def swapping(
+        self, views: Sequence[str], retire: Collection[str], tell: Collection[str] = ()
+    ) -> AbstractContextManager[Applied | None]:
+        """Give views the rows of those that were built beside them, for all readers at one moment, which is
+        the exit. Queries in ``retire`` can't write them any more. None: it was done before."""
+
+    def forget_rebuilt(self, views: Sequence[str]) -> None:
+        """Remove what is being built beside views."""
 
 
 class ViewReader(Protocol):
@@ -91,6 +146,43 @@ class ViewReader(Protocol):
 
     def get(self, name: str, key: Sequence[str]) -> Rows:
         """The row of a key."""
+
+    # ---- for those who follow a view (view_changes.py) -----------------------------------------------
+
+    def key_condition(self, name: str, key: Sequence[str]) -> str:
+        """The SQL condition that picks a key's row."""
+
+    def present(self, name: str, condition: str | None) -> Present:
+        """The rows of a view and the version they are of."""
+
+    def since(self, name: str, version: int, condition: str | None) -> Since:
+        """What changed after a version."""
+
+    def wait(self, timeout: float) -> None:
+        """Until something was written, for so many seconds at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """A view at one moment. ``floor`` is the oldest version after which changes are kept."""
+
+    version: int
+    floor: int
+    key: tuple[str, ...]
+    columns: list[str]
+    rows: list[tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Since:
+    """What changed: version, time in milliseconds, query, batch, whether it is the new row or the old one,
+    and the row; by version and key, the old row in front of the new one."""
+
+    version: int
+    floor: int
+    key: tuple[str, ...]
+    columns: list[str]
+    parts: list[tuple[int, int, str, int, bool, tuple[Any, ...]]]
 
 
 def open_store(where: str | Path) -> ViewStore:
@@ -148,34 +240,27 @@ def check_key(view: View, known: Sequence[str], where: str, *, at: str | None) -
         )
 
 
-def key_columns(reader: ViewReader, name: str, key: Sequence[str]) -> tuple[str, ...]:
-    """The columns that the values of a key are for."""
-    views = {view: columns for view, columns, _ in reader.views()}
-    if name not in views:
-        raise MillstreamError(
-            f"there is no view {name!r} in {reader.where}; there are: {', '.join(views) or 'none'}"
-        )
-    if len(key) != len(views[name]):
-        raise MillstreamError(f"view {name!r} has the key {', '.join(views[name])}: give a value for each")
-    return views[name]
-
-
 def quoted_name(name: str) -> str:
     """A table's or a column's name in SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
-def on_conflict(view: View) -> str:
-    """What an insert does where the key is there, in the words that both databases have: the later row wins,
-    and without an order the one that comes later."""
-    others = [quoted_name(name) for name, _ in view.columns if name not in view.key]
-    if not others:
-        return "DO NOTHING"
-    sql = "DO UPDATE SET " + ", ".join(f"{name} = excluded.{name}" for name in others)
-    if view.order is not None:
-        there, given = f"{quoted_name(view.name)}.{quoted_name(view.order)}", quoted_name(view.order)
-        sql += f" WHERE {there} IS NULL OR excluded.{given} >= {there}"
-    return sql
+def quoted_text(text: str) -> str:
+    """Text in SQL."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def beside(kind: str, view: str) -> str:
+    """A table of ours that belongs to a view: ``changes`` or ``next``. PostgreSQL cuts names off at 63."""
+    name = f"millstream_{kind}_{view}"
+    if len(name.encode()) <= 63:
+        return name
+    return f"millstream_{kind}_{hashlib.sha256(view.encode()).hexdigest()[:40]}"
+
+
+def is_ours(name: str) -> bool:
+    """Whether a table is not for the user."""
+    return name.lower().startswith("millstream_")
 
 
 def json_text(value: Any) -> str:
@@ -203,7 +288,7 @@ def time_text(value: datetime.datetime) -> str:
     """``2026-01-31T12:00:00.000000Z``: always UTC and of one length, so that text order is time order."""
     if value.tzinfo is None:
         value = value.astimezone()  # Spark hands timestamps out in the machine's own zone
-    return value.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return value.astimezone(datetime.UTC).isoformat(timespec="microseconds")[:26] + "Z"
 
 
 def _comparable(value: Any) -> Any:

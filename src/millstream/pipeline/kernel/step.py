@@ -18,8 +18,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from millstream.errors import OperatorFailed
 from millstream.pipeline.kernel.channels import ahead_channel, late_channel
 from millstream.pipeline.kernel.clock import ALWAYS, NEVER, Clock, Place, Seen, TimeRules
+from millstream.pipeline.kernel.failing import RecordFailed, reason
 from millstream.pipeline.kernel.program import TIMESTAMP, Events, Out, Plan, Rows, shown, tables_of
 from millstream.pipeline.kernel.state import Store, Waiting
 
@@ -102,7 +104,7 @@ class Bucket:
         self._operator = operator
         self._channels = operator.channels()
         self._clock = Clock(operator.rules, len(operator.inputs))
-        self._clocks = store.keyed("clock")
+        self._clocks = store.single("clock")
         saved = self._clocks.get("clock")
         if saved is not None:
             self._clock.load(saved)
@@ -120,6 +122,15 @@ class Bucket:
 
     def step(self, batch: Batch) -> dict[str, pa.Table]:
         """Take a batch in; what is given, by channel."""
+        try:
+            return self._step(batch)
+        except RecordFailed as failed:
+            raise OperatorFailed(
+                f"operator {self._operator.name!r} failed for {failed.key}: {reason(failed.error)}"
+                f" ({failed.sample})"
+            ) from failed.error
+
+    def _step(self, batch: Batch) -> dict[str, pa.Table]:
         clock, out = self._clock, Out(self._channels)
         clock.observe(batch.seen, batch.now)
         for number, table in batch.rows:

@@ -1,0 +1,120 @@
+"""A view's changes as records of a topic: whoever reads it to the end has the view.
+
+    key      the view's key as a JSON object
+    value    the row as it is now, as a JSON object; null where the key is gone
+
+The topic is compacted, so it is never much longer than the view. What is written are changes of the view, not
+the rows that came: an older row that the view leaves out is not there either, and of several rows of a key in
+one batch there is the last.
+
+What changed is known once the batch is merged into the view, which must not be committed before the log is
+(deliver.py says why). So the database's transaction is kept open while the records are sent and, with exactly
+once, while the log's transaction with all else of the batch is committed.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from millstream.client.cluster import Cluster
+from millstream.client.position import TopicPartition
+from millstream.client.sender import Sender
+from millstream.client.transactions import Producer
+from millstream.pipeline.encoding import Partitioner, rounds
+from millstream.pipeline.options import WriteOptions
+from millstream.pipeline.plan import Query
+from millstream.pipeline.sinks import ViewSink
+from millstream.pipeline.views import Applied, View
+
+_NESTED = ("array", "map", "struct", "variant")
+
+
+def changelogs_of(query: Query) -> dict[str, str]:
+    """The topics of a query's views that have one."""
+    sinks = [sink for sink in query.sinks if isinstance(sink, ViewSink)]
+    return {sink.name: sink.changelog for sink in sinks if sink.changelog is not None}
+
+
+class Changelogs:
+    """The changelogs of a query's views; ``topics`` are by view. The driver alone writes them: a partition of
+    a transaction has one sender, and tasks send only to the topics of other sinks."""
+
+    def __init__(
+        self, topics: Mapping[str, str], views: Iterable[View], cluster: Cluster, options: WriteOptions
+    ) -> None:
+        self.topics = dict(topics)
+        self._kinds = {view.name: dict(view.columns) for view in views}
+        self._keys = {view.name: view.key for view in views}
+        self._cluster = cluster
+        self._options = options
+        self._sender: Sender | None = None
+
+    def send(self, applied: Applied | None, producer: Producer | None) -> dict[str, int]:
+        """Write what changed, in the transaction of ``producer`` if there is one; returns when the broker has
+        it, with the number of records by topic."""
+        sent = {}
+        batches = []
+        for view, changed in ({} if applied is None else applied.changed).items():
+            assert applied is not None
+            topic, names = self.topics[view], applied.columns[view]
+            keys = [
+                json_object(dict(zip(self._keys[view], key, strict=True)), self._kinds[view])
+                for key, _ in changed
+            ]
+            values = [
+                None if row is None else json_object(dict(zip(names, row, strict=True)), self._kinds[view])
+                for _, row in changed
+            ]
+            columns = {"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())}
+            count = self._cluster.partitions_of(topic, create=True)
+            partitions = Partitioner(0).choose(topic, count, columns)
+            batches += [
+                [(TopicPartition(topic, batch.partition), batch.data) for batch in ready]
+                for ready in rounds(columns, partitions, self._options, transactional=producer is not None)
+            ]
+            sent[topic] = len(changed)
+        if batches:
+            sender = self._sender_for(producer)
+            try:
+                for batch in batches:
+                    sender.send(batch)
+                sender.flush()
+            except BaseException:
+                sender.close()  # with whatever is in flight
+                self._sender = None
+                raise
+        return sent
+
+    def _sender_for(self, producer: Producer | None) -> Sender:
+        timeout_ms = round(1000 * self._options.connection.patience)
+        if producer is not None:
+            return Sender(self._cluster, timeout_ms=timeout_ms, producer=producer)
+        if self._sender is None:
+            self._sender = Sender(self._cluster, timeout_ms=timeout_ms)
+        return self._sender
+
+
+def json_object(row: Mapping[str, Any], kinds: Mapping[str, str]) -> bytes:
+    """A row as readers of views are given it, in JSON; ``kinds`` are Spark's types of its columns."""
+    plain = {name: _plain(value, kinds.get(name, "")) for name, value in row.items()}
+    return json.dumps(plain, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _plain(value: Any, kind: str) -> Any:
+    if value is None:
+        return None
+    if kind == "boolean":
+        return bool(value)  # SQLite has numbers
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, str) and kind.startswith(_NESTED):
+        return json.loads(value)
+    return value

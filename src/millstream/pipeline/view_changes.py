@@ -1,0 +1,167 @@
+"""Following a view: its rows as they are, and then every change of them, with none missed and none twice.
+
+    for change in watch("views.db", "blocked", key=["4716253098710001"]):
+        print(change.kind, change.new)
+
+The rows are read at one version of the view, and from there on the changes that each later version made, as
+they were written with it in one transaction. Nothing is registered anywhere: whoever follows only reads, as
+many as like, and stops by not reading any more. A database keeps changes for a while, not for ever; whoever
+was away for longer is told so (``reset``) and given all rows again.
+
+With a condition, what is followed are the rows for which it is true: a row that comes to fulfil it is an
+insert, one that no longer does is a delete.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from millstream.pipeline.views import Since, ViewReader, open_reader
+
+Kind = Literal["row", "insert", "update", "delete", "reset"]
+Start = Literal["rows", "changes", "now"]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What happened to one row. ``row`` is one that was there when the following began; after a ``reset``, of
+    which ``old`` and ``new`` are None, all rows come again.
+
+    ``version`` counts the transactions that changed the view; ``query`` and ``batch`` are those that it came
+    with, and ``at_ms`` is when, in milliseconds since 1970. They are None for what was there before."""
+
+    kind: Kind
+    version: int
+    key: dict[str, Any]
+    old: dict[str, Any] | None = None
+    new: dict[str, Any] | None = None
+    query: str | None = None
+    batch: int | None = None
+    at_ms: int | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it, as ``millstream view watch --output json`` prints it."""
+        return {
+            "kind": self.kind,
+            "version": self.version,
+            "key": self.key,
+            "old": self.old,
+            "new": self.new,
+            "query": self.query,
+            "batch": self.batch,
+            "at_ms": self.at_ms,
+        }
+
+
+class Watcher:
+    """One who follows a view. ``start``: the rows as they are and then changes (``rows``), every change that
+    is kept (``changes``), or what changes from now on (``now``)."""
+
+    def __init__(
+        self,
+        where: str | Path,
+        view: str,
+        *,
+        key: Sequence[str] = (),
+        condition: str | None = None,
+        start: Start = "rows",
+    ) -> None:
+        self._reader: ViewReader = open_reader(where)
+        self._name = view
+        self._ready: deque[Change] = deque()
+        try:
+            picked = [f"({condition})"] if condition else []
+            if key:
+                picked.append(self._reader.key_condition(view, key))
+            self._condition = " AND ".join(picked) or None
+            self._reader.wait(0)  # from here on nothing is written without our being woken
+            if start == "rows":
+                self._version = self._rows()
+            else:
+                now = self._reader.present(view, "1 = 0")
+                self._version = now.floor if start == "changes" else now.version
+        except BaseException:
+            self._reader.close()
+            raise
+
+    def close(self) -> None:
+        self._reader.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def read(self, timeout: float) -> list[Change]:
+        """What is new, after a wait of at most so many seconds; nothing if nothing changed."""
+        if not self._ready:
+            self._look()
+        if not self._ready:
+            self._reader.wait(timeout)
+            self._look()
+        found = list(self._ready)
+        self._ready.clear()
+        return found
+
+    def __iter__(self) -> Iterator[Change]:
+        while True:
+            yield from self.read(1.0)
+
+    def _rows(self) -> int:
+        present = self._reader.present(self._name, self._condition)
+        for values in present.rows:
+            row = dict(zip(present.columns, values, strict=True))
+            key = {name: row[name] for name in present.key}
+            self._ready.append(Change("row", present.version, key, new=row))
+        return present.version
+
+    def _look(self) -> None:
+        since = self._reader.since(self._name, self._version, self._condition)
+        # A smaller version: the view was removed and made again.
+        if since.floor > self._version or since.version < self._version:
+            self._ready.append(Change("reset", since.version, {}))
+            self._version = self._rows()
+            return
+        self._ready.extend(_changes(since))
+        self._version = since.version
+
+
+def _changes(since: Since) -> Iterator[Change]:
+    """Old and new rows of a key put together."""
+    old: dict[str, Any] | None = None
+    for number, (version, at_ms, query, batch, is_new, values) in enumerate(since.parts):
+        row = dict(zip(since.columns, values, strict=True))
+        key = {name: row[name] for name in since.key}
+        about: dict[str, Any] = {"query": query, "batch": batch, "at_ms": at_ms}
+        if is_new:
+            yield Change("insert" if old is None else "update", version, key, old, row, **about)
+            old = None
+            continue
+        following = since.parts[number + 1] if number + 1 < len(since.parts) else None
+        if following is not None and following[0] == version and following[4]:
+            after = dict(zip(since.columns, following[5], strict=True))
+            if {name: after[name] for name in since.key} == key:
+                old = row
+                continue
+        yield Change("delete", version, key, row, None, **about)
+
+
+def watch(
+    where: str | Path,
+    view: str,
+    *,
+    key: Sequence[str] = (),
+    condition: str | None = None,
+    start: Start = "rows",
+) -> Iterator[Change]:
+    """Every change of a view in a file or a ``postgresql://`` database, for ever; see ``Watcher``."""
+    with Watcher(where, view, key=key, condition=condition, start=start) as watcher:
+        yield from watcher

@@ -1,0 +1,167 @@
+"""The SQL by which a batch is merged into a view, and by which it is told what that changed.
+
+The same statements for both kinds of database, without placeholders: what stands in them are names, numbers
+and ids. Every statement's cost grows with the batch (or, where a rebuilt view takes the place of the old one,
+with both of them), never with the view that a batch is written to.
+
+The order of the rows within a batch is settled before: of each key only the last row is in the stage, with
+whether it deletes, and whether it does so whatever is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from millstream.pipeline.views import View, beside, quoted_name
+
+VERSION, PART = quoted_name("millstream version"), quoted_name("millstream part")
+DELETED, FORCED = quoted_name("millstream deleted"), quoted_name("millstream forced")
+OLD, NEW = 0, 1  # which part of a change a row is
+
+
+def last_of_each(
+    view: View, keyed: list[tuple[tuple[Any, ...], bool]], forms: Mapping[int, Callable[[Any], Any]]
+) -> list[tuple[Any, ...]]:
+    """The last row of each key, and the two flags. ``forms`` are for the columns that Python has in another
+    form than the database takes.
+
+    A deletion without an order takes away whatever was there, so what follows it in the batch is not compared
+    with that any more.
+    """
+    names = [name for name, _ in view.columns]
+    at = [names.index(column) for column in view.key]
+    order = None if view.order is None else names.index(view.order)
+    columns: list[Any] = list(zip(*(row for row, _ in keyed), strict=True))
+    for i, form in forms.items():
+        columns[i] = [None if value is None else form(value) for value in columns[i]]
+    last: dict[Any, tuple[Any, ...]] = {}
+    keys = columns[at[0]] if len(at) == 1 else zip(*(columns[i] for i in at), strict=True)
+    for key, values, (_, gone) in zip(keys, zip(*columns, strict=True), keyed, strict=True):
+        before = last.get(key)
+        forced = (before is not None and before[-1]) or (gone and order is not None and values[order] is None)
+        last[key] = (*values, gone, forced)
+    return list(last.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """A view's tables and columns. ``columns`` are all that its table has, ``differ`` is the database's
+    operator for two values that are not the same, nulls included."""
+
+    view: View
+    columns: Sequence[str]
+    differ: str
+
+    @property
+    def live(self) -> str:
+        return quoted_name(self.view.name)
+
+    @property
+    def changes(self) -> str:
+        return quoted_name(beside("changes", self.view.name))
+
+    @property
+    def next(self) -> str:
+        return quoted_name(beside("next", self.view.name))
+
+    # ---- a batch ------------------------------------------------------------------------------------
+
+    def stage_columns(self) -> str:
+        """What the stage is made of, of no rows yet."""
+        own = ", ".join(quoted_name(name) for name, _ in self.view.columns)
+        return f"SELECT {own}, true AS {DELETED}, true AS {FORCED} FROM {self.live} WHERE false"
+
+    def keep(self, stage: str, kept: str) -> str:
+        """The rows that are there of the keys of a batch."""
+        return (
+            f"INSERT INTO {kept} SELECT {self._all()} FROM {self.live}"
+            f" WHERE ({self._keys()}) IN (SELECT {self._keys()} FROM {stage})"
+        )
+
+    def delete(self, stage: str) -> str:
+        later = ""
+        if self.view.order is not None:
+            order = quoted_name(self.view.order)
+            later = f" AND (t.{order} IS NULL OR s.{order} >= t.{order})"
+        return (
+            f"DELETE FROM {self.live} WHERE ({self._keys()}) IN (SELECT {self._keys('s')} FROM {stage} s"
+            f" JOIN {self.live} t ON {self._same('s', 't')} WHERE s.{FORCED} OR (s.{DELETED}{later}))"
+        )
+
+    def upsert(self, stage: str) -> str:
+        """The later row wins, and without an order the one that comes later."""
+        own = ", ".join(quoted_name(name) for name, _ in self.view.columns)
+        others = [quoted_name(name) for name, _ in self.view.columns if name not in self.view.key]
+        sql = (
+            f"INSERT INTO {self.live} ({own}) SELECT {own} FROM {stage} WHERE NOT {DELETED}"
+            f" ON CONFLICT ({self._keys()}) "
+        )
+        if not others:
+            return sql + "DO NOTHING"
+        sql += "DO UPDATE SET " + ", ".join(f"{name} = excluded.{name}" for name in others)
+        if self.view.order is not None:
+            order = quoted_name(self.view.order)
+            sql += f" WHERE {self.live}.{order} IS NULL OR excluded.{order} >= {self.live}.{order}"
+        return sql
+
+    def note_old(self, version: int, kept: str) -> str:
+        """Rows that are gone or have become others, as they were."""
+        return self._note(
+            version, OLD, f"{kept} b LEFT JOIN {self.live} t ON {self._same('b', 't')}", "b", "t"
+        )
+
+    def note_new(self, version: int, kept: str, stage: str) -> str:
+        """Rows that are new or have become others, as they are."""
+        joined = (
+            f"{stage} s JOIN {self.live} t ON {self._same('s', 't')}"
+            f" LEFT JOIN {kept} b ON {self._same('t', 'b')}"
+        )
+        return self._note(version, NEW, joined, "t", "b")
+
+    # ---- a rebuilt view -----------------------------------------------------------------------------
+
+    def note_replaced(self, version: int) -> list[str]:
+        """What differs between the view and the one that was built beside it."""
+        old = f"{self.live} b LEFT JOIN {self.next} t ON {self._same('b', 't')}"
+        new = f"{self.next} t LEFT JOIN {self.live} b ON {self._same('t', 'b')}"
+        return [self._note(version, OLD, old, "b", "t"), self._note(version, NEW, new, "t", "b")]
+
+    def replace(self, version: int) -> list[str]:
+        """Make the view what was noted."""
+        noted = f"FROM {self.changes} WHERE {VERSION} = {version} AND {PART} ="
+        return [
+            f"DELETE FROM {self.live} WHERE ({self._keys()}) IN (SELECT {self._keys()} {noted} {OLD})",
+            f"INSERT INTO {self.live} ({self._all()}) SELECT {self._all()} {noted} {NEW}",
+        ]
+
+    # ---- reading it back ----------------------------------------------------------------------------
+
+    def noted(self, version: int) -> str:
+        """A version's changes: the part, and the row; by key, the old row first."""
+        return (
+            f"SELECT {PART}, {self._all()} FROM {self.changes} WHERE {VERSION} = {version}"
+            f" ORDER BY {self._keys()}, {PART}"
+        )
+
+    def _note(self, version: int, part: int, joined: str, here: str, there: str) -> str:
+        key = quoted_name(self.view.key[0])
+        values = [quoted_name(name) for name in self.columns if name not in self.view.key]
+        other = ""
+        if values:
+            ours, theirs = (", ".join(f"{side}.{name}" for name in values) for side in (here, there))
+            other = f" OR ({ours}) {self.differ} ({theirs})"
+        return (
+            f"INSERT INTO {self.changes} ({VERSION}, {PART}, {self._all()})"
+            f" SELECT {version}, {part}, {self._all(here)} FROM {joined} WHERE {there}.{key} IS NULL{other}"
+        )
+
+    def _all(self, side: str = "") -> str:
+        return ", ".join(f"{side}.{quoted_name(n)}" if side else quoted_name(n) for n in self.columns)
+
+    def _keys(self, side: str = "") -> str:
+        return ", ".join(f"{side}.{quoted_name(n)}" if side else quoted_name(n) for n in self.view.key)
+
+    def _same(self, one: str, other: str) -> str:
+        return " AND ".join(f"{one}.{quoted_name(n)} = {other}.{quoted_name(n)}" for n in self.view.key)

@@ -1,0 +1,452 @@
+"""How a database keeps views: batches, versions and what they changed, and views that take another's place.
+
+Rule 1: whatever is written for a batch is one transaction: rows, changes, and the ledger.
+
+Rule 2: a view's versions are committed in their order. Writers of a view lock its line in
+``millstream_views`` before they take the next number, so whoever has seen version N has seen all before it.
+
+Rule 3: a query that is retired never writes again, and one that is held does not write for that while. Both
+are looked at in the transaction that would write, so there is no moment in between (rebuild.py says what it
+is for).
+
+Changes are kept for those who follow a view, not for history: ``keep_rows`` of them in each view and
+``keep_s`` seconds. Whoever falls behind that far is told so and begins again with the rows. A batch that
+changes more than is kept at all is not noted row by row.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, TypeVar
+
+from millstream.errors import MillstreamError
+from millstream.pipeline.view_sql import PART, VERSION, Tables, last_of_each
+from millstream.pipeline.views import (
+    Applied,
+    Changed,
+    Changes,
+    Present,
+    Since,
+    View,
+    ViewsRebuilt,
+    beside,
+    check_key,
+    is_ours,
+    quoted_name,
+    quoted_text,
+)
+
+T = TypeVar("T")
+
+TABLES = """
+CREATE TABLE IF NOT EXISTS millstream_views (
+    name {text} PRIMARY KEY, key_columns text NOT NULL, order_column text, version bigint NOT NULL DEFAULT 0,
+    floor bigint NOT NULL DEFAULT 0, total bigint NOT NULL DEFAULT 0);
+CREATE TABLE IF NOT EXISTS millstream_ledger (
+    query {text} PRIMARY KEY, batch bigint NOT NULL, held_until double precision NOT NULL DEFAULT 0,
+    retired integer NOT NULL DEFAULT 0);
+CREATE TABLE IF NOT EXISTS millstream_versions (
+    view {text} NOT NULL, version bigint NOT NULL, total bigint NOT NULL, at_ms bigint NOT NULL,
+    query text NOT NULL, batch bigint NOT NULL, PRIMARY KEY (view, version));
+""".replace("{text}", "text")
+
+_TRIM = 20  # the oldest versions that are looked at with every batch; it adds at most one
+REBUILT = "rebuilt"  # in the place of a query: the version at which a rebuilt view took over
+
+
+class Store(ABC):
+    """What both kinds of database do in the same way, for the one process that writes."""
+
+    keep_rows = 100_000
+    keep_s = 86_400.0
+    where: str
+    _differ: str
+    _for_update: str
+    _clock: str  # seconds since 1970, in SQL
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # the queries of a job deliver in threads of their own
+        self._tables: dict[View, Tables] = {}
+
+    # ---- what they do differently -------------------------------------------------------------------
+
+    @abstractmethod
+    def _run(self, sql: str) -> int:
+        """Execute; returns how many rows it was about."""
+
+    @abstractmethod
+    def _ask(self, sql: str) -> list[tuple[Any, ...]]: ...
+
+    @abstractmethod
+    def _transaction(self) -> AbstractContextManager[None]:
+        """A transaction that is committed at the exit, and rolled back by an exception."""
+
+    @abstractmethod
+    def _again(self, action: Callable[[], T]) -> T:
+        """The action's result; done again over a new connection if the old one turns out to be broken."""
+
+    @abstractmethod
+    def _temporary(self, name: str, select: str) -> None:
+        """An empty table of this connection's, with the columns of a SELECT."""
+
+    @abstractmethod
+    def _fill(self, stage: str, rows: list[tuple[Any, ...]]) -> None: ...
+
+    @abstractmethod
+    def _columns(self, table: str) -> dict[str, str]:
+        """The columns of a table and their types, in order."""
+
+    @abstractmethod
+    def _form(self, kind: str) -> Callable[[Any], Any] | None:
+        """How a value of one of Spark's types is written, if not as Python has it. Those that the database
+        finds equal must be equal then."""
+
+    @abstractmethod
+    def _read(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        """A row as readers are given it."""
+
+    @abstractmethod
+    def _create(self, view: View, where: str | None) -> None: ...
+
+    @abstractmethod
+    def _widen(self, view: View, there: dict[str, str], where: str | None) -> None: ...
+
+    @abstractmethod
+    def _tell(self, view: str) -> None:
+        """Wake those who follow a view, once this transaction is committed."""
+
+    # ---- a view -------------------------------------------------------------------------------------
+
+    def prepare(self, view: View, *, where: str | None = None) -> None:
+        """Make the table, or add the columns that are new. Another key than before is refused."""
+
+        def make() -> None:
+            with self._lock, self._transaction():
+                name = quoted_text(view.name)
+                known = self._ask(
+                    f"SELECT key_columns FROM millstream_views WHERE name = {name}{self._for_update}"
+                )
+                if known:
+                    check_key(view, json.loads(known[0][0]), self.where, at=where)
+                    self._widen(view, self._columns(view.name), where)
+                    order = quoted_text(view.order) if view.order is not None else "NULL"
+                    self._run(f"UPDATE millstream_views SET order_column = {order} WHERE name = {name}")
+                else:
+                    self._create(view, where)
+                    order = quoted_text(view.order) if view.order is not None else "NULL"
+                    key = quoted_text(json.dumps(view.key))
+                    self._run(
+                        "INSERT INTO millstream_views (name, key_columns, order_column)"
+                        f" VALUES ({name}, {key}, {order})"
+                    )
+
+        self._again(make)
+
+    def drop(self, name: str) -> None:
+        """Remove a view and its rows."""
+
+        def remove() -> None:
+            with self._lock, self._transaction():
+                self._remove(name)
+
+        self._again(remove)
+
+    def _remove(self, name: str) -> None:
+        if not self._run(f"DELETE FROM millstream_views WHERE name = {quoted_text(name)}"):
+            raise MillstreamError(f"there is no view {name!r} in {self.where}")
+        self._run(f"DELETE FROM millstream_versions WHERE view = {quoted_text(name)}")
+        self._run(f"DROP TABLE {quoted_name(name)}")
+        self._run(f"DROP TABLE IF EXISTS {quoted_name(beside('changes', name))}")
+        self._tables = {view: tables for view, tables in self._tables.items() if view.name != name}
+        self._tell(name)
+
+    def _of(self, view: View) -> Tables:
+        if view not in self._tables:
+            self._tables[view] = Tables(view, list(self._columns(view.name)), self._differ)
+        return self._tables[view]
+
+    # ---- a batch ------------------------------------------------------------------------------------
+
+    def apply(self, query: str, batch: int, changes: Iterable[Changes]) -> int | None:
+        """Write a batch. Returns how many rows had no key and were left out; None: it was written before."""
+        given = list(changes)
+
+        def write() -> int | None:
+            with self.applying(query, batch, given) as applied:
+                return None if applied is None else applied.unkeyed
+
+        return self._again(write)
+
+    @contextmanager
+    def applying(
+        self, query: str, batch: int, changes: Iterable[Changes], tell: Collection[str] = ()
+    ) -> Iterator[Applied | None]:
+        """The same, committed when the caller is done; with what changed in the views of ``tell``."""
+        while True:
+            with self._lock, self._transaction():
+                last, held = self._standing(query)
+                if not held:
+                    applied = None
+                    if last is None or last < batch:
+                        applied = Applied()
+                        for change in changes:
+                            self._write(change, query, batch, applied, change.view.name in tell)
+                        self._run(
+                            "INSERT INTO millstream_ledger (query, batch)"
+                            f" VALUES ({quoted_text(query)}, {batch})"
+                            " ON CONFLICT (query) DO UPDATE SET batch = excluded.batch"
+                        )
+                    yield applied
+                    return
+            time.sleep(0.1)
+
+    def _write(self, change: Changes, query: str, batch: int, applied: Applied, tell: bool) -> None:
+        keyed = change.keyed()
+        applied.unkeyed += len(change.rows) - len(keyed)
+        if not keyed:
+            return
+        view = change.view
+        forms = ((at, self._form(kind)) for at, (_, kind) in enumerate(view.columns))
+        rows = last_of_each(view, keyed, {at: form for at, form in forms if form is not None})
+        tables = self._of(view)
+        number = list(self._tables).index(view)
+        stage, kept = f"millstream_batch_{number}", f"millstream_kept_{number}"
+        # One for the life of the connection: a new one every batch would wear out the catalogue.
+        self._temporary(stage, tables.stage_columns())
+        self._fill(stage, rows)
+        noted = not is_ours(view.name) and (tell or len(rows) <= self.keep_rows)
+        if noted:
+            self._temporary(kept, f"SELECT * FROM {tables.live} WHERE false")
+            self._run(tables.keep(stage, kept))
+        if any(deletes or forced for *_, deletes, forced in rows):
+            self._run(tables.delete(stage))
+        self._run(tables.upsert(stage))
+        if is_ours(view.name):
+            return
+        version, total = self._next_version(view.name)
+        if not noted:
+            self._run(f"DELETE FROM {tables.changes}")
+            self._run(f"DELETE FROM millstream_versions WHERE view = {quoted_text(view.name)}")
+            self._run(
+                f"UPDATE millstream_views SET version = {version}, floor = {version}"
+                f" WHERE name = {quoted_text(view.name)}"
+            )
+            self._tell(view.name)
+            return
+        changed = self._run(tables.note_old(version, kept))
+        changed += self._run(tables.note_new(version, kept, stage))
+        if changed:
+            self._note(view.name, version, total + changed, query, batch)
+            if tell:
+                self._report(tables, version, applied)
+
+    def _next_version(self, name: str) -> tuple[int, int]:
+        ((version, total),) = self._ask(
+            f"SELECT version, total FROM millstream_views WHERE name = {quoted_text(name)}{self._for_update}"
+        )
+        return version + 1, total
+
+    def _note(self, name: str, version: int, total: int, query: str, batch: int) -> None:
+        """A view has come to a version; what is too old goes."""
+        view, now_ms = quoted_text(name), time.time_ns() // 1_000_000
+        self._run(f"UPDATE millstream_views SET version = {version}, total = {total} WHERE name = {view}")
+        self._run(
+            f"INSERT INTO millstream_versions VALUES ({view}, {version}, {total}, {now_ms},"
+            f" {quoted_text(query)}, {batch})"
+        )
+        oldest = self._ask(
+            f"SELECT version, total, at_ms FROM millstream_versions WHERE view = {view}"
+            f" ORDER BY version LIMIT {_TRIM}"
+        )
+        past = [
+            old
+            for old, so_far, at_ms in oldest
+            if so_far <= total - self.keep_rows or at_ms < now_ms - 1000 * self.keep_s
+        ]
+        if past:
+            floor = max(past)
+            self._run(f"DELETE FROM {quoted_name(beside('changes', name))} WHERE {VERSION} <= {floor}")
+            self._run(f"DELETE FROM millstream_versions WHERE view = {view} AND version <= {floor}")
+            self._run(f"UPDATE millstream_views SET floor = {floor} WHERE name = {view}")
+        self._tell(name)
+
+    def _report(self, tables: Tables, version: int, applied: Applied) -> None:
+        """What a version changed, one entry a key."""
+        view = tables.view
+        at = [tables.columns.index(column) for column in view.key]
+        found: dict[tuple[Any, ...], tuple[Any, ...] | None] = {}
+        for part, *values in self._ask(tables.noted(version)):
+            row = self._read(tuple(values))
+            found[tuple([row[i] for i in at])] = row if part else None
+        applied.columns[view.name] = list(tables.columns)
+        applied.changed[view.name] = [Changed(key, row) for key, row in found.items()]
+
+    # ---- a rebuilt view takes the place of the old one -----------------------------------------------
+
+    def _standing(self, query: str) -> tuple[int | None, bool]:
+        """The last batch of a query, and whether it has to wait. Raises ViewsRebuilt."""
+        found = self._ask(
+            f"SELECT batch, held_until > {self._clock}, retired FROM millstream_ledger"
+            f" WHERE query = {quoted_text(query)}{self._for_update}"
+        )
+        if not found:
+            return None, False
+        ((batch, held, retired),) = found
+        if retired:
+            raise ViewsRebuilt(
+                f"the views in {self.where} were rebuilt, and go on from another checkpoint than this run's;"
+                " it ends. Start the job again: it goes on where the rebuilt views are"
+            )
+        return (None if batch < 0 else batch), bool(held)
+
+    def written(self, query: str) -> int | None:
+        """The last batch of a query that is in its views. Raises ViewsRebuilt."""
+
+        def look() -> int | None:
+            with self._lock, self._transaction():
+                return self._standing(query)[0]
+
+        return self._again(look)
+
+    def held(self, query: str) -> bool:
+        """Whether a query has to wait."""
+
+        def look() -> bool:
+            with self._lock, self._transaction():
+                return self._standing(query)[1]
+
+        return self._again(look)
+
+    def hold(self, queries: Collection[str], seconds: float) -> None:
+        """Let queries wait before they write their next batch, so long at most; 0 lets them go on."""
+
+        def note() -> None:
+            with self._lock, self._transaction():
+                for query in queries:
+                    self._run(
+                        "INSERT INTO millstream_ledger (query, batch, held_until)"
+                        f" VALUES ({quoted_text(query)}, -1, {self._clock} + {seconds:g})"
+                        " ON CONFLICT (query) DO UPDATE SET held_until = excluded.held_until"
+                    )
+
+        self._again(note)
+
+    @contextmanager
+    def swapping(
+        self, views: Sequence[str], retire: Collection[str], tell: Collection[str] = ()
+    ) -> Iterator[Applied | None]:
+        """Give views the rows of those that were built beside them, for all readers at one moment."""
+        with self._lock, self._transaction():
+            keys = dict(self._ask("SELECT name, key_columns FROM millstream_views"))
+            built = [name for name in views if beside("next", name) in keys]
+            applied = Applied() if built else None
+            for name in built:
+                assert applied is not None
+                self._replace(View(name, (), tuple(json.loads(keys[name]))), applied, name in tell)
+            for query in retire:
+                self._run(
+                    "INSERT INTO millstream_ledger (query, batch, retired)"
+                    f" VALUES ({quoted_text(query)}, -1, 1)"
+                    " ON CONFLICT (query) DO UPDATE SET retired = 1"
+                )
+            yield applied
+
+    def _replace(self, view: View, applied: Applied, tell: bool) -> None:
+        tables, next_ = self._of(view), beside("next", view.name)
+        there = self._columns(next_)
+        for name, kind in self._columns(view.name).items():
+            if name not in there:  # what the topology does not give any more is null from now on
+                self._run(f"ALTER TABLE {tables.next} ADD COLUMN {quoted_name(name)} {kind}")
+        version, total = self._next_version(view.name)
+        changed = sum(self._run(sql) for sql in tables.note_replaced(version))
+        if changed:
+            for sql in tables.replace(version):
+                self._run(sql)
+            self._note(view.name, version, total + changed, REBUILT, 0)
+            if tell:
+                self._report(tables, version, applied)
+        self._remove(next_)
+
+    def forget_rebuilt(self, views: Sequence[str]) -> None:
+        """Remove what is being built beside views."""
+
+        def remove() -> None:
+            with self._lock, self._transaction():
+                known = {name for (name,) in self._ask("SELECT name FROM millstream_views")}
+                for name in known.intersection(beside("next", view) for view in views):
+                    self._remove(name)
+
+        self._again(remove)
+
+
+class Reader(ABC):
+    """What both kinds of database read in the same way."""
+
+    where: str
+
+    @abstractmethod
+    def _snapshot(self) -> AbstractContextManager[None]:
+        """A transaction that sees one moment."""
+
+    @abstractmethod
+    def _found(self, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """Columns and rows of one statement."""
+
+    def present(self, name: str, condition: str | None) -> Present:
+        """The rows of a view and the version they are of."""
+        with self._snapshot():
+            version, floor, key = self._view(name)
+            columns, rows = self._found(f"SELECT * FROM {quoted_name(name)}{_where(condition)}")
+            return Present(version, floor, key, columns, rows)
+
+    def since(self, name: str, version: int, condition: str | None) -> Since:
+        """What changed after a version."""
+        with self._snapshot():
+            latest, floor, key = self._view(name)
+            if latest == version:
+                return Since(latest, floor, key, [], [])
+            order = ", ".join([VERSION, *map(quoted_name, key), PART])
+            both = f"({condition}) AND {VERSION} > {version}" if condition else f"{VERSION} > {version}"
+            columns, rows = self._found(
+                f"SELECT * FROM {quoted_name(beside('changes', name))} WHERE {both} ORDER BY {order}"
+            )
+            _, versions = self._found(
+                "SELECT version, at_ms, query, batch FROM millstream_versions"
+                f" WHERE view = {quoted_text(name)} AND version > {version}"
+            )
+            notes = {at: note for at, *note in versions}
+            return Since(
+                latest,
+                floor,
+                key,
+                columns[2:],
+                [(at, *notes[at], bool(part), tuple(row)) for at, part, *row in rows],
+            )
+
+    def _key(self, name: str, values: Sequence[str]) -> list[tuple[str, str]]:
+        """The columns of a view's key, each with the value that is asked for."""
+        with self._snapshot():
+            _, _, columns = self._view(name)
+        if len(values) != len(columns):
+            raise MillstreamError(f"view {name!r} has the key {', '.join(columns)}: give a value for each")
+        return list(zip(columns, values, strict=True))
+
+    def _view(self, name: str) -> tuple[int, int, tuple[str, ...]]:
+        _, found = self._found(
+            f"SELECT version, floor, key_columns FROM millstream_views WHERE name = {quoted_text(name)}"
+        )
+        if not found or is_ours(name):
+            _, names = self._found("SELECT name FROM millstream_views ORDER BY name")
+            there = ", ".join(name for (name,) in names if not is_ours(name)) or "none"
+            raise MillstreamError(f"there is no view {name!r} in {self.where}; there are: {there}")
+        ((version, floor, key),) = found
+        return version, floor, tuple(json.loads(key))
+
+
+def _where(condition: str | None) -> str:
+    return f" WHERE ({condition})" if condition else ""
