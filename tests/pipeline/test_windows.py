@@ -45,7 +45,7 @@ def test_sparks_windows_and_the_kernels_agree(run: Run, millstream_broker: Broke
         hops.agg(**aggregates).to_topic(f"{engine}.hops")
         sessions = payments.window(by="upper(card) AS name", gap="7 s", engine=engine)
         sessions.agg(**aggregates).to_topic(f"{engine}.sessions")
-    produce(millstream_broker, [payment("ab"[n % 2], n % 7, 3.5 * n + (n > 9) * 15) for n in range(30)])
+    produce(millstream_broker, [payment("ab"[n % 2], n % 7, 3.5 * n + 15 * (n // 6)) for n in range(30)])
     run(flow)
     for kind in ("hops", "sessions"):
         native, kernel = (
