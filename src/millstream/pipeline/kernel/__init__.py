@@ -13,4 +13,8 @@ user's own. Nothing but ``spark.py`` knows of Spark: the same programs run in th
     joins.py     two streams within a time; tables.py, foreign.py  tables; gather.py  parts of an event
     packing.py   rows to blobs by bucket and back: what is shuffled
     spark.py     the same as an operator of Spark's, its state in Spark's store
+
+Windows: ``windows.py`` (tumbling, hopping), ``sliding.py`` (moving with every event) and ``sessions.py`` are
+programs; ``grouping.py`` finds a batch's groups, ``calls.py`` and ``aggregates.py`` say and work out what is
+made of them, ``results.py`` gives it.
 """
