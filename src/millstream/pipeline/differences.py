@@ -88,12 +88,15 @@ def _changed(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
     inputs, turned = ([entry["from"] for entry in operator["inputs"]] for operator in (one, other))
     if inputs != turned and sorted(inputs) == sorted(turned):
         found.append(f"{name} had its inputs in the order {', '.join(inputs)}; now {', '.join(turned)}")
+    # A processor may bring state of another version to its own, and need not go on being able to.
+    carried = ("operator", "inputs", "migrates", *(["version"] if other.get("migrates") else []))
     parts = dict.fromkeys([*one, *other])
     return found + [
         f"{name} had {part.removesuffix('_us').replace('_', ' ')} {_text(one.get(part))};"
         f" now {_text(other.get(part))}"
+        + (" (a method migrate(self, version, state) would carry its state over)" * (part == "version"))
         for part in parts
-        if part not in ("operator", "inputs") and one.get(part) != other.get(part)
+        if part not in carried and one.get(part) != other.get(part)
     ]
 
 

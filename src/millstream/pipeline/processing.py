@@ -47,7 +47,7 @@ class Processor:
         raise NotImplementedError
 
     def on_timer(self, timer: Timer, context: Context) -> None:
-        raise NotImplementedError(f"{type(self).__name__} sets a timer and has no on_timer")
+        raise NotImplementedError
 
 
 class ProcessedStream(StatefulChannel):
@@ -160,6 +160,7 @@ def declare_process(
         time=time,
         max_state_bytes=state.max_state_bytes,
         to_channel=on_error == "channel",
+        on_timers=_class(processor).on_timer is not Processor.on_timer,
     )
     return declare_as(
         ProcessedStream,
@@ -173,9 +174,13 @@ def declare_process(
     )
 
 
+def _class(given: Any) -> Any:
+    return given if isinstance(given, type) else type(given)
+
+
 def _processor(given: object, at: str) -> object:
     """What the user gave, a class or an instance; or why it can't be used."""
-    made = given if isinstance(given, type) else type(given)
+    made = _class(given)
     if not issubclass(made, Processor) or made is Processor:
         raise TopologyError(
             f"with_= is a class of yours that is a millstream.Processor, or an instance of one; {given!r} is"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,8 @@ import pytest
 from millstream import Processor, Topology
 from millstream.errors import TopologyError
 from millstream.pipeline.arrow_types import arrow_schema
+from millstream.pipeline.differences import differences
+from millstream.pipeline.plan import plan, shapes
 from millstream.pipeline.processing import ProcessedStream
 from millstream.pipeline.schema import from_ddl
 from millstream.pipeline.streams import Source
@@ -77,11 +80,25 @@ def test_several_streams_are_processed_as_one() -> None:
     assert [taken.stream for taken in found.stateful.inputs] == [one, other]
 
 
-def test_the_version_of_a_processor_is_part_of_its_shape() -> None:
-    class Newer(Counts):
-        version = 2
+class Newer(Counts):
+    version = 2
 
-    assert declared(Newer).stateful.plan.shape() != declared(Counts).stateful.plan.shape()
+
+class Migrates(Newer):
+    def migrate(self, version: int, state: Any) -> Any:
+        return state
+
+
+def test_another_version_of_a_processor_is_refused_unless_it_carries_the_state_over() -> None:
+    def shape(with_: Any) -> Any:
+        stream = declared(with_, name="counted")
+        stream.to_topic("counts")
+        return json.loads(shapes(plan(stream.flow)))
+
+    (changed,) = differences(shape(Counts), shape(Newer))
+    assert "the stateful operator 'counted' had version 1; now 2 (a method migrate" in changed
+    assert differences(shape(Counts), shape(Migrates)) == []
+    assert differences(shape(Migrates), shape(Newer)) == []
 
 
 def test_schemas_become_arrows() -> None:

@@ -77,19 +77,26 @@ class Automaton:
                 self._signs[number] = _PASSED << 1 + len(self._signs)
         self._ways = [self._ways_from(number) for number in range(-1, len(self.steps))]
         self._ends = [self._end_of(number) for number in range(-1, len(self.steps))]
-        self._moves: dict[int, dict[int, Move]] = {}
+        self._moves: dict[int, dict[int, Move | None]] = {}
         self.ends_by_time = self.steps[-1].negated
         self.takes_notice = any(step.directly or step.consecutive for step in self.steps)
 
     # ---- the table ----------------------------------------------------------------------------------
 
-    def move(self, state: int, bits: int) -> Move:
-        """What an event with these bits does in a state."""
-        of_state = self._moves.setdefault(state, {})
-        found = of_state.get(bits)
+    def moves(self, bits: int) -> dict[int, Move | None]:
+        """What events with these bits do, by state, as far as it was asked for; see ``move``."""
+        found = self._moves.get(bits)
         if found is None:
-            found = of_state[bits] = self._move(state, bits)
+            found = self._moves[bits] = {}
         return found
+
+    def move(self, state: int, bits: int) -> Move | None:
+        """What an event with these bits does in a state; None if that is nothing."""
+        of_bits = self.moves(bits)
+        if state not in of_bits:
+            found = self._move(state, bits)
+            of_bits[state] = None if not found.taken and found.stays == state else found
+        return of_bits[state]
 
     def wants(self, state: int) -> int:
         """The bits that can matter in a state."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ def shortened(names: Sequence[str], values: Sequence[Any]) -> str:
     """``card='c1', eur=5.0``, cut where it gets long."""
     parts = []
     for name, value in zip(names, values, strict=True):
-        text = repr(value)
+        text = value.isoformat() if isinstance(value, date) else repr(value)
         parts.append(
             f"{name}={text if len(text) <= _MOST_OF_A_VALUE else text[: _MOST_OF_A_VALUE - 3] + '...'}"
         )

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any, ClassVar
 
 import numpy as np
@@ -42,7 +43,10 @@ MATCH_START, MATCH_END, ENDED_AT, REACHED, TIME_BASIS = (
 Key = tuple[Any, ...]
 Taken = tuple[int, int, tuple[Any, ...]]  # an event: which of its key, its time, its columns without the keys
 Way = tuple[int, tuple[tuple[int, Taken], ...]]  # a state, and the events taken so far with their steps
-Partial = tuple[int, bool, tuple[Way, ...]]  # when it began, whether it gave a match, and the ways it may go
+# When it began, whether it gave a match, the ways it may go, and how many events these hold.
+Partial = tuple[int, bool, tuple[Way, ...], int]
+_UNBEGUN: tuple[Way, ...] = ((Automaton.START, ()),)
+_UNKNOWN = object()
 Predicate = Callable[[Any, Mapping[str, list[Any]]], Any]
 
 
@@ -162,6 +166,11 @@ class Layout:
         return cls(keys, own, told, work)
 
 
+def _first(partial: Partial) -> int:
+    """Which of its key the event was that began it."""
+    return partial[2][0][1][0][1][0]
+
+
 def _all_events(number: int, names: list[str]) -> Callable[[Any], Any]:
     return lambda taken: [dict(zip(names, event, strict=True)) for event in taken[number]]
 
@@ -195,6 +204,7 @@ class PatternProgram:
         if not len(index):
             return
         keys, rows = self._columns(table.take(pa.array(index)))
+        self._partial.fetch(keys)
         held: dict[Key, list[Partial]] = {}
         counts: dict[Key, int] = {}
         for key, at, fit, row in zip(keys, time.tolist(), bits.tolist(), rows, strict=True):
@@ -256,11 +266,15 @@ class PatternProgram:
         """What becomes of all partial matches, and the matches that are complete, oldest first."""
         automaton, asked = self._automaton, self._asked
         move, complete, goes_on = automaton.move, automaton.complete, automaton.goes_on
+        known = {} if asked else automaton.moves(bits)
         every = self._plan.after_match == ALL
         moved: list[Partial] = []
         matches: list[Any] = []
         for old in [*partial, None]:
-            began, matched, ways = old or (event[1], False, ((automaton.START, ()),))
+            began, matched, ways, _ = old or (event[1], False, _UNBEGUN, 0)
+            if len(ways) == 1 and old is not None and known.get(ways[0][0], _UNKNOWN) is None:
+                moved.append(old)  # by far the most: an event that a partial match has no use for
+                continue
             after: list[Way] = []
             there: set[int] = set()
             whole = None
@@ -268,7 +282,13 @@ class PatternProgram:
             for way in ways:
                 state, path = way
                 found = move(state, self._fits(key, state, path, event, bits) if asked else bits)
-                if found.taken:
+                if found is None:
+                    if state in there:
+                        same = False
+                    else:
+                        there.add(state)
+                        after.append(way)
+                elif found.taken:
                     same = False
                     for to, number in found.taken:
                         if to not in there:
@@ -278,23 +298,18 @@ class PatternProgram:
                                 whole = longer
                             if goes_on(to) or automaton.ends_by_time:
                                 after.append((to, longer))
-                elif found.stays is None:
-                    same = False
-                elif found.stays not in there:
-                    there.add(found.stays)
-                    if found.stays == state:
-                        after.append(way)
-                    else:
-                        same = False
-                        after.append((found.stays, path))
                 else:
                     same = False
+                    if found.stays is not None and found.stays not in there:
+                        there.add(found.stays)
+                        after.append((found.stays, path))
             if whole is not None:
                 matches.append(whole)
             if same and old is not None:
                 moved.append(old)
             elif after and (whole is None or every):
-                moved.append((began, matched or whole is not None, tuple(after)))
+                held = sum(len(path) for _, path in after)
+                moved.append((began, matched or whole is not None, tuple(after), held))
         return moved, matches
 
     def _fits(self, key: Key, state: int, path: Any, event: Taken, bits: int) -> int:
@@ -317,14 +332,14 @@ class PatternProgram:
         return bits
 
     def _bounded(self, key: Key, partial: list[Partial], at: int, out: Out) -> list[Partial]:
-        events = sum(len(path) for _, _, ways in partial for _, path in ways)
+        """The partial matches that may be kept: the latest."""
+        events = sum([one[3] for one in partial])
         dropped = 0
         while len(partial) - dropped > self._plan.max_partial or events > self._plan.max_events:
-            _, _, ways = partial[dropped]
-            events -= sum(len(path) for _, path in ways)
+            events -= partial[dropped][3]
             self._tell_partial(OVERFLOW, key, partial[dropped], at, out)
             dropped += 1
-        return partial[dropped:]
+        return partial[dropped:] if dropped else partial
 
     # ---- time ---------------------------------------------------------------------------------------
 
@@ -337,19 +352,21 @@ class PatternProgram:
     def _expired(self, key: Key, partial: list[Partial], until: int, out: Out) -> list[Partial]:
         """The partial matches that are left at a time. Those whose time is over may be matches by that."""
         within = self._plan.within
-        while partial and partial[0][0] + within <= until:
-            old, *partial = partial
-            began, matched, ways = old
+        over = sum(1 for one in takewhile(lambda one: one[0] + within <= until, partial))
+        last = -1  # the last event of the last match
+        for old in partial[:over]:
+            began, matched, ways, _ = old
+            if _first(old) <= last:
+                continue
             ended = (path for state, path in ways if self._automaton.complete_by_time(state))
             whole = next(ended, None)
             if whole is not None:
                 self._tell(key, whole, began + within, out)
                 if self._plan.after_match == PAST_LAST:
                     last = whole[-1][1][0]
-                    partial = [one for one in partial if one[2][0][1][0][1][0] > last]
             elif self._plan.timed_out and not matched:
                 self._tell_partial(TIMED_OUT, key, old, began + within, out)
-        return partial
+        return [one for one in partial[over:] if _first(one) > last]
 
     def next_due(self) -> int | None:
         told = self._automaton.ends_by_time or self._plan.timed_out
@@ -364,7 +381,7 @@ class PatternProgram:
         out.row(MAIN, (*key, path[0][1][1], end, *self._told(path), self._plan.basis))
 
     def _tell_partial(self, channel: str, key: Key, partial: Partial, at: int, out: Out) -> None:
-        began, _, ways = partial
+        began, _, ways, _ = partial
         state, path = ways[0]
         reached = self._plan.steps[self._automaton.step_of(state)].name
         out.row(channel, (*key, began, at, reached, *self._told(path), self._plan.basis))

@@ -18,6 +18,7 @@ unpickles the state of a key when it first needs it and pickles it once at its e
 
 from __future__ import annotations
 
+import heapq
 import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -64,6 +65,7 @@ class ProcessorPlan:
     time: str | None = None  # the column of the output that is filled with the time
     max_state_bytes: int = 1_000_000
     to_channel: bool = False
+    on_timers: bool = True  # whether it has something to do when a timer is due
 
     in_order: ClassVar[bool] = True
 
@@ -91,11 +93,8 @@ class ProcessorPlan:
         return (self.processor if isinstance(self.processor, type) else type(self.processor),)
 
     def shape(self) -> Mapping[str, object]:
-        return {"processor": self.version, "ttl_clock": self.ttl_clock}
-
-    def continues(self, shape: Mapping[str, object]) -> bool:
-        """Whether it can go on with the state of one that had another shape."""
-        return {**shape, "processor": self.version} == self.shape() and hasattr(self.processor, "migrate")
+        migrates = hasattr(self.processor, "migrate")
+        return {"version": self.version, "migrates": migrates, "ttl_clock": self.ttl_clock}
 
     def describe(self) -> str:
         made = self.processor if isinstance(self.processor, type) else type(self.processor)
@@ -113,10 +112,11 @@ class Timer(NamedTuple):
 class Context:
     """What a processor can do for the key at hand: its state, timers, and rows to give."""
 
-    __slots__ = ("_asked", "_clock", "_given", "_key", "_makers", "_time", "_timer", "state")
+    __slots__ = ("_asked", "_clock", "_given", "_key", "_makers", "_on_timers", "_time", "_timer", "state")
 
-    def __init__(self, makers: Mapping[str, RowMaker]) -> None:
+    def __init__(self, makers: Mapping[str, RowMaker], on_timers: bool) -> None:
         self.state: Any = None
+        self._on_timers = on_timers
         self._makers = makers
         self._given: list[tuple[str, tuple[Any, ...]]] = []
         self._asked: list[tuple[str, str, int | None]] = []
@@ -170,6 +170,8 @@ class Context:
     ) -> None:
         """Have ``on_timer`` called at a time, or some time after the present one."""
         present = self._present(clock)
+        if not self._on_timers:
+            raise NotImplementedError("a timer is set, and there is no on_timer(self, timer, context)")
         if (at is None) == (after is None):
             raise TypeError("a timer has a time, at=, or a while to wait, after=")
         if at is not None:
@@ -210,7 +212,7 @@ class ProcessorProgram:
         places = {name: place for place, name in enumerate(self._key_names)}
         makers = {MAIN: RowMaker(plan.output, places, plan.time)}
         makers |= {name: RowMaker(schema, places, None) for name, schema in plan.others.items()}
-        self._context = Context(makers)
+        self._context = Context(makers, plan.on_timers)
         self._live: dict[Key, Any] = {}  # states as this batch has them
         self._ends: dict[Key, int] = {}  # and when their life ends
         self._due = ALWAYS  # the next timer in event time
@@ -218,7 +220,7 @@ class ProcessorProgram:
     def open(self, store: Store) -> None:
         self._states = store.keyed("state")
         self._timers = {EVENT: store.keyed("timers"), PROCESSING: store.keyed("alarms")}
-        self._about = store.keyed("about")
+        self._about = store.single("about")
         self._due = self._next(EVENT)
 
     def _migrate(self) -> None:
@@ -243,6 +245,9 @@ class ProcessorProgram:
     def events(self, events: Events, clock: Clock, out: Out) -> None:
         self._migrate()
         rows, keys = self._rows(events)
+        self._states.fetch(keys)
+        if self._plan.on_timers:
+            self._timers[EVENT].fetch(keys)
         context, live, on_event = self._context, self._live, self._processor.on_event
         context._clock, given, asked = clock, self._context._given, self._context._asked
         ttl, by_event = self._plan.ttl, self._plan.ttl_clock == EVENT
@@ -355,42 +360,63 @@ class ProcessorProgram:
     # ---- timers -------------------------------------------------------------------------------------
 
     def _next(self, clock: str) -> int:
-        due = self._timers[clock].next_due()
+        due = self._timers[clock].next_due() if self._plan.on_timers else None
         return ALWAYS if due is None else due
 
-    def _set_timers(self, key: Key) -> None:
-        """Do what a function asked for."""
+    def _set_timers(self, key: Key, clocks: Sequence[str] = CLOCKS) -> None:
+        """Do what a function asked for, as far as it is about these clocks."""
         asked = self._context._asked
-        for clock in {clock for clock, _, _ in asked}:
-            timers = self._timers[clock]
-            of_key = dict(timers.get(key) or {})
-            for of_clock, name, due in asked:
-                if of_clock == clock:
-                    if due is None:
-                        of_key.pop(name, None)
-                    else:
-                        of_key[name] = due
-            if len(of_key) > MOST_TIMERS:
-                many = ValueError(f"a key has {MOST_TIMERS} timers at most; give them names that come again")
-                raise RecordFailed(self._shown(key), f"{len(of_key)} timers", many)
-            if of_key:
-                timers.put(key, of_key, min(of_key.values()))
-            else:
-                timers.remove(key)
+        for clock in clocks:
+            if any(one[0] == clock for one in asked):
+                timers = self._timers[clock]
+                of_key = dict(timers.get(key) or {})
+                self._change(key, of_key, clock)
+                if of_key:
+                    timers.put(key, of_key, min(of_key.values()))
+                    if clock == EVENT:
+                        self._due = min(self._due, *of_key.values())
+                else:
+                    timers.remove(key)
         asked.clear()
-        self._due = self._next(EVENT)
+
+    def _change(self, key: Key, of_key: dict[str, int], clock: str) -> None:
+        """Change the timers of a key as it was asked for."""
+        for of_clock, name, due in self._context._asked:
+            if of_clock == clock and due is not None:
+                of_key[name] = due
+            elif of_clock == clock:
+                of_key.pop(name, None)
+        if len(of_key) > MOST_TIMERS:
+            many = ValueError(f"a key has {MOST_TIMERS} timers at most; give them names that come again")
+            raise RecordFailed(self._shown(key), f"{len(of_key)} timers", many)
 
     def _fire(self, clock: str, until: int, out: Out) -> None:
         """Call the timers that are due, in the order of their times and, within a key, of their names."""
         timers = self._timers[clock]
-        while (due := timers.next_due()) is not None and due <= until:
-            for _, key, of_key in timers.take_due(due):
-                name = min(name for name, at in of_key.items() if at == due)
-                rest = {other: at for other, at in of_key.items() if other != name}
-                if rest:
-                    timers.put(key, rest, min(rest.values()))
-                self._call(key, name, due, clock, out)
-        self._due = self._next(EVENT)
+        order: list[tuple[int, str, int, Key]] = []  # a heap; of the timers in it, some have been moved since
+        taken = {key: dict(of_key) for _, key, of_key in timers.take_due(until)}
+        for number, (key, of_key) in enumerate(taken.items()):
+            order += [(due, name, number, key) for name, due in of_key.items() if due <= until]
+        heapq.heapify(order)
+        while order:
+            due, name, number, key = heapq.heappop(order)
+            of_key = taken[key]
+            if of_key.get(name) != due:
+                continue
+            del of_key[name]
+            self._call(key, name, due, clock, out)
+            if self._context._asked:
+                before = dict(of_key)
+                self._change(key, of_key, clock)
+                for other, at in of_key.items():
+                    if at <= until and before.get(other) != at:
+                        heapq.heappush(order, (at, other, number, key))
+                self._set_timers(key, [other for other in CLOCKS if other != clock])
+        for key, of_key in taken.items():
+            if of_key:
+                timers.put(key, of_key, min(of_key.values()))
+        if clock == EVENT:
+            self._due = self._next(EVENT)
 
     def _call(self, key: Key, name: str, due: int, clock: str, out: Out) -> None:
         context = self._context
@@ -411,23 +437,23 @@ class ProcessorProgram:
         for channel, values in context._given:
             out.row(channel, values)
         context._given.clear()
-        if context._asked:
-            self._set_timers(key)
 
     def advance(self, clock: Clock, out: Out) -> None:
         self._migrate()
         self._context._clock = clock
-        self._fire(EVENT, clock.watermark, out)
+        if self._due <= clock.watermark:
+            self._fire(EVENT, clock.watermark, out)
         if self._next(PROCESSING) <= clock.now:
             self._fire(PROCESSING, clock.now, out)
-            self._fire(EVENT, clock.watermark, out)
+            if self._due <= clock.watermark:
+                self._fire(EVENT, clock.watermark, out)
         self._write(clock)
 
     def next_due(self) -> int | None:
-        return self._timers[EVENT].next_due()
+        return self._timers[EVENT].next_due() if self._plan.on_timers else None
 
     def next_timer(self) -> int | None:
-        return self._timers[PROCESSING].next_due()
+        return self._timers[PROCESSING].next_due() if self._plan.on_timers else None
 
     # ---- failures -----------------------------------------------------------------------------------
 

@@ -237,7 +237,9 @@ class Waiting:
     def changes(self) -> Any:
         if not self._added and not self._moved:
             return None
-        added = [to_bytes(rows) for rows in self._added]
+        # What was let go in the same batch was never seen by anyone else.
+        stayed = (rows.filter(pa.array(rows["time"].to_numpy() >= self._let_go)) for rows in self._added)
+        added = [to_bytes(rows) for rows in stayed if rows.num_rows]
         self._added, self._moved = [], False
         return added, self._let_go
 
