@@ -15,7 +15,7 @@ from millstream.testing import Driver
 from millstream.testing.sql import types
 from millstream.testing.sql.building import Moment
 from millstream.testing.sql.compile import Projection, arrow_value, python_value
-from millstream.testing.sql.parse import AnalysisError, Unsupported
+from millstream.testing.sql.nodes import AnalysisError, Unsupported
 from tests.support.everyday_sql import EXPRESSIONS, ROWS, SCHEMA, WRONG, lines
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import Any
 from millstream.pipeline.expressions import no_such_column
 from millstream.testing.sql import types
 from millstream.testing.sql.casts import cast
-from millstream.testing.sql.parse import AnalysisError
+from millstream.testing.sql.nodes import AnalysisError
 from millstream.testing.sql.types import Type
 
 Run = Callable[[list[Any]], Any]

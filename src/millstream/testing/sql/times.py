@@ -20,9 +20,9 @@ from millstream.testing.sql.building import (
     strict,
 )
 from millstream.testing.sql.casts import UTC, BadValue, from_micros, micros, midnight, zone_of
+from millstream.testing.sql.nodes import AnalysisError, Unsupported
 from millstream.testing.sql.numbers import tried
 from millstream.testing.sql.operators import plus_months
-from millstream.testing.sql.parse import AnalysisError, Unsupported
 from millstream.testing.sql.patterns import read, written
 from millstream.testing.sql.types import BIGINT, DATE, DOUBLE, INT, NTZ, STRING, TIMESTAMP
 
