@@ -58,9 +58,7 @@ _UNITS = {
 }
 _MONTH_UNITS = {**dict.fromkeys(("month", "months"), 1), **dict.fromkeys(("year", "years"), 12)}
 _WITHOUT_PARENTHESES = ("current_date", "current_timestamp", "localtimestamp")
-_WORDS = (
-    "then else when end and or as from for in between is not like ilike rlike regexp div over filter within"
-)
+_WORDS = "then else when end and or as from for in between is not"
 _ENDS = frozenset(_WORDS.split())
 
 
@@ -243,6 +241,8 @@ class _Parser:
         if self.peek()[1] == "->":
             self.at += 1
             return Lambda((word,), self.expression())
+        if word in _ENDS:
+            raise self.wrong(back=1)
         if word in ("true", "false"):
             return Literal(word == "true", types.BOOLEAN)
         if word == "null":
