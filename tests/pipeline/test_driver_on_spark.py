@@ -47,7 +47,7 @@ def same(one: Any, other: Any) -> bool:
 
 def test_everyday_expressions_have_sparks_values_types_and_names(spark: SparkSession) -> None:
     expressions = lines(EXPRESSIONS)
-    assert len(expressions) > 300
+    assert len(expressions) > 450
     table = rows()
     frame = spark.createDataFrame(table)
     named = [f"{expression} AS c{at}" for at, expression in enumerate(expressions)]

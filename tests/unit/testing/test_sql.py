@@ -15,9 +15,12 @@ from hypothesis import strategies as st
 from millstream.testing.sql import types
 from millstream.testing.sql.building import Moment
 from millstream.testing.sql.casts import BadValue, cast, double_text
-from millstream.testing.sql.compile import Projection, python_value
-from millstream.testing.sql.nodes import AnalysisError, Unsupported
+from millstream.testing.sql.compile import FUNCTIONS, Projection, python_value
+from millstream.testing.sql.lambdas import WITH_LAMBDAS
+from millstream.testing.sql.nodes import AnalysisError, Call, Unsupported
+from millstream.testing.sql.parse import parse
 from millstream.testing.sql.patterns import read, written
+from tests.support.everyday_sql import EXPRESSIONS, lines
 
 NOW = Moment(datetime(2026, 1, 1, 12, tzinfo=UTC))
 ROW = {
@@ -155,6 +158,25 @@ def test_decimals_are_added_and_multiplied_exactly(a: int, s: int, b: int, t: in
     made = Projection(columns, ["a + b AS added", "a * b AS times", "a - b AS less"], NOW).run(table)
     (found,) = made.to_pylist()
     assert found == {"added": one + other, "times": one * other, "less": one - other}
+
+
+def test_every_function_there_is_is_held_against_spark() -> None:
+    used: set[str] = set()
+
+    def walk(node: Any) -> None:
+        if isinstance(node, Call):
+            used.add(node.name)
+        for part in (
+            *getattr(node, "arguments", ()),
+            getattr(node, "node", None),
+            getattr(node, "body", None),
+        ):
+            if part is not None:
+                walk(part)
+
+    for expression in lines(EXPRESSIONS):
+        walk(parse(expression))
+    assert {*FUNCTIONS, *WITH_LAMBDAS} - used == set()
 
 
 def test_intervals_are_told_apart() -> None:

@@ -112,7 +112,7 @@ def compact(value: Any) -> str:
 
 def _plain(value: Any) -> str:
     if isinstance(value, Decimal):
-        return str(value)
+        return double_text(float(value))
     if isinstance(value, dict):
         inside = (f"{json.dumps(key, ensure_ascii=False)}:{_plain(one)}" for key, one in value.items())
         return "{" + ",".join(inside) + "}"

@@ -438,7 +438,6 @@ TABLE: Table = {
     "not": strict(lambda a: not a, (BOOLEAN,), BOOLEAN),
     "case": _case,
     "if": _if,
-    "iff": _if,
     "coalesce": _coalesce,
     "nvl": _coalesce,
     "ifnull": _coalesce,

@@ -275,6 +275,14 @@ class _Parser:
             return Call("date_part", (Literal(unit.lower(), types.STRING), inside))
         if name == "trim":
             return self.trim()
+        if name == "position":
+            part = self.expression(_POWER["in"])
+            if self.word("in"):
+                inside = self.expression()
+                self.expect(")")
+                return Call("locate", (part, inside))
+            self.expect(",")
+            return Call("locate", (part, *self.listed(")")))
         if name in ("timestampadd", "timestampdiff", "dateadd", "datediff") and self.peek()[0] == "word":
             unit = self.peek()[1].lower()
             if self.peek(1)[1] == "," and (unit in _UNITS or unit in _MONTH_UNITS or unit == "quarter"):

@@ -328,7 +328,6 @@ TABLE: Table = {
     "rpad": strict(_padded(False), (STRING, INT, STRING), STRING, optional=1),
     "instr": strict(lambda text, part: text.find(part) + 1, (STRING, STRING), INT),
     "locate": _LOCATE,
-    "position": _LOCATE,
     "split": strict(_split, (STRING, STRING, INT), types.array(STRING), optional=1),
     "split_part": strict(_part, (STRING, STRING, INT), STRING),
     "substring_index": strict(_index, (STRING, STRING, INT), STRING),
