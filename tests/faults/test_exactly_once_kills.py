@@ -1,9 +1,10 @@
-"""An exactly-once job on Spark while its driver and its broker are killed, again and again.
+"""An exactly-once job on Spark while its driver, its workers and its broker are killed, again and again.
 
 Drivers are killed with kill -9 and followed by another that was started while the former still ran, so that
 for a while there are two on one checkpoint: the older has to notice. The broker is killed under a driver that
-lives, at any moment of its batches. In the end every output, read with read_committed, is what one
-computation over the whole input gives.
+lives, and so are its Python workers, at any moment of its batches. In the end every output, read with
+read_committed, is what one computation over the whole input gives: of rows as they are, of Spark's own
+windows, and of the kernel's windows, patterns and late rows.
 """
 
 from __future__ import annotations
@@ -34,17 +35,34 @@ pytest.importorskip("pyspark")
 
 KILLS = 30
 OF_DRIVERS = 3  # of those at least: each costs a start of Spark
-PIPELINE = """\
-from millstream import Topology
-flow = Topology("kills", guarantee="exactly-once")
+LATENESS_MS = 40
+SPAN_MS = 500
+PIPELINE = f"""\
+from millstream import Topology, step
+flow = Topology("kills", guarantee="exactly-once", buckets=4)
 events = flow.source(
-    "events", schema="id bigint NOT NULL, card string NOT NULL, amount bigint, at timestamp", time="at"
+    "events",
+    schema="id bigint NOT NULL, card string NOT NULL, amount bigint, at timestamp",
+    time="at",
+    lateness="{LATENESS_MS} milliseconds",
 )
 events.to_topic("all", key="card")
 events.where("amount % 3 = 0").to_topic("thirds")
 counts = events.window(by="card", size="1 hour").agg(n="count(*)", total="sum(amount)")
 counts.to_topic("counts", key="card")
 counts.to_view("totals", key="card")
+moving = events.window(by="card", size="{SPAN_MS} milliseconds", every="event").agg(
+    last="max_by(id, at)", n="count(*)", total="sum(amount)"
+)
+moving.to_topic("moving", key="card")
+moving.late.to_topic("late")
+rises = events.pattern(
+    by="card",
+    within="2 seconds",
+    steps=[step("low", "amount < 30"), step("high", "amount > 70")],
+    give={{"low": "first(low.id)", "high": "last(high.id)"}},
+)
+rises.to_topic("rises", key="card")
 """
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SPARK = {
@@ -74,7 +92,7 @@ class Writer(threading.Thread):
     def run(self) -> None:
         while not self._ending.wait(0.01):
             number = len(self.events)
-            at = (NOON + timedelta(milliseconds=number)).isoformat()
+            at = (NOON + timedelta(milliseconds=10 * number - number * 37 % 90)).isoformat()
             event = {"id": number, "card": f"card {number * 7 % 11}", "amount": number * 31 % 100, "at": at}
             self.events.append(event)
             self._producer.produce(
@@ -133,6 +151,17 @@ class Driver:
             self.process.kill()
         self.process.wait()
 
+    def kill_worker(self) -> bool:
+        """kill -9 of one of its Python workers, if there is one just now."""
+        found = subprocess.run(
+            ["pgrep", "-g", str(self.process.pid), "-f", "pyspark.daemon"], capture_output=True, text=True
+        )
+        workers = [int(pid) for pid in found.stdout.split()][1:]  # the first is their parent
+        if workers:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(workers[-1], signal.SIGKILL)
+        return bool(workers)
+
     def clean(self) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
@@ -183,7 +212,7 @@ def test_every_output_is_there_once_after_thirty_kills(tmp_path: Path) -> None:
     kills: Counter[str] = Counter()
     try:
         create_topic(broker.address, "events", partitions=2)
-        for topic in ("all", "thirds", "counts"):
+        for topic in ("all", "thirds", "counts", "moving", "late", "rises"):
             create_topic(broker.address, topic, partitions=3)
         writer = Writer(broker.address)
         writer.start()
@@ -211,6 +240,8 @@ def test_every_output_is_there_once_after_thirty_kills(tmp_path: Path) -> None:
                     current.kill(everything=chance.random() < 0.5)
                     kills["driver"] += 1
                 current, coming = coming, None
+            elif not current.has_ended and chance.random() < 0.3:
+                kills["worker"] += current.kill_worker()
             elif not current.has_ended:
                 broker.kill()
                 kills["broker"] += 1
@@ -227,6 +258,7 @@ def test_every_output_is_there_once_after_thirty_kills(tmp_path: Path) -> None:
         assert last.process.wait(180) == 0, last.said()
 
         assert sum(driver.batches for driver in drivers) >= KILLS / 2
+        assert all(kills[what] for what in ("driver", "worker", "broker")), kills
         for said in ends:  # no driver ended for any reason but that another had come
             assert "has taken over" in said or "Multiple streaming jobs detected" in said, said
         check(broker.address, writer.events, tmp_path / "checkpoint" / "views.db")
@@ -262,3 +294,49 @@ def check(address: str, events: list[dict[str, Any]], views: Path) -> None:
     finally:
         reader.close()
     assert {card: (n, total) for card, n, total in rows} == expected
+    check_kernel(address, events)
+
+
+def check_kernel(address: str, events: list[dict[str, Any]]) -> None:
+    """The kernel's outputs against a plain computation, event by event in the order of time."""
+    lateness, span = timedelta(milliseconds=LATENESS_MS), timedelta(milliseconds=SPAN_MS)
+    latest: dict[int, datetime] = {}
+    on_time, late = [], []
+    for event in events:
+        at, where = datetime.fromisoformat(event["at"]), event["id"] % 2
+        before = latest.get(where)
+        if before is not None and at < before - lateness:
+            late.append(event["id"])
+        else:
+            on_time.append((at, where, event["id"], event))
+        latest[where] = max(at, before or at)
+    assert late
+    found = [record["id"] for part in read(address, "late") for record in part]
+    assert sorted(found) == late
+    watermark = min(latest.values()) - lateness
+    by_card: dict[str, list[tuple[datetime, int, int]]] = {}
+    for at, _, number, event in sorted(on_time):
+        if at < watermark:
+            by_card.setdefault(event["card"], []).append((at, number, event["amount"]))
+    moving: dict[str, list[tuple[int, int]]] = {card: [] for card in by_card}
+    rises: dict[str, list[tuple[int, int]]] = {card: [] for card in by_card}
+    for card, own in by_card.items():
+        low: list[tuple[datetime, int]] = []
+        for place, (at, number, amount) in enumerate(own):
+            within = [other for other in own[: place + 1] if other[0] > at - span]
+            moving[card].append((len(within), sum(other[2] for other in within)))
+            low = [(when, first) for when, first in low if at - when <= timedelta(seconds=2)]
+            if amount > 70 and low:
+                rises[card].append((low[0][1], number))
+                low = []
+            elif amount < 30:
+                low.append((at, number))
+    for topic, expected, columns in (
+        ("moving", moving, ("n", "total")),
+        ("rises", rises, ("low", "high")),
+    ):
+        given: dict[str, list[tuple[int, int]]] = {card: [] for card in by_card}
+        for part in read(address, topic):
+            for record in part:
+                given[record["card"]].append(tuple(record[column] for column in columns))
+        assert given == expected, topic

@@ -19,10 +19,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "broker": {"records", "wire", "log"},
     "client": {"records", "wire"},
     "pipeline": {"records", "wire", "client"},
+    "testing": {"pipeline"},
     "examples": {"client", "pipeline"},
     "cli": {"client", "pipeline", "examples"},
     "embedded": {"broker"},
-    "pytest_plugin": {"embedded"},
+    "pytest_plugin": {"embedded", "testing"},
 }
 EXCEPTIONS: dict[str, set[str]] = {
     "cli/serve.py": {"broker"},

@@ -16,6 +16,12 @@ def test_the_public_names_are_these() -> None:
     assert all(getattr(millstream, name).__name__ == name for name in millstream.__all__)
 
 
+def test_the_names_for_tests_of_pipelines_are_these() -> None:
+    from millstream import testing
+
+    assert sorted(testing.__all__) == ["Driver", "Record"]
+
+
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="Brocker"):
         millstream.Brocker  # noqa: B018

@@ -36,7 +36,11 @@ def line_in(text: str) -> str | None:
 
 
 # Spark's own words for having lost a task, or what a task needed.
-_SPARK_LOST = re.compile(r"FetchFailed|ExecutorLostFailure|Missing an output location|executor .* lost", re.I)
+_SPARK_LOST = re.compile(
+    r"FetchFailed|ExecutorLostFailure|Missing an output location|executor .* lost|"
+    r"Python worker exited unexpectedly",
+    re.I,
+)
 # Refusals that hold for a transaction and not for the next one.
 _OF_THIS_TRANSACTION = (
     "OUT_OF_ORDER_SEQUENCE_NUMBER",

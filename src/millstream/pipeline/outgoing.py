@@ -120,7 +120,7 @@ def _spread(frame: DataFrame, given: list[Given]) -> DataFrame:
 def _check(frame: DataFrame, expression: str, arm: Arm) -> None:
     """What Spark has against it is said at the sink's line; all before it was checked at its own."""
     try:
-        _ = frame.select(fn.expr(expression)).schema
+        _ = frame.select(fn.expr(expression).alias("given")).schema
     except Exception as error:
         raise TopologyError(condensed(error), where=arm.sink.at) from error
 

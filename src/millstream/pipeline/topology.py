@@ -53,6 +53,7 @@ class Topology:
         self.name = name
         self.guarantee = guarantee
         self.buckets = buckets
+        self.kernel_only: str | None = None  # why nothing is left to Spark's own windows, if so
         self.streams: list[Stream] = []
         self.sinks: list[Sink] = []
         self._names: dict[str, Stream] = {}

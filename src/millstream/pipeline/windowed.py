@@ -83,7 +83,7 @@ class Aggregate(StatefulChannel):
             TIME_BASIS,
             *([CHANGE] if spec.retract else []),
         ]
-        self._why: tuple[int, str | None] | None = None
+        self._why: tuple[object, str | None] | None = None
         time = None
         if spec.emit == "final" and window.stream.time is not None:
             # Of windows that an event moves, or closes, the end is a time that still belongs to them.
@@ -119,8 +119,9 @@ class Aggregate(StatefulChannel):
 
     def why_kernel(self) -> str | None:
         """Why the window is on the kernel; None if it is Spark's own."""
-        if self._why is None or self._why[0] != len(self.flow.streams):
-            self._why = len(self.flow.streams), self._reason()
+        asked = len(self.flow.streams), self.flow.kernel_only
+        if self._why is None or self._why[0] != asked:
+            self._why = asked, self.flow.kernel_only or self._reason()
         return self._why[1]
 
     def _python(self) -> str | None:
