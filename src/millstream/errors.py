@@ -19,6 +19,8 @@
     ├── DataLoss               records that were to be read are gone; says which
     ├── InputError             text to be produced is not a record; says in which line
     ├── OperatorFailed         a function of the user's raised; says for which key and record
+    ├── StateError             the state of a stateful operator can't be used, or is too large; says which
+    │   └── StateConnectionError   the database that it is kept in does not answer
     └── TopologyError          a pipeline is wrong; says where in the user's file
 
 The message of each says what was wrong, where, and what to do next: the command line prints it
@@ -139,6 +141,14 @@ class InputError(MillstreamError):
     def __init__(self, line: int, message: str) -> None:
         self.line = line
         super().__init__(f"line {line}: {message}")
+
+
+class StateError(MillstreamError):
+    """The state of a stateful operator can't be used, or has grown too large."""
+
+
+class StateConnectionError(StateError):
+    """The database that state is kept in does not answer: it may a little later."""
 
 
 class TopologyError(MillstreamError):

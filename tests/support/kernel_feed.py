@@ -88,7 +88,7 @@ class Feed:
     def reload(self, *, snapshot: bool = False) -> None:
         """Go on with fresh stores, from all changes so far or from a snapshot."""
         if snapshot:
-            self._saved = [[store.snapshot()] for store in self._stores]
+            self._saved = [list(store.snapshot()) for store in self._stores]
         self._stores = [Store() for _ in self._stores]
         for store, saved in zip(self._stores, self._saved, strict=True):
             for blob in saved:

@@ -4,6 +4,7 @@
                          directory that they are in: queries, or another after the views were rebuilt, and the
                          one before
     rebuild.json         the same of a rebuild under way (rebuild.py)
+    queries/identity     what no other has: state that is kept outside goes by it
     queries/NAME/        Spark's checkpoint of one query
       metadata           its id
       offsets/N          where batch N ends in each source, written before the batch is begun
@@ -17,10 +18,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import MillstreamError, TopologyError
+from millstream.pipeline.differences import differences
 from millstream.pipeline.offsets import Offsets, from_json
 from millstream.pipeline.plan import Plan, shapes
 
@@ -37,6 +40,7 @@ class Checkpoint:
     def __init__(self, location: str, *, notes: str = TOPOLOGY) -> None:
         self.location = location.removeprefix("file://").rstrip("/")
         self.local = None if "://" in self.location else Path(self.location).absolute()
+        self.identity = ""  # no other checkpoint has it; known when it has been claimed
         self.notes = notes
         self._spark: SparkSession | None = None
         self._directory: str | None = None
@@ -129,10 +133,11 @@ class Checkpoint:
                         " topology has changed\n"
                         + "\n".join(f"  - {line}" for line in changed)
                         + "\nChange the file back, or give a new directory with --checkpoint: the job then"
-                        " starts again where its sources say (start=)",
+                        " starts again where its sources say (start=), and builds its state from there",
                         where=plan.flow.at,
                     )
                 groups |= {name: group for name, group in kept["groups"].items() if name in groups}
+            self.identity = self._identity()
             noted = {
                 "job": plan.flow.name,
                 "queries": json.loads(shapes(plan)),
@@ -145,6 +150,19 @@ class Checkpoint:
             return groups
         except OSError as error:
             raise MillstreamError(f"can't use the checkpoint {self.location}: {error.strerror}") from None
+
+    def in_use(self) -> bool:
+        """Whether a query of it has ever been started."""
+        kept = self.kept()
+        return kept is not None and any(self.query_id(name) is not None for name in kept["queries"])
+
+    def _identity(self) -> str:
+        name = f"{self.directory}/identity"
+        known = self.read(name)
+        if known is None:
+            known = uuid.uuid4().hex
+            self.write(name, known)
+        return known
 
     def clean_up(self) -> None:
         """Remove the directory that another has taken the place of."""
@@ -210,31 +228,3 @@ class Checkpoint:
 
     def _damaged(self, name: str) -> MillstreamError:
         return MillstreamError(f"{self.location}/{name} can't be read: the checkpoint is damaged")
-
-
-def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """What changed that a checkpoint depends on, in words. A query more is no change."""
-    found = []
-    for name, before in old.items():
-        after = new.get(name)
-        if after is None:
-            found.append(f"query {name!r}, which reads {', '.join(before['sources'])}, is gone")
-            continue
-        if before["sources"] != after["sources"]:
-            found.append(
-                f"query {name!r} read {', '.join(before['sources'])}; now {', '.join(after['sources'])}"
-            )
-        if before["times"] != after["times"]:
-            found.append(f"query {name!r} goes by other times or lateness than before")
-        if before["emit"] != after["emit"]:
-            found.append(f"query {name!r} gave {before['emit']} results; now {after['emit']}")
-        windows, others = before["windows"], after["windows"]
-        if len(windows) != len(others):
-            found.append(f"query {name!r} had {len(windows)} windows; now {len(others)}")
-        for number, (one, other) in enumerate(zip(windows, others, strict=False), 1):
-            found += [
-                f"window {number} of query {name!r} was {one[part]}; now {other[part]}"
-                for part in ("window", "aggregates")
-                if one[part] != other[part]
-            ]
-    return found

@@ -12,6 +12,9 @@ from millstream.pipeline.kernel.clock import TimeRules
 
 _HERE = str(Path(__file__).parent)
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_STATE = re.compile(r"memory|disk|postgres(ql)?://.+|cassandra://[^/]+/\w+(\?.*)?")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kKMGT]B)")
+_BYTES = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _TABLE = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,62}")
 
 
@@ -46,6 +49,27 @@ def check_view(name: object, at: str) -> None:
             " millstream_",
             where=at,
         )
+
+
+def check_state(state: object, at: str) -> str:
+    """Where state is kept."""
+    if not isinstance(state, str) or not _STATE.fullmatch(state):
+        raise TopologyError(
+            f"state={state!r} is not 'memory', 'disk', 'postgresql://user@host/database' or"
+            " 'cassandra://host/keyspace'",
+            where=at,
+        )
+    return state
+
+
+def check_size(name: str, size: object, at: str) -> int | None:
+    """Bytes of ``500 MB`` or ``2 GB``."""
+    if size is None:
+        return None
+    match = _SIZE.fullmatch(size.strip()) if isinstance(size, str) else None
+    if match is None or float(match[1]) == 0:
+        raise TopologyError(f"{name}={size!r} is not a size; write it as '500 MB' or '2 GB'", where=at)
+    return int(float(match[1]) * _BYTES[match[2].upper()])
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from pyspark.sql import functions as fn
 from millstream.errors import MillstreamError, TopologyError
 from millstream.pipeline.causes import condensed
 from millstream.pipeline.decode import accepted, decoded, rejected
+from millstream.pipeline.kernel.spark import Keeping
 from millstream.pipeline.kernel_frames import Kernels
 from millstream.pipeline.operating import operated
 from millstream.pipeline.stateful import Stateful, StatefulChannel
@@ -38,12 +39,17 @@ class Frames:
     """The DataFrame of every stream, made once. ``read`` gives a source's raw records."""
 
     def __init__(
-        self, read: Callable[[Source], DataFrame], *, run: str = "", output_mode: str = "update"
+        self,
+        read: Callable[[Source], DataFrame],
+        *,
+        run: str = "",
+        output_mode: str = "update",
+        keeping: Callable[[Stateful], Keeping] = lambda stateful: Keeping(),
     ) -> None:
         self._read = read
         self._decoded: dict[int, DataFrame] = {}
         self._made: dict[int, Any] = {}
-        self.kernels = Kernels(self.rows, run, output_mode)
+        self.kernels = Kernels(self.rows, run, output_mode, keeping)
 
     def of(self, stream: Stream) -> DataFrame:
         frame = self._make(stream)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import json
 import logging
-import sys
 import threading
 import time
 import uuid
@@ -22,9 +21,11 @@ from millstream.client.transactions import TransactionCoordinator
 from millstream.errors import ConfigError, MillstreamError, TopologyError
 from millstream.pipeline.checkpoint import REBUILD, TOPOLOGY, Checkpoint
 from millstream.pipeline.ledger import Entry, Ledger
+from millstream.pipeline.load import user_modules
 from millstream.pipeline.offsets import Offsets, to_json
 from millstream.pipeline.plan import Plan, Query, plan
-from millstream.pipeline.stateful import StatefulChannel
+from millstream.pipeline.state_limit import StateLimit
+from millstream.pipeline.stateful import Stateful
 from millstream.pipeline.streams import REJECTED_COLUMNS, Rejected, Source
 from millstream.pipeline.ticks import Ticks
 from millstream.pipeline.topology import Topology
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
     from millstream.pipeline.deliver import Delivered, Delivery
+    from millstream.pipeline.kernel.spark import Keeping
     from millstream.pipeline.progress import Progress
 
 
@@ -91,6 +93,7 @@ class Job:
         self._deliveries: dict[str, Delivery] = {}
         self._groups: dict[str, str] = {}
         self._ticks = Ticks()
+        self._limit = StateLimit(flow.max_state)
         self.own_views: list[View] = []
 
     # ---- before Spark -------------------------------------------------------------------------------
@@ -98,6 +101,10 @@ class Job:
     def prepare(self) -> list[str]:
         """Look at the broker and the checkpoint; returns the topics that were created."""
         self._check_transactions()
+        if any(query.operators for query in self.plan.queries) and "://" in self.flow.state:
+            from millstream.pipeline.kernel.outside import reach
+
+            reach(self.flow.state)
         created = self._topics()
         if self.checkpoint.local is not None:
             self._claim()
@@ -109,7 +116,7 @@ class Job:
             from millstream.pipeline.rebuild import settle
 
             settle(self.checkpoint, self.views, settings.connection, new_ledger=settings.new_ledger)
-            if settings.start is not None and self.checkpoint.kept() is not None:
+            if settings.start is not None and self.checkpoint.in_use():
                 raise ConfigError(
                     f"the checkpoint {self.checkpoint.location} says where to go on, so there is no other"
                     " place to begin from; for a copy that begins elsewhere, give an --output-prefix that was"
@@ -165,14 +172,19 @@ class Job:
 
         _hush_pyspark()
         _check_session(spark, self.flow)
-        _ship_user_code(self.flow)
+        _ship_user_code()
         self._spark = spark
         self.checkpoint.attach(spark)
         if self.checkpoint.local is None:
             self._claim()
         outputs = []
         for query in self.plan.queries:
-            frames = Frames(partial(self._read, spark, query), run=self._run, output_mode=query.output_mode)
+            frames = Frames(
+                partial(self._read, spark, query),
+                run=self._run,
+                output_mode=query.output_mode,
+                keeping=partial(self._keeping, query),
+            )
             for sink in query.sinks:
                 frames.of(sink.stream)  # the whole way to every sink once, for what Spark has to say
             for tap in query.taps:
@@ -226,8 +238,17 @@ class Job:
         """What Spark calls a query: it has one of a name at a time."""
         return f"{query.name} rebuilt" if self.settings.rebuild else query.name
 
+    def _keeping(self, query: Query, operator: Stateful) -> Keeping:
+        """Operators are told apart by their place, as Spark does: a name may change."""
+        from millstream.pipeline.kernel.spark import Keeping
+
+        place = f"{self.checkpoint.identity}/{query.name}/{query.operators.index(operator)}"
+        return Keeping(self.flow.state, place, self.flow.max_state)
+
     def _progressed(self, progress: Progress) -> None:
         self._ticks.after(progress)
+        for warning in self._limit.after(progress):
+            self.settings.on_trouble(warning)
         self.settings.on_progress(progress)
 
     def _delivery(self, query: Query, views: dict[int, View]) -> Delivery:
@@ -336,6 +357,8 @@ class Job:
         for delivery in self._deliveries.values():
             if delivery.failure is not None:
                 return delivery.failure
+        if self._limit.exceeded is not None:
+            return self._limit.exceeded
         for name, query in self._queries.items():
             error = None if query.isActive or self._stopping.is_set() else query.exception()
             if error is not None:
@@ -428,13 +451,10 @@ def _hush_pyspark() -> None:
         logging.getLogger(name).disabled = True
 
 
-def _ship_user_code(flow: Topology) -> None:
-    """Executors can't import the user's file: what they need of it travels with the job."""
+def _ship_user_code() -> None:
+    """Executors can't import the user's file, nor the modules beside it: what they need travels with the job.
+    A worker would also keep what it has once loaded of them, after the file was changed."""
     from pyspark import cloudpickle
 
-    for stream in flow.streams:
-        plan = stream.stateful.plan if isinstance(stream, StatefulChannel) else None
-        for code in (getattr(stream, "function", None), *getattr(plan, "user_code", ())):
-            module = sys.modules.get(getattr(code, "__module__", None) or "")
-            if module is not None and module.__name__.startswith("millstream_pipeline_"):
-                cloudpickle.register_pickle_by_value(module)
+    for module in user_modules().values():
+        cloudpickle.register_pickle_by_value(module)

@@ -22,7 +22,7 @@ from millstream.pipeline.decode import accepted
 from millstream.pipeline.expressions import with_columns, without_alias
 from millstream.pipeline.kernel.clock import NEVER
 from millstream.pipeline.kernel.packing import BUCKET, CLOCK, MARK, PACKED, Pack, Unpack, struct_name
-from millstream.pipeline.kernel.spark import RESULTS, STATUS, KernelProcessor, time_of_batch
+from millstream.pipeline.kernel.spark import RESULTS, STATUS, Keeping, KernelProcessor, time_of_batch
 from millstream.pipeline.kernel.step import OFFSET, PARTITION, SOURCE, TIME, Operator
 from millstream.pipeline.operating import operated
 from millstream.pipeline.schema import quoted
@@ -51,8 +51,15 @@ class Kernels:
 
     clock_every = 16  # of the rows that are filtered out, one in so many still tells the time
 
-    def __init__(self, rows: Callable[[Source], DataFrame], run: str, output_mode: str) -> None:
+    def __init__(
+        self,
+        rows: Callable[[Source], DataFrame],
+        run: str,
+        output_mode: str,
+        keeping: Callable[[Stateful], Keeping],
+    ) -> None:
         self._rows = rows
+        self._keeping = keeping
         self._run = run
         self._mode = output_mode
         self._made: dict[int, DataFrame] = {}
@@ -114,7 +121,7 @@ class Kernels:
             packed = blobs if packed is None else packed.unionAll(blobs)
         assert packed is not None
         results = packed.groupBy(BUCKET).transformWithState(
-            KernelProcessor(operator, self._run), RESULTS, self._mode, "None"
+            KernelProcessor(operator, self._run, self._keeping(stateful)), RESULTS, self._mode, "None"
         )
         unpack = Unpack(channels)
         self._channels[id(stateful)] = list(channels)

@@ -23,7 +23,7 @@ from millstream.errors import MillstreamError, TopologyError
 from millstream.pipeline.causes import condensed
 from millstream.pipeline.expressions import no_such_column, with_columns, without_alias
 from millstream.pipeline.frames import Frames
-from millstream.pipeline.kernel.results import WINDOW_END
+from millstream.pipeline.kernel.channels import WINDOW_END
 from millstream.pipeline.plan import Query
 from millstream.pipeline.schema import quoted
 from millstream.pipeline.sinks import TopicSink, ViewSink

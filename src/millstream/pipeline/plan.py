@@ -74,6 +74,7 @@ class Query:
             },
             "stores": [[windows.index(window) for window in tap_windows(tap)] for tap in self.taps],
             "buckets": self.sources[0].flow.buckets if self.operators else None,
+            "state": self.sources[0].flow.state.partition(":")[0] if self.operators else None,
             "operators": [operator.shape() for operator in self.operators],
             "windows": [
                 {

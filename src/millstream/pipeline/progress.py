@@ -34,6 +34,10 @@ class OperatorStatus:
     late: int = 0  # rows of this batch that came too late, and whose time was too far ahead
     ahead: int = 0
 
+    def __str__(self) -> str:
+        """How large it is: ``550k keys 7 MB``."""
+        return f"{_short(self.entries, '')} keys {_short(self.bytes, ' ')}B"
+
 
 @dataclass(frozen=True, slots=True)
 class Progress:
@@ -62,6 +66,12 @@ class Progress:
             parts.append(f"lag {self.lag:,}")
         if self.watermark is not None:
             parts.append(f"watermark {self.watermark:%H:%M:%S}")
+        late, ahead = (
+            sum(getattr(one, word) for one in self.operators.values()) for word in ("late", "ahead")
+        )
+        parts += [f"{word} {count:,}" for word, count in (("late", late), ("ahead", ahead)) if count]
+        if self.operators:
+            parts.append("state " + ", ".join(f"{name} {one}" for name, one in self.operators.items()))
         parts.append(f"{self.milliseconds:,} ms")
         if self.steps:
             parts.append("(" + ", ".join(f"{name} {ms:.0f}" for name, ms in self.steps.items()) + ")")
@@ -115,6 +125,16 @@ def _status(seen: dict[str, Any]) -> OperatorStatus:
 
 def _moment(micros: int) -> datetime:
     return datetime.fromtimestamp(micros / 1_000_000, UTC)
+
+
+def _short(number: int, space: str) -> str:
+    """Three digits are enough: ``550k``."""
+    amount = float(number)
+    for unit in ("", "k", "M", "G"):
+        if amount < 999.5 or unit == "G":
+            break
+        amount /= 1000
+    return f"{amount:.3g}{space}{unit}"
 
 
 def _time(text: str) -> datetime | None:

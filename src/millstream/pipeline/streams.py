@@ -415,7 +415,7 @@ class Stream:
         while not stream.named:
             consumers = [other for other in self.flow.streams if stream in other.inputs]
             if len(consumers) != 1:
-                break
+                return self.name
             stream = consumers[0]
         return stream.name
 

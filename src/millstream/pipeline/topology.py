@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from millstream.errors import TopologyError
-from millstream.pipeline.declaring import Time, caller, check_topic
+from millstream.pipeline.declaring import Time, caller, check_size, check_state, check_topic
 from millstream.pipeline.expressions import ExpressionError, duration_ms, no_such_column
 from millstream.pipeline.late import SourceChannel
 from millstream.pipeline.schema import Field, Schema, SchemaError, schema_of
@@ -32,16 +32,28 @@ if TYPE_CHECKING:
 GUARANTEES = ("at-most-once", "at-least-once", "exactly-once")
 FORMATS = ("json", "text", "binary")
 RECORD_PARTS = ("key", "topic", "partition", "offset", "timestamp", "headers")
+_MOST_IN_MEMORY = 2_000_000_000  # bytes of state as written; in memory it takes several times as much
 _START = re.compile(r"earliest|latest|@.+")
 
 
 class Topology:
     """A job: what it reads, what it does with it, where the results go."""
 
-    def __init__(self, name: str, *, guarantee: str = "at-least-once", buckets: int = 8) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        guarantee: str = "at-least-once",
+        buckets: int = 8,
+        state: str = "memory",
+        max_state: str | None = None,
+    ) -> None:
         """``guarantee`` is what the job promises about its results. ``buckets`` is in how many parts the keys
         of stateful operators are divided: the most tasks that can work on one, fixed for the life of a
-        checkpoint."""
+        checkpoint. ``state`` is where workers keep the state of those operators: in ``"memory"``, on
+        ``"disk"``, or outside, in ``"postgresql://..."`` or ``"cassandra://host/keyspace"``. ``max_state``
+        bounds the state of each of them: the job stops when one is larger (in memory 2 GB, if left out;
+        elsewhere as much as there is room)."""
         self.at = caller()
         check_topic(name, self.at)  # it names a consumer group and a directory
         if guarantee not in GUARANTEES:
@@ -53,6 +65,10 @@ class Topology:
         self.name = name
         self.guarantee = guarantee
         self.buckets = buckets
+        self.state = check_state(state, self.at)
+        self.max_state = check_size("max_state", max_state, self.at)
+        if max_state is None and state == "memory":
+            self.max_state = _MOST_IN_MEMORY
         self.kernel_only: str | None = None  # why nothing is left to Spark's own windows, if so
         self.streams: list[Stream] = []
         self.sinks: list[Sink] = []
@@ -396,7 +412,7 @@ class Topology:
             if path is not None:
                 raise TopologyError(
                     f"the topics {' -> '.join(path)} are a cycle: events would go round for ever."
-                    f" If that is meant, say so with flow.source({start!r}, feedback=True)",
+                    f" If that is meant, say so where {start!r} is read, with feedback=True",
                     where=edges[path[-2]][path[-1]].at,
                 )
 

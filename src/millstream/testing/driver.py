@@ -17,7 +17,8 @@ from millstream.pipeline.expressions import ExpressionError, duration_ms
 from millstream.pipeline.kernel.channels import AHEAD, LATE
 from millstream.pipeline.kernel.clock import NEVER
 from millstream.pipeline.load import load_topology
-from millstream.pipeline.streams import Rejected, TopicSink
+from millstream.pipeline.sinks import TopicSink
+from millstream.pipeline.streams import Rejected
 from millstream.pipeline.topology import Topology
 from millstream.pipeline.views import open_reader, open_store
 from millstream.testing.engine import Engine, OnSpark, OwnSql

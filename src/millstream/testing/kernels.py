@@ -19,7 +19,7 @@ from millstream.pipeline.frames import Frames
 from millstream.pipeline.kernel.channels import AHEAD, LATE
 from millstream.pipeline.kernel.clock import Place, Seen
 from millstream.pipeline.kernel.packing import IN_FRONT, Pack, Unpack, unpacked
-from millstream.pipeline.kernel.spark import STATUS
+from millstream.pipeline.kernel.spark import STATUS, Keeping
 from millstream.pipeline.kernel.state import Store, to_bytes
 from millstream.pipeline.kernel.step import Batch, Bucket, Operator
 from millstream.pipeline.kernel_frames import Kernels
@@ -60,7 +60,7 @@ class InProcess(Kernels):
     clock_every = 1  # every row tells the time: a test has few
 
     def __init__(self, rows: Callable[[Source], Any], engine: Engine, states: States, at: At) -> None:
-        super().__init__(rows, "", "update")
+        super().__init__(rows, "", "update", lambda stateful: Keeping())
         self._engine, self._states, self._at = engine, states, at
         self.beside: dict[str, list[pa.Table]] = {}  # rows that did not count, by operator and word
 

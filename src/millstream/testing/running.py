@@ -20,7 +20,8 @@ from millstream.pipeline.causes import condensed
 from millstream.pipeline.decode import accepted, decoded, rejected
 from millstream.pipeline.outgoing import SINK, output, view_column
 from millstream.pipeline.plan import Query, plan
-from millstream.pipeline.streams import Operator, Source, TopicSink
+from millstream.pipeline.sinks import TopicSink
+from millstream.pipeline.streams import Operator, Source
 from millstream.pipeline.topology import Topology
 from millstream.pipeline.views import Changes, View
 from millstream.testing.engine import Engine

@@ -8,7 +8,7 @@ import pytest
 
 from millstream import Topology
 from millstream.errors import TopologyError
-from millstream.pipeline.checkpoint import differences
+from millstream.pipeline.differences import differences
 from millstream.pipeline.plan import plan, shapes
 from millstream.pipeline.streams import Source
 from millstream.pipeline.taps import SharedState

@@ -29,7 +29,8 @@ IN_FRONT = (BUCKET, TIME, SOURCE, PARTITION, OFFSET, CLOCK)
 # that are given before the watermark has passed them may be followed by older ones.
 MARK = -2
 PACKED = pa.schema([pa.field("bucket", pa.int32()), pa.field("blob", pa.binary())])
-_MOST_ROWS = 500_000  # of a task, before they are packed: its memory does not grow with its share
+# Of a task, before they are packed: its memory does not grow with its share, nor a blob with a hot key's.
+_MOST_ROWS, _MOST_BYTES = 500_000, 64 * 1024 * 1024
 # In front of a blob: what it is, and of which input; as long as Arrow's numbers, which it wants aligned.
 _FRONT = 8
 _ROWS, _SEEN = b"rows", b"seen"
@@ -52,15 +53,15 @@ class Pack:
         now = self.now()
         seen: dict[Place, list[int]] = {}  # the first offset and the latest time
         held: list[pa.Table] = []
-        rows = 0
+        rows = size = 0
         for batch in batches:
             table = self._judged(batch, seen, now)
             if table.num_rows:
                 held.append(table)
-                rows += table.num_rows
-            if rows >= _MOST_ROWS:
+                rows, size = rows + table.num_rows, size + table.nbytes
+            if rows >= _MOST_ROWS or size >= _MOST_BYTES:
                 yield self._packed(held)
-                held, rows = [], 0
+                held, rows, size = [], 0, 0
         if held:
             yield self._packed(held)
         told = [(tuple(place), first, latest) for place, (first, latest) in seen.items()]

@@ -19,11 +19,12 @@ import pyarrow as pa
 
 from millstream.errors import TopologyError
 from millstream.pipeline.kernel.automaton import Automaton, StepRule
+from millstream.pipeline.kernel.channels import HIDDEN, MAIN
 from millstream.pipeline.kernel.clock import Clock
 from millstream.pipeline.kernel.event import event_type
 from millstream.pipeline.kernel.failing import FAILED, FAILED_COLUMNS, RecordFailed, line, reason, shortened
 from millstream.pipeline.kernel.measures import Measure, MeasureError, type_of, worked_out
-from millstream.pipeline.kernel.program import HIDDEN, MAIN, TIMESTAMP, Events, Out
+from millstream.pipeline.kernel.program import TIMESTAMP, Events, Out
 from millstream.pipeline.kernel.state import Store
 
 OVERFLOW, TIMED_OUT = "overflow", "timed_out"

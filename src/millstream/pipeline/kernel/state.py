@@ -7,17 +7,25 @@ it. A store that is given a snapshot and all changes since, in order, is the sam
 Two kinds of container are enough for everything here. ``Keyed`` is a dictionary whose entries may have a time
 when they are due (a window's end, a timer, the end of a life). ``Waiting`` holds rows in order of time until
 they are let go. Keys and values are plain Python: tuples, numbers, text, bytes, whatever pickles.
+
+A store on a table (``outside.py``) keeps what is keyed there and not in memory; what is only ever one entry,
+and rows that wait, stay in memory. Programs see no difference, but one that says with ``fetch`` which keys
+it is about to touch is spared a trip for each.
 """
 
 from __future__ import annotations
 
 import heapq
 import pickle
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
+
+if TYPE_CHECKING:
+    from millstream.pipeline.kernel.outside import Table
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -25,15 +33,19 @@ D = TypeVar("D")
 
 _STALE = 64  # times in a heap at which nothing is due any more, before they are cleaned out
 _RUNS = 32  # sorted runs of waiting rows before they are merged into one
+PIECE_BYTES = 4 * 1024 * 1024  # of a snapshot, about: all of it at once would need its size in memory again
+_SAMPLE = 32  # entries by whose size that of their like is estimated
 
 
 class Container(Protocol):
     """A part of the state. ``changes`` gives what changed since it was last asked, None for nothing."""
 
+    kind: ClassVar[str]  # goes with the changes: they fit no other
+
     def changes(self) -> Any: ...
     def apply(self, changes: Any) -> None: ...
-    def everything(self) -> Any:
-        """Changes that make an empty container into this one."""
+    def pieces(self) -> Iterator[Any]:
+        """Changes that, one after another, make an empty container into this one."""
 
     def __len__(self) -> int: ...
 
@@ -42,13 +54,19 @@ class Keyed(Generic[K, V]):
     """Values by key. A value that was changed in place has to be ``put`` again, or nobody learns of it."""
 
     __slots__ = ("_by_due", "_changed", "_due", "_order", "_values")
+    kind: ClassVar[str] = "keyed"
 
     def __init__(self) -> None:
         self._values: dict[K, V] = {}
         self._due: dict[K, int] = {}
-        self._by_due: dict[int, dict[K, None]] = {}  # keys in the order in which they came
+        # Keys in the order in which they came. Most times of most programs are those of one key alone, for
+        # which a tuple takes a quarter of a dictionary's room.
+        self._by_due: dict[int, tuple[K] | dict[K, None]] = {}
         self._order: list[int] = []  # a heap of the times in _by_due, and of some that no longer are
         self._changed: set[K] = set()
+
+    def fetch(self, keys: Iterable[K]) -> None:
+        """Say which keys are about to be asked for: where they are not in memory, all come in one go."""
 
     def get(self, key: K, default: D = None) -> V | D:  # type: ignore[assignment]
         return self._values.get(key, default)
@@ -110,23 +128,30 @@ class Keyed(Generic[K, V]):
         if old == due:
             return
         if old is not None:
-            keys = self._by_due[old]
-            del keys[key]
-            if not keys:
-                del self._by_due[old]
-                if len(self._order) > 2 * len(self._by_due) + _STALE:
-                    self._order = list(self._by_due)
-                    heapq.heapify(self._order)
+            self._not_due(key, old)
         if due is None:
             self._due.pop(key, None)
             return
         self._due[key] = due
         there = self._by_due.get(due)
         if there is None:
-            self._by_due[due] = {key: None}
+            self._by_due[due] = (key,)
             heapq.heappush(self._order, due)
+        elif isinstance(there, tuple):
+            self._by_due[due] = {there[0]: None, key: None}
         else:
             there[key] = None
+
+    def _not_due(self, key: K, due: int) -> None:
+        there = self._by_due[due]
+        if not isinstance(there, tuple):
+            del there[key]
+            if there:
+                return
+        del self._by_due[due]
+        if len(self._order) > 2 * len(self._by_due) + _STALE:
+            self._order = list(self._by_due)
+            heapq.heapify(self._order)
 
     def changes(self) -> Any:
         if not self._changed:
@@ -149,8 +174,13 @@ class Keyed(Generic[K, V]):
             for key in put:
                 self._set_due(key, due.get(key))
 
-    def everything(self) -> Any:
-        return self._values, self._due, []
+    def pieces(self) -> Iterator[Any]:
+        entries = iter(self._values.items())
+        while first := list(islice(entries, _SAMPLE)):
+            each = len(pickle.dumps(first, 5)) / len(first)
+            put = dict(first)
+            put.update(islice(entries, max(0, int(PIECE_BYTES / each) - len(first))))
+            yield put, {key: self._due[key] for key in put if key in self._due} if self._due else {}, []
 
 
 class Waiting:
@@ -158,6 +188,7 @@ class Waiting:
     ``time``, ``source``, ``partition`` and ``offset``."""
 
     ORDER = ("time", "source", "partition", "offset")
+    kind: ClassVar[str] = "waiting"
 
     def __init__(self) -> None:
         self._runs: list[pa.Table] = []
@@ -218,56 +249,90 @@ class Waiting:
         self.let_go(before)
         self._moved = False
 
-    def everything(self) -> Any:
+    def pieces(self) -> Iterator[Any]:
         rows = self.rows()
-        return [] if rows is None else [to_bytes(rows)], self._let_go
+        if rows is None:
+            yield [], self._let_go
+            return
+        most = max(1, int(PIECE_BYTES / max(1, rows.nbytes / rows.num_rows)))
+        for start in range(0, rows.num_rows, most):
+            yield [to_bytes(rows.slice(start, most))], self._let_go
 
 
 class Store:
-    """All the state of an operator in one bucket."""
+    """All the state of an operator in one bucket; on a ``table``, if that is where it is to be kept."""
 
-    def __init__(self) -> None:
+    def __init__(self, table: Table | None = None) -> None:
+        self.table = table
         self._containers: dict[str, Container] = {}
         self._pending: dict[str, list[Any]] = {}  # of containers that nobody has asked for yet
 
     def keyed(self, name: str) -> Keyed[Any, Any]:
+        if self.table is None:
+            return self._container(name, Keyed)
+        from millstream.pipeline.kernel.outside import KeyedOutside
+
+        table = self.table
+        return self._container(name, Keyed, lambda: KeyedOutside(name, table))
+
+    def single(self, name: str) -> Keyed[Any, Any]:
+        """For an entry or two, in memory wherever the rest is kept."""
         return self._container(name, Keyed)
 
     def waiting(self, name: str) -> Waiting:
         return self._container(name, Waiting)
 
-    def _container(self, name: str, kind: type[D]) -> D:
+    def _container(self, name: str, kind: type[D], make: Callable[[], D] | None = None) -> D:
         if name not in self._containers:
-            made: Any = kind()
-            for changes in self._pending.pop(name, []):
-                made.apply(changes)
+            made: Any = (make or kind)()
             self._containers[name] = made
+            for changes in self._pending.pop(name, []):
+                self._apply(name, changes)
         found = self._containers[name]
         assert isinstance(found, kind)
         return found
 
+    def open_all(self) -> None:
+        """Open every container that there is, for those who don't know the program."""
+        makers = {Waiting.kind: self.waiting, Keyed.kind: self.single}
+        for name, changes in list(self._pending.items()):
+            makers.get(changes[0][0], self.keyed)(name)
+
     def changes(self) -> bytes:
         """What changed since this was last asked."""
-        asked = ((name, one.changes()) for name, one in self._containers.items())
-        return pickle.dumps({name: changed for name, changed in asked if changed is not None}, 5)
+        asked = ((name, one.kind, one.changes()) for name, one in self._containers.items())
+        return pickle.dumps(
+            {name: (kind, changed) for name, kind, changed in asked if changed is not None}, 5
+        )
 
     def apply(self, blob: bytes) -> None:
         """Repeat what changed in another store."""
-        for name, changes in pickle.loads(blob).items():  # noqa: S301 - our own, from our checkpoint
+        for name, changes in loaded(blob).items():
             if name in self._containers:
-                self._containers[name].apply(changes)
+                self._apply(name, changes)
             else:
                 self._pending.setdefault(name, []).append(changes)
 
-    def snapshot(self) -> bytes:
-        """All of it, as changes of an empty store."""
-        return pickle.dumps({name: one.everything() for name, one in self._containers.items()}, 5)
+    def _apply(self, name: str, changes: tuple[str, Any]) -> None:
+        kind, changed = changes
+        one = self._containers[name]
+        assert one.kind == kind, f"{name} was {kind}, and is {one.kind}"
+        one.apply(changed)
+
+    def snapshot(self) -> Iterator[bytes]:
+        """All of it, as changes of an empty store. Of what is on a table, only what the table lacks."""
+        for name, one in self._containers.items():
+            for piece in one.pieces():
+                yield pickle.dumps({name: (one.kind, piece)}, 5)
+        for name, changes in self._pending.items():
+            for piece in changes:
+                yield pickle.dumps({name: piece}, 5)
 
     def __len__(self) -> int:
         """How many keys and rows it holds."""
         return sum(len(one) for one in self._containers.values())
 
-    def parts(self) -> Iterator[tuple[str, Container]]:
+    def containers(self) -> Iterator[tuple[str, Container]]:
         yield from self._containers.items()
 
 
@@ -279,6 +344,12 @@ def _in_order(rows: pa.Table) -> pa.Table:
     if (order[1:] > order[:-1]).all() and len(times):
         return rows.combine_chunks()
     return rows.take(pa.array(order)).combine_chunks()
+
+
+def loaded(blob: bytes) -> dict[str, Any]:
+    """Changes or a piece of a snapshot, by container."""
+    found: dict[str, Any] = pickle.loads(blob)  # noqa: S301 - our own, from our checkpoint
+    return found
 
 
 def to_bytes(rows: pa.Table) -> bytes:

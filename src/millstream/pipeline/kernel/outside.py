@@ -1,0 +1,361 @@
+"""Keyed state on a table outside the process: a file on disk, or a database.
+
+Theory of operation. What a batch changes is written to Spark's checkpoint, with the batch, as all state is.
+A table is never written by the batch that makes a change: it takes changes in, is *folded*, at the beginning
+of a later batch, when Spark has told us that they count. So a table holds nothing that may have to be taken
+back. What it lacks (the changes that are not folded yet) is kept in front of it and goes first. Therefore:
+
+- A batch that is run again reads what it read before: the table, and the same changes in front of it.
+- A fold is of versions, and each version's changes are the same for whoever folds them. Done twice, or by a
+  task that should have ended long ago, it changes nothing: a table takes no version in that it is past.
+- A task that is behind reads a table that is ahead of it, and would compute nonsense. It is refused when it
+  wants to write its results, because by then the table tells a version that the task does not know.
+- A table that is further than the checkpoint knows, or not as far, is not the checkpoint's: someone has put
+  an old copy of one of them back. That is refused.
+
+An adapter is small: see ``Table``. ``open_table`` finds one by an address.
+"""
+
+from __future__ import annotations
+
+import io
+import marshal
+import pickle
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+
+from millstream.errors import ConfigError
+from millstream.pipeline.kernel.state import PIECE_BYTES, Keyed
+
+K = TypeVar("K")
+V = TypeVar("V")
+D = TypeVar("D")
+
+MEMORY, DISK = "memory", "disk"
+
+
+class Entry(NamedTuple):
+    """What a table holds for a key."""
+
+    value: bytes
+    due: int | None
+
+
+class Space(NamedTuple):
+    """Whose state it is: an operator's of a checkpoint, and a bucket's. No two tables have the same."""
+
+    operator: str
+    bucket: int
+
+
+class Table(Protocol):
+    """All keyed state of one operator in one bucket. Its containers have names; keys and values are bytes.
+
+    Any call may fail with StateError, or with what its driver raises; the batch is then run again.
+    """
+
+    lasting: bool  # whether it outlives the job, so that a checkpoint need not hold what it holds
+
+    def folded(self) -> int:
+        """The version up to which it has taken changes in; 0 if there were none."""
+
+    def get_many(self, container: str, keys: Sequence[bytes]) -> Mapping[bytes, Entry]:
+        """The entries of keys; those that have none are not in it."""
+
+    def fold(self, version: int, changes: Mapping[str, Mapping[bytes, Entry | None]]) -> None:
+        """Take in changes up to a version, by container; None removes a key. If it has that version already,
+        nothing happens. If it fails halfway it can be called again."""
+
+    def due(self, container: str, until: int, after: tuple[int, bytes] | None) -> list[tuple[bytes, Entry]]:
+        """Some of the entries that are due at or before a time, those with the least (due, key) first, and
+        only those after a given one. Not necessarily all: until there are none, ask again."""
+
+    def scan(self, container: str) -> Iterator[tuple[bytes, Entry]]:
+        """All entries, in any order."""
+
+    def rebuild(self, version: int, entries: Iterable[tuple[str, Sequence[tuple[bytes, Entry]]]]) -> None:
+        """Become what a snapshot was, all at once. Asked only of tables that don't last."""
+
+    def drop(self) -> None:
+        """Remove everything: as if there had never been anything."""
+
+    def close(self) -> None: ...
+
+
+def encode(key: Any) -> bytes:
+    """Equal keys of the same types are equal bytes. (What pickle makes of a key depends on which of its parts
+    are the same object.)"""
+    try:
+        return marshal.dumps(key, 2)
+    except ValueError:
+        sink = io.BytesIO(b"P")
+        sink.seek(1)
+        pickler = pickle.Pickler(sink, 5)
+        pickler.fast = True
+        pickler.dump(key)
+        return sink.getvalue()
+
+
+def decode(key: bytes) -> Any:
+    return pickle.loads(key[1:]) if key[:1] == b"P" else marshal.loads(key)  # noqa: S301, S302 - our own
+
+
+class _Here:
+    """An entry in front of the table: its value, bytes and due time. Values are unpickled when asked for."""
+
+    __slots__ = ("blob", "due", "value")
+
+    def __init__(self, value: Any, due: int | None, blob: bytes | None) -> None:
+        self.value = value
+        self.due = due
+        self.blob = blob
+
+    def get(self) -> Any:
+        if self.value is _PICKLED:
+            self.value = pickle.loads(self.blob or b"")  # noqa: S301 - our own
+        return self.value
+
+
+_PICKLED = object()
+
+
+class KeyedOutside(Keyed[K, V]):
+    """A ``Keyed`` on a table. In memory: the changes that the table lacks, and what this batch has read."""
+
+    __slots__ = ("_bytes", "_count", "_front", "_name", "_next", "_read", "_sizes", "_table")
+    kind: ClassVar[str] = "outside"
+
+    def __init__(self, name: str, table: Table) -> None:
+        super().__init__()
+        self._name = name
+        self._table = table
+        self._front: dict[K, _Here | None] = {}  # None: removed
+        self._read: dict[K, _Here | None] = {}  # None: not there
+        self._sizes: dict[K, int | None] = {}  # of what this batch changes, before it did; None: not known
+        self._count = self._bytes = 0
+        self._next: int | None = None  # nothing in the table is due before this; None: not known
+
+    # ---- one by one ---------------------------------------------------------------------------------
+
+    def fetch(self, keys: Iterable[K]) -> None:
+        wanted = {encode(key): key for key in keys if key not in self._front and key not in self._read}
+        if wanted:
+            found = self._table.get_many(self._name, list(wanted))
+            for code, key in wanted.items():
+                entry = found.get(code)
+                self._read[key] = None if entry is None else _Here(_PICKLED, entry.due, entry.value)
+
+    def _find(self, key: K) -> _Here | None:
+        if key in self._front:
+            return self._front[key]
+        if key not in self._read:
+            self.fetch((key,))
+        return self._read[key]
+
+    def get(self, key: K, default: D = None) -> V | D:  # type: ignore[assignment]
+        found = self._find(key)
+        return default if found is None else found.get()
+
+    def __contains__(self, key: K) -> bool:
+        return self._find(key) is not None
+
+    def due_of(self, key: K) -> int | None:
+        found = self._find(key)
+        return None if found is None else found.due
+
+    def put(self, key: K, value: V, due: int | None = None) -> None:
+        self._changing(key)
+        self._front[key] = _Here(value, due, None)
+
+    def put_all(self, values: Mapping[K, V], due: int | None = None) -> None:
+        for key, value in values.items():
+            self.put(key, value, due)
+
+    def remove(self, key: K) -> None:
+        if self._find(key) is not None:
+            self._changing(key)
+            self._front[key] = None
+
+    def _changing(self, key: K) -> None:
+        if key in self._sizes:
+            return
+        if key in self._front:
+            self._sizes[key] = _size(self._front[key])
+        elif key in self._read:
+            self._sizes[key] = _size(self._read[key])
+        else:
+            self._sizes[key] = None
+
+    # ---- by time ------------------------------------------------------------------------------------
+
+    def take_due(self, until: int) -> list[tuple[int, K, V]]:
+        found: list[tuple[int, K, V]] = []
+        if self._next is None or self._next <= until:
+            for key, entry in self._due_in_table(until):
+                self._read[key] = here = _Here(_PICKLED, entry.due, entry.value)
+                found.append((int(entry.due or 0), key, here.get()))
+        found += [
+            (here.due, key, here.get())
+            for key, here in self._front.items()
+            if here is not None and here.due is not None and here.due <= until
+        ]
+        found.sort(key=lambda one: one[0])
+        for _, key, _ in found:
+            self._changing(key)
+            self._front[key] = None
+        self._next = max(self._next or 0, until + 1)
+        return found
+
+    def next_due(self) -> int | None:
+        here = [one.due for one in self._front.values() if one is not None and one.due is not None]
+        first = next(self._due_in_table(1 << 62, self._next), None)
+        self._next = 1 << 62 if first is None else first[1].due
+        return min([*here, *([] if first is None else [first[1].due])], default=None)  # type: ignore[type-var]
+
+    def _due_in_table(self, until: int, since: int | None = None) -> Iterator[tuple[K, Entry]]:
+        """What is due there and has not been changed since."""
+        after = None if since is None else (since, b"")
+        while page := self._table.due(self._name, until, after):
+            for code, entry in page:
+                key = decode(code)
+                if key not in self._front:
+                    yield key, entry
+            code, entry = page[-1]
+            after = int(entry.due or 0), code
+
+    # ---- all of it ----------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        """As of the last ``changes``."""
+        return self._count
+
+    @property
+    def size(self) -> int:
+        """Bytes of all keys' values, as of the last ``changes``."""
+        return self._bytes
+
+    def items(self) -> Iterable[tuple[K, V]]:
+        for key, here in list(self._front.items()):
+            if here is not None:
+                yield key, here.get()
+        for code, entry in self._table.scan(self._name):
+            key = decode(code)
+            if key not in self._front:
+                yield key, pickle.loads(entry.value)  # noqa: S301 - our own
+
+    # ---- kept with the batch ------------------------------------------------------------------------
+
+    def changes(self) -> Any:
+        if not self._sizes:
+            self._read = {}
+            return None
+        self._resolve()
+        put: list[tuple[bytes, bytes, int | None]] = []
+        gone: list[bytes] = []
+        for key, before in self._sizes.items():
+            here = self._front[key]
+            code = encode(key)
+            if here is None:
+                gone.append(code)
+            else:
+                here.blob = pickle.dumps(here.get(), 5)
+                put.append((code, here.blob, here.due))
+            self._count += (here is not None) - (before != 0)
+            self._bytes += _size(here) - int(before or 0)
+        self._sizes, self._read = {}, {}
+        return put, gone, self._count, self._bytes
+
+    def _resolve(self) -> None:
+        """How large was what was overwritten unread."""
+        unknown = {encode(key): key for key, size in self._sizes.items() if size is None}
+        if unknown:
+            found = self._table.get_many(self._name, list(unknown))
+            for code, key in unknown.items():
+                self._sizes[key] = _entry_size(found[code].value) if code in found else 0
+
+    def apply(self, changes: Any) -> None:
+        put, gone, self._count, self._bytes = changes
+        for code, blob, due in put:
+            self._front[decode(code)] = _Here(_PICKLED, due, blob)
+        for code in gone:
+            self._front[decode(code)] = None
+        self._read, self._next = {}, None
+
+    def pieces(self) -> Iterator[Any]:
+        """What the table lacks, if the table lasts; if not, that and the rest is ``on_table``."""
+        put: list[tuple[bytes, bytes, int | None]] = []
+        gone: list[bytes] = []
+        if self._table.lasting:
+            for key, here in self._front.items():
+                if here is None:
+                    gone.append(encode(key))
+                else:
+                    put.append((encode(key), here.blob or b"", here.due))
+        yield put, gone, self._count, self._bytes
+
+    def on_table(self) -> Iterator[list[tuple[bytes, bytes, int | None]]]:
+        """All that a table has, in pieces; nothing may be in front of it."""
+        assert not self._front, "folded first"
+        piece: list[tuple[bytes, bytes, int | None]] = []
+        size = 0
+        for code, (value, due) in self._table.scan(self._name):
+            piece.append((code, value, due))
+            size += len(code) + len(value)
+            if size >= PIECE_BYTES:
+                yield piece
+                piece, size = [], 0
+        if piece:
+            yield piece
+
+    def in_front(self) -> dict[bytes, Entry | None]:
+        """What the table lacks, as it takes it in."""
+        return {
+            encode(key): None if here is None else Entry(here.blob or b"", here.due)
+            for key, here in self._front.items()
+        }
+
+    def unfolded(self) -> int:
+        return len(self._front)
+
+    def folded(self) -> None:
+        """The table has taken in what was in front of it."""
+        self._front, self._read, self._next = {}, {}, None
+
+
+def _size(here: _Here | None) -> int:
+    return 0 if here is None else _entry_size(here.blob or b"")
+
+
+def _entry_size(blob: bytes) -> int:
+    return len(blob) + 1  # never 0, which is what stands for nothing
+
+
+def reach(state: str) -> None:
+    """See that a database can be reached, and make its tables."""
+    if state.startswith("cassandra://"):
+        from millstream.pipeline.kernel.cassandra_state import session
+
+        session(state)
+    else:
+        from millstream.pipeline.kernel.postgres_state import connection
+
+        connection(state)
+
+
+def open_table(state: str, space: Space, run: str) -> Table | None:
+    """The table for a bucket's state; None for state in memory. ``run`` names a run of a job."""
+    if state == MEMORY:
+        return None
+    if state == DISK:
+        from millstream.pipeline.kernel.disk import DiskTable, local_directory
+
+        return DiskTable(local_directory(run), space)
+    if state.startswith(("postgresql://", "postgres://")):
+        from millstream.pipeline.kernel.postgres_state import PostgresTable
+
+        return PostgresTable(state, space)
+    if state.startswith("cassandra://"):
+        from millstream.pipeline.kernel.cassandra_state import CassandraTable
+
+        return CassandraTable(state, space)
+    raise ConfigError(f"state={state!r} is not 'memory', 'disk', postgresql://... or cassandra://...")

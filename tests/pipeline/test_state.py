@@ -1,0 +1,84 @@
+"""State of stateful operators on Spark: wherever it is kept, and whatever happens to tasks."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from millstream import Broker, Topology
+from millstream.client.admin import Admin
+from millstream.client.connect import Connection
+from millstream.pipeline.job import Job, Settings
+from millstream.pipeline.stateful import Input, declare
+from tests.pipeline.test_job import SCHEMA, payment, produce, records
+from tests.support.counting_plan import Count
+from tests.support.waiting import wait_for
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def numbered(fail_at: Path | None = None, **how: Any) -> Topology:
+    """Numbers the payments of each card."""
+    flow = Topology("numbered", buckets=3, **how)
+    payments = flow.source("payments", schema=SCHEMA, time="paid_at")
+    plan = Count(fail_at=None if fail_at is None else str(fail_at))
+    declare("count", [Input(payments, ("card",), ())], plan, at="here", name="cards").to_topic("counts")
+    return flow
+
+
+def run(spark: SparkSession, broker: Broker, checkpoint: Path, flow: Topology) -> list[Any]:
+    """Process what is there; what was told on the way."""
+    seen: list[Any] = []
+    settings = Settings(
+        Connection(broker.address), str(checkpoint), available_now=True, on_progress=seen.append
+    )
+    job = Job(flow, settings)
+    job.prepare()
+    job.start(spark)
+    wait_for(lambda: not job.running, timeout=120, what="the job has processed what is there")
+    error = job.failed()
+    job.close()
+    if error is not None:
+        raise error
+    return seen
+
+
+@pytest.mark.parametrize("state", ["memory", "disk", "postgresql"])
+def test_state_is_that_of_what_was_delivered_wherever_it_is_kept(
+    spark: SparkSession, tmp_path: Path, millstream_broker: Broker, database: str, state: str
+) -> None:
+    with Admin(Connection(millstream_broker.address)) as admin:
+        admin.create_topic("payments", partitions=2)
+    where, marker = database if state == "postgresql" else state, tmp_path / "fail"
+    sent: Counter[str] = Counter()
+    seen: list[Any] = []
+    for number in range(3):
+        cards = [f"card {n % (7 + number)}" for n in range(100)] + ["hot"] * 900
+        sent.update(cards)
+        produce(millstream_broker, [payment(card, 1, number) for card in cards])
+        marker.touch()  # one task of this batch is lost after it has done its work
+        seen += run(spark, millstream_broker, tmp_path / "checkpoint", numbered(marker, state=where))
+        assert not marker.exists()
+    assert sum(progress.repeats for progress in seen) == 3
+    found = Counter[str]()
+    most: dict[str, int] = {}
+    for record in records(millstream_broker, "counts"):
+        row = json.loads(record.value())
+        found[row["card"]] += 1
+        most[row["card"]] = max(row["n"], most.get(row["card"], 0))
+    assert found == sent
+    assert most == dict(sent)
+    told = seen[-1].operators["cards"]
+    assert told.entries == len(sent)
+    assert told.bytes > 0
+    assert f"state cards {len(sent)} keys" in seen[-1].line()
+    # A day later all are forgotten, and it shows.
+    produce(millstream_broker, [payment("late", 1, 86_400), payment("late", 1, 86_400)])
+    produce(millstream_broker, [payment("late", 1, 86_401)], topic="payments")
+    last = run(spark, millstream_broker, tmp_path / "checkpoint", numbered(marker, state=where))
+    assert last[-1].operators["cards"].entries == 1
