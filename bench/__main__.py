@@ -20,7 +20,9 @@ from bench import (
     servers,
     spark,
     transactions,
+    view_latency,
 )
+from bench.nexmark import race
 from bench.rounds import Figure
 from tests.support.maven import JarsUnavailable
 
@@ -31,7 +33,12 @@ BESIDE_KAFKA = {
     "transactions": transactions.run,
 }
 ALONE = {"footprint": footprint.run, "history": history.run}
-ON_OURS = {"spark": spark.run, "guarantees": guarantees.run}
+ON_OURS = {
+    "spark": spark.run,
+    "guarantees": guarantees.run,
+    "view_latency": view_latency.run,
+    "nexmark": race.run,
+}
 PARTS = [*BESIDE_KAFKA, *ALONE, *ON_OURS]
 
 

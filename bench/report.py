@@ -54,6 +54,8 @@ TITLES = {
     "history": ("Does the log's length matter?", "one segment"),
     "spark": ("Spark: our source and sink beside Spark's own Kafka connector", "Spark's connector"),
     "guarantees": ("What a job's guarantee costs", "Spark's connector, at-least-once"),
+    "view_latency": ("From an event to its result in a view", "none"),
+    "nexmark": ("Nexmark", "the other"),
 }
 
 

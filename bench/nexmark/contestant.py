@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import select
 import subprocess
 import sys
 import time
@@ -18,6 +20,7 @@ from tests.support.maven import REPOSITORY, JarsUnavailable, fetch_jars
 
 HERE = Path(__file__).parent / "contestants"
 OURS = "millstream"
+LONGEST_S = 600.0  # that a task may take
 
 
 class Unavailable(Exception):
@@ -104,20 +107,43 @@ class Contestant:
 
     def do(self, task: Task) -> Run:
         """Do a bounded task to its end. Raises Unavailable if the contestant can't."""
-        assert self._process.stdout is not None
         cpu, start = self.cpu_seconds(), time.perf_counter()
-        try:
+        with contextlib.suppress(BrokenPipeError):  # it has ended, and says so below
             self.begin(task)
-            line = self._process.stdout.readline()
-        except BrokenPipeError:
-            line = ""
+        answer = self._answer()
         seconds = time.perf_counter() - start
-        answer = json.loads(line) if line else {"error": "it ended"}
         if not answer.get("done"):
             if "cannot" in answer:
                 raise Unavailable(f"{self.name} can't express {task.query}: {answer['cannot']}")
             raise Unavailable(f"{self.name}, {task.query}: {answer['error']} (see {self._log})")
         return Run(seconds, self.cpu_seconds() - cpu)
+
+    def _answer(self) -> dict[str, object]:
+        assert self._process.stdout is not None
+        if not select.select([self._process.stdout], [], [], LONGEST_S)[0]:
+            self._process.kill()
+            return {"error": f"it was not done in {LONGEST_S:g} s"}
+        line = self._process.stdout.readline()
+        answer: dict[str, object] = json.loads(line) if line else {"error": "it ended"}
+        if not line:
+            self._process.wait()
+        return answer
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    @property
+    def answered(self) -> bool:
+        """Whether it has something to say: of a task without end, that it failed."""
+        return bool(select.select([self._process.stdout], [], [], 0)[0])
+
+    def last_words(self) -> str:
+        """What it said of a task without end, if anything."""
+        if not self.answered:
+            return ""
+        answer = self._answer()
+        return str(answer.get("cannot") or answer.get("error") or "it came to an end")
 
     def cpu_seconds(self) -> float:
         return own_cpu_seconds(self._process.pid) + tree_cpu_seconds(self._process.pid)

@@ -10,14 +10,16 @@ answer has the time of its latest event or of its window in it, asked for or not
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cached_property
 from typing import Any
 
 from bench.nexmark.answers import SIDE_ROWS
 from bench.nexmark.generator import AUCTIONS, BIDS, PEOPLE
-from millstream import Topology
+from millstream import Processor, Topology
 from millstream.pipeline.streams import Source, Stream
 
 PERSON = """id bigint NOT NULL, name string, emailAddress string, creditCard string, city string,
@@ -29,6 +31,10 @@ BID = """auction bigint NOT NULL, bidder bigint, price bigint, channel string, u
 
 # The benchmark joins for ever; a stream is joined within a time, and this is longer than its events take.
 ALL_TIME = "1 hour"
+ONE_WINDOW = "36500 days"  # windows are counted from 1970: this one is open until 2069
+_ITEM = ("itemName", "description", "initialBid", "reserve")
+_OFFER = ("seller", "category")
+_BID = ("auction", "bidder", "price", "channel", "url", "dateTime", "extra")
 
 
 class Events:
@@ -87,6 +93,101 @@ def local_items(events: Events) -> Stream:
     return offered.join(local, on={"seller": "id"}, within=ALL_TIME).select(
         "name", "city", "state", "id", "greatest(left_dateTime, right_dateTime) AS dateTime"
     )
+
+
+class BestBids(Processor):
+    """Every bid that is the best so far for an auction that is open. Events come in the order of time, so a
+    bid that finds no auction came before it opened or after it expired."""
+
+    def on_event(self, event: Any, context: Any) -> None:
+        if "expires" in event.columns:
+            context.state = event.as_dict(), None
+            context.timer(event.expires + timedelta(microseconds=1))  # a bid at that very time still counts
+        elif context.state is not None:
+            auction, best = context.state
+            if best is None or event.price > best:
+                context.state = auction, event.price
+                self.give(context, auction, event, best)
+
+    def on_timer(self, timer: Any, context: Any) -> None:
+        context.state = None
+
+    def give(self, context: Any, auction: dict[str, Any], bid: Any, before: int | None) -> None:
+        raise NotImplementedError
+
+
+class NewBest(BestBids):
+    def give(self, context: Any, auction: dict[str, Any], bid: Any, before: int | None) -> None:
+        context.emit(category=auction["category"], price=bid.price, before=before)
+
+
+class Average(Processor):
+    """The average of the best bids of a category's auctions, as they get better."""
+
+    def on_event(self, event: Any, context: Any) -> None:
+        total, count = context.state or (0, 0)
+        total += event.price - (event.before or 0)
+        count += event.before is None
+        context.state = total, count
+        context.emit(final=total / count)
+
+
+def average_by_category(events: Events) -> Stream:
+    """q4: what auctions of a category are won for, on average, as far as is known."""
+    opened = events.auctions.select("id AS auction", "category", "expires", "dateTime")
+    bids = events.bids.select("auction", "price", "dateTime")
+    better = events.flow.process(
+        [opened, bids],
+        key="auction",
+        with_=NewBest,
+        output="category bigint, price bigint, before bigint, at timestamp",
+        time="at",
+    )
+    return better.process(
+        key="category",
+        with_=Average,
+        output="category bigint, final double, dateTime timestamp",
+        time="dateTime",
+    )
+
+
+class Winner(BestBids):
+    def give(self, context: Any, auction: dict[str, Any], bid: Any, before: int | None) -> None:
+        context.emit(
+            **auction, bidder=bid.bidder, price=bid.price, bid_dateTime=bid.dateTime, bid_extra=bid.extra
+        )
+
+
+def winning_bids(events: Events) -> Stream:
+    """q9: every auction with its best bid, anew whenever there is a better one."""
+    auctions = events.auctions.select("id AS auction", *_ITEM, "dateTime", "expires", *_OFFER, "extra")
+    bids = events.bids.select("auction", "bidder", "price", "dateTime", "extra")
+    item = "itemName string, description string, initialBid bigint, reserve bigint, dateTime timestamp"
+    offer = "expires timestamp, seller bigint, category bigint, extra string"
+    bid = "bidder bigint, price bigint, bid_dateTime timestamp, bid_extra string"
+    best = events.flow.process(
+        [auctions, bids], key="auction", with_=Winner, output=f"auction bigint, {item}, {offer}, {bid}"
+    )
+    return best.select("auction AS id", "*")
+
+
+def hot_items(events: Events) -> Stream:
+    """q5: the auctions with the most bids in ten seconds, every two.
+
+    A window over the results of another: those that end at the same time meet in it.
+    """
+    counts = events.bids.window(by="auction", size="10 seconds", every="2 seconds", emit="final").agg(
+        num="count(*)"
+    )
+    together = counts.window(by="window_end AS endtime", size="2 seconds", emit="final").agg(
+        most="max(num)", counts="collect_list(struct(auction, num))"
+    )
+
+    def hottest(df: Any) -> Any:
+        each = df.selectExpr("endtime", "inline(filter(counts, one -> one.num = most))")
+        return each.select("auction", "num", "endtime")
+
+    return together.operator(hottest)
 
 
 def highest_bids(events: Events) -> Stream:
@@ -157,6 +258,36 @@ def auctions_by_day(events: Events) -> Stream:
     return by_day.select("auction", day, "total_bids", "rank1_bids", "rank2_bids", "rank3_bids", *figures)
 
 
+def latest_bids(events: Events) -> Stream:
+    """q18: the latest bid of a person for an auction."""
+    bid = f"struct({', '.join(_BID)})"
+    latest = events.bids.window(by=["bidder", "auction"], size=ONE_WINDOW).agg(
+        latest=f"max_by({bid}, dateTime)"
+    )
+    return latest.select(*(f"latest.{name} AS {name}" for name in _BID))
+
+
+class TopTen(Processor):
+    """The ten highest bids. Whoever moves in moves others down: their rows are given anew."""
+
+    def on_event(self, event: Any, context: Any) -> None:
+        top = context.state or []
+        place = bisect_left(top, -event.price, key=lambda bid: -bid["price"])
+        while place < len(top) and top[place]["price"] == event.price:
+            place += 1  # whoever was first keeps the place
+        if place < 10:
+            top.insert(place, event.as_dict())
+            del top[10:]
+            context.state = top
+            for at in range(place, len(top)):
+                context.emit(top[at], rank_number=at + 1)
+
+
+def top_bids(events: Events) -> Stream:
+    """q19: the ten highest bids for an auction."""
+    return events.bids.process(key="auction", with_=TopTen, output=f"{BID}, rank_number bigint")
+
+
 def with_auction(events: Events) -> Stream:
     """q20: every bid with its auction, of one category."""
     auctions = events.auctions.where("category = 10")
@@ -164,9 +295,10 @@ def with_auction(events: Events) -> Stream:
         *("auction", "bidder", "price", "channel", "url"),
         "left_dateTime AS bid_dateTime",
         "left_extra AS bid_extra",
-        *("itemName", "description", "initialBid", "reserve"),
+        *_ITEM,
         "right_dateTime AS auction_dateTime",
-        *("expires", "seller", "category"),
+        "expires",
+        *_OFFER,
         "right_extra AS auction_extra",
     )
 
@@ -184,12 +316,17 @@ QUERIES = {
     "q1": Query(in_euros),
     "q2": Query(of_some_auctions),
     "q3": Query(local_items),
+    "q4": Query(average_by_category, key=("category",)),
+    "q5": Query(hot_items),
     "q7": Query(highest_bids),
     "q8": Query(new_sellers),
+    "q9": Query(winning_bids, key=("id",)),
     "q11": Query(bids_in_a_row),
     "q12": Query(bids_by_the_clock, key=("bidder", "starttime")),
     "q13": Query(looked_up),
     "q17": Query(auctions_by_day, key=("auction", "day")),
+    "q18": Query(latest_bids, key=("bidder", "auction")),
+    "q19": Query(top_bids, key=("auction", "rank_number")),
     "q20": Query(with_auction),
 }
 

@@ -9,18 +9,20 @@ if TYPE_CHECKING:
     from millstream.embedded import Broker
     from millstream.pipeline.own_aggregates import aggregate
     from millstream.pipeline.patterns import no, step
+    from millstream.pipeline.processing import Processor
     from millstream.pipeline.topology import Topology
 
 # Loaded when first asked for: a broker should not pay for Spark, nor a pipeline for a broker.
 _PUBLIC = {
     "Broker": "millstream.embedded",
+    "Processor": "millstream.pipeline.processing",
     "Topology": "millstream.pipeline.topology",
     "aggregate": "millstream.pipeline.own_aggregates",
     "no": "millstream.pipeline.patterns",
     "step": "millstream.pipeline.patterns",
 }
 
-__all__ = ["Broker", "Topology", "aggregate", "no", "step"]
+__all__ = ["Broker", "Processor", "Topology", "aggregate", "no", "step"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,18 +1,29 @@
-"""A real Kafka broker in your tests, without Docker.
+"""A real Kafka broker in your tests, without Docker; and pipelines, without a broker.
 
 Comes with the package: a test that takes ``millstream_broker`` has one, in memory, empty, for itself alone::
 
     def test_orders(millstream_broker):
         producer = confluent_kafka.Producer({"bootstrap.servers": millstream_broker.address})
+
+``millstream_driver`` makes drivers of pipelines, and closes them after the test::
+
+    def test_alerts(millstream_driver):
+        driver = millstream_driver("fraud.py")
+        driver.feed("payments", {"card": "c1", "eur": 900})
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from millstream.embedded import Broker
+
+if TYPE_CHECKING:
+    from millstream.testing import Driver
 
 
 @pytest.fixture
@@ -20,3 +31,16 @@ def millstream_broker() -> Iterator[Broker]:
     """A running broker, in memory; ``.address`` is what clients connect to."""
     with Broker() as broker:
         yield broker
+
+
+@pytest.fixture
+def millstream_driver() -> Iterator[Callable[..., Driver]]:
+    """Makes a ``millstream.testing.Driver`` of a topology or its file; closed when the test ends."""
+    from millstream.testing import Driver
+
+    with ExitStack() as drivers:
+
+        def make(flow: Any, **how: Any) -> Driver:
+            return drivers.enter_context(Driver(flow, **how))
+
+        yield make

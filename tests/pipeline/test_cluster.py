@@ -37,7 +37,7 @@ SMALL = {
     "spark.driver.extraJavaOptions": _QUICK_TO_START,
 }
 PIPELINE = """\
-from millstream import Topology
+from millstream import Processor, Topology
 
 flow = Topology("hot-items", guarantee="exactly-once", buckets=4)
 bids = flow.source(
@@ -54,8 +54,20 @@ def priced(df):  # a function of the file's own, which executors must be given
     return df.selectExpr("*", "price * 0.92 AS eur")
 
 
-counts = priced.window(by="auction", size="10 seconds", emit="final").agg(n="count(*)", eur="sum(eur)")
+counts = priced.window(by="auction", size="10 seconds", emit="final").agg(n="count(*)", eur="sum(price)")
 counts.to_topic("counts", key="auction")
+
+
+class Raises(Processor):  # as is this class: it has state in the kernel
+    def on_event(self, event, context):
+        highest = context.state or 0
+        if event.eur > highest:
+            context.state = event.eur
+            context.emit(eur=event.eur, before=highest)
+
+
+raises = priced.process(key="auction", with_=Raises, output="auction bigint, eur double, before double")
+raises.to_topic("raises", key="auction")
 """
 
 
@@ -101,10 +113,10 @@ def test_the_same_file_on_two_workers_and_apache_kafka_gives_what_one_machine_ga
     with Broker() as broker:
         feed.write(broker.address, COUNT, EVENTS)
         run_here(pipeline, broker.address, spark, tmp_path / "local")
-        expected = results(broker.address, "counts")
-    assert len(expected) > 50
+        expected = {topic: results(broker.address, topic) for topic in ("counts", "raises")}
+    assert all(len(rows) > 50 for rows in expected.values())
 
     feed.write(kafka, COUNT, EVENTS)
     with spark_cluster() as master:
         run_there(pipeline, kafka, master, f"file://{tmp_path}/shared")
-    assert results(kafka, "counts") == expected
+    assert {topic: results(kafka, topic) for topic in expected} == expected

@@ -16,7 +16,8 @@ from millstream.errors import TopologyError
 from millstream.pipeline.frames import Frames
 from millstream.pipeline.outgoing import output
 from millstream.pipeline.plan import plan
-from millstream.pipeline.streams import Source, TopicSink
+from millstream.pipeline.sinks import TopicSink
+from millstream.pipeline.streams import Source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -52,7 +52,7 @@ def answered(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> I
 
 
 def test_every_query_has_an_answer_to_be_checked_against() -> None:
-    assert set(QUERIES) <= set(SQL)
+    assert list(QUERIES) == list(SQL)
 
 
 @pytest.mark.parametrize("name", QUERIES)

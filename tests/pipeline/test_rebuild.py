@@ -60,6 +60,14 @@ class Reading(threading.Thread):
             self.problem = problem
 
 
+def rows(views: Path) -> list[tuple[Any, ...]]:
+    reader = open_reader(views)
+    try:
+        return reader.query("SELECT card, n, spent, code FROM spending ORDER BY card")[1]
+    finally:
+        reader.close()
+
+
 def latest(broker: Broker, topic: str) -> dict[str, Any]:
     """What a reader of a changelog ends up with."""
     found: dict[str, Any] = {}
@@ -91,8 +99,8 @@ def test_the_views_are_swapped_under_their_readers_and_the_new_checkpoint_goes_o
         config = {value.name: value.value for value in admin.topic_config("spending.changes")}
         assert config["cleanup.policy"] == "compact"
     old.start(spark)
-    wait_for(lambda: len(records(millstream_broker, "alerts")) == 3, timeout=60, what="the old job has run")
     views = tmp_path / "checkpoint" / "views.db"
+    wait_for(lambda: len(rows(views)) == 2, timeout=120, what="the old job has filled its view")
     reading = Reading(views)
     watcher = Watcher(views, "spending", start="now")
     reading.start()
@@ -127,12 +135,7 @@ def test_the_views_are_swapped_under_their_readers_and_the_new_checkpoint_goes_o
     wait_for(lambda: not again.running, timeout=60, what="the new job has gone on")
     assert again.failed() is None
     again.close()
-    reader = open_reader(views)
-    assert reader.query("SELECT card, n, spent, code FROM spending ORDER BY card")[1] == [
-        ("a", 2, 12.0, "v2"),
-        ("b", 2, 3.0, "v2"),
-    ]
-    reader.close()
+    assert rows(views) == [("a", 2, 12.0, "v2"), ("b", 2, 3.0, "v2")]
     told = latest(millstream_broker, "spending.changes")
     assert {card: (row["n"], row["code"]) for card, row in told.items()} == {"a": (2, "v2"), "b": (2, "v2")}
     alerts = [json.loads(record.value())["code"] for record in records(millstream_broker, "alerts")]

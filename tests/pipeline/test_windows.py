@@ -34,7 +34,7 @@ def test_sparks_windows_and_the_kernels_agree(run: Run, millstream_broker: Broke
         "least": "min(amount)",
         "most": "max_by(amount, paid_at)",
         "spread": "round(stddev(amount), 6)",
-        "kinds": "count(DISTINCT CAST(amount AS int))",
+        "kinds": "approx_count_distinct(CAST(amount AS int))",
         "large": "count_if(amount > 3) + sum(CAST(amount AS decimal(10,2))) FILTER (WHERE amount > 2)",
         "amounts": "sort_array(collect_set(CAST(amount AS int)))",
     }

@@ -95,6 +95,11 @@ class Feed:
                 store.apply(blob)
         self._buckets = [Bucket(self._operator, store) for store in self._stores]
 
+    def replace(self, plan: Plan) -> None:
+        """Go on with another plan, from all changes so far."""
+        self._operator = Operator("fed", plan, self._operator.inputs, self._rules)
+        self.reload()
+
     @property
     def buckets(self) -> list[Bucket]:
         return self._buckets

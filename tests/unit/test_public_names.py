@@ -12,8 +12,14 @@ from millstream import errors
 
 
 def test_the_public_names_are_these() -> None:
-    assert sorted(millstream.__all__) == ["Broker", "Topology", "aggregate", "no", "step"]
+    assert sorted(millstream.__all__) == ["Broker", "Processor", "Topology", "aggregate", "no", "step"]
     assert all(getattr(millstream, name).__name__ == name for name in millstream.__all__)
+
+
+def test_the_names_for_tests_of_pipelines_are_these() -> None:
+    from millstream import testing
+
+    assert sorted(testing.__all__) == ["Driver", "Record"]
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from millstream.cli.signals import Interrupts
-    from millstream.pipeline.job import Job
+    from millstream.pipeline.job import Job, Settings
     from millstream.pipeline.progress import Progress
+    from millstream.pipeline.topology import Topology
 
 app = App()
 
@@ -46,6 +48,12 @@ NameOption = Annotated[
             "a batch every 10 s, on a cluster",
         ),
         ("millstream run fraud.py --checkpoint /var/lib/fraud", "go on from there, now and next time"),
+        ("millstream run fraud.py --watch", "start again whenever the file is saved"),
+        (
+            "millstream run fraud.py --from @-1d --output-prefix replay-",
+            "a copy over the last day, which writes elsewhere, and ends",
+        ),
+        ("millstream run fraud.py --rebuild", "its views anew, swapped when they are there; and go on"),
     )
 )
 @connected
@@ -82,6 +90,41 @@ def run(
             "--trigger", metavar="DURATION", help="A batch this often. [default: as soon as the last is done]"
         ),
     ] = None,
+    from_: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="POSITION",
+            help="Where a first run begins in all topics, whatever the file says: start, an offset, -3 "
+            "(three before the end), or a time (@-1d, @2026-01-01).",
+        ),
+    ] = None,
+    output_prefix: Annotated[
+        str | None,
+        typer.Option(
+            "--output-prefix",
+            metavar="TEXT",
+            help="Run a copy: its name, topics and views have this in front, and it touches nothing of the "
+            "original. It ends at what is there now, unless --follow is given.",
+        ),
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="With --output-prefix: go on with what comes later.")
+    ] = False,
+    rebuild: Annotated[
+        bool,
+        typer.Option(
+            "--rebuild",
+            help="First build the views anew, from --from or the start of the topics, beside those that are "
+            "read; then swap them and take over from the job that is running.",
+        ),
+    ] = False,
+    watch: Annotated[
+        bool,
+        typer.Option(
+            "--watch", help="Start again whenever the file changes, on a scratch checkpoint of its own."
+        ),
+    ] = False,
     create_topics: Annotated[
         bool, typer.Option("--create-topics", help="Create topics it reads, not only those it writes.")
     ] = False,
@@ -118,6 +161,7 @@ def run(
     from millstream.pipeline.expressions import ExpressionError, duration_ms
     from millstream.pipeline.job import Job, Settings
     from millstream.pipeline.load import load_topology
+    from millstream.pipeline.replay import write_elsewhere
     from millstream.pipeline.session import is_local
 
     if trigger is not None:
@@ -130,27 +174,62 @@ def run(
     except ExpressionError as error:
         raise ConfigError(f"--transaction-timeout: {error}") from None
     options = pairs(spark or (), "--spark")
-    flow = load_topology(Path(pipeline), name)
+    _check_together(
+        rebuild=rebuild, watch=watch, prefix=output_prefix, follow=follow, checkpoint=checkpoint is not None
+    )
+    start = None if from_ is None else _position(from_)
     totals = Totals()
-    job = Job(
-        flow,
-        Settings(
+
+    def load() -> Topology:
+        flow = load_topology(Path(pipeline), name)
+        if output_prefix is not None:
+            write_elsewhere(flow, output_prefix)
+        return flow
+
+    def settings(checkpoint: str, views: str | Path | None) -> Settings:
+        return Settings(
             connection,
-            checkpoint or f".millstream/{flow.name}",
+            checkpoint,
             views=views,
             trigger=trigger,
-            available_now=available_now,
+            available_now=available_now or (output_prefix is not None and not follow and not watch),
             create_topics=create_topics,
-            new_ledger=new_ledger,
+            new_ledger=new_ledger or watch,
+            start=start,
             transaction_timeout_s=timeout_s,
             on_progress=totals.show,
             on_trouble=note,
-        ),
-    )
+        )
+
+    if watch:
+        from millstream.cli.run_watch import Watched
+
+        home = Path(".millstream") / f"{Path(pipeline).stem}.watch"
+        watched = Watched(
+            Path(pipeline), load, lambda checkpoint, own: settings(checkpoint, views or own), home
+        )
+        # An edit may ask for any guarantee, and Spark stays.
+        options = {"spark.task.maxFailures": "1", "spark.stage.maxConsecutiveAttempts": "1", **options}
+        with Interrupts() as interrupts:
+            engine = start_engine(
+                home.name, master=master, log_file=home / "spark.log", settings=options, ui=ui
+            )
+            session = _wait(engine, interrupts)
+            if session is None:
+                return 130
+            try:
+                return watched.run(session, interrupts)
+            finally:
+                end_engine(session)
+
+    flow = load()
+    given = settings(checkpoint or f".millstream/{flow.name}", views)
+    job = Job(flow, given)
     for warning in flow.check():
         note(warning)
-    for topic in job.prepare():
-        print(f"created topic {topic}")
+    if not rebuild:
+        for topic in job.prepare():
+            print(f"created topic {topic}")
     if flow.guarantee != "at-least-once":
         options.setdefault("spark.task.maxFailures", "1")  # a task that is tried again may write twice
     if flow.guarantee == "exactly-once":
@@ -166,13 +245,103 @@ def run(
         if session is None:
             return 130
         try:
+            if rebuild:
+                if not _rebuild(flow, given, session, job.views, interrupts):
+                    return 130
+                given = replace(given, start=None)
+                job = Job(flow, given)
+                job.prepare()
+            return _run(job, given, session, totals, interrupts)
+        finally:
+            end_engine(session)
+
+
+def _check_together(
+    *, rebuild: bool, watch: bool, prefix: str | None, follow: bool, checkpoint: bool
+) -> None:
+    if rebuild and (watch or prefix is not None):
+        other = "--watch" if watch else "--output-prefix"
+        raise ConfigError(
+            f"--rebuild and {other} exclude each other: a rebuild takes over from the job itself"
+        )
+    if watch and checkpoint:
+        raise ConfigError(
+            "--watch and --checkpoint exclude each other: every start is on a scratch checkpoint"
+        )
+    if follow and prefix is None:
+        raise ConfigError("--follow goes with --output-prefix: without it a job goes on anyway")
+    if prefix == "":
+        raise ConfigError("--output-prefix is empty: the copy would write where the original does")
+
+
+def _position(text: str) -> str:
+    """A place to start from, the same for all topics: what is relative to now is so once."""
+    from millstream.client.position import parse_position
+    from millstream.clock import SystemClock
+
+    try:
+        return str(parse_position(text, SystemClock().now_ms()))
+    except ConfigError as error:
+        raise ConfigError(f"--from: {error}") from None
+
+
+def _rebuild(
+    flow: Topology, settings: Settings, session: SparkSession, views: str | Path, interrupts: Interrupts
+) -> bool:
+    """The views anew and in their place; False if the user did not want to wait for it."""
+    from millstream.pipeline.rebuild import Rebuild, Stopped
+
+    totals = Totals()
+    began = time.monotonic()
+    rebuild = Rebuild(
+        flow,
+        replace(settings, on_progress=totals.show),
+        start=settings.start or "earliest",
+        say=note,
+        stopping=lambda: bool(interrupts),
+    )
+    print(f"rebuilding {', '.join(rebuild.plan.views)}; those that are there are read until then", flush=True)
+    try:
+        rebuild.run(session, views)
+    except Stopped:
+        print("stopped: the views and the job are as they were", flush=True)
+        return False
+    took = time.monotonic() - began
+    print(f"swapped after {count(totals.rows, 'record')} and {took:.0f} s; the job goes on", flush=True)
+    return True
+
+
+def _run(job: Job, settings: Settings, session: SparkSession, totals: Totals, interrupts: Interrupts) -> int:
+    """Start it, and stay with it to its end; where that is, rounds.py says."""
+    from millstream.pipeline.job import Job
+    from millstream.pipeline.rounds import Rounds
+
+    rounds = Rounds(job.plan, settings.connection) if settings.available_now else None
+    until = rounds.next() if rounds is not None else None
+    unkeyed, first = 0, True
+    while first or until is not None:
+        if until is not None:
+            job = Job(job.flow, replace(settings, until=until, start=settings.start if first else None))
+            job.prepare()
+        try:
             with spinner("planning the pipeline"):
                 job.start(session)
-            print(_started(job), flush=True)
-            return _watch(job, totals, interrupts)
+            if first:
+                print(_started(job), flush=True)
+            _watch(job, interrupts)
         finally:
             job.close()
-            end_engine(session)
+        unkeyed, first = unkeyed + job.unkeyed, False
+        until = rounds.next() if rounds is not None and not interrupts else None
+    ending = (
+        f"{count(totals.rows, 'record')} in {count(totals.batches, 'batch').replace('batchs', 'batches')}"
+    )
+    if totals.rejected:
+        ending += f", {totals.rejected:,} rejected"
+    if unkeyed:
+        ending += f", {count(unkeyed, 'row')} without a key left out of the views"
+    print(f"{job.flow.name} ended: {ending}", flush=True)
+    return 0
 
 
 class Totals:
@@ -226,7 +395,7 @@ def spinner(what: str) -> Iterator[None]:
         yield
 
 
-def _watch(job: Job, totals: Totals, interrupts: Interrupts) -> int:
+def _watch(job: Job, interrupts: Interrupts) -> None:
     while job.running and not interrupts:
         time.sleep(0.1)
         if (error := job.failed()) is not None:
@@ -240,12 +409,3 @@ def _watch(job: Job, totals: Totals, interrupts: Interrupts) -> int:
             os._exit(130)  # asked twice
     if (error := job.failed()) is not None:
         raise error
-    ending = (
-        f"{count(totals.rows, 'record')} in {count(totals.batches, 'batch').replace('batchs', 'batches')}"
-    )
-    if totals.rejected:
-        ending += f", {totals.rejected:,} rejected"
-    if job.unkeyed:
-        ending += f", {count(job.unkeyed, 'row')} without a key left out of the views"
-    print(f"{job.flow.name} ended: {ending}", flush=True)
-    return 0

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from millstream.pipeline.expressions import Token, columns_used, tokens_of
-from millstream.pipeline.kernel.aggregates import CAN_BE_DISTINCT, FUNCTIONS, Call
-from millstream.pipeline.kernel.program import HIDDEN
-from millstream.pipeline.kernel.python_aggregates import PythonAggregate
+from millstream.pipeline.kernel.calls import CAN_BE_DISTINCT, FUNCTIONS, Call, PythonAggregate
+from millstream.pipeline.kernel.channels import HIDDEN
 from millstream.pipeline.schema import quoted
 
 _SECOND_MAY_BE_TRUE = ("first", "first_value", "last", "last_value", "any_value")
@@ -171,7 +170,7 @@ class _Expression:
             arguments = []
         if function == "count" and not distinct and arguments in (["*"], ["1"]):
             arguments = []
-        _, least, most = FUNCTIONS[function]
+        least, most = FUNCTIONS[function]
         if not least <= len(arguments) <= most or (function == "count" and distinct and not arguments):
             raise self._wrong(f"{function} does not take {len(arguments)} arguments")
         if distinct and function not in CAN_BE_DISTINCT:

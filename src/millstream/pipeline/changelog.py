@@ -29,7 +29,7 @@ from millstream.client.transactions import Producer
 from millstream.pipeline.encoding import Partitioner, rounds
 from millstream.pipeline.options import WriteOptions
 from millstream.pipeline.plan import Query
-from millstream.pipeline.streams import ViewSink
+from millstream.pipeline.sinks import ViewSink
 from millstream.pipeline.views import Applied, View
 
 _NESTED = ("array", "map", "struct", "variant")

@@ -151,6 +151,11 @@ class Checkpoint:
         except OSError as error:
             raise MillstreamError(f"can't use the checkpoint {self.location}: {error.strerror}") from None
 
+    def in_use(self) -> bool:
+        """Whether a query of it has ever been started."""
+        kept = self.kept()
+        return kept is not None and any(self.query_id(name) is not None for name in kept["queries"])
+
     def _identity(self) -> str:
         name = f"{self.directory}/identity"
         known = self.read(name)

@@ -59,7 +59,7 @@ from millstream.pipeline.sending import (
     Targets,
     too_large,
 )
-from millstream.pipeline.streams import TopicSink
+from millstream.pipeline.sinks import TopicSink
 from millstream.pipeline.transact import TakenOver, Transactions
 from millstream.pipeline.views import Changes, View, ViewStore
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from millstream.pipeline.streams import Rejected, Select, Source, Stream, TopicSink, Where
+from millstream.pipeline.sinks import TopicSink
+from millstream.pipeline.streams import Rejected, Select, Source, Stream, Where
 from millstream.pipeline.topology import Topology
 from millstream.pipeline.windowed import Aggregate
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import json
 import logging
-import sys
 import threading
 import time
 import uuid
@@ -22,10 +21,11 @@ from millstream.client.transactions import TransactionCoordinator
 from millstream.errors import ConfigError, MillstreamError, TopologyError
 from millstream.pipeline.checkpoint import REBUILD, TOPOLOGY, Checkpoint
 from millstream.pipeline.ledger import Entry, Ledger
+from millstream.pipeline.load import user_modules
 from millstream.pipeline.offsets import Offsets, to_json
 from millstream.pipeline.plan import Plan, Query, plan
 from millstream.pipeline.state_limit import StateLimit
-from millstream.pipeline.stateful import Stateful, StatefulChannel
+from millstream.pipeline.stateful import Stateful
 from millstream.pipeline.streams import REJECTED_COLUMNS, Rejected, Source
 from millstream.pipeline.ticks import Ticks
 from millstream.pipeline.topology import Topology
@@ -116,7 +116,7 @@ class Job:
             from millstream.pipeline.rebuild import settle
 
             settle(self.checkpoint, self.views, settings.connection, new_ledger=settings.new_ledger)
-            if settings.start is not None and self.checkpoint.kept() is not None:
+            if settings.start is not None and self.checkpoint.in_use():
                 raise ConfigError(
                     f"the checkpoint {self.checkpoint.location} says where to go on, so there is no other"
                     " place to begin from; for a copy that begins elsewhere, give an --output-prefix that was"
@@ -172,7 +172,7 @@ class Job:
 
         _hush_pyspark()
         _check_session(spark, self.flow)
-        _ship_user_code(self.flow)
+        _ship_user_code()
         self._spark = spark
         self.checkpoint.attach(spark)
         if self.checkpoint.local is None:
@@ -451,13 +451,10 @@ def _hush_pyspark() -> None:
         logging.getLogger(name).disabled = True
 
 
-def _ship_user_code(flow: Topology) -> None:
-    """Executors can't import the user's file: what they need of it travels with the job."""
+def _ship_user_code() -> None:
+    """Executors can't import the user's file, nor the modules beside it: what they need travels with the job.
+    A worker would also keep what it has once loaded of them, after the file was changed."""
     from pyspark import cloudpickle
 
-    for stream in flow.streams:
-        plan = stream.stateful.plan if isinstance(stream, StatefulChannel) else None
-        for code in (getattr(stream, "function", None), *getattr(plan, "user_code", ())):
-            module = sys.modules.get(getattr(code, "__module__", None) or "")
-            if module is not None and module.__name__.startswith("millstream_pipeline_"):
-                cloudpickle.register_pickle_by_value(module)
+    for module in user_modules().values():
+        cloudpickle.register_pickle_by_value(module)

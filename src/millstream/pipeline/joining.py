@@ -313,11 +313,15 @@ def declare_gather(
 
 def _on(on: On, at: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The keys of both sides."""
-    if isinstance(on, str):
-        return (on,), (on,)
+    keys: tuple[object, ...] = (on,)
     if isinstance(on, Mapping):
-        return tuple(on), tuple(on.values())
-    return tuple(on), tuple(on)
+        keys = (*on, *on.values())
+    elif isinstance(on, Sequence) and not isinstance(on, str):
+        keys = tuple(on)
+    by = tuple(key for key in keys if isinstance(key, str))
+    if len(by) != len(keys):
+        raise TopologyError(f"on={on!r} is not a column, a list of columns, or a dict of them", where=at)
+    return (by[: len(on)], by[len(on) :]) if isinstance(on, Mapping) else (by, by)
 
 
 def _on_key_of(table: Table, on: On, at: str) -> tuple[str, ...]:

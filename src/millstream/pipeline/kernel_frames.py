@@ -39,7 +39,6 @@ from millstream.pipeline.streams import (
 )
 
 PLACE = "millstream_place"
-_CLOCK_EVERY = 16  # of the rows that are filtered out, one in so many still tells the time
 _NO_OFFSET = -1
 _WHOLE_NUMBERS = ("tinyint", "smallint", "int", "bigint")
 _STATUS_SCHEMA = (
@@ -49,6 +48,8 @@ _STATUS_SCHEMA = (
 
 class Kernels:
     """The DataFrames of stateful operators, each made once. ``rows`` gives a source's parsed records."""
+
+    clock_every = 16  # of the rows that are filtered out, one in so many still tells the time
 
     def __init__(
         self,
@@ -246,10 +247,30 @@ class Kernels:
         if isinstance(stream, Select):
             return frame.selectExpr(*stream.expressions, *([] if "*" in stream.expressions else [PLACE]))
         if isinstance(stream, Where):
-            return _filtered(frame, f"coalesce(({stream.condition}), false)", stream)
+            return self._filtered(frame, f"coalesce(({stream.condition}), false)", stream)
         assert isinstance(stream, Otherwise), stream
         without = " AND ".join(f"NOT coalesce(({one}), false)" for one in stream.conditions)
-        return _filtered(frame, without, stream)
+        return self._filtered(frame, without, stream)
+
+    def _filtered(self, frame: DataFrame, condition: str, stream: Stream) -> DataFrame:
+        """Rows that don't match are left as tellers of time, those of other operators all, of sources some.
+        Of their columns only the time is left: what follows must not stumble over a row it was not to see."""
+        place = (
+            f"if({condition}, {PLACE}, named_struct('source', {PLACE}.source, 'partition', {PLACE}.partition,"
+        )
+        place += f" 'offset', {PLACE}.offset, 'clock', true))"
+        names = [name for name in frame.columns if name != PLACE]
+        marked = frame.selectExpr(*(quoted(name) for name in names), f"{place} AS {PLACE}")
+        time = stream.time.column if stream.time is not None else None
+        return marked.where(
+            f"NOT {PLACE}.clock OR {PLACE}.source < 0 OR pmod({PLACE}.offset, {self.clock_every}) = 0"
+        ).selectExpr(
+            *(
+                quoted(name) if name == time else f"if({PLACE}.clock, NULL, {quoted(name)}) AS {quoted(name)}"
+                for name in names
+            ),
+            PLACE,
+        )
 
     def _of_results(self, stream: StatefulChannel) -> DataFrame:
         """What another operator gives, and how far it has come: a row of its watermark tells time."""
@@ -272,25 +293,6 @@ class Kernels:
 
 def _named(key: str, name: str) -> str:
     return f"{without_alias(key)} AS {quoted(name)}"
-
-
-def _filtered(frame: DataFrame, condition: str, stream: Stream) -> DataFrame:
-    """Rows that don't match are left as tellers of time, those of other operators all, of sources some. Of
-    their columns only the time is left: what follows must not stumble over a row it was not to see."""
-    place = f"if({condition}, {PLACE}, named_struct('source', {PLACE}.source, 'partition', {PLACE}.partition,"
-    place += f" 'offset', {PLACE}.offset, 'clock', true))"
-    names = [name for name in frame.columns if name != PLACE]
-    marked = frame.selectExpr(*(quoted(name) for name in names), f"{place} AS {PLACE}")
-    time = stream.time.column if stream.time is not None else None
-    return marked.where(
-        f"NOT {PLACE}.clock OR {PLACE}.source < 0 OR pmod({PLACE}.offset, {_CLOCK_EVERY}) = 0"
-    ).selectExpr(
-        *(
-            quoted(name) if name == time else f"if({PLACE}.clock, NULL, {quoted(name)}) AS {quoted(name)}"
-            for name in names
-        ),
-        PLACE,
-    )
 
 
 def _placed(frame: DataFrame) -> DataFrame:

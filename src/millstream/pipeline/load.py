@@ -14,6 +14,23 @@ from millstream.pipeline.streams import Stream
 from millstream.pipeline.tables import Table
 from millstream.pipeline.topology import Topology
 
+_MODULE = "millstream_pipeline_"  # and the file's name: what it is called among Python's modules
+
+
+def user_modules() -> dict[str, ModuleType]:
+    """The pipelines that were loaded, and the modules beside them that they have imported; by name."""
+    files = {
+        name: Path(file).resolve()
+        for name, module in list(sys.modules.items())
+        if (file := getattr(module, "__file__", None)) is not None
+    }
+    homes = {file.parent for name, file in files.items() if name.startswith(_MODULE)}
+    return {
+        name: sys.modules[name]
+        for name, file in files.items()
+        if "site-packages" not in file.parts and any(file.is_relative_to(home) for home in homes)
+    }
+
 
 def load_topology(file: str | Path, name: str | None = None) -> Topology:
     """The topology that ``file`` defines; ``name`` chooses where it defines several."""
@@ -48,7 +65,7 @@ def load_topology(file: str | Path, name: str | None = None) -> Topology:
 def _run(path: Path) -> ModuleType:
     if not path.is_file():
         raise TopologyError(f"there is no file {shown(str(path))}")
-    module_name = f"millstream_pipeline_{path.stem}"
+    module_name = f"{_MODULE}{path.stem}"
     spec = importlib.util.spec_from_file_location(module_name, path.resolve())
     if spec is None or spec.loader is None:
         raise TopologyError("a pipeline is a Python file (.py)", where=shown(str(path)))

@@ -23,11 +23,12 @@ from millstream.errors import MillstreamError, TopologyError
 from millstream.pipeline.causes import condensed
 from millstream.pipeline.expressions import no_such_column, with_columns, without_alias
 from millstream.pipeline.frames import Frames
-from millstream.pipeline.kernel.results import WINDOW_END
+from millstream.pipeline.kernel.channels import WINDOW_END
 from millstream.pipeline.plan import Query
 from millstream.pipeline.schema import quoted
+from millstream.pipeline.sinks import TopicSink, ViewSink
 from millstream.pipeline.stateful import StatefulChannel
-from millstream.pipeline.streams import Rejected, Select, Stream, TopicSink, Union, ViewSink, Where
+from millstream.pipeline.streams import Rejected, Select, Stream, Union, Where
 from millstream.pipeline.taps import Arm, SharedState
 from millstream.pipeline.views import View
 from millstream.pipeline.windowed import Aggregate
@@ -119,7 +120,7 @@ def _spread(frame: DataFrame, given: list[Given]) -> DataFrame:
 def _check(frame: DataFrame, expression: str, arm: Arm) -> None:
     """What Spark has against it is said at the sink's line; all before it was checked at its own."""
     try:
-        _ = frame.select(fn.expr(expression)).schema
+        _ = frame.select(fn.expr(expression).alias("given")).schema
     except Exception as error:
         raise TopologyError(condensed(error), where=arm.sink.at) from error
 

@@ -20,7 +20,7 @@ from typing import Any
 from millstream.errors import TopologyError
 from millstream.pipeline.arrow_types import arrow_type
 from millstream.pipeline.declaring import caller
-from millstream.pipeline.kernel.python_aggregates import PythonAggregate
+from millstream.pipeline.kernel.calls import PythonAggregate
 from millstream.pipeline.schema import SchemaError
 
 
@@ -40,7 +40,7 @@ def aggregate(*arguments: str, returns: str) -> Callable[[Any], PythonAggregate]
 
     def made(given: Any) -> PythonAggregate:
         name = getattr(given, "__name__", type(given).__name__)
-        if not inspect.isfunction(given):
+        if not inspect.isroutine(given):
             folding = _instance(given, name, at)
             for method, many in (("zero", 0), ("add", 1 + len(arguments)), ("result", 1)):
                 _check_takes(getattr(folding, method, None), many, f"{name}.{method}", at)
@@ -69,5 +69,7 @@ def _check_takes(function: object, many: int, name: str, at: str) -> None:
         )
     try:
         inspect.signature(function).bind(*[None] * many)
+    except ValueError:
+        pass  # some of Python's own functions don't tell
     except TypeError:
         raise TopologyError(f"aggregate: {name} must take {many} arguments", where=at) from None

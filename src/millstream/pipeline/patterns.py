@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from millstream.errors import TopologyError
 from millstream.pipeline.declaring import caller
@@ -181,17 +181,22 @@ class PatternStream(StatefulChannel):
         return made
 
 
+class Bounds(NamedTuple):
+    """The most that is kept for a key."""
+
+    max_partial: int
+    max_events: int
+
+
 def declare_pattern(
     stream: Stream,
-    *,
     by: str | Sequence[str],
-    within: str | None,
     steps: Sequence[Step] | Steps | Step,
+    within: str | None,
     give: Mapping[str, str] | None,
     after_match: str,
     strict: bool,
-    max_partial: int,
-    max_events: int,
+    bounds: Bounds,
     on_error: str,
     name: str | None,
     at: str,
@@ -210,7 +215,7 @@ def declare_pattern(
         told = ", ".join(map(repr, kernel.AFTER_MATCH))
         raise TopologyError(f"after_match={after_match!r} is not one of {told}", where=at)
     check_on_error(on_error, at)
-    for what, bound in (("max_partial", max_partial), ("max_events", max_events)):
+    for what, bound in bounds._asdict().items():
         if bound < 1:
             raise TopologyError(f"{what}={bound!r} must be at least 1", where=at)
     rules = tuple(each.rule for each in written)
@@ -225,8 +230,8 @@ def declare_pattern(
         basis=stream.time.basis,
         after_match=after_match,
         measures=measures,
-        max_partial=max_partial,
-        max_events=max_events,
+        max_partial=bounds.max_partial,
+        max_events=bounds.max_events,
         to_channel=on_error == "channel",
     )
     asked = any(each.where is not None for each in written)

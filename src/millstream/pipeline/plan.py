@@ -20,17 +20,9 @@ import json
 from dataclasses import dataclass, field
 
 from millstream.errors import TopologyError
+from millstream.pipeline.sinks import Sink, ViewSink
 from millstream.pipeline.stateful import Stateful, StatefulChannel
-from millstream.pipeline.streams import (
-    Otherwise,
-    Select,
-    Sink,
-    Source,
-    Stream,
-    Union,
-    ViewSink,
-    Where,
-)
+from millstream.pipeline.streams import Otherwise, Select, Source, Stream, Union, Where
 from millstream.pipeline.taps import Arm, SharedState, Tap, distinct, one_up, tap_states, tap_windows, tapped
 from millstream.pipeline.topology import Topology
 from millstream.pipeline.windowed import Aggregate, WindowState

@@ -119,7 +119,11 @@ class PostgresStore(Store):
         if not is_ours(view.name):
             self._run(
                 f"CREATE TABLE {quoted_name(beside('changes', view.name))} ({VERSION} bigint,"
-                f" {PART} smallint, {columns}, PRIMARY KEY ({VERSION}, {key}, {PART}))"
+                f" {PART} smallint, {columns})"
+            )
+            self._run(
+                f"CREATE INDEX {quoted_name(beside('by_version', view.name))}"
+                f" ON {quoted_name(beside('changes', view.name))} ({VERSION})"
             )
 
     def _widen(self, view: View, there: dict[str, str], where: str | None) -> None:
@@ -146,19 +150,8 @@ class PostgresStore(Store):
             ).fetchall()
         )
 
-    def _stored(self, view: View) -> Callable[[tuple[Any, ...]], list[Any]]:
-        forms = [
-            (i, _FORMS[kind]) for i, (_, spark) in enumerate(view.columns) if (kind := _type(spark)) in _FORMS
-        ]
-
-        def stored(row: tuple[Any, ...]) -> list[Any]:
-            values = list(row)
-            for i, form in forms:
-                if values[i] is not None:
-                    values[i] = form(values[i])
-            return values
-
-        return stored
+    def _form(self, kind: str) -> Callable[[Any], Any] | None:
+        return _FORMS.get(_type(kind))
 
     def _read(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple(map(_read, row))

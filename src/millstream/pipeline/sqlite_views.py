@@ -34,6 +34,9 @@ _AFFINITY = {
     "binary": "BLOB",
     "decimal": "NUMERIC",
 }
+_AS_THEY_ARE = ("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string")
+# Times are ISO text in UTC, so that their order is that of time.
+_FORMS: dict[str, Callable[[Any], Any]] = {"timestamp": time_text, "binary": bytes, "decimal": str}
 _LOOK_EVERY = 0.05  # seconds; one look is a read of shared memory
 
 
@@ -94,8 +97,9 @@ class SqliteStore(Store):
     def _columns(self, table: str) -> dict[str, str]:
         return {row[1]: row[2] for row in self._ask(f"PRAGMA table_info({quoted_name(table)})")}
 
-    def _stored(self, view: View) -> Callable[[tuple[Any, ...]], list[Any]]:
-        return lambda row: list(map(_stored, row))
+    def _form(self, kind: str) -> Callable[[Any], Any] | None:
+        base = kind.partition("(")[0].partition("<")[0]
+        return None if base in _AS_THEY_ARE else _FORMS.get(base, _stored)
 
     def _read(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
         return row
@@ -116,7 +120,11 @@ class SqliteStore(Store):
         if not is_ours(view.name):
             self._run(
                 f"CREATE TABLE {quoted_name(beside('changes', view.name))} ({VERSION} INTEGER,"
-                f" {PART} INTEGER, {columns}, PRIMARY KEY ({VERSION}, {key}, {PART})) WITHOUT ROWID"
+                f" {PART} INTEGER, {columns})"
+            )
+            self._run(
+                f"CREATE INDEX {quoted_name(beside('by_version', view.name))}"
+                f" ON {quoted_name(beside('changes', view.name))} ({VERSION})"
             )
 
     def _widen(self, view: View, there: dict[str, str], where: str | None) -> None:

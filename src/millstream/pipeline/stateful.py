@@ -77,9 +77,7 @@ class Stateful:
     @property
     def known_as(self) -> str:
         """How people know it: by the name of the stream that it is."""
-        flow = self.inputs[0].stream.flow
-        own = (one for one in flow.streams if isinstance(one, StatefulChannel) and one.stateful is self)
-        return next((one.known_as for one in own if one.channel_name == MAIN), self.name)
+        return self.name if self.main is None else self.main.known_as
 
     def shape(self) -> dict[str, object]:
         """What its state depends on."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -22,9 +21,11 @@ from millstream.pipeline.expressions import (
     output_name,
 )
 from millstream.pipeline.schema import Schema
+from millstream.pipeline.sinks import TopicSink, ViewSink
 
 if TYPE_CHECKING:
     from millstream.pipeline.patterns import PatternStream, Step, Steps
+    from millstream.pipeline.processing import ProcessedStream, Processor
     from millstream.pipeline.stateful import StatefulChannel
     from millstream.pipeline.tables import Changes, Table
     from millstream.pipeline.topology import Topology
@@ -287,22 +288,39 @@ class Stream:
         whether a function that raises stops the job (``"fail"``) or its event goes to ``.failed``
         (``"channel"``).
         """
-        from millstream.pipeline.patterns import declare_pattern
+        from millstream.pipeline.patterns import Bounds, declare_pattern
 
+        bounds = Bounds(max_partial, max_events)
         return declare_pattern(
-            self,
-            by=by,
-            within=within,
-            steps=steps,
-            give=give,
-            after_match=after_match,
-            strict=strict,
-            max_partial=max_partial,
-            max_events=max_events,
-            on_error=on_error,
-            name=name,
-            at=caller(),
+            self, by, steps, within, give, after_match, strict, bounds, on_error, name, caller()
         )
+
+    def process(
+        self,
+        *,
+        key: str | Sequence[str],
+        with_: type[Processor] | Processor,
+        output: object,
+        channels: Mapping[str, object] | None = None,
+        time: str | None = None,
+        ttl: str | None = None,
+        ttl_clock: str = "event",
+        max_state_bytes: int = 1_000_000,
+        on_error: str = "fail",
+        name: str | None = None,
+    ) -> ProcessedStream:
+        """A stateful function of your own: a ``millstream.Processor`` that is called for every event.
+
+        ``output`` is the schema of the rows it emits, ``channels`` those of its further channels by name.
+        ``time``: the timestamp column of the output that is filled with the event's or timer's time, for
+        stateful operators that follow. ``ttl``: how long the state of a key is kept after the last that came
+        of it, by ``ttl_clock``, ``"event"`` or ``"processing"``. ``on_error``: whether an exception stops the
+        job (``"fail"``) or its event goes to ``.failed`` (``"channel"``).
+        """
+        from millstream.pipeline.processing import Keeping, declare_process
+
+        state = Keeping(ttl, ttl_clock, max_state_bytes)
+        return declare_process([self], key, with_, output, channels, time, state, on_error, name, caller())
 
     # ---- sinks --------------------------------------------------------------------------------------
 
@@ -397,7 +415,7 @@ class Stream:
         while not stream.named:
             consumers = [other for other in self.flow.streams if stream in other.inputs]
             if len(consumers) != 1:
-                break
+                return self.name
             stream = consumers[0]
         return stream.name
 
@@ -413,17 +431,10 @@ class Stream:
                 f".{name} is of a source or of what a window, a join or another stateful operator gives",
                 where=caller(),
             )
-        if name in _NOT_YET:
-            raise TopologyError(f".{name} ({_NOT_YET[name]}) is not in this version", where=caller())
         raise AttributeError(f"a {type(self).__name__.lower()} has no {name!r}")
 
     def __repr__(self) -> str:
         return f"<{self.kind} {self.name!r} from {self.at}>"
-
-
-_NOT_YET = {
-    "process": "a stateful function of your own",
-}
 
 
 class Source(Stream):
@@ -616,45 +627,3 @@ class Union(Stream):
 
     def about(self) -> str:
         return f"{self.tag} says which" if self.tag else ""
-
-
-@dataclass(frozen=True, slots=True)
-class TopicSink:
-    stream: Stream
-    topic: str
-    at: str
-    key: str | None
-    value: str | tuple[str, ...] | None
-    time: str | None
-    delete_when: str | None = None
-
-    @property
-    def label(self) -> str:
-        return f"topic {self.topic}"
-
-    @property
-    def topics(self) -> tuple[str, ...]:
-        """The topics it writes."""
-        return (self.topic,)
-
-
-@dataclass(frozen=True, slots=True)
-class ViewSink:
-    stream: Stream
-    name: str
-    at: str
-    key: tuple[str, ...]
-    delete_when: str | None
-    order: str | None
-    changelog: str | None = None
-
-    @property
-    def label(self) -> str:
-        return f"view {self.name}"
-
-    @property
-    def topics(self) -> tuple[str, ...]:
-        return () if self.changelog is None else (self.changelog,)
-
-
-Sink = TopicSink | ViewSink

@@ -14,8 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeVar
 
+from millstream.pipeline.sinks import Sink
 from millstream.pipeline.stateful import Stateful, StatefulChannel
-from millstream.pipeline.streams import Otherwise, Select, Sink, Source, Stream, Union, Where
+from millstream.pipeline.streams import Otherwise, Select, Source, Stream, Union, Where
 from millstream.pipeline.windowed import Aggregate
 
 T = TypeVar("T")

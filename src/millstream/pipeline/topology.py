@@ -11,7 +11,7 @@ Nothing here needs Spark: a mistake is reported with its line before any engine 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from millstream.errors import TopologyError
@@ -19,12 +19,14 @@ from millstream.pipeline.declaring import Time, caller, check_size, check_state,
 from millstream.pipeline.expressions import ExpressionError, duration_ms, no_such_column
 from millstream.pipeline.late import SourceChannel
 from millstream.pipeline.schema import Field, Schema, SchemaError, schema_of
+from millstream.pipeline.sinks import Sink, TopicSink, ViewSink
 from millstream.pipeline.stateful import Stateful, StatefulChannel
-from millstream.pipeline.streams import Rejected, Sink, Source, Stream, TopicSink, Union, ViewSink
+from millstream.pipeline.streams import Rejected, Source, Stream, Union
 from millstream.pipeline.windowed import Aggregate, Window
 
 if TYPE_CHECKING:
     from millstream.pipeline.joining import Gathered
+    from millstream.pipeline.processing import ProcessedStream, Processor
     from millstream.pipeline.tables import Table
 
 GUARANTEES = ("at-most-once", "at-least-once", "exactly-once")
@@ -67,6 +69,7 @@ class Topology:
         self.max_state = check_size("max_state", max_state, self.at)
         if max_state is None and state == "memory":
             self.max_state = _MOST_IN_MEMORY
+        self.kernel_only: str | None = None  # why nothing is left to Spark's own windows, if so
         self.streams: list[Stream] = []
         self.sinks: list[Sink] = []
         self._names: dict[str, Stream] = {}
@@ -150,6 +153,34 @@ class Topology:
                 )
             parts.append(stream)
         return Union(self, tuple(parts), tag, name, at)
+
+    def process(
+        self,
+        streams: Sequence[Stream],
+        *,
+        key: str | Sequence[str],
+        with_: type[Processor] | Processor,
+        output: object,
+        channels: Mapping[str, object] | None = None,
+        time: str | None = None,
+        ttl: str | None = None,
+        ttl_clock: str = "event",
+        max_state_bytes: int = 1_000_000,
+        on_error: str = "fail",
+        name: str | None = None,
+    ) -> ProcessedStream:
+        """A processor of several streams, as ``Stream.process`` is of one: their events come in one order of
+        time, ``event.stream`` says from which, and all need the columns that ``key`` names."""
+        from millstream.pipeline.processing import Keeping, declare_process
+
+        at = caller()
+        if not streams:
+            raise TopologyError("process needs at least one stream", where=at)
+        for stream in streams:
+            if not isinstance(stream, Stream) or stream.flow is not self:
+                raise TopologyError(f"{stream!r} is not a stream of this topology", where=at)
+        state = Keeping(ttl, ttl_clock, max_state_bytes)
+        return declare_process(streams, key, with_, output, channels, time, state, on_error, name, at)
 
     def table(
         self,
@@ -381,7 +412,7 @@ class Topology:
             if path is not None:
                 raise TopologyError(
                     f"the topics {' -> '.join(path)} are a cycle: events would go round for ever."
-                    f" If that is meant, say so with flow.source({start!r}, feedback=True)",
+                    f" If that is meant, say so where {start!r} is read, with feedback=True",
                     where=edges[path[-2]][path[-1]].at,
                 )
 

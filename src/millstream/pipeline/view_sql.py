@@ -10,7 +10,7 @@ whether it deletes, and whether it does so whatever is there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,9 +22,10 @@ OLD, NEW = 0, 1  # which part of a change a row is
 
 
 def last_of_each(
-    view: View, keyed: list[tuple[tuple[Any, ...], bool]], stored: Callable[[tuple[Any, ...]], list[Any]]
+    view: View, keyed: list[tuple[tuple[Any, ...], bool]], forms: Mapping[int, Callable[[Any], Any]]
 ) -> list[tuple[Any, ...]]:
-    """The last row of each key in the form the database takes it (``stored``), and the two flags.
+    """The last row of each key, and the two flags. ``forms`` are for the columns that Python has in another
+    form than the database takes.
 
     A deletion without an order takes away whatever was there, so what follows it in the batch is not compared
     with that any more.
@@ -32,12 +33,14 @@ def last_of_each(
     names = [name for name, _ in view.columns]
     at = [names.index(column) for column in view.key]
     order = None if view.order is None else names.index(view.order)
-    last: dict[tuple[Any, ...], tuple[Any, ...]] = {}
-    for row, gone in keyed:
-        values = stored(row)
-        key = tuple([values[i] for i in at])
+    columns: list[Any] = list(zip(*(row for row, _ in keyed), strict=True))
+    for i, form in forms.items():
+        columns[i] = [None if value is None else form(value) for value in columns[i]]
+    last: dict[Any, tuple[Any, ...]] = {}
+    keys = columns[at[0]] if len(at) == 1 else zip(*(columns[i] for i in at), strict=True)
+    for key, values, (_, gone) in zip(keys, zip(*columns, strict=True), keyed, strict=True):
         before = last.get(key)
-        forced = (before is not None and before[-1]) or (gone and order is not None and row[order] is None)
+        forced = (before is not None and before[-1]) or (gone and order is not None and values[order] is None)
         last[key] = (*values, gone, forced)
     return list(last.values())
 

@@ -102,9 +102,9 @@ class Store(ABC):
         """The columns of a table and their types, in order."""
 
     @abstractmethod
-    def _stored(self, view: View) -> Callable[[tuple[Any, ...]], list[Any]]:
-        """How a row of Spark's becomes values that this database takes, and that are equal if it finds
-        them equal."""
+    def _form(self, kind: str) -> Callable[[Any], Any] | None:
+        """How a value of one of Spark's types is written, if not as Python has it. Those that the database
+        finds equal must be equal then."""
 
     @abstractmethod
     def _read(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -211,7 +211,8 @@ class Store(ABC):
         if not keyed:
             return
         view = change.view
-        rows = last_of_each(view, keyed, self._stored(view))
+        forms = ((at, self._form(kind)) for at, (_, kind) in enumerate(view.columns))
+        rows = last_of_each(view, keyed, {at: form for at, form in forms if form is not None})
         tables = self._of(view)
         number = list(self._tables).index(view)
         stage, kept = f"millstream_batch_{number}", f"millstream_kept_{number}"

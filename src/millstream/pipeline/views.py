@@ -288,7 +288,7 @@ def time_text(value: datetime.datetime) -> str:
     """``2026-01-31T12:00:00.000000Z``: always UTC and of one length, so that text order is time order."""
     if value.tzinfo is None:
         value = value.astimezone()  # Spark hands timestamps out in the machine's own zone
-    return value.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return value.astimezone(datetime.UTC).isoformat(timespec="microseconds")[:26] + "Z"
 
 
 def _comparable(value: Any) -> Any:

@@ -7,20 +7,29 @@ wants the late rows, or another window over the results.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from millstream.errors import TopologyError
 from millstream.pipeline.aggregating import NotOnKernel, TakenApart, take_apart
 from millstream.pipeline.declaring import caller
-from millstream.pipeline.expressions import output_name
-from millstream.pipeline.kernel.program import HIDDEN, MAIN, Plan
-from millstream.pipeline.kernel.python_aggregates import PythonAggregate
-from millstream.pipeline.kernel.results import CHANGE, TIME_BASIS, WINDOW_END, WINDOW_START
-from millstream.pipeline.kernel.sessions import OUTSIDE, Sessions
-from millstream.pipeline.kernel.sliding import SlidingWindows
-from millstream.pipeline.kernel.windows import TimeWindows
+from millstream.pipeline.expressions import output_name, tokens_of
+from millstream.pipeline.kernel.calls import PythonAggregate
+from millstream.pipeline.kernel.channels import (
+    CHANGE,
+    HIDDEN,
+    MAIN,
+    OUTSIDE,
+    TIME_BASIS,
+    WINDOW_END,
+    WINDOW_START,
+)
 from millstream.pipeline.late import SourceChannel
 from millstream.pipeline.stateful import Input, Stateful, StatefulChannel, feeding_sources
 from millstream.pipeline.streams import Stream
 from millstream.pipeline.windowing import WindowSpec
+
+if TYPE_CHECKING:
+    from millstream.pipeline.kernel.program import Plan
 
 
 class Window:
@@ -83,7 +92,7 @@ class Aggregate(StatefulChannel):
             TIME_BASIS,
             *([CHANGE] if spec.retract else []),
         ]
-        self._why: tuple[int, str | None] | None = None
+        self._why: tuple[object, str | None] | None = None
         time = None
         if spec.emit == "final" and window.stream.time is not None:
             # Of windows that an event moves, or closes, the end is a time that still belongs to them.
@@ -98,7 +107,11 @@ class Aggregate(StatefulChannel):
                 f"window {self.name!r} ({self.at}) gives results that change; stateful operators take those"
                 " that don't: give it emit='final'"
             )
-        why = spec.only_kernel() or self._python() or ("engine='kernel'" if spec.engine == "kernel" else None)
+        why = (
+            spec.only_kernel()
+            or self._not_sparks()
+            or ("engine='kernel'" if spec.engine == "kernel" else None)
+        )
         if why is not None:
             if spec.engine == "native":
                 raise TopologyError(
@@ -119,17 +132,23 @@ class Aggregate(StatefulChannel):
 
     def why_kernel(self) -> str | None:
         """Why the window is on the kernel; None if it is Spark's own."""
-        if self._why is None or self._why[0] != len(self.flow.streams):
-            self._why = len(self.flow.streams), self._reason()
+        asked = len(self.flow.streams), self.flow.kernel_only
+        if self._why is None or self._why[0] != asked:
+            self._why = asked, self.flow.kernel_only or self._reason()
         return self._why[1]
 
-    def _python(self) -> str | None:
-        names = [name for name, given in self.aggregates.items() if isinstance(given, PythonAggregate)]
-        return f"{names[0]}= is written in Python" if names else None
+    def _not_sparks(self) -> str | None:
+        """Why Spark can't work an aggregate out in a stream."""
+        for name, given in self.aggregates.items():
+            if isinstance(given, PythonAggregate):
+                return f"{name}= is written in Python"
+            if any(token.kind == "word" and token.text.lower() == "distinct" for token in tokens_of(given)):
+                return f"{name}= has DISTINCT, which Spark's own windows can't have"
+        return None
 
     def _reason(self) -> str | None:
         spec, state = self.window_spec, self.stateful
-        if (why := spec.only_kernel() or self._python()) is not None:
+        if (why := spec.only_kernel() or self._not_sparks()) is not None:
             return why
         sources = feeding_sources(self.inputs[0])
         for stream in self.flow.streams:
@@ -210,6 +229,10 @@ class WindowState(Stateful):
 
     @property
     def plan(self) -> Plan:  # type: ignore[override]
+        from millstream.pipeline.kernel.sessions import Sessions
+        from millstream.pipeline.kernel.sliding import SlidingWindows
+        from millstream.pipeline.kernel.windows import TimeWindows
+
         apart = self.taken_apart(self._aggregate.why_kernel() or "")
         spec, time = self._aggregate.window_spec, self._stream.time
         assert time is not None, "a window without a time is refused when it is declared"
@@ -250,6 +273,13 @@ class WindowState(Stateful):
             except NotOnKernel as error:
                 raise TopologyError(f"{error}. The kernel is needed because {why}", where=self.at) from None
         return self._apart
+
+    def shape(self) -> dict[str, object]:
+        given = self._aggregate.aggregates.items()
+        return {
+            **super().shape(),
+            "of": {name: one if isinstance(one, str) else one.shape() for name, one in given},
+        }
 
     def _asked_for(self, channel: str) -> bool:
         return any(

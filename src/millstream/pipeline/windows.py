@@ -13,7 +13,7 @@ from pyspark.sql import functions as fn
 
 from millstream.pipeline.declaring import Time
 from millstream.pipeline.expressions import output_name, without_alias
-from millstream.pipeline.kernel.results import TIME_BASIS, WINDOW_END, WINDOW_START
+from millstream.pipeline.kernel.channels import TIME_BASIS, WINDOW_END, WINDOW_START
 from millstream.pipeline.taps import SharedState
 from millstream.pipeline.windowed import Aggregate
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Context, Decimal
 from fractions import Fraction
 from typing import Any
@@ -27,29 +26,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millstream.pipeline.kernel.python_aggregates import FoldingMachine, FunctionMachine, PythonAggregate
+from millstream.pipeline.kernel.calls import OF_DISTINCT, Call
+from millstream.pipeline.kernel.python_aggregates import FoldingMachine, FunctionMachine
 from millstream.pipeline.kernel.ranges import Dense, Machine, each_range, reduced
 
 _EXACT = Context(prec=120)
 _LEAST_LONG, _MOST_LONG = -(1 << 63), (1 << 63) - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One aggregate as it is declared: a function of columns of the input, or the user's own."""
-
-    name: str  # of the result
-    function: str
-    arguments: tuple[str, ...] = ()
-    where: str | None = None  # a boolean column: which rows count
-    distinct: bool = False
-    ignore_nulls: bool = False
-    python: PythonAggregate | None = None
-
-    def shape(self) -> dict[str, object]:
-        """What its state depends on."""
-        made = {"name": self.name, "function": self.function, "distinct": self.distinct}
-        return made | ({} if self.python is None else self.python.shape())
 
 
 # ---- numbers -------------------------------------------------------------------------------------------
@@ -389,18 +371,9 @@ def _boolean(kind: pa.DataType) -> pa.DataType:
 
 
 Make = Callable[[Call, Sequence[pa.DataType]], Machine]
-_spread = {
-    "variance": (True, False),
-    "var_samp": (True, False),
-    "var_pop": (False, False),
-    "stddev": (True, True),
-    "std": (True, True),
-    "stddev_samp": (True, True),
-    "stddev_pop": (False, True),
-}
 
 
-def _variance(sample: bool, root: bool) -> Make:
+def _variance(*, sample: bool, root: bool) -> Make:
     def make(call: Call, kinds: Sequence[pa.DataType]) -> Machine:
         _number(kinds[0])
         return Variance(sample=sample, root=root)
@@ -428,37 +401,27 @@ def _distinct_count(call: Call, kinds: Sequence[pa.DataType]) -> Machine:
     return Distinct([_plain(kind) for kind in kinds], Count())
 
 
-# How each function is made, and how many arguments it takes.
-FUNCTIONS: Mapping[str, tuple[Make, int, int]] = {
-    "count": (lambda call, kinds: Count(), 0, 100),
-    "count_if": (lambda call, kinds: Count(), 0, 0),  # its argument is a condition
-    "sum": (lambda call, kinds: _number(kinds[0]), 1, 1),
-    "avg": (lambda call, kinds: Average(_number(kinds[0])), 1, 1),
-    "mean": (lambda call, kinds: Average(_number(kinds[0])), 1, 1),
-    "min": (_extreme(False), 1, 1),
-    "max": (_extreme(True), 1, 1),
-    "min_by": (_at_extreme(False), 2, 2),
-    "max_by": (_at_extreme(True), 2, 2),
-    "first": (_at_end(False), 1, 1),
-    "first_value": (_at_end(False), 1, 1),
-    "last": (_at_end(True), 1, 1),
-    "last_value": (_at_end(True), 1, 1),
-    "any_value": (_at_end(False), 1, 1),
-    "bool_and": (_extreme(False, _boolean), 1, 1),
-    "every": (_extreme(False, _boolean), 1, 1),
-    "bool_or": (_extreme(True, _boolean), 1, 1),
-    "any": (_extreme(True, _boolean), 1, 1),
-    "some": (_extreme(True, _boolean), 1, 1),
-    **{name: (_variance(*how), 1, 1) for name, how in _spread.items()},
-    "collect_list": (lambda call, kinds: Collected(kinds[0]), 1, 1),
-    "array_agg": (lambda call, kinds: Collected(kinds[0]), 1, 1),
-    "collect_set": (lambda call, kinds: Distinct([_plain(kinds[0])], None), 1, 1),
-    "approx_count_distinct": (_distinct_count, 1, 1),
+_MAKE: Mapping[str, Make] = {
+    "count": lambda call, kinds: Count(),
+    "count_if": lambda call, kinds: Count(),
+    "approx_count_distinct": _distinct_count,
+    "sum": lambda call, kinds: _number(kinds[0]),
+    **dict.fromkeys(("avg", "mean"), lambda call, kinds: Average(_number(kinds[0]))),
+    "min": _extreme(False),
+    "max": _extreme(True),
+    "min_by": _at_extreme(False),
+    "max_by": _at_extreme(True),
+    **dict.fromkeys(("first", "first_value", "any_value"), _at_end(False)),
+    **dict.fromkeys(("last", "last_value"), _at_end(True)),
+    **dict.fromkeys(("bool_and", "every"), _extreme(False, _boolean)),
+    **dict.fromkeys(("bool_or", "any", "some"), _extreme(True, _boolean)),
+    **dict.fromkeys(("variance", "var_samp"), _variance(sample=True, root=False)),
+    "var_pop": _variance(sample=False, root=False),
+    **dict.fromkeys(("std", "stddev", "stddev_samp"), _variance(sample=True, root=True)),
+    "stddev_pop": _variance(sample=False, root=True),
+    **dict.fromkeys(("collect_list", "array_agg"), lambda call, kinds: Collected(kinds[0])),
+    "collect_set": lambda call, kinds: Distinct([_plain(kinds[0])], None),
 }
-# With DISTINCT: of these the distinct values are counted or added up; for others it makes no difference.
-_DISTINCT = ("count", "sum", "avg", "mean", "collect_list", "array_agg")
-_SAME_IF_DISTINCT = ("min", "max", "bool_and", "every", "bool_or", "any", "some", "collect_set")
-CAN_BE_DISTINCT = frozenset((*_DISTINCT, *_SAME_IF_DISTINCT))
 
 
 def machine(call: Call, schema: pa.Schema) -> Machine:
@@ -468,8 +431,8 @@ def machine(call: Call, schema: pa.Schema) -> Machine:
         kind = call.python.type
         return FunctionMachine(call.python, kind) if call.python.whole else FoldingMachine(call.python, kind)
     try:
-        made = FUNCTIONS[call.function][0](call, kinds)
-        if call.distinct and call.function in _DISTINCT:
+        made = _MAKE[call.function](call, kinds)
+        if call.distinct and call.function in OF_DISTINCT:
             return Distinct([_plain(kind) for kind in kinds], None if isinstance(made, Collected) else made)
     except TypeError as wanted:
         shown = ", ".join(_spark_name(kind) for kind in kinds)

@@ -19,11 +19,12 @@ import pyarrow as pa
 
 from millstream.errors import TopologyError
 from millstream.pipeline.kernel.automaton import Automaton, StepRule
+from millstream.pipeline.kernel.channels import HIDDEN, MAIN
 from millstream.pipeline.kernel.clock import Clock
 from millstream.pipeline.kernel.event import event_type
 from millstream.pipeline.kernel.failing import FAILED, FAILED_COLUMNS, RecordFailed, line, reason, shortened
 from millstream.pipeline.kernel.measures import Measure, MeasureError, type_of, worked_out
-from millstream.pipeline.kernel.program import MAIN, TIMESTAMP, Events, Out
+from millstream.pipeline.kernel.program import TIMESTAMP, Events, Out
 from millstream.pipeline.kernel.state import Store
 
 OVERFLOW, TIMED_OUT = "overflow", "timed_out"
@@ -36,7 +37,7 @@ MATCH_START, MATCH_END, ENDED_AT, REACHED, TIME_BASIS = (
     "reached",
     "time_basis",
 )
-HIDDEN = "millstream_"  # how columns begin that were worked out for the operator: no part of the row itself
+
 
 Key = tuple[Any, ...]
 Taken = tuple[int, int, tuple[Any, ...]]  # an event: which of its key, its time, its columns without the keys

@@ -18,13 +18,12 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 import pyarrow as pa
 
-from millstream.pipeline.kernel.channels import MAIN, ahead_channel, late_channel
+from millstream.pipeline.kernel.channels import HIDDEN, MAIN, ahead_channel, late_channel
 from millstream.pipeline.kernel.clock import NEVER, Clock, Times
 from millstream.pipeline.kernel.state import Store
 
 __all__ = ["MAIN", "TIMESTAMP", "AsTheyCome", "Events", "InOrder", "Out", "Plan", "Program", "Rows"]
 
-HIDDEN = "millstream_"  # how columns begin that were worked out for the operator: no part of the row itself
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 
 

@@ -7,28 +7,12 @@ which must be plain Python. Rows in which an argument is null don't count, as fo
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
+from millstream.pipeline.kernel.calls import PythonAggregate
 from millstream.pipeline.kernel.ranges import Dense, Machine, each_range
-
-
-@dataclass(frozen=True, slots=True)
-class PythonAggregate:
-    """What is declared of one: SQL expressions whose values it takes, and the type that it gives."""
-
-    name: str
-    arguments: tuple[str, ...]
-    returns: str  # Spark's name of the type
-    type: pa.DataType
-    whole: Callable[..., Any] | None = None  # a function of all values
-    folding: Any = None  # or something with zero, add and result
-
-    def shape(self) -> dict[str, object]:
-        return {"python": self.name, "of": list(self.arguments), "returns": self.returns}
 
 
 class FunctionMachine(Machine):

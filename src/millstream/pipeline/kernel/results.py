@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from millstream.pipeline.kernel.aggregates import Aggregates
-from millstream.pipeline.kernel.program import MAIN, TIMESTAMP, Out
+from millstream.pipeline.kernel.channels import CHANGE, MAIN, TIME_BASIS, WINDOW_END, WINDOW_START
+from millstream.pipeline.kernel.program import TIMESTAMP, Out
 
-WINDOW_START, WINDOW_END, TIME_BASIS, CHANGE = "window_start", "window_end", "time_basis", "change"
 # A window that has a result: its keys, where it begins and ends, its state.
 Closed = tuple[tuple[Any, ...], int, int, tuple[Any, ...]]
 # And one that updates: what was given for it before, if anything was.

@@ -26,14 +26,14 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from millstream.pipeline.kernel.aggregates import Aggregates, Call
+from millstream.pipeline.kernel.aggregates import Aggregates
+from millstream.pipeline.kernel.calls import Call
+from millstream.pipeline.kernel.channels import OUTSIDE
 from millstream.pipeline.kernel.clock import Clock
 from millstream.pipeline.kernel.grouping import Groups, check_keys, codes, key_tuples
 from millstream.pipeline.kernel.program import MAIN, Events, Out, shown
 from millstream.pipeline.kernel.results import Closed, Results
 from millstream.pipeline.kernel.state import Keyed, Store
-
-OUTSIDE = "outside"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Sessions:
     def shape(self) -> Mapping[str, object]:
         return {
             "window": self.what,
-            "aggregates": [call.shape() for call in self.calls],
+            "aggregates": [call.function for call in self.calls],
             "emit": "final" if self.final else "update",
             "retract": self.retract,
         }

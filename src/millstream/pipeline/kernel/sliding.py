@@ -25,7 +25,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from millstream.pipeline.kernel.aggregates import Aggregates, Call
+from millstream.pipeline.kernel.aggregates import Aggregates
+from millstream.pipeline.kernel.calls import Call
 from millstream.pipeline.kernel.clock import NEVER, Clock
 from millstream.pipeline.kernel.grouping import Groups, check_keys, codes, key_tuples
 from millstream.pipeline.kernel.program import MAIN, Events, Out
@@ -54,7 +55,7 @@ class SlidingWindows:
         return SlidingProgram(self, inputs[0])
 
     def shape(self) -> Mapping[str, object]:
-        return {"window": self.what, "aggregates": [call.shape() for call in self.calls]}
+        return {"window": self.what, "aggregates": [call.function for call in self.calls]}
 
     def describe(self) -> str:
         return self.what

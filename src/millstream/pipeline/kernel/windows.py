@@ -21,7 +21,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from millstream.pipeline.kernel.aggregates import Aggregates, Call
+from millstream.pipeline.kernel.aggregates import Aggregates
+from millstream.pipeline.kernel.calls import Call
 from millstream.pipeline.kernel.clock import Clock
 from millstream.pipeline.kernel.grouping import Groups, check_keys, codes, key_tuples
 from millstream.pipeline.kernel.program import MAIN, Out, Rows
@@ -58,7 +59,7 @@ class TimeWindows:
     def shape(self) -> Mapping[str, object]:
         return {
             "window": self.what,
-            "aggregates": [call.shape() for call in self.calls],
+            "aggregates": [call.function for call in self.calls],
             "emit": "final" if self.final else "update",
             "retract": self.retract,
         }

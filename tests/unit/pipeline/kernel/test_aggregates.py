@@ -14,8 +14,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from millstream.pipeline.kernel.aggregates import FUNCTIONS, Aggregates, Call, exactly
-from millstream.pipeline.kernel.python_aggregates import PythonAggregate
+from millstream.pipeline.kernel.aggregates import Aggregates, exactly
+from millstream.pipeline.kernel.calls import FUNCTIONS, Call, PythonAggregate
 
 MONEY = pa.decimal128(10, 2)
 SCHEMA = pa.schema(

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.pipeline.kernel.aggregates import Call
+from millstream.pipeline.kernel.calls import Call
 from millstream.pipeline.kernel.clock import TimeRules
 from millstream.pipeline.kernel.windows import TimeWindows
 from tests.support.kernel_feed import SECOND, Event, Feed, run

@@ -1,0 +1,205 @@
+"""Nexmark beside others: how many events a second of one core each stream processor takes, and how long an
+event takes to its result.
+
+Rate: all events are in the topics; a contestant reads them to the end and writes its answers. What starting a
+job costs is taken off by running the query over few events too: the rate is of the events in which the two
+runs differ, by the CPU of all that works on them, the contestant's processes and the broker. The few events'
+answers are checked against DuckDB's.
+
+Latency: events come at a moderate rate with the present time in them, and a consumer looks at the clock when
+an answer arrives. Of a window that is given when it is over, the time counts from when it could be known: its
+end, and the lateness that all of them wait for.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+from bench.memory import make_ready
+from bench.nexmark import feed, generator
+from bench.nexmark.answers import SQL, Answers
+from bench.nexmark.contestant import ENTRIES, OURS, Contestant, Entry, Unavailable
+from bench.nexmark.contestants.tasks import Task
+from bench.nexmark.live import latencies
+from bench.nexmark.queries import QUERIES
+from bench.rounds import Figure
+from bench.servers import Server, settle
+from bench.topics import drop_topic, fresh_topic
+
+PARTITIONS = 2
+FEW = 10_000
+LATENESS_MS = 4_000
+LIVE_LATENESS_MS = 1_000
+LIVE_RATE = 500
+EVENTS = generator.Settings(rate=5_000)
+_UNIT = "events/s a core"
+
+
+class Field:
+    """The contestants that could be had, each in a running process; one that falls is started anew."""
+
+    def __init__(self, stack: ExitStack, scratch: Path) -> None:
+        self._stack, self._scratch = stack, scratch
+        self._running: dict[str, Contestant] = {}
+        self.entries: dict[str, Entry] = {}
+        for entry in ENTRIES:
+            try:
+                self._running[entry.name] = self._start(entry)
+                self.entries[entry.name] = entry
+            except Unavailable as reason:
+                say(str(reason))
+
+    def _start(self, entry: Entry) -> Contestant:
+        return self._stack.enter_context(Contestant(entry, self._scratch / f"{entry.name}.log"))
+
+    def get(self, name: str) -> Contestant:
+        if not self._running[name].alive:
+            self._running[name] = self._start(self.entries[name])
+        return self._running[name]
+
+
+def say(text: str) -> None:
+    print(f"bench: {text}", file=sys.stderr, flush=True)
+
+
+def run(server: Server, *, quick: bool) -> Iterator[Figure]:
+    with tempfile.TemporaryDirectory(prefix="millstream-bench-") as name, ExitStack() as stack:
+        scratch = Path(name)
+        yield from rates(server, Field(stack, scratch), scratch, quick=quick)
+    with tempfile.TemporaryDirectory(prefix="millstream-bench-") as name:
+        yield from delays(server, Path(name), quick=quick)
+
+
+# ---- how many -----------------------------------------------------------------------------------------
+
+
+def rates(server: Server, field: Field, scratch: Path, *, quick: bool) -> Iterator[Figure]:
+    many = 60_000 if quick else 500_000
+    feed.write(server.address, FEW, EVENTS, partitions=PARTITIONS, prefix="few-")
+    feed.write(server.address, many, EVENTS, partitions=PARTITIONS, prefix="many-")
+    answers = Answers(generator.tables(FEW, EVENTS))
+    for query in SQL:
+        seen: dict[str, list[float]] = {}
+        notes: dict[str, str] = {}
+        for name in field.entries:
+            try:
+                found = check(server, field.get(name), query, scratch, answers)
+                if found:
+                    notes[name] = found
+                seen[name] = []
+            except Unavailable as reason:
+                say(str(reason))
+        for number in range(1 if quick else 3):
+            for name in list(seen) if number % 2 == 0 else list(reversed(seen)):
+                make_ready(many * 300)
+                try:
+                    seen[name].append(rate(server, field.get(name), query, scratch, many))
+                except Unavailable as reason:
+                    say(str(reason))
+                    del seen[name]
+        yield from beside("rate", query, seen, notes)
+    answers.close()
+
+
+def check(server: Server, contestant: Contestant, query: str, scratch: Path, answers: Answers) -> str:
+    """Warm it up on few events, and look at its answer; what is wrong with it, if anything."""
+    output = fresh_topic(server, PARTITIONS)
+    contestant.do(task(server, query, "few-", output, scratch))
+    columns, expected = answers.of(query)
+    key = QUERIES[query].key
+    shared = [column for column in columns if column not in ("price", "final", "avg_price")]
+    shown = [column for column in shared if query != "q12" or column != "bid_count"]
+    got = set(feed.answer(feed.read(server.address, output), shown, key))
+    at = [columns.index(column) for column in shown]
+    missing = {tuple(row[place] for place in at) for row in expected} - got
+    drop_topic(server, output)
+    return f"{contestant.name}'s answer lacks {len(missing)} of {len(expected)} rows" if missing else ""
+
+
+def rate(server: Server, contestant: Contestant, query: str, scratch: Path, many: int) -> float:
+    """Events a second of one core, without what it costs to start."""
+    used = []
+    for prefix in ("few-", "many-"):
+        output = fresh_topic(server, PARTITIONS)
+        settle(server)
+        broker = server.cpu_seconds()
+        run = contestant.do(task(server, query, prefix, output, scratch))
+        used.append(run.cpu_seconds + server.cpu_seconds() - broker)
+        drop_topic(server, output)
+    return (many - FEW) / max(used[1] - used[0], 0.01)
+
+
+def task(
+    server: Server, query: str, prefix: str, output: str, scratch: Path, *, bounded: bool = True
+) -> Task:
+    lateness = LATENESS_MS if bounded else LIVE_LATENESS_MS
+    return Task(query, server.address, prefix, output, bounded, lateness, tempfile.mkdtemp(dir=scratch))
+
+
+def beside(key: str, query: str, seen: dict[str, list[float]], notes: dict[str, str]) -> Iterator[Figure]:
+    """A row for each of the others; one for ours alone if there are none."""
+    if OURS not in seen:
+        return
+    faster = key == "rate"
+    unit = _UNIT if faster else "ms"
+    others = [name for name in seen if name != OURS]
+    for other in others or [None]:
+        ours = statistics.median(seen[OURS])
+        theirs = statistics.median(seen[other]) if other else None
+        sides = [OURS, other] if other else [OURS]
+        what = f"{query}" + ("" if faster else f", {key}") + (f", beside {other}" if other else "")
+        met = None if theirs is None else (ours >= theirs if faster else ours <= theirs)
+        target = "" if theirs is None else ("≥ 1x" if faster else "≤ 1x")
+        rounds = {side: seen[side] for side in sides}
+        note = "; ".join(notes[side] for side in sides if side in notes)
+        yield Figure("nexmark", what, unit, ours, theirs, faster, target, met, rounds, note)
+
+
+# ---- how soon -----------------------------------------------------------------------------------------
+
+
+def delays(server: Server, scratch: Path, *, quick: bool) -> Iterator[Figure]:
+    queries = ["q0", "q17"] if quick else [query for query in SQL if query != "q12"]
+    for query in queries:
+        p50: dict[str, list[float]] = {}
+        p99: dict[str, list[float]] = {}
+        for entry in ENTRIES:
+            try:
+                found = delay(server, entry, query, scratch, seconds=5 if quick else 20)
+            except Unavailable as reason:
+                say(str(reason))
+                continue
+            cuts = statistics.quantiles(found, n=100, method="inclusive")
+            p50[entry.name], p99[entry.name] = [cuts[49]], [cuts[98]]
+        yield from beside("p50", query, p50, {})
+        yield from beside("p99", query, p99, {})
+
+
+def delay(server: Server, entry: Entry, query: str, scratch: Path, *, seconds: float) -> list[float]:
+    prefix = f"{fresh_topic(server)}-"
+    output = fresh_topic(server, PARTITIONS)
+    topics = [f"{prefix}{kind}" for kind in generator.KINDS]
+    feed.create(server.address, topics, PARTITIONS)
+    with Contestant(entry, scratch / f"{entry.name}.log") as contestant:
+        contestant.begin(task(server, query, prefix, output, scratch, bounded=False))
+        found = latencies(
+            server.address,
+            query,
+            prefix,
+            output,
+            rate=LIVE_RATE,
+            partitions=PARTITIONS,
+            seconds=seconds,
+            lateness_ms=LIVE_LATENESS_MS,
+            alive=lambda: contestant.alive and not contestant.answered,
+        )
+        if len(found) < 2:
+            raise Unavailable(f"{entry.name}, {query}: {contestant.last_words() or 'no answers came'}")
+    for topic in (*topics, output):
+        drop_topic(server, topic)
+    return found

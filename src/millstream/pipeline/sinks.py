@@ -1,0 +1,51 @@
+"""Where a topology's rows go: topics and views. Declarations only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from millstream.pipeline.streams import Stream
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSink:
+    stream: Stream
+    topic: str
+    at: str
+    key: str | None
+    value: str | tuple[str, ...] | None
+    time: str | None
+    delete_when: str | None = None
+
+    @property
+    def label(self) -> str:
+        return f"topic {self.topic}"
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics it writes."""
+        return (self.topic,)
+
+
+@dataclass(frozen=True, slots=True)
+class ViewSink:
+    stream: Stream
+    name: str
+    at: str
+    key: tuple[str, ...]
+    delete_when: str | None
+    order: str | None
+    changelog: str | None = None
+
+    @property
+    def label(self) -> str:
+        return f"view {self.name}"
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        return () if self.changelog is None else (self.changelog,)
+
+
+Sink = TopicSink | ViewSink

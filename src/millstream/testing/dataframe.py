@@ -1,0 +1,204 @@
+"""PySpark's DataFrame on an Arrow table and the driver's own SQL. Every step is taken at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame as SparkDataFrame
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from millstream.testing.columns import Column, named, node_of, refuse_the_rest, type_of
+from millstream.testing.sql import types
+from millstream.testing.sql.building import Moment
+from millstream.testing.sql.compile import Projection
+from millstream.testing.sql.parse import Alias, AnalysisError, Call, Cast, Literal, Node, Star, Unsupported
+from millstream.testing.sql.parse import Column as ColumnNode
+from millstream.testing.sql.types import Type, from_arrow
+
+
+class DataFrame(SparkDataFrame):
+    """Rows that are there already. ``moment`` is what ``current_timestamp()`` says."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> DataFrame:
+        return object.__new__(cls)
+
+    def __init__(self, table: pa.Table, moment: Moment) -> None:
+        self._table, self._moment = table, moment
+        self._types: dict[str, Type] = {field.name: from_arrow(field.type) for field in table.schema}
+
+    # ---- looking at it ------------------------------------------------------------------------------
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self._types)
+
+    @property
+    def dtypes(self) -> list[tuple[str, str]]:
+        return [(name, kind.text) for name, kind in self._types.items()]
+
+    @property
+    def schema(self) -> Any:
+        return from_arrow_schema(self._table.schema)
+
+    @property
+    def isStreaming(self) -> bool:  # noqa: N802 - as PySpark has it
+        return True
+
+    def toArrow(self) -> pa.Table:  # noqa: N802
+        return self._table
+
+    def __getitem__(self, item: Any) -> Any:
+        if isinstance(item, str):
+            return self._column(item)
+        return self.where(item) if isinstance(item, Column) else self.select(*item)
+
+    def __getattr__(self, name: str) -> Column:
+        if name.startswith("_") or name not in self._types:
+            raise AttributeError(f"'DataFrame' object has no attribute {name!r}")
+        return self._column(name)
+
+    def _column(self, name: str) -> Column:
+        if not any(name.lower() == own.lower() for own in self.columns):
+            raise AnalysisError(f"there is no column {name!r}; there are {', '.join(self.columns)}")
+        return Column(ColumnNode((name,)))
+
+    # ---- steps --------------------------------------------------------------------------------------
+
+    def _projected(self, nodes: list[Node], condition: Node | str | None = None) -> DataFrame:
+        asked = tuple(self._types.items()), tuple(nodes), condition
+        made = self._moment.made.get(asked)
+        if made is None:
+            made = self._moment.made[asked] = Projection(self._types, nodes, self._moment, condition)
+        return DataFrame(made.run(self._table), self._moment)
+
+    def select(self, *cols: Any) -> DataFrame:
+        listed = cols[0] if len(cols) == 1 and isinstance(cols[0], list | tuple) else cols
+        return self._projected([named(one) for one in listed])
+
+    def selectExpr(self, *expr: Any) -> DataFrame:  # noqa: N802
+        listed = expr[0] if len(expr) == 1 and isinstance(expr[0], list) else expr
+        return self._projected([named(one) for one in listed])
+
+    def where(self, condition: Any) -> DataFrame:
+        return self._projected([Star()], condition if isinstance(condition, str) else node_of(condition))
+
+    filter = where
+
+    def withColumn(self, colName: str, col: Any) -> DataFrame:  # noqa: N802, N803
+        return self.withColumns({colName: col})
+
+    def withColumns(self, *colsMap: dict[str, Any]) -> DataFrame:  # noqa: N802, N803
+        (given,) = colsMap
+        new = {name.lower(): Alias(node_of(col), name) for name, col in given.items()}
+        nodes: list[Node] = [
+            new.pop(name.lower()) if name.lower() in new else ColumnNode((name,)) for name in self.columns
+        ]
+        return self._projected([*nodes, *new.values()])
+
+    def withColumnRenamed(self, existing: str, new: str) -> DataFrame:  # noqa: N802
+        return self.withColumnsRenamed({existing: new})
+
+    def withColumnsRenamed(self, colsMap: dict[str, str]) -> DataFrame:  # noqa: N802, N803
+        names = {old.lower(): new for old, new in colsMap.items()}
+        return self._projected(
+            [Alias(ColumnNode((name,)), names.get(name.lower(), name)) for name in self.columns]
+        )
+
+    def drop(self, *cols: Any) -> DataFrame:
+        gone = {(one if isinstance(one, str) else one.node.parts[0]).lower() for one in cols}
+        return DataFrame(self._table.select([n for n in self.columns if n.lower() not in gone]), self._moment)
+
+    def unionByName(self, other: Any, allowMissingColumns: bool = False) -> DataFrame:  # noqa: N802, N803
+        assert isinstance(other, DataFrame)
+        names = list(dict.fromkeys([*self.columns, *other.columns]))
+        missing = [name for name in names if name not in self._types or name not in other._types]
+        if missing and not allowMissingColumns:
+            raise AnalysisError(f"one side of unionByName has no column {missing[0]!r}")
+        kinds: dict[str, Type] = {}
+        for name in names:
+            one = self._types.get(name, types.VOID)
+            found = types.common(one, other._types.get(name, types.VOID))
+            if found is None:
+                raise AnalysisError(
+                    f"column {name!r} is {one.text} on one side, {other._types[name].text} on the other"
+                )
+            kinds[name] = found
+        return DataFrame(pa.concat_tables([self._cast(kinds), other._cast(kinds)]), self._moment)
+
+    def _cast(self, kinds: dict[str, Type]) -> pa.Table:
+        nodes: list[Node] = []
+        for name, kind in kinds.items():
+            own: Node = ColumnNode((name,)) if name in self._types else Literal(None, types.VOID)
+            nodes.append(Alias(Cast(own, kind), name))
+        return self._projected(nodes).toArrow()
+
+    def union(self, other: Any) -> DataFrame:
+        assert isinstance(other, DataFrame)
+        if len(other.columns) != len(self.columns):
+            raise AnalysisError("both sides of a union need as many columns")
+        renamed = DataFrame(other.toArrow().rename_columns(self.columns), self._moment)
+        return self.unionByName(renamed)
+
+    unionAll = union  # noqa: N815
+
+    def fillna(self, value: Any, subset: Any = None) -> DataFrame:
+        given = value if isinstance(value, dict) else dict.fromkeys(_listed(subset) or self.columns, value)
+        nodes: list[Node] = []
+        for name, kind in self._types.items():
+            filling = node_of(given[name]) if name in given else None
+            fits = isinstance(filling, Literal) and (
+                filling.type == kind or (types.is_number(filling.type) and types.is_number(kind))
+            )
+            own = ColumnNode((name,))
+            filled = Cast(Call("coalesce", (own, filling)), kind) if fits and filling is not None else own
+            nodes.append(Alias(filled, name))
+        return self._projected(nodes)
+
+    def dropna(self, how: str = "any", thresh: int | None = None, subset: Any = None) -> DataFrame:
+        if thresh is not None or how not in ("any", "all"):
+            raise Unsupported("dropna with thresh")
+        there: list[Node] = [
+            Call("isnotnull", (ColumnNode((name,)),)) for name in _listed(subset) or self.columns
+        ]
+        condition = there[0]
+        for one in there[1:]:
+            condition = Call("and" if how == "any" else "or", (condition, one))
+        return self._projected([Star()], condition)
+
+    def transform(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return func(self, *args, **kwargs)
+
+    def mapInArrow(self, func: Any, schema: Any, *_: Any, **__: Any) -> DataFrame:  # noqa: N802
+        wanted = types.to_arrow(
+            type_of(schema if not isinstance(schema, str) else f"struct<{_fields(schema)}>")
+        )
+        batches = list(func(iter(self._table.combine_chunks().to_batches())))
+        made = pa.Table.from_batches(batches) if batches else pa.schema(wanted).empty_table()
+        return DataFrame(made.cast(pa.schema(wanted)), self._moment)
+
+    def alias(self, alias: str) -> DataFrame:
+        return self
+
+    def withWatermark(self, eventTime: str, delayThreshold: str) -> DataFrame:  # noqa: N802, N803
+        return self  # time is the kernel's here
+
+    def observe(self, observation: Any, *exprs: Any) -> DataFrame:
+        return self
+
+    def __repr__(self) -> str:
+        return f"DataFrame[{', '.join(f'{name}: {kind}' for name, kind in self.dtypes)}]"
+
+
+refuse_the_rest(DataFrame, SparkDataFrame)
+
+
+def _listed(subset: Any) -> list[str]:
+    return [subset] if isinstance(subset, str) else list(subset or ())
+
+
+def _fields(ddl: str) -> str:
+    from millstream.pipeline.schema import from_ddl, quoted
+
+    return ",".join(f"{quoted(field.name)}:{field.type}" for field in from_ddl(ddl).fields)

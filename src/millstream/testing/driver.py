@@ -1,0 +1,340 @@
+"""The test driver: a pipeline in a test, fed by hand, on a clock that the test holds."""
+
+from __future__ import annotations
+
+import datetime as dt
+import difflib
+import json
+import tempfile
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from millstream.errors import MillstreamError
+from millstream.pipeline.expressions import ExpressionError, duration_ms
+from millstream.pipeline.kernel.channels import AHEAD, LATE
+from millstream.pipeline.kernel.clock import NEVER
+from millstream.pipeline.load import load_topology
+from millstream.pipeline.sinks import TopicSink
+from millstream.pipeline.streams import Rejected
+from millstream.pipeline.topology import Topology
+from millstream.pipeline.views import open_reader, open_store
+from millstream.testing.engine import Engine, OnSpark, OwnSql
+from millstream.testing.kernels import At
+from millstream.testing.records import Record, to_bytes
+from millstream.testing.running import Given, Running
+from millstream.testing.sql import types
+from millstream.testing.sql.building import Moment
+from millstream.testing.sql.casts import UTC, from_micros, micros, timestamp_of
+from millstream.testing.sql.compile import python_value
+
+BEGINNING = dt.datetime(2026, 1, 1, tzinfo=UTC)  # of a test that does not say when it is
+_MOST_STEPS = 1000  # in time, until a test's end
+_MOST_ROUNDS = 200  # of a record through a flow that reads what it writes
+_LEAST_STEP = 100_000  # microseconds between two batches for the sake of time, as in a job
+
+
+class Driver:
+    """Runs a flow in the test's own process.
+
+    ``flow`` is a Topology or the file of one (``name`` chooses among several). ``now`` is the time on the
+    driver's clock, by default that of the first event; it moves only with ``advance``. ``engine="spark"``
+    evaluates SQL and DataFrame functions on a local Spark session instead of the driver's own SQL.
+    """
+
+    def __init__(
+        self,
+        flow: Topology | str | Path,
+        *,
+        name: str | None = None,
+        now: str | dt.datetime | None = None,
+        engine: str = "python",
+    ) -> None:
+        self._now = None if now is None else micros(_time(now))
+        made = _engine(engine)
+        if not isinstance(flow, Topology):
+            with made.at_work():
+                flow = load_topology(flow, name)
+        self._running = Running(flow, made)
+        self._flow = flow
+        self._home = tempfile.TemporaryDirectory(prefix="millstream-driver-")
+        self._file = Path(self._home.name) / "views.db"
+        self._store = open_store(self._file)
+        for view in self._running.views.values():
+            self._store.prepare(view)
+        self._batches = 0
+        self._offsets: dict[tuple[str, int], int] = {}
+        self._records: dict[str, list[Record]] = {
+            sink.topic: [] for sink in flow.sinks if isinstance(sink, TopicSink)
+        }
+        self._rows: dict[str, list[dict[str, Any]]] = {}
+        self._finished = False
+
+    # ---- putting in ---------------------------------------------------------------------------------
+
+    def feed(
+        self,
+        topic: str,
+        rows: object,
+        *,
+        key: str | bytes | None = None,
+        partition: int = 0,
+        timestamp: str | dt.datetime | None = None,
+        headers: Mapping[str, str | bytes] | None = None,
+    ) -> None:
+        """Append records to a topic that the flow reads, and let the flow take them in.
+
+        A row is a dict or a dataclass (it is sent as JSON), text, bytes, or None; or a list of these.
+        ``timestamp`` is the record's own, by default the time on the driver's clock.
+        """
+        if self._finished:
+            raise MillstreamError("the input has ended with finish(); make another Driver")
+        topic = self._read_topic(topic)
+        given = rows if isinstance(rows, list | tuple) else [rows]
+        told = None if timestamp is None else _time(timestamp)
+        values = [to_bytes(one) for one in given]
+        key_bytes, header_bytes = to_bytes(key), {n: to_bytes(v) or b"" for n, v in (headers or {}).items()}
+        records = [Record(value, key_bytes, header_bytes, told, partition) for value in values]
+        self._begin(topic, records)
+        self._run({topic: self._appended(topic, records)})
+
+    def _begin(self, topic: str, records: list[Record]) -> None:
+        """The clock starts with the first event."""
+        if self._now is not None:
+            return
+        times = [record.timestamp for record in records if record.timestamp is not None]
+        for source in self._flow.sources:
+            if source.topic == topic and source.time is not None and source.time.kind == "event":
+                times += self._running.times(source, records)
+        self._now = micros(min(times, default=BEGINNING))
+
+    def _appended(self, topic: str, records: Iterable[Record]) -> list[Record]:
+        found = []
+        for record in records:
+            place = topic, record.partition
+            self._offsets[place] = offset = self._offsets.get(place, -1) + 1
+            at = record.timestamp or self.now
+            found.append(Record(record.value, record.key, record.headers, at, record.partition, offset))
+        return found
+
+    # ---- time ---------------------------------------------------------------------------------------
+
+    @property
+    def now(self) -> dt.datetime:
+        """The time on the driver's clock."""
+        return BEGINNING if self._now is None else from_micros(self._now)
+
+    def advance(self, duration: str) -> None:
+        """Let time pass on the clock: timers fire, quiet sources fall idle. Event time moves only by that."""
+        try:
+            target = micros(self.now) + 1000 * duration_ms(duration)
+        except ExpressionError as error:
+            raise MillstreamError(str(error)) from None
+        self._now = micros(self.now)
+        while (due := self._next_look()) is not None and due < target:
+            self._now = max(due, self._now + _LEAST_STEP)
+            if self._now >= target:
+                break
+            self._run({})
+        self._now = target
+        self._run({})
+
+    def _next_look(self) -> int | None:
+        """When an operator wants to be asked again, by the clock."""
+        times = []
+        for bucket in self._running.states:
+            status = bucket.status()
+            times += [] if status.timer is None else [status.timer]
+            if status.waits_for is not None and status.may_move is not None:
+                times.append(status.may_move)
+        return min(times, default=None)
+
+    def finish(self) -> None:
+        """The input has ended: event time goes on until nothing waits for it any more."""
+        self._finished = True
+        self._now = micros(self.now)
+        reached, step = NEVER, 1
+        for _ in range(_MOST_STEPS):
+            due = [bucket.status().waits_for for bucket in self._running.states]
+            waits = min((time for time in due if time is not None), default=None)
+            if waits is None:
+                return
+            # What waits behind another operator may need a little more than its own time.
+            step = 1 if waits > reached else step * 2
+            reached = max(waits, reached + step)
+            self._run({}, event_time=reached)
+        raise MillstreamError(
+            f"after {_MOST_STEPS} steps in time something still waits: does a timer set itself again and"
+            " again? Let time pass with advance(...) instead"
+        )
+
+    # ---- batches ------------------------------------------------------------------------------------
+
+    def _run(self, records: Mapping[str, list[Record]], event_time: int | None = None) -> None:
+        """A batch, and those that follow from it because the flow reads what it writes."""
+        reads = {source.topic for source in self._flow.sources}
+        for _ in range(_MOST_ROUNDS):
+            given = self._running.batch(records, At(micros(self.now), event_time))
+            self._keep(given)
+            back: dict[str, list[Record]] = {}
+            for topic, record in given.records:
+                if topic in reads:
+                    back.setdefault(topic, []).append(record)
+            if not back:
+                return
+            records = {topic: self._appended(topic, sent) for topic, sent in back.items()}
+        raise MillstreamError(
+            f"what the flow writes comes back to it for ever: {', '.join(records)}, {_MOST_ROUNDS} times now"
+        )
+
+    def _keep(self, given: Given) -> None:
+        self._batches += 1
+        for topic, record in given.records:
+            self._records[topic].append(record)
+        for name, tables in given.rows.items():
+            kept = self._rows.setdefault(name, [])
+            for table in tables:
+                kinds = {field.name: types.from_arrow(field.type) for field in table.schema}
+                kept += [
+                    {column: python_value(value, kinds[column]) for column, value in row.items()}
+                    for row in table.to_pylist()
+                ]
+        if given.changes:
+            self._store.apply("driver", self._batches, given.changes)
+
+    # ---- taking out ---------------------------------------------------------------------------------
+
+    def topic(self, name: str) -> list[Any]:
+        """The values of all records that the flow has written to a topic: JSON as Python values, else text,
+        or bytes where they are not UTF-8."""
+        sinks = [one for one in self._flow.sinks if isinstance(one, TopicSink) and one.topic == name]
+        as_json = all(
+            not isinstance(one.value, str) and not isinstance(one.stream, Rejected) for one in sinks
+        )
+        return [_decoded(record.value, as_json) for record in self.records(name)]
+
+    def records(self, topic: str) -> list[Record]:
+        """The records themselves: key, value, headers and timestamp as they would be in the log."""
+        return list(self._records[_known(topic, self._records, "the flow writes no topic")])
+
+    def stream(self, name: str) -> list[dict[str, Any]]:
+        """All rows that a stream or a channel has given, by its name. What did not parse, came too late or
+        was too far ahead is there whether or not the flow asks for it, as ``payments.rejected`` or
+        ``totals.late``."""
+        named = [stream.name for stream in self._flow.streams if stream.named]
+        named += [f"{source.name}.rejected" for source in self._flow.sources]
+        named += [f"{one}.{word}" for one in self._running.states.named() for word in (LATE, AHEAD)]
+        return list(self._rows.get(_known(name, dict.fromkeys(named), "there is no stream"), ()))
+
+    def view(self, name: str) -> dict[Any, dict[str, Any]]:
+        """A view's rows by key; by a tuple where the key is of several columns."""
+        views = self._running.views
+        view = views[_known(name, views, "there is no view")]
+        reader = open_reader(self._file)
+        try:
+            columns, rows = reader.all(view.name)
+        finally:
+            reader.close()
+        kinds = dict(view.columns)
+        found: dict[Any, dict[str, Any]] = {}
+        for row in rows:
+            values = {c: _from_sqlite(value, kinds[c]) for c, value in zip(columns, row, strict=True)}
+            key = tuple(values[column] for column in view.key)
+            found[key[0] if len(key) == 1 else key] = values
+        return found
+
+    def sql(self, query: str) -> list[dict[str, Any]]:
+        """Any SELECT over the views, as ``millstream view query`` runs it (SQLite's SQL)."""
+        reader = open_reader(self._file)
+        try:
+            columns, rows = reader.query(query)
+        finally:
+            reader.close()
+        return [dict(zip(columns, row, strict=True)) for row in rows]
+
+    def watermark(self, stream: str) -> dt.datetime | None:
+        """How far time has come in a stateful stream; None: nowhere yet."""
+        found = self._running.states.named()
+        reached = found[_known(stream, found, "no stateful operator has run as")].clock.watermark
+        return None if reached == NEVER else from_micros(reached)
+
+    # ---- the end ------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        self._store.close()
+        self._home.cleanup()
+
+    def __enter__(self) -> Driver:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _read_topic(self, name: str) -> str:
+        """A topic that the flow reads, by its own name or that of its source."""
+        by_name = {source.name: source.topic for source in self._flow.sources}
+        topics = dict.fromkeys([*by_name.values(), *by_name])
+        found = _known(name, topics, "the flow reads no topic")
+        return by_name.get(found, found)
+
+
+def _engine(name: str) -> Engine:
+    moment = Moment(BEGINNING)
+    if name == "python":
+        return OwnSql(moment)
+    if name == "spark":
+        from pyspark.sql import SparkSession
+
+        from millstream.pipeline.session import spark_session
+
+        return OnSpark(moment, SparkSession.getActiveSession() or spark_session("millstream-driver"))
+    raise MillstreamError(f"engine={name!r} is not 'python' or 'spark'")
+
+
+def _known(name: str, there: Iterable[str], problem: str) -> str:
+    listed = list(there)
+    if name in listed:
+        return name
+    near = difflib.get_close_matches(name, listed, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(listed) or 'none'}"
+    raise MillstreamError(f"{problem} {name!r}; {hint}")
+
+
+def _time(given: str | dt.datetime) -> dt.datetime:
+    if isinstance(given, str):
+        found = timestamp_of(given)
+        if found is None:
+            raise MillstreamError(f"{given!r} is not a time; write it as 2026-01-31T12:00:00Z")
+        at, zone = found
+        return at.replace(tzinfo=zone or UTC)
+    return given if given.tzinfo is not None else given.replace(tzinfo=UTC)
+
+
+def _decoded(value: bytes | None, as_json: bool) -> Any:
+    if value is None:
+        return None
+    if as_json:
+        return json.loads(value)
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value
+
+
+def _from_sqlite(value: Any, kind: str) -> Any:
+    """A view's value as the stream had it."""
+    if value is None:
+        return None
+    if kind == "boolean":
+        return bool(value)
+    if kind == "timestamp":
+        return dt.datetime.fromisoformat(value)
+    if kind == "date":
+        return dt.date.fromisoformat(value)
+    if kind.startswith("decimal"):
+        return Decimal(str(value))
+    return json.loads(value) if kind.startswith(("array", "map", "struct")) else value

@@ -1,0 +1,138 @@
+"""``pyspark.sql.functions`` on the driver's own SQL.
+
+PySpark's functions ask, each time they are called, whether they work for Spark Connect, and if so hand over
+to a module of the same names. ``in_their_place`` makes that module this one while a flow is built, so that a
+user's file imports ``pyspark.sql.functions`` as ever, in whatever way, before or after.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+import pyspark.sql.functions as spark_functions
+from pyspark.sql.types import DataType
+from pyspark.sql.udf import UserDefinedFunction
+from pyspark.util import PythonEvalType
+
+from millstream.testing.columns import Column, named, node_of, type_of
+from millstream.testing.sql.parse import Apply, Call, Lambda, Node, Unsupported, parse
+from millstream.testing.sql.parse import Column as ColumnNode
+
+_CONNECT = "pyspark.sql.connect"
+_ASKED = "SPARK_CONNECT_MODE_ENABLED"
+# Names that stand for others in SQL.
+_SQL_NAMES = {"when": "case", "isnull": "isnull", "negate": "negative", "bitwise_not": "~"}
+
+
+def col(name: str) -> Column:
+    return Column(parse(name))
+
+
+def lit(value: Any) -> Column:
+    return value if isinstance(value, Column) else Column(node_of(value))
+
+
+def expr(sql: str) -> Column:
+    return Column(parse(sql))
+
+
+def udf(f: Any = None, returnType: Any = "string", **_: Any) -> Any:  # noqa: N803 - as PySpark has it
+    """A Python function as one of columns, as ``@udf``, ``@udf("int")`` or ``udf(f, "int")``."""
+    if f is None or isinstance(f, str | DataType):
+        kind = returnType if f is None else f
+        return lambda function: udf(function, kind)
+    kind = type_of(returnType)
+
+    @functools.wraps(f)
+    def call(*columns: Any) -> Column:
+        return Column(Apply(f, tuple(map(named, columns)), kind))
+
+    return call
+
+
+def _called(defined: UserDefinedFunction, *columns: Any, **named_: Any) -> Column:
+    """A function that was made by PySpark's own ``udf``, before the driver was there."""
+    if (
+        defined.evalType not in (PythonEvalType.SQL_BATCHED_UDF, PythonEvalType.SQL_ARROW_BATCHED_UDF)
+        or named_
+    ):
+        raise Unsupported("a pandas or Arrow UDF")
+    return Column(Apply(defined.func, tuple(map(named, columns)), type_of(defined._returnType)))
+
+
+def _general(name: str) -> Callable[..., Column]:
+    """Any other function. Its own signature says which texts name columns and which are texts."""
+    signature = inspect.signature(getattr(spark_functions, name))
+
+    def call(*args: Any, **kwargs: Any) -> Column:
+        bound = signature.bind(*args, **kwargs)
+        nodes: list[Node] = []
+        for parameter, value in bound.arguments.items():
+            kind = signature.parameters[parameter]
+            values = value if kind.kind is inspect.Parameter.VAR_POSITIONAL else [value]
+            if len(values) == 1 and isinstance(values[0], list | tuple | set):
+                values = list(values[0])
+            of_columns = "ColumnOrName" in str(kind.annotation)
+            nodes += [_argument(one, of_columns) for one in values if one is not None]
+        return Column(Call(_SQL_NAMES.get(name, name), tuple(nodes)))
+
+    return call
+
+
+def _argument(value: Any, of_columns: bool) -> Node:
+    if isinstance(value, dict):
+        pairs = [node_of(one) for pair in value.items() for one in pair]
+        return Call("map", tuple(pairs))
+    if isinstance(value, DataType):
+        return node_of(value.simpleString())
+    if callable(value) and not isinstance(value, Column):
+        names = tuple(f"{name}_{id(value)}" for name in inspect.signature(value).parameters)
+        made = value(*(Column(ColumnNode((name,))) for name in names))
+        return Lambda(names, node_of(made))
+    return named(value) if of_columns and isinstance(value, str) else node_of(value)
+
+
+_OWN = {"col": col, "column": col, "lit": lit, "expr": expr, "udf": udf}
+
+
+class _Functions(ModuleType):
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if name in _OWN:
+            return _OWN[name]
+        if name in ("pandas_udf", "arrow_udf", "udtf"):
+            raise Unsupported(name)
+        return _general(name)
+
+
+@contextmanager
+def in_their_place() -> Iterator[None]:
+    """For a while, PySpark's functions make columns of the driver's own SQL, and need no Spark."""
+    package, functions = ModuleType(_CONNECT), _Functions(f"{_CONNECT}.functions")
+    package.functions = functions  # type: ignore[attr-defined]
+    before = {name: sys.modules.get(name) for name in (package.__name__, functions.__name__)}
+    asked, call = os.environ.get(_ASKED), UserDefinedFunction.__call__
+    sys.modules.update({package.__name__: package, functions.__name__: functions})
+    os.environ[_ASKED] = "1"
+    UserDefinedFunction.__call__ = _called
+    try:
+        yield
+    finally:
+        UserDefinedFunction.__call__ = call
+        if asked is None:
+            del os.environ[_ASKED]
+        else:
+            os.environ[_ASKED] = asked
+        for name, module in before.items():
+            if module is None:
+                del sys.modules[name]
+            else:
+                sys.modules[name] = module

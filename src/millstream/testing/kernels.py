@@ -1,0 +1,142 @@
+"""Stateful operators in the test's own process: the kernel's programs as Spark's tasks run them, in a bucket.
+
+That a result does not depend on the number of buckets is the kernel's law; with one of them results come in
+the order of time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import functions as fn
+
+from millstream.pipeline.decode import decoded
+from millstream.pipeline.frames import Frames
+from millstream.pipeline.kernel.channels import AHEAD, LATE
+from millstream.pipeline.kernel.clock import Place, Seen
+from millstream.pipeline.kernel.packing import IN_FRONT, Pack, Unpack, unpacked
+from millstream.pipeline.kernel.spark import STATUS, Keeping
+from millstream.pipeline.kernel.state import Store, to_bytes
+from millstream.pipeline.kernel.step import Batch, Bucket, Operator
+from millstream.pipeline.kernel_frames import Kernels
+from millstream.pipeline.stateful import Stateful
+from millstream.pipeline.streams import Source, Stream
+from millstream.testing.engine import Engine
+
+
+@dataclass(slots=True)
+class At:
+    """A batch's time, and where sources are to be moved to although they show nothing: at a test's end."""
+
+    now: int
+    event_time: int | None = None
+
+
+class States:
+    """The stateful operators of a flow at work, from batch to batch."""
+
+    def __init__(self) -> None:
+        self._buckets: dict[str, tuple[str, Bucket]] = {}
+
+    def bucket(self, operator: Operator, known_as: str) -> Bucket:
+        if operator.name not in self._buckets:
+            self._buckets[operator.name] = known_as, Bucket(operator, Store())
+        return self._buckets[operator.name][1]
+
+    def named(self) -> dict[str, Bucket]:
+        return dict(self._buckets.values())
+
+    def __iter__(self) -> Iterator[Bucket]:
+        return iter(bucket for _, bucket in self._buckets.values())
+
+
+class InProcess(Kernels):
+    """Stateful operators whose rows are DataFrames of the engine's and whose state is in ``states``."""
+
+    clock_every = 1  # every row tells the time: a test has few
+
+    def __init__(self, rows: Callable[[Source], Any], engine: Engine, states: States, at: At) -> None:
+        super().__init__(rows, "", "update", lambda stateful: Keeping())
+        self._engine, self._states, self._at = engine, states, at
+        self.beside: dict[str, list[pa.Table]] = {}  # rows that did not count, by operator and word
+
+    def _with_place(self, stream: Stream) -> Any:
+        return at_the_time(super()._with_place(stream), stream, self._engine)
+
+    def _run_on_spark(self, stateful: Stateful) -> Any:
+        flow = stateful.inputs[0].stream.flow
+        kinds = self._key_kinds(stateful)
+        tables = [self._keyed(one, 1, kinds).toArrow() for one in stateful.inputs]
+        operator = self._operator(stateful, [table.schema for table in tables], flow.sources)
+        given = self._step(operator, tables, stateful.known_as)
+        channels = operator.channels()
+        unpack = Unpack(channels)
+        self._channels[id(stateful)] = list(channels)
+        rows = list(unpack(iter([pa.RecordBatch.from_pylist(given, _RESULTS)])))
+        table = pa.Table.from_batches(rows, unpack.schema) if rows else unpack.schema.empty_table()
+        return self._observed(self._engine.frame(table), stateful)
+
+    def _operator(self, stateful: Stateful, schemas: list[pa.Schema], sources: list[Source]) -> Operator:
+        own = tuple(pa.schema([f for f in schema if f.name not in IN_FRONT]) for schema in schemas)
+        return Operator(stateful.name, stateful.plan, own, stateful.rules(sources))
+
+    def _step(self, operator: Operator, tables: list[pa.Table], known_as: str) -> list[dict[str, Any]]:
+        """A batch through the operator. It gives what a task would: blobs by channel, and its status."""
+        blobs: list[bytes] = []
+        for number, table in enumerate(tables):
+            rules = {source: rule for (at, source), rule in operator.rules.items() if at == number}
+            pack = Pack(number, 1, rules, lambda: self._at.now)
+            for packed in pack(iter(table.combine_chunks().to_batches())):
+                blobs += packed["blob"].to_pylist()
+        bucket = self._states.bucket(operator, known_as)
+        batch = unpacked(blobs)
+        results = bucket.step(Batch(batch.rows, [*batch.seen, *self._moved(operator, bucket)], batch.now))
+        for channel, table in results.items():
+            word = channel.partition(".")[0]
+            if word in (LATE, AHEAD):
+                self.beside.setdefault(f"{known_as}.{word}", []).append(table)
+        given = [{"channel": name, "blob": to_bytes(table)} for name, table in results.items()]
+        told = {"operator": operator.name, "bucket": 0, **asdict(bucket.status()), "bytes": 0}
+        return [*given, {"channel": STATUS, "blob": json.dumps(told).encode()}]
+
+    def _moved(self, operator: Operator, bucket: Bucket) -> list[Seen]:
+        """Every partition of every source at a time that nobody has shown it."""
+        if self._at.event_time is None:
+            return []
+        moved: list[Seen] = []
+        for (number, source), rules in operator.rules.items():
+            known = [place for place in bucket.clock.partitions if place[:2] == (number, source)]
+            latest = self._at.event_time + rules.lateness
+            moved += [Seen(place, 1 << 62, latest) for place in known or [Place(number, source, 0)]]
+        return moved
+
+
+_RESULTS = pa.schema([pa.field("channel", pa.string()), pa.field("blob", pa.binary())])
+
+
+def at_the_time(frame: Any, stream: Stream, engine: Engine) -> Any:
+    """The time of processing is the driver's, whatever Spark thinks it is."""
+    if isinstance(stream, Source) and stream.time is not None and stream.time.kind == "processing":
+        return frame.withColumn(stream.time.column, fn.lit(engine.moment.now))
+    return frame
+
+
+class BatchFrames(Frames):
+    """The DataFrames of one batch. ``raw`` gives a source's records of it."""
+
+    def __init__(self, raw: Callable[[Source], pa.Table], engine: Engine, states: States, at: At) -> None:
+        super().__init__(lambda source: None)
+        self._raw, self._engine = raw, engine
+        self.kernels: InProcess = InProcess(self.rows, engine, states, at)
+
+    def rows(self, source: Source) -> Any:
+        if id(source) not in self._decoded:
+            self._decoded[id(source)] = decoded(self._engine.frame(self._raw(source)), source)
+        return self._decoded[id(source)]
+
+    def _apply(self, stream: Stream) -> Any:
+        return at_the_time(super()._apply(stream), stream, self._engine)

@@ -1,0 +1,131 @@
+"""A flow at work, batch by batch: records in, and out of it records, changes of views and streams' rows.
+
+The plan, the DataFrames, what sinks make of rows and the rules of views are those of a job. Only three things
+are not: records come from the test, SQL is the engine's, and stateful operators step in this process.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millstream.errors import MillstreamError, TopologyError
+from millstream.pipeline.causes import condensed
+from millstream.pipeline.decode import accepted, decoded, rejected
+from millstream.pipeline.outgoing import SINK, output, view_column
+from millstream.pipeline.plan import Query, plan
+from millstream.pipeline.sinks import TopicSink
+from millstream.pipeline.streams import Operator, Source
+from millstream.pipeline.topology import Topology
+from millstream.pipeline.views import Changes, View
+from millstream.testing.engine import Engine
+from millstream.testing.kernels import At, BatchFrames, States
+from millstream.testing.records import RAW, Record, raw_table
+from millstream.testing.sql.casts import from_micros
+
+
+@dataclass(slots=True)
+class Given:
+    """What a batch gave."""
+
+    records: list[tuple[str, Record]] = field(default_factory=list)
+    changes: list[Changes] = field(default_factory=list)
+    rows: dict[str, list[pa.Table]] = field(default_factory=dict)
+
+
+class Running:
+    def __init__(self, flow: Topology, engine: Engine) -> None:
+        self.flow = flow
+        plan(flow)  # what a job would refuse is refused
+        with self._on_kernel():
+            self.plan = plan(flow)
+        self.engine = engine
+        self.states = States()
+        self.views: dict[str, View] = {}
+        # All of it once without a row, on state that is thrown away: mistakes are told now.
+        self._batch({}, At(0), States())
+
+    def batch(self, records: Mapping[str, Sequence[Record]], at: At) -> Given:
+        """A batch: records by topic, all that came since the last."""
+        return self._batch(records, at, self.states)
+
+    def _batch(self, records: Mapping[str, Sequence[Record]], at: At, states: States) -> Given:
+        self.engine.moment.now = from_micros(at.now)
+
+        def raw(source: Source) -> pa.Table:
+            return raw_table(source.topic, records.get(source.topic, ())) if records else RAW.empty_table()
+
+        given = Given()
+        with self._on_kernel(), self.engine.at_work():
+            frames = BatchFrames(raw, self.engine, states, at)
+            for query in self.plan.queries:
+                self._deliver(query, frames, given)
+            for stream in self.flow.streams:
+                if stream.named and not (isinstance(stream, Operator) and stream.channels is not None):
+                    given.rows[stream.name] = [frames.of(stream).toArrow()]
+            # What nobody asked for in the flow a test may still want to see.
+            for source in self.flow.sources:
+                name = f"{source.name}.rejected"
+                if name not in given.rows:
+                    given.rows[name] = [rejected(frames.rows(source)).toArrow()]
+            given.rows |= {n: t for n, t in frames.kernels.beside.items() if n not in given.rows}
+        return given
+
+    @contextmanager
+    def _on_kernel(self) -> Iterator[None]:
+        """Windows that a job would leave to Spark run on the kernel too."""
+        before, self.flow.kernel_only = self.flow.kernel_only, "the test driver has no other"
+        try:
+            yield
+        finally:
+            self.flow.kernel_only = before
+
+    def times(self, source: Source, records: Sequence[Record]) -> list[Any]:
+        """The event times of records that a source accepts."""
+        assert source.time is not None
+        with self.engine.at_work():
+            rows = decoded(self.engine.frame(raw_table(source.topic, records)), source)
+            return list(accepted(rows, source).toArrow()[source.time.column].to_pylist())
+
+    def _deliver(self, query: Query, frames: BatchFrames, given: Given) -> None:
+        for sink in query.sinks:
+            frames.of(sink.stream)
+        try:
+            rows, views = output(query, frames)
+            table = rows.toArrow()
+        except MillstreamError:
+            raise
+        except Exception as error:
+            raise TopologyError(condensed(error), where=query.sinks[0].at) from error
+        for number, sink in enumerate(query.sinks):
+            own = table.filter(pc.equal(table[SINK], number))
+            if isinstance(sink, TopicSink):
+                given.records += [(sink.topic, record) for record in _records(own, self.engine)]
+            else:
+                self.views[sink.name] = views[number]
+                names = [view_column(number, at) for at in range(len(views[number].columns) + 1)]
+                *values, deleted = [own[name].to_pylist() for name in names]
+                given.changes.append(Changes(views[number], list(zip(*values, strict=True)), deleted))
+
+
+def _records(table: pa.Table, engine: Engine) -> list[Record]:
+    def column(name: str) -> list[Any]:
+        return table[name].to_pylist() if name in table.column_names else [None] * table.num_rows
+
+    return [
+        Record(
+            value,
+            key,
+            {name: str(text).encode() for name, text in json.loads(headers or "{}").items()},
+            timestamp or engine.moment.now,
+        )
+        for value, key, headers, timestamp in zip(
+            *map(column, ("value", "key", "headers", "timestamp")), strict=True
+        )
+    ]

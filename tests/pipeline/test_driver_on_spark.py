@@ -1,0 +1,161 @@
+"""The test driver held against Spark: its own SQL gives what Spark gives, value and type, or refuses."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from millstream import Topology
+from millstream.pipeline.schema import from_ddl
+from millstream.testing import Driver
+from millstream.testing.sql import types
+from millstream.testing.sql.building import Moment
+from millstream.testing.sql.compile import Projection, arrow_value, python_value
+from millstream.testing.sql.parse import AnalysisError, Unsupported
+from tests.support.everyday_sql import EXPRESSIONS, ROWS, SCHEMA, WRONG, lines
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COLUMNS = {field.name: types.parse(field.type) for field in from_ddl(SCHEMA).fields}
+NOW = Moment(datetime(2026, 1, 1, tzinfo=UTC))
+
+
+def rows() -> pa.Table:
+    columns = zip(*ROWS, strict=True)
+    arrays = [
+        pa.array([arrow_value(value, kind) for value in values], types.to_arrow(kind))
+        for kind, values in zip(COLUMNS.values(), columns, strict=True)
+    ]
+    return pa.table(arrays, names=list(COLUMNS))
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equal, and of one type; the last bit of a logarithm is anybody's guess."""
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=1e-14) or (one != one and other != other)
+    if isinstance(one, dict) and isinstance(other, dict):
+        return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return type(one) is type(other) and bool(one == other)
+
+
+def test_everyday_expressions_have_sparks_values_types_and_names(spark: SparkSession) -> None:
+    expressions = lines(EXPRESSIONS)
+    assert len(expressions) > 300
+    table = rows()
+    frame = spark.createDataFrame(table)
+    named = [f"{expression} AS c{at}" for at, expression in enumerate(expressions)]
+    on_spark = frame.selectExpr(*named)
+    values, kinds = on_spark.toArrow(), [kind for _, kind in on_spark.dtypes]
+    different = []
+    for at, expression in enumerate(expressions):
+        own = Projection(COLUMNS, [named[at]], NOW)
+        kind = own.columns[f"c{at}"]
+        expected = [python_value(value, kind) for value in values.column(at).to_pylist()]
+        found = [python_value(value, kind) for value in own.run(table).column(0).to_pylist()]
+        if kind.text != kinds[at] or not same(expected, found):
+            different.append((expression, kinds[at], expected, kind.text, found))
+    assert different == []
+    for expression, name in zip(expressions, frame.selectExpr(*expressions).columns, strict=True):
+        try:
+            called = list(Projection(COLUMNS, [expression], NOW).columns)
+        except Unsupported:
+            continue  # a name has to be given
+        assert called == [name]
+
+
+def test_what_spark_refuses_is_refused(spark: SparkSession) -> None:
+    table = rows()
+    frame = spark.createDataFrame(table)
+    for expression in lines(WRONG):
+        with pytest.raises(Exception, match="SQLSTATE"):
+            frame.selectExpr(f"{expression} AS c").toArrow()
+        with pytest.raises(AnalysisError):
+            Projection(COLUMNS, [f"{expression} AS c"], NOW).run(table)
+
+
+def flow() -> Topology:
+    flow = Topology("both")
+    payments = flow.source(
+        "payments",
+        schema="card string NOT NULL, eur decimal(8,2), tags array<int>, who struct<a:int>,"
+        " more array<struct<b:int>>, byname map<string,int>, at timestamp",
+        time="at",
+        lateness="10 seconds",
+        include=["offset", "headers"],
+    )
+
+    @payments.operator
+    def priced(df):  # type: ignore[no-untyped-def]
+        from pyspark.sql import functions as fn
+
+        return df.withColumn("usd", fn.round(fn.col("eur") * 1.08, 2)).where(fn.col("eur") > 0)
+
+    totals = priced.window(by="card", size="1 minute", emit="final", name="totals").agg(
+        n="count(*)", spent="sum(usd)", last="max_by(eur, at)"
+    )
+    totals.to_topic("totals", key="card")
+    priced.to_view("latest", key="card", delete_when="eur > 900")
+    payments.rejected.to_topic("rejected")
+    payments.late.to_topic("late")
+    return flow
+
+
+RECORDS: list[Any] = [
+    {
+        "card": "a",
+        "eur": 1.5,
+        "tags": [1, 2],
+        "who": {"a": 1},
+        "byname": {"x": 1},
+        "at": "2026-01-01T12:00:00Z",
+    },
+    {"card": "a", "eur": "2.25", "at": "2026-01-01 12:00:30"},
+    {"card": "b", "eur": 3, "at": 1767268800, "tags": None},
+    {"card": "b", "eur": 950, "at": "2026-01-01T13:00:01+01:00"},
+    {"card": 7, "eur": 1.005, "at": "2026-01-01T12:02:00Z"},
+    {"card": {"x": [1, "y"]}, "eur": 0.01, "at": "2026-01-01T12:02:00Z"},
+    {"card": "a", "eur": 1, "at": "2026-01-01T12:00:00Z"},
+    {"card": "c", "eur": True, "at": "2026-01-01T12:02:00Z"},
+    {"card": "c", "eur": 12345678, "at": "2026-01-01T12:02:00Z"},
+    {"card": "c", "tags": [1, "x"], "at": "2026-01-01T12:02:00Z"},
+    {"card": "c", "more": [{"b": 1}, {"b": "x"}], "at": "2026-01-01T12:02:00Z"},
+    {"card": "c", "byname": {"x": 1, "y": "z"}, "at": "2026-01-01T12:02:00Z"},
+    {"card": "c", "tags": 5, "at": "2026-01-01T12:02:00Z"},
+    {"card": "c", "who": {"a": "x"}, "at": "2026-01-01T12:02:00Z"},
+    {"card": "c", "who": [1], "at": "2026-01-01T12:02:00Z"},
+    {"card": "c", "at": ""},
+    {"card": None, "at": "2026-01-01T12:02:00Z"},
+    '{"card": "c", "eur": NaN, "at": "2026-01-01T12:02:00Z"}',
+    '{"card": "c", "eur": 1e2, "at": "2026-01-01T12:02:00Z"} {"more": 1}',
+    b"\xff",
+    None,
+    "",
+    "5",
+]
+
+
+def test_a_driver_on_spark_gives_what_one_on_its_own_gives(spark: SparkSession) -> None:
+    def ran(engine: str) -> list[Any]:
+        with Driver(flow(), engine=engine) as driver:
+            driver.feed("payments", RECORDS, headers={"h": "1"})
+            driver.finish()
+            return [
+                driver.stream("payments"),
+                driver.stream("priced"),
+                driver.records("totals"),
+                driver.records("rejected"),
+                driver.records("late"),
+                driver.view("latest"),
+            ]
+
+    on_spark, own = ran("spark"), ran("python")
+    for one, other in zip(on_spark, own, strict=True):
+        assert one == other
+        assert one, "each of them is tried"
