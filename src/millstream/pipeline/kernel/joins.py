@@ -133,7 +133,8 @@ class Within:
 
     def open(self, store: Store) -> None:
         alone = ALONE[self._plan.how]
-        self._sides = (_Side(store.keyed("left"), alone[LEFT]), _Side(store.keyed("right"), alone[RIGHT]))
+        left, right = (store.in_memory(side) for side in ("left", "right"))  # indexed by key
+        self._sides = (_Side(left, alone[LEFT]), _Side(right, alone[RIGHT]))
         self._outer = any(alone)
 
     def rows(self, rows: Rows, clock: Clock, out: Out) -> None:

@@ -195,6 +195,7 @@ class PatternProgram:
         if not len(index):
             return
         keys, rows = self._columns(table.take(pa.array(index)))
+        self._partial.fetch(keys)
         held: dict[Key, list[Partial]] = {}
         counts: dict[Key, int] = {}
         for key, at, fit, row in zip(keys, time.tolist(), bits.tolist(), rows, strict=True):

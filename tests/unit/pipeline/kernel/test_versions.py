@@ -53,7 +53,7 @@ class Content:
         values = dict(keyed.items())
         dues = {key: due for key in values if (due := keyed.due_of(key)) is not None}
         times = [] if rows is None else rows["time"].to_pylist()
-        return cls(values, dues, times, store.single("reached").get("time", 0))
+        return cls(values, dues, times, store.in_memory("reached").get("time", 0))
 
     def copy(self) -> Content:
         return Content(dict(self.values), dict(self.dues), list(self.waiting), self.reached)
@@ -69,7 +69,7 @@ class Work:
 
     def on(self, store: Store) -> list[tuple[int, int]]:
         """Do it; returns the keys that were due."""
-        keyed, single = store.keyed("keyed"), store.single("reached")
+        keyed, single = store.keyed("keyed"), store.in_memory("reached")
         for key, (value, due) in self.put.items():
             keyed.put(key, value, None if due is None else single.get("time", 0) + due)
         for key in self.remove:
