@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from millstream import Broker, Topology
+from millstream.cli import run as command_line
 from millstream.client.admin import Admin
 from millstream.client.connect import Connection
+from millstream.errors import StateConnectionError, TopologyError
+from millstream.pipeline import engine
 from millstream.pipeline.job import Job, Settings
 from millstream.pipeline.stateful import Input, declare
 from tests.pipeline.test_job import SCHEMA, payment, produce, records
@@ -40,7 +45,7 @@ def run(spark: SparkSession, broker: Broker, checkpoint: Path, flow: Topology) -
     job = Job(flow, settings)
     job.prepare()
     job.start(spark)
-    wait_for(lambda: not job.running, timeout=120, what="the job has processed what is there")
+    wait_for(lambda: not job.running, timeout=280, what="the job has processed what is there")
     error = job.failed()
     job.close()
     if error is not None:
@@ -50,21 +55,28 @@ def run(spark: SparkSession, broker: Broker, checkpoint: Path, flow: Topology) -
 
 @pytest.mark.parametrize("state", ["memory", "disk", "postgresql"])
 def test_state_is_that_of_what_was_delivered_wherever_it_is_kept(
-    spark: SparkSession, tmp_path: Path, millstream_broker: Broker, database: str, state: str
+    spark: SparkSession,
+    tmp_path: Path,
+    millstream_broker: Broker,
+    database: str,
+    state: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     with Admin(Connection(millstream_broker.address)) as admin:
         admin.create_topic("payments", partitions=2)
     where, marker = database if state == "postgresql" else state, tmp_path / "fail"
+    checkpoint = tmp_path / "checkpoint"
     sent: Counter[str] = Counter()
     seen: list[Any] = []
-    for number in range(3):
+    for number in range(2):
         cards = [f"card {n % (7 + number)}" for n in range(100)] + ["hot"] * 900
         sent.update(cards)
         produce(millstream_broker, [payment(card, 1, number) for card in cards])
         marker.touch()  # one task of this batch is lost after it has done its work
-        seen += run(spark, millstream_broker, tmp_path / "checkpoint", numbered(marker, state=where))
+        seen += run(spark, millstream_broker, checkpoint, numbered(marker, state=where))
         assert not marker.exists()
-    assert sum(progress.repeats for progress in seen) == 3
+    assert sum(progress.repeats for progress in seen) == 2
     found = Counter[str]()
     most: dict[str, int] = {}
     for record in records(millstream_broker, "counts"):
@@ -77,8 +89,35 @@ def test_state_is_that_of_what_was_delivered_wherever_it_is_kept(
     assert told.entries == len(sent)
     assert told.bytes > 0
     assert f"state cards {len(sent)} keys" in seen[-1].line()
-    # A day later all are forgotten, and it shows.
-    produce(millstream_broker, [payment("late", 1, 86_400), payment("late", 1, 86_400)])
-    produce(millstream_broker, [payment("late", 1, 86_401)], topic="payments")
-    last = run(spark, millstream_broker, tmp_path / "checkpoint", numbered(marker, state=where))
-    assert last[-1].operators["cards"].entries == 1
+
+    # What the command line shows of it, on the Spark that is there.
+    started: Future[SparkSession] = Future()
+    started.set_result(spark)
+    monkeypatch.setattr(engine, "start_engine", lambda *arguments, **settings: started)
+    monkeypatch.setattr(engine, "end_engine", lambda session: None)
+    address = ["--state", database] if state == "postgresql" else []
+
+    def asked(*arguments: str) -> Any:
+        assert command_line(["state", *arguments, *address]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    (operator,) = asked("show", str(checkpoint), "--output", "json")
+    assert (operator["operator"], operator["entries"], operator["buckets"]) == ("cards", len(sent), 3)
+    entries = asked("show", str(checkpoint), "cards", "--output", "json")
+    assert {entry["key"]: entry["value"] for entry in entries} == dict(sent)
+    (hot,) = asked("show", str(checkpoint), "cards", "--key", "hot", "--output", "json")
+    assert (hot["value"], hot["due"]) == (sent["hot"], "2026-01-01T12:01:01+00:00")
+    parquet = tmp_path / "state.parquet"
+    exported = ["export", str(checkpoint), "--to", str(parquet), "--format", "parquet", *address]
+    assert command_line(["state", *exported]) == 0
+    rows = pq.read_table(parquet).to_pylist()
+    assert {json.loads(row["key"]): json.loads(row["value"]) for row in rows} == dict(sent)
+
+    if state == "postgresql":
+        assert command_line(["state", "show", str(checkpoint), "cards"]) == 2
+        assert "in a database: say which with --state postgresql://" in capsys.readouterr().err
+        with pytest.raises(StateConnectionError, match="can't keep state in PostgreSQL"):
+            run(spark, millstream_broker, checkpoint, numbered(state="postgresql://nobody@127.0.0.1:1/none"))
+    else:
+        with pytest.raises(TopologyError, match=r"kept its state in \w+; now postgresql"):
+            run(spark, millstream_broker, checkpoint, numbered(state=database))

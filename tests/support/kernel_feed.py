@@ -15,10 +15,12 @@ from typing import Any
 import pyarrow as pa
 
 from millstream.pipeline.kernel.clock import NEVER, PartitionClock, Place, TimeRules
+from millstream.pipeline.kernel.outside import Table
 from millstream.pipeline.kernel.packing import IN_FRONT, Pack, unpacked
 from millstream.pipeline.kernel.program import TIMESTAMP, Plan
 from millstream.pipeline.kernel.state import Store
 from millstream.pipeline.kernel.step import Bucket, Operator
+from millstream.pipeline.kernel.versions import outside
 
 SECOND = 1_000_000
 
@@ -50,12 +52,16 @@ class Feed:
         buckets: int = 2,
         rules: Mapping[int, TimeRules] | TimeRules = TimeRules(),  # noqa: B008 - it is frozen
         partitions: int = 0,
+        table: Table | None = None,
     ) -> None:
+        """With a ``table``, for one bucket, state is kept there, and every batch is folded into it."""
+        assert table is None or buckets == 1
         of_input = rules if isinstance(rules, Mapping) else dict.fromkeys(range(len(inputs)), rules)
         self._rules = {(number, number): of_input.get(number, TimeRules()) for number in range(len(inputs))}
         self._operator = Operator("fed", plan, tuple(inputs), self._rules)
         self._keys = keys
-        self._stores = [Store() for _ in range(buckets)]
+        self._stores = [Store(table) for _ in range(buckets)]
+        self._version = 0
         self._buckets = [Bucket(self._operator, store) for store in self._stores]
         for bucket in self._buckets:
             for number in range(len(inputs)):
@@ -81,9 +87,18 @@ class Feed:
                 new.setdefault(channel, []).extend(table.to_pylist())
         for saved, store in zip(self._saved, self._stores, strict=True):
             saved.append(store.changes())
+            self._fold(store)
         for channel, rows in new.items():
             self.given.setdefault(channel, []).extend(rows)
         return new
+
+    def _fold(self, store: Store) -> None:
+        if store.table is not None:
+            self._version += 1
+            there = outside(store)
+            store.table.fold(self._version, {name: one.in_front() for name, one in there})
+            for _, one in there:
+                one.folded()
 
     def reload(self, *, snapshot: bool = False) -> None:
         """Go on with fresh stores, from all changes so far or from a snapshot."""

@@ -31,6 +31,7 @@ COMMANDS = {
     "run": "millstream.cli.run",
     "graph": "millstream.cli.graph",
     "view": "millstream.cli.view",
+    "state": "millstream.cli.state",
     "demo": "millstream.cli.demo",
     "log": "millstream.cli.log",
     "version": "millstream.cli.version",

@@ -77,6 +77,7 @@ class Assigning:
     def events(self, events: Events, clock: Clock, out: Out) -> None:
         rows = rows_of(events.tables[0])
         table, keys = self._table, self._keys
+        table.fetch(row[:keys] for row in rows)
         touched: dict[Row, tuple[Row | None, Row]] = {}  # where it was before, and the last change
         instant = None
         for time, at in zip(events.time.tolist(), events.index.tolist(), strict=True):
@@ -174,7 +175,7 @@ class Matching:
 
     def open(self, store: Store) -> None:
         self._table.open(store, "right")
-        self._left = store.keyed("left")
+        self._left = store.in_memory("left")  # all of it is in the index below
         self._by_foreign: dict[Row, dict[Row, Row]] = {}
         for (foreign, key), values in self._left.items():
             self._by_foreign.setdefault(foreign, {})[key] = values
@@ -182,6 +183,7 @@ class Matching:
     def events(self, events: Events, clock: Clock, out: Out) -> None:
         rows = [rows_of(table) for table in events.tables]
         keys = self._plan.keys
+        self._table.fetch(row[:keys] for of_input in rows for row in of_input if None not in row[:keys])
         touched: dict[tuple[Row, Row], None] = {}
         instant = None
         for time, number, at in zip(

@@ -89,6 +89,8 @@ class Gathering:
         count, basis = len(plan.parts), plan.basis
         keys = [rows_of(table, 0, plan.keys) for table in events.tables]
         values = [self._values(table) for table in events.tables]
+        for container in (gatherings, complete):
+            container.fetch(key for of_input in keys for key in of_input)
         soonest = self._soonest()
         for time, number, at in zip(
             events.time.tolist(), events.input.tolist(), events.index.tolist(), strict=True

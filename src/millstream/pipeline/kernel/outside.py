@@ -18,6 +18,7 @@ An adapter is small: see ``Table``. ``open_table`` finds one by an address.
 
 from __future__ import annotations
 
+import heapq
 import io
 import marshal
 import pickle
@@ -31,6 +32,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 D = TypeVar("D")
 
+_EVER = 1 << 62
 MEMORY, DISK = "memory", "disk"
 
 
@@ -122,7 +124,7 @@ _PICKLED = object()
 class KeyedOutside(Keyed[K, V]):
     """A ``Keyed`` on a table. In memory: the changes that the table lacks, and what this batch has read."""
 
-    __slots__ = ("_bytes", "_count", "_front", "_name", "_next", "_read", "_sizes", "_table")
+    __slots__ = ("_bytes", "_count", "_first", "_front", "_looked", "_name", "_read", "_sizes", "_table")
     kind: ClassVar[str] = "outside"
 
     def __init__(self, name: str, table: Table) -> None:
@@ -133,7 +135,10 @@ class KeyedOutside(Keyed[K, V]):
         self._read: dict[K, _Here | None] = {}  # None: not there
         self._sizes: dict[K, int | None] = {}  # of what this batch changes, before it did; None: not known
         self._count = self._bytes = 0
-        self._next: int | None = None  # nothing in the table is due before this; None: not known
+        # What is due first in the table, of what is not in front of it: None for nothing. As of when it was
+        # last looked up, if ever; what comes in front of the table since then may only take it away.
+        self._first: tuple[int, K, Entry] | None = None
+        self._looked = False
 
     # ---- one by one ---------------------------------------------------------------------------------
 
@@ -166,6 +171,7 @@ class KeyedOutside(Keyed[K, V]):
     def put(self, key: K, value: V, due: int | None = None) -> None:
         self._changing(key)
         self._front[key] = _Here(value, due, None)
+        self._set_due(key, due)
 
     def put_all(self, values: Mapping[K, V], due: int | None = None) -> None:
         for key, value in values.items():
@@ -175,6 +181,7 @@ class KeyedOutside(Keyed[K, V]):
         if self._find(key) is not None:
             self._changing(key)
             self._front[key] = None
+            self._set_due(key, None)
 
     def _changing(self, key: K) -> None:
         if key in self._sizes:
@@ -190,38 +197,48 @@ class KeyedOutside(Keyed[K, V]):
 
     def take_due(self, until: int) -> list[tuple[int, K, V]]:
         found: list[tuple[int, K, V]] = []
-        if self._next is None or self._next <= until:
-            for key, entry in self._due_in_table(until):
-                self._read[key] = here = _Here(_PICKLED, entry.due, entry.value)
-                found.append((int(entry.due or 0), key, here.get()))
-        found += [
-            (here.due, key, here.get())
-            for key, here in self._front.items()
-            if here is not None and here.due is not None and here.due <= until
-        ]
+        first = self._first_in_table()
+        if first is not None and first[0] <= until:
+            for due, key, entry in self._due_in_table(until):
+                self._read[key] = here = _Here(_PICKLED, due, entry.value)
+                found.append((due, key, here.get()))
+        while self._order and self._order[0] <= until:
+            due = heapq.heappop(self._order)
+            for key in self._by_due.pop(due, ()):
+                del self._due[key]
+                here_too = self._front[key]
+                assert here_too is not None
+                found.append((due, key, here_too.get()))
         found.sort(key=lambda one: one[0])
         for _, key, _ in found:
             self._changing(key)
             self._front[key] = None
-        self._next = max(self._next or 0, until + 1)
         return found
 
     def next_due(self) -> int | None:
-        here = [one.due for one in self._front.values() if one is not None and one.due is not None]
-        first = next(self._due_in_table(1 << 62, self._next), None)
-        self._next = 1 << 62 if first is None else first[1].due
-        return min([*here, *([] if first is None else [first[1].due])], default=None)  # type: ignore[type-var]
+        here, first = super().next_due(), self._first_in_table()
+        if first is None:
+            return here
+        return first[0] if here is None else min(here, first[0])
 
-    def _due_in_table(self, until: int, since: int | None = None) -> Iterator[tuple[K, Entry]]:
-        """What is due there and has not been changed since."""
-        after = None if since is None else (since, b"")
+    def _first_in_table(self) -> tuple[int, K, Entry] | None:
+        """What is due there first, of what has not been changed since."""
+        if not self._looked or (self._first is not None and self._first[1] in self._front):
+            after = None if self._first is None else (self._first[0], encode(self._first[1]))
+            self._first = next(self._due_in_table(_EVER, after), None)
+            self._looked = True
+        return self._first
+
+    def _due_in_table(
+        self, until: int, after: tuple[int, bytes] | None = None
+    ) -> Iterator[tuple[int, K, Entry]]:
         while page := self._table.due(self._name, until, after):
             for code, entry in page:
+                due = int(entry.due or 0)
                 key = decode(code)
                 if key not in self._front:
-                    yield key, entry
-            code, entry = page[-1]
-            after = int(entry.due or 0), code
+                    yield due, key, entry
+                after = due, code
 
     # ---- all of it ----------------------------------------------------------------------------------
 
@@ -276,10 +293,14 @@ class KeyedOutside(Keyed[K, V]):
     def apply(self, changes: Any) -> None:
         put, gone, self._count, self._bytes = changes
         for code, blob, due in put:
-            self._front[decode(code)] = _Here(_PICKLED, due, blob)
+            key = decode(code)
+            self._front[key] = _Here(_PICKLED, due, blob)
+            self._set_due(key, due)
         for code in gone:
-            self._front[decode(code)] = None
-        self._read, self._next = {}, None
+            key = decode(code)
+            self._front[key] = None
+            self._set_due(key, None)
+        self._read, self._first, self._looked = {}, None, False
 
     def pieces(self) -> Iterator[Any]:
         """What the table lacks, if the table lasts; if not, that and the rest is ``on_table``."""
@@ -319,7 +340,8 @@ class KeyedOutside(Keyed[K, V]):
 
     def folded(self) -> None:
         """The table has taken in what was in front of it."""
-        self._front, self._read, self._next = {}, {}, None
+        self._front, self._read, self._first, self._looked = {}, {}, None, False
+        self._due, self._by_due, self._order = {}, {}, []
 
 
 def _size(here: _Here | None) -> int:

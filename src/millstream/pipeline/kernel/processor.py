@@ -220,7 +220,7 @@ class ProcessorProgram:
     def open(self, store: Store) -> None:
         self._states = store.keyed("state")
         self._timers = {EVENT: store.keyed("timers"), PROCESSING: store.keyed("alarms")}
-        self._about = store.single("about")
+        self._about = store.in_memory("about")
         self._due = self._next(EVENT)
 
     def _migrate(self) -> None:
@@ -245,9 +245,8 @@ class ProcessorProgram:
     def events(self, events: Events, clock: Clock, out: Out) -> None:
         self._migrate()
         rows, keys = self._rows(events)
-        self._states.fetch(keys)
-        if self._plan.on_timers:
-            self._timers[EVENT].fetch(keys)
+        for container in (self._states, *self._timers.values()):
+            container.fetch(keys)
         context, live, on_event = self._context, self._live, self._processor.on_event
         context._clock, given, asked = clock, self._context._given, self._context._asked
         ttl, by_event = self._plan.ttl, self._plan.ttl_clock == EVENT

@@ -138,6 +138,7 @@ class SessionsProgram:
         begins = np.zeros(len(time), bool)
         begins[1:] = np.diff(time) > gap
         begins[groups.lo] = True
+        self._sessions.fetch(keys)
         lows = np.flatnonzero(begins)
         highs = np.append(lows[1:], len(time))
         of_piece = (np.cumsum(np.bincount(groups.lo, minlength=len(time))) - 1)[lows].tolist()
@@ -164,6 +165,7 @@ class SessionsProgram:
         closes = [False] * len(times) if plan.closes is None else _flags(table, plan.closes)
         pieces: list[Piece] = []
         outside: list[int] = []
+        self._sessions.fetch(keys)
         for key, low, high in zip(keys, groups.lo.tolist(), groups.hi.tolist(), strict=True):
             known = self._sessions.get(key)
             end: int | None = None if known is None else known[1]  # None: no session is open

@@ -107,10 +107,11 @@ class KernelProcessor(StatefulProcessor):
         pass
 
     def _kept(self, number: int) -> Kept:
-        def table() -> Table | None:
-            return open_table(self._keeping.state, Space(self._keeping.name, number), self._run)
+        space = Space(self._keeping.name, number)
+        return Kept(self._operator.name, space, self._head, self._snapshot, self._changes, self._table)
 
-        return Kept(self._operator.name, number, self._head, self._snapshot, self._changes, table)
+    def _table(self, space: Space) -> Table | None:
+        return open_table(self._keeping.state, space, self._run)
 
     def _check_size(self) -> None:
         """Stop while there is memory left: what this worker alone has of the operator is too much already."""

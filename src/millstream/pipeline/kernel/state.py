@@ -277,8 +277,9 @@ class Store:
         table = self.table
         return self._container(name, Keyed, lambda: KeyedOutside(name, table))
 
-    def single(self, name: str) -> Keyed[Any, Any]:
-        """For an entry or two, in memory wherever the rest is kept."""
+    def in_memory(self, name: str) -> Keyed[Any, Any]:
+        """In memory wherever the rest is kept: for an entry or two, and for what its program has an index of
+        in memory anyway."""
         return self._container(name, Keyed)
 
     def waiting(self, name: str) -> Waiting:
@@ -296,7 +297,7 @@ class Store:
 
     def open_all(self) -> None:
         """Open every container that there is, for those who don't know the program."""
-        makers = {Waiting.kind: self.waiting, Keyed.kind: self.single}
+        makers = {Waiting.kind: self.waiting, Keyed.kind: self.in_memory}
         for name, changes in list(self._pending.items()):
             makers.get(changes[0][0], self.keyed)(name)
 

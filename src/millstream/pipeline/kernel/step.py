@@ -104,7 +104,7 @@ class Bucket:
         self._operator = operator
         self._channels = operator.channels()
         self._clock = Clock(operator.rules, len(operator.inputs))
-        self._clocks = store.single("clock")
+        self._clocks = store.in_memory("clock")
         saved = self._clocks.get("clock")
         if saved is not None:
             self._clock.load(saved)

@@ -19,7 +19,7 @@ Memory: the present row of every key of a table.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -50,6 +50,9 @@ class Table:
 
     def open(self, store: Store, name: str) -> None:
         self._rows = store.keyed(name)
+
+    def fetch(self, keys: Iterable[Row]) -> None:
+        self._rows.fetch(keys)
 
     def change(self, row: Row, known_at: int, out: Out) -> bool:
         """Whether it changes the table: not if there is something later."""
@@ -138,6 +141,8 @@ class LookUp:
     def events(self, events: Events, clock: Clock, out: Out) -> None:
         changes = rows_of(events.tables[TABLE])
         keys = rows_of(events.tables[STREAM], 0, self._plan.keys)
+        self._table.fetch(row[: self._plan.keys] for row in changes)
+        self._table.fetch(keys)
         change, found = self._table.change, _Found()
         for time, number, at in zip(
             events.time.tolist(), events.input.tolist(), events.index.tolist(), strict=True
@@ -150,12 +155,16 @@ class LookUp:
 
     def rows(self, rows: Rows, clock: Clock, out: Out) -> None:
         if rows.input == TABLE:
-            for time, row in zip(rows.time.tolist(), rows_of(rows.table), strict=True):
+            changes = rows_of(rows.table)
+            self._table.fetch(row[: self._plan.keys] for row in changes)
+            for time, row in zip(rows.time.tolist(), changes, strict=True):
                 self._table.change(row, time, out)
             return
         found = _Found()
         times = rows.time.tolist()
-        for at, key in enumerate(rows_of(rows.table, 0, self._plan.keys)):
+        keys = rows_of(rows.table, 0, self._plan.keys)
+        self._table.fetch(keys)
+        for at, key in enumerate(keys):
             self._look_up(key, at, times[at], found)
         self._give(rows.table, found, out)
 
@@ -262,6 +271,8 @@ class TablesJoined:
     def events(self, events: Events, clock: Clock, out: Out) -> None:
         rows = [rows_of(table) for table in events.tables]
         tables, keys = self._tables, self._plan.keys
+        for table in tables:
+            table.fetch(row[:keys] for of_input in rows for row in of_input)
         touched: dict[Row, bool] = {}  # and whether it was there before
         instant = None
         for time, number, at in zip(

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from millstream.errors import StateError
-from millstream.pipeline.kernel.outside import Entry, KeyedOutside, Table
+from millstream.pipeline.kernel.outside import Entry, KeyedOutside, Space, Table
 from millstream.pipeline.kernel.state import Store, loaded
 
 _PART_BYTES = 8 * 1024 * 1024  # of changes, in one value
@@ -41,7 +41,7 @@ _FOLD_VERSIONS = 20  # and after how many versions fewer are
 # The schemas of the state variables, in Spark's words.
 HEAD = (
     "version bigint, mark string, base bigint, parts int, own int, snapshot_bytes bigint,"
-    " changed_bytes bigint, entries bigint, folded bigint, held bigint, operator string"
+    " changed_bytes bigint, entries bigint, folded bigint, held bigint, operator string, space string"
 )
 SNAPSHOT = ("part int", "blob binary")
 CHANGES = ("slot int, part int", "mark string, parts int, blob binary")
@@ -70,14 +70,17 @@ class Head(NamedTuple):
     entries: int = 0  # in the snapshot
     folded: int = 0  # the version up to which a table had taken changes in
     held: int = 0  # entries now
-    operator: str = ""  # what it was called: for people, who read the state of a job
+    # For those who read the state of a job: what the operator was called, and under which name its state is
+    # where it is kept outside.
+    operator: str = ""
+    space: str = ""
 
     @classmethod
     def of(cls, row: Any) -> Head:
         """From what Spark has; None if that is nothing."""
         if row is None:
             return cls()
-        found: Head = cls._make([int(row[0]), str(row[1]), *map(int, row[2:10]), str(row[10])])
+        found: Head = cls._make([int(row[0]), str(row[1]), *map(int, row[2:10]), *map(str, row[10:12])])
         return found
 
 
@@ -119,14 +122,14 @@ class Kept:
     def __init__(
         self,
         operator: str,
-        bucket: int,
+        space: Space,
         head: Value,
         snapshot: Map,
         changes: Map,
-        open_table: Callable[[], Table | None],
+        open_table: Callable[[Space], Table | None],
     ) -> None:
-        self._operator = operator
-        self._name = f"{operator!r}, bucket {bucket}"
+        self._operator, self._space = operator, space
+        self._name = f"{operator!r}, bucket {space.bucket}"  # for people
         self._head, self._snapshot, self._changes = head, snapshot, changes
         self._open_table = open_table
 
@@ -141,7 +144,7 @@ class Kept:
             for slot in range(known.head.version - head.base + 1, head.version - head.base + 1):
                 known.store.apply(self._changed(slot))
             return Known(head, known.store)
-        table = self._open_table() if known is None else known.store.table
+        table = self._open_table(self._space) if known is None else known.store.table
         if table is not None:
             self._check(head, table)
         store = Store(table)
@@ -251,5 +254,6 @@ class Kept:
             changed_bytes=head.changed_bytes + len(blob),
             held=len(store),
             operator=self._operator,
+            space=self._space.operator,
         )
         self._head.update(tuple(known.head))

@@ -107,12 +107,19 @@ class TimeWindowsProgram:
             ranks = list(zip(*(part[groups.order].tolist() for part in order), strict=True))
         partials = self._aggregates.partials(table, groups.lo, groups.hi, ranks)
         picked = groups.any_row
-        found = zip(
-            key_tuples(rows.table, keys, picked),
-            last[picked].tolist(),
-            count[picked].tolist(),
-            partials,
-            strict=True,
+        found = list(
+            zip(
+                key_tuples(rows.table, keys, picked),
+                last[picked].tolist(),
+                count[picked].tolist(),
+                partials,
+                strict=True,
+            )
+        )
+        self._windows.fetch(
+            (key, begin)
+            for key, start, many, _ in found
+            for begin in range(start, start - many * slide, -slide)
         )
         windows, fold = self._windows, self._aggregates.fold
         changed = None if self._plan.final else self._changed
@@ -130,6 +137,7 @@ class TimeWindowsProgram:
         if self._plan.final:
             self._results.final([(key, start, end, state) for end, (key, start), state in closed], out)
         if self._plan.retract:
+            self._shown.fetch(window for _, window, _ in closed)
             for _, window, _ in closed:
                 self._shown.remove(window)
 
@@ -144,6 +152,7 @@ class TimeWindowsProgram:
         if not self._plan.retract:
             self._results.final(windows, out)
             return
+        self._shown.fetch(changed)
         shown = [self._shown.get(window) for window in changed]
         now = self._results.updated(windows, shown, out)
         for window, result in zip(changed, now, strict=True):

@@ -23,6 +23,7 @@ from millstream.pipeline.kernel.state import Store, Waiting
 from millstream.pipeline.kernel.versions import Head, Kept, Known
 from tests.support.spark_state import Variables
 
+SPACE = Space("job/0", 1)
 ROWS = pa.schema([(name, pa.int64()) for name in Waiting.ORDER])
 
 
@@ -52,7 +53,7 @@ class Content:
         values = dict(keyed.items())
         dues = {key: due for key in values if (due := keyed.due_of(key)) is not None}
         times = [] if rows is None else rows["time"].to_pylist()
-        return cls(values, dues, times, store.single("reached").get("time", 0))
+        return cls(values, dues, times, store.in_memory("reached").get("time", 0))
 
     def copy(self) -> Content:
         return Content(dict(self.values), dict(self.dues), list(self.waiting), self.reached)
@@ -68,7 +69,7 @@ class Work:
 
     def on(self, store: Store) -> list[tuple[int, int]]:
         """Do it; returns the keys that were due."""
-        keyed, single = store.keyed("keyed"), store.single("reached")
+        keyed, single = store.keyed("keyed"), store.in_memory("reached")
         for key, (value, due) in self.put.items():
             keyed.put(key, value, None if due is None else single.get("time", 0) + due)
         for key in self.remove:
@@ -131,7 +132,7 @@ BATCHES = st.lists(
 class Cluster:
     """Workers with their memories, and the store that they share."""
 
-    def __init__(self, open_table: Callable[[], Table | None]) -> None:
+    def __init__(self, open_table: Callable[[Space], Table | None]) -> None:
         self._open_table = open_table
         self._memories: list[dict[str, Known]] = [{}, {}, {}]
         self.committed = Variables()
@@ -149,7 +150,7 @@ class Cluster:
 
     def _attempt(self, work: Work, worker: int, fails: str | None) -> tuple[Variables, list[tuple[int, int]]]:
         variables, memory = self.committed.copy(), self._memories[worker]
-        kept = Kept("test", 0, variables.head, variables.snapshot, variables.changes, self._open_table)
+        kept = Kept("test", SPACE, variables.head, variables.snapshot, variables.changes, self._open_table)
         if fails == "forget":
             memory.clear()
         known = kept.load(memory.pop("bucket", None))
@@ -188,14 +189,14 @@ def drive(cluster: Cluster, batches: list[Any]) -> None:
     for work, failures, worker in batches:
         cluster.run(work, failures, worker)
     variables = cluster.committed.copy()
-    kept = Kept("test", 0, variables.head, variables.snapshot, variables.changes, cluster._open_table)
+    kept = Kept("test", SPACE, variables.head, variables.snapshot, variables.changes, cluster._open_table)
     assert Content.of(kept.load(None).store) == cluster.model
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(batches=BATCHES)
 def test_state_in_memory_is_that_of_the_batches_that_count(batches: list[Any]) -> None:
-    drive(Cluster(lambda: None), batches)
+    drive(Cluster(lambda space: None), batches)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -207,8 +208,8 @@ def test_state_on_disk_is_that_of_the_batches_that_count_even_if_files_are_lost(
     lost = 0
     opened: list[DiskTable] = []
 
-    def table() -> DiskTable:
-        opened.append(DiskTable(home / str(lost), Space("job/0", 1)))
+    def table(space: Space) -> DiskTable:
+        opened.append(DiskTable(home / str(lost), space))
         return opened[-1]
 
     cluster = Cluster(table)
@@ -227,11 +228,11 @@ def test_state_on_disk_is_that_of_the_batches_that_count_even_if_files_are_lost(
 def test_state_in_postgresql_is_that_of_the_batches_that_count(batches: list[Any], database: str) -> None:
     opened: list[PostgresTable] = []
 
-    def table() -> PostgresTable:
-        opened.append(PostgresTable(database, Space("job/0", 1)))
+    def table(space: Space) -> PostgresTable:
+        opened.append(PostgresTable(database, space))
         return opened[-1]
 
-    table().drop()
+    table(SPACE).drop()
     drive(Cluster(table), batches)
     for one in opened:
         one.close()
@@ -242,7 +243,7 @@ def put(count: int, due: int | None = None) -> Work:
 
 
 def test_a_worker_that_is_one_version_behind_reads_that_one_and_no_snapshot() -> None:
-    cluster = Cluster(lambda: None)
+    cluster = Cluster(lambda space: None)
     cluster.run(put(20), [], 0)
     cluster.run(put(20), [], 0)  # begins with a snapshot
     cluster.run(put(20), [], 1)
@@ -251,7 +252,7 @@ def test_a_worker_that_is_one_version_behind_reads_that_one_and_no_snapshot() ->
     real = variables.changes.getValue
     variables.changes.getValue = lambda key: asked.append(key) or real(key)  # type: ignore[method-assign]
     variables.snapshot.getValue = None  # type: ignore[assignment,method-assign]
-    kept = Kept("test", 0, variables.head, variables.snapshot, variables.changes, lambda: None)
+    kept = Kept("test", SPACE, variables.head, variables.snapshot, variables.changes, lambda space: None)
     known = kept.load(cluster._memories[0]["bucket"])
     assert Content.of(known.store) == cluster.model
     head = Head.of(variables.head.get())
@@ -261,7 +262,7 @@ def test_a_worker_that_is_one_version_behind_reads_that_one_and_no_snapshot() ->
 def test_a_batch_writes_what_it_changed_and_not_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(versions, "_MOST_CHANGES", 400)
     monkeypatch.setattr(versions, "_LEAST_SNAPSHOT", 10_000)
-    cluster = Cluster(lambda: None)
+    cluster = Cluster(lambda space: None)
     cluster.run(Work(dict.fromkeys(range(500), ("x" * 100, None)), [], 30_000), [], 0)
     cluster.run(put(1), [], 0)
     before = cluster.committed.bytes
@@ -271,7 +272,7 @@ def test_a_batch_writes_what_it_changed_and_not_what_there_is(monkeypatch: pytes
 
 def test_expired_keys_are_gone_from_the_checkpoint_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(versions, "_MOST_CHANGES", 400)
-    cluster = Cluster(lambda: None)
+    cluster = Cluster(lambda space: None)
     cluster.run(Work(dict.fromkeys(range(300), ("x" * 100, 5)), [], 0), [], 0)
     cluster.run(put(1), [], 0)
     full = Head.of(cluster.committed.head.get())
@@ -286,8 +287,8 @@ def test_expired_keys_are_gone_from_the_checkpoint_too(monkeypatch: pytest.Monke
 def test_a_file_is_not_made_again_after_a_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[DiskTable] = []
 
-    def table() -> DiskTable:
-        opened.append(DiskTable(tmp_path, Space("job/0", 1)))
+    def table(space: Space) -> DiskTable:
+        opened.append(DiskTable(tmp_path, space))
         return opened[-1]
 
     cluster = Cluster(table)
@@ -302,28 +303,28 @@ def test_a_file_is_not_made_again_after_a_snapshot(tmp_path: Path, monkeypatch: 
 
 
 def test_an_old_copy_of_the_checkpoint_does_not_go_with_a_newer_database(database: str) -> None:
-    def table() -> PostgresTable:
-        return PostgresTable(database, Space("job/0", 1))
+    def table(space: Space) -> PostgresTable:
+        return PostgresTable(database, space)
 
     cluster = Cluster(table)
     cluster.run(put(20), [], 0)
     old = cluster.committed
     for _ in range(3):
         cluster.run(put(20), [], 0)
-    kept = Kept("cards", 1, old.head, old.snapshot, old.changes, table)
+    kept = Kept("cards", SPACE, old.head, old.snapshot, old.changes, table)
     with pytest.raises(StateError, match=r"'cards', bucket 1 is ahead of the checkpoint.*--checkpoint"):
         kept.load(None)
 
 
 def test_a_database_that_has_lost_its_tables_is_refused(database: str) -> None:
-    def table() -> PostgresTable:
-        return PostgresTable(database, Space("job/0", 1))
+    def table(space: Space) -> PostgresTable:
+        return PostgresTable(database, space)
 
     cluster = Cluster(table)
     for _ in range(3):
         cluster.run(put(20), [], 0)
-    table().drop()
+    table(SPACE).drop()
     variables = cluster.committed
-    kept = Kept("cards", 1, variables.head, variables.snapshot, variables.changes, table)
+    kept = Kept("cards", SPACE, variables.head, variables.snapshot, variables.changes, table)
     with pytest.raises(StateError, match="behind the checkpoint"):
         kept.load(None)
