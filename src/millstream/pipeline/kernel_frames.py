@@ -20,7 +20,7 @@ from millstream.errors import MillstreamError, TopologyError
 from millstream.pipeline.causes import condensed
 from millstream.pipeline.decode import accepted
 from millstream.pipeline.expressions import with_columns, without_alias
-from millstream.pipeline.kernel.clock import NEVER
+from millstream.pipeline.kernel.clock import NEVER, NO_PLACE
 from millstream.pipeline.kernel.packing import BUCKET, CLOCK, MARK, PACKED, Pack, Unpack, struct_name
 from millstream.pipeline.kernel.spark import RESULTS, STATUS, Keeping, KernelProcessor, time_of_batch
 from millstream.pipeline.kernel.step import OFFSET, PARTITION, SOURCE, TIME, Operator
@@ -298,5 +298,5 @@ def _named(key: str, name: str) -> str:
 def _placed(frame: DataFrame) -> DataFrame:
     if PLACE in frame.columns:
         return frame
-    place = f"named_struct('source', 0, 'partition', -2, 'offset', {_NO_OFFSET}L, 'clock', false)"
+    place = f"named_struct('source', 0, 'partition', {NO_PLACE}, 'offset', {_NO_OFFSET}L, 'clock', false)"
     return frame.selectExpr("*", f"{place} AS {PLACE}")

@@ -9,7 +9,8 @@ Rules:
   judgement that does not depend on how the input was cut into batches.
 - The operator's watermark is the least over its partitions: of rows that are still to come, none that is on
   time is older. Windows close by it, and waiting rows are let go.
-- A partition counts from its first row on: one in which there never was anything holds nobody back.
+- A partition counts from its first row on: one in which there never was anything holds nobody back. A whole
+  source is waited for, as long as ``idle_after`` says or for ever: of several topics that meet, one begins.
 - A partition that has shown nothing for ``idle_after`` does not hold the others back. Where all are idle,
   time goes on as the clock on the wall does, so that what is open closes. What comes afterwards and is older
   than the watermark is late, whatever its own partition says.
@@ -28,6 +29,7 @@ import numpy as np
 
 NEVER = -(1 << 62)  # before all time
 ALWAYS = 1 << 62  # after all time
+NO_PLACE = -2  # the partition of rows that a function of the user's has made, which stand in no log
 
 Times = Any  # numpy arrays of int64; numpy's own types say no more than this
 
@@ -110,8 +112,9 @@ class Clock:
 
     def _reached(self) -> int:
         shown = [self._inputs_clocks(number) for number in range(self.inputs)]
-        waiting = [number for number, clocks in enumerate(shown) if not clocks]
-        if any(not self._may_be_missing(number) for number in waiting):
+        if any(not clocks and not self._sources(number) for number, clocks in enumerate(shown)):
+            return NEVER  # results of another operator: they come when it says how far it is
+        if any(not self._may_be_missing(source) for source in self._unseen()):
             return NEVER
         active = [self._active(clocks) for clocks in shown if clocks]
         held = [self._least(clocks) for clocks in active if clocks]
@@ -124,11 +127,21 @@ class Clock:
     def _inputs_clocks(self, number: int) -> list[tuple[Place, PartitionClock]]:
         return [(place, clock) for place, clock in self.partitions.items() if place.input == number]
 
-    def _may_be_missing(self, number: int) -> bool:
-        """Whether an input that has shown nothing yet has been waited for long enough."""
-        waits = [rules.idle_after for (at, _), rules in self.rules.items() if at == number]
-        longest = max((wait for wait in waits if wait is not None), default=None)
-        return None not in waits and longest is not None and self.now - self.began >= longest
+    def _sources(self, number: int) -> list[tuple[int, int]]:
+        """The sources of an input."""
+        return [source for source in self.rules if source[0] == number]
+
+    def _unseen(self) -> list[tuple[int, int]]:
+        """The sources that have shown nothing yet. Time waits for each, or the first rows of a topic that
+        starts later than another would all be late; where rows have lost their places, for their input."""
+        seen = {(place.input, place.source) for place in self.partitions}
+        lost = {place.input for place in self.partitions if place.partition == NO_PLACE}
+        return [source for source in self.rules if source not in seen and source[0] not in lost]
+
+    def _may_be_missing(self, source: tuple[int, int]) -> bool:
+        """Whether a source that has shown nothing yet has been waited for long enough."""
+        after = self.rules[source].idle_after
+        return after is not None and self.now - self.began >= after
 
     def _active(self, clocks: list[tuple[Place, PartitionClock]]) -> list[tuple[Place, PartitionClock]]:
         return [(place, clock) for place, clock in clocks if not self._idle(place, clock)]
@@ -155,11 +168,10 @@ class Clock:
     def may_move(self, due: int) -> int:
         """When, by the clock on the wall, the watermark may have moved on without rows for something that is
         due at an event time; ALWAYS if only rows can move it."""
-        shown = {place.input for place in self.partitions}
         missing = [
-            self.began + rules.idle_after
-            for (number, _), rules in self.rules.items()
-            if number not in shown and rules.idle_after is not None
+            self.began + after
+            for source in self._unseen()
+            if (after := self.rules[source].idle_after) is not None
         ]
         active = self._active(list(self.partitions.items()))
         falls = [

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.pipeline.kernel.clock import ALWAYS, NEVER, Clock, Place, Seen, TimeRules
+from millstream.pipeline.kernel.clock import ALWAYS, NEVER, NO_PLACE, Clock, Place, Seen, TimeRules
 
 S = 1_000_000  # a second
 A, B = Place(0, 0, 0), Place(0, 0, 1)
@@ -39,6 +39,20 @@ def test_an_input_that_has_shown_nothing_holds_time() -> None:
     assert one.watermark == NEVER
     one.observe([Seen(Place(1, 1, 0), 0, 30 * S)], now=0)
     assert one.watermark == 30 * S
+
+
+def test_a_source_that_has_shown_nothing_holds_time_where_several_are_one_input() -> None:
+    one = Clock({(0, 0): TimeRules(), (0, 1): TimeRules()}, 1)
+    one.observe([Seen(A, 0, 100 * S)], now=0)
+    assert one.watermark == NEVER
+    one.observe([Seen(Place(0, 1, 0), 0, 30 * S)], now=0)
+    assert one.watermark == 30 * S
+
+
+def test_rows_without_places_are_all_that_can_be_waited_for() -> None:
+    one = Clock({(0, 0): TimeRules(), (0, 1): TimeRules()}, 1)
+    one.observe([Seen(Place(0, 0, NO_PLACE), -1, 100 * S)], now=0)
+    assert one.watermark == 100 * S
 
 
 def test_an_idle_partition_does_not_hold_the_others() -> None:
@@ -115,7 +129,7 @@ def test_a_saved_clock_goes_on() -> None:
 
 
 def test_rows_without_an_offset_are_judged_by_what_was_known_before_the_batch() -> None:
-    one = clock()
+    one = Clock({}, 1)  # results of another operator have no source
     place = Place(0, -1, -1)
     one.observe([Seen(place, -1, 50 * S)], now=0)
     one.observe([Seen(place, -1, 80 * S), Seen(place, -1, 80 * S)], now=0)
