@@ -9,6 +9,11 @@ user's own. Nothing but ``spark.py`` knows of Spark: the same programs run in th
     state.py     state that knows what changed in it
     program.py   what a program is: rows in, rows out on channels
     step.py      one batch of one bucket: clock, late rows, order, then the program
+    event.py     an event as a user's function sees it
+    failing.py   what is said when that function raises
     packing.py   rows to blobs by bucket and back: what is shuffled
     spark.py     the same as an operator of Spark's, its state in Spark's store
+
+Of the programs, ``pattern.py`` does what ``automaton.py`` works out and ``measures.py`` tells of matches;
+``processor.py`` is the user's own, and ``emitting.py`` checks what it gives.
 """
