@@ -55,8 +55,9 @@ def run_ours(
         for query in spark.streams.active:
             query.awaitTermination()
         spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+        problem = job.failed()
         job.close()
-        if (problem := job.failed()) is not None:
+        if problem is not None:
             raise problem
     whole = [progress for progress in seen if progress.rows_in == rows][_WARM_UP:]
     if len(whole) < batches:

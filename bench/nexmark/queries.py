@@ -184,23 +184,19 @@ def hot_items(events: Events) -> Stream:
     )
 
     def hottest(df: Any) -> Any:
-        each = df.selectExpr("endtime", "inline(filter(counts, one -> one.num = most))")
-        return each.select("auction", "num", "endtime")
+        each = df.selectExpr("endtime", "explode(filter(counts, one -> one.num = most)) AS one")
+        return each.selectExpr("one.auction AS auction", "one.num AS num", "endtime")
 
     return together.operator(hottest)
 
 
 def highest_bids(events: Events) -> Stream:
     """q7: the highest bid of every ten seconds."""
-    bid = "struct(price, auction, bidder, dateTime, extra)"
-    best = events.bids.window(by="'all' AS house", size="10 seconds", emit="final").agg(best=f"max({bid})")
-    return best.select(
-        "best.auction AS auction",
-        "best.price AS price",
-        "best.bidder AS bidder",
-        "best.dateTime AS dateTime",
-        "best.extra AS extra",
+    bid = ("auction", "price", "bidder", "dateTime", "extra")
+    best = events.bids.window(by="'all' AS house", size="10 seconds", emit="final").agg(
+        best=f"max_by(struct({', '.join(bid)}), price)"
     )
+    return best.select(*(f"best.{name} AS {name}" for name in bid))
 
 
 def new_sellers(events: Events) -> Stream:

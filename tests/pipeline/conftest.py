@@ -68,21 +68,21 @@ def our_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture
 def run(
     spark: SparkSession, tmp_path: Path, millstream_broker: Broker
-) -> Callable[[Topology], tuple[Job, list[Any]]]:
+) -> Callable[..., tuple[Job, list[Any]]]:
     """Runs a topology on what is in the topics, from its checkpoint, to the end."""
 
-    def run(flow: Topology) -> tuple[Job, list[Any]]:
+    def run(flow: Topology, checkpoint: str = "checkpoint") -> tuple[Job, list[Any]]:
         seen: list[Any] = []
         settings = Settings(
             Connection(millstream_broker.address),
-            str(tmp_path / "checkpoint"),
+            str(tmp_path / checkpoint),
             available_now=True,
             on_progress=seen.append,
         )
         job = Job(flow, settings)
         job.prepare()
         job.start(spark)
-        wait_for(lambda: not job.running, timeout=120, what="the job has processed what is there")
+        wait_for(lambda: not job.running, timeout=300, what="the job has processed what is there")
         error = job.failed()
         job.close()
         if error is not None:

@@ -76,8 +76,9 @@ def run_here(pipeline: Path, address: str, spark: SparkSession, checkpoint: Path
     job.prepare()
     job.start(spark)
     wait_for(lambda: not job.running, timeout=120, what="the job has processed what is there")
+    problem = job.failed()
     job.close()
-    assert job.failed() is None
+    assert problem is None
 
 
 def run_there(pipeline: Path, address: str, master: str, checkpoint: str) -> None:

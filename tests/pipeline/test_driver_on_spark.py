@@ -15,7 +15,7 @@ from millstream.testing import Driver
 from millstream.testing.sql import types
 from millstream.testing.sql.building import Moment
 from millstream.testing.sql.compile import Projection, arrow_value, python_value
-from millstream.testing.sql.parse import AnalysisError, Unsupported
+from millstream.testing.sql.nodes import AnalysisError, Unsupported
 from tests.support.everyday_sql import EXPRESSIONS, ROWS, SCHEMA, WRONG, lines
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def same(one: Any, other: Any) -> bool:
 
 def test_everyday_expressions_have_sparks_values_types_and_names(spark: SparkSession) -> None:
     expressions = lines(EXPRESSIONS)
-    assert len(expressions) > 300
+    assert len(expressions) > 450
     table = rows()
     frame = spark.createDataFrame(table)
     named = [f"{expression} AS c{at}" for at, expression in enumerate(expressions)]

@@ -100,7 +100,7 @@ def test_a_stream_looks_up_a_table_and_tables_are_joined(
     job.prepare()
     job.start(spark)
     try:
-        wait_for(lambda: not job.running, timeout=180, what="the job has processed what is there")
+        wait_for(lambda: not job.running, timeout=300, what="the job has processed what is there")
         error = job.failed()
     finally:
         job.close()

@@ -13,7 +13,7 @@ from tests.support.jobs import produce, records
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SCHEMA = "card string NOT NULL, amount double, paid_at timestamp"
-Run = Callable[[Topology], tuple[Job, list[Any]]]
+Run = Callable[..., tuple[Job, list[Any]]]
 
 
 def payment(card: str, amount: float, seconds: float) -> bytes:
@@ -38,15 +38,15 @@ def test_sparks_windows_and_the_kernels_agree(run: Run, millstream_broker: Broke
         "large": "count_if(amount > 3) + sum(CAST(amount AS decimal(10,2))) FILTER (WHERE amount > 2)",
         "amounts": "sort_array(collect_set(CAST(amount AS int)))",
     }
-    flow = Topology("both")
-    payments = flow.source("payments", schema=SCHEMA, time="paid_at")
+    produce(millstream_broker, [payment("ab"[n % 2], n % 7, 3.5 * n + 15 * (n // 6)) for n in range(30)])
     for engine in ("native", "kernel"):
+        flow = Topology(engine, buckets=2)
+        payments = flow.source("payments", schema=SCHEMA, time="paid_at")
         hops = payments.window(by="card", size="20 s", every="10 s", emit="final", engine=engine)
         hops.agg(**aggregates).to_topic(f"{engine}.hops")
         sessions = payments.window(by="upper(card) AS name", gap="7 s", engine=engine)
         sessions.agg(**aggregates).to_topic(f"{engine}.sessions")
-    produce(millstream_broker, [payment("ab"[n % 2], n % 7, 3.5 * n + (n > 9) * 15) for n in range(30)])
-    run(flow)
+        run(flow, engine)
     for kind in ("hops", "sessions"):
         native, kernel = (
             sorted(json.dumps(row, sort_keys=True) for row in found(millstream_broker, f"{engine}.{kind}"))

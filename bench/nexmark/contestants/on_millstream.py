@@ -43,8 +43,9 @@ class Runner:
         job.start(self._spark)
         for query in self._spark.streams.active:
             query.awaitTermination()
+        problem = job.failed()
         job.close()
-        if (problem := job.failed()) is not None:
+        if problem is not None:
             raise problem
 
 

@@ -133,7 +133,11 @@ class Checkpoint:
                         " topology has changed\n"
                         + "\n".join(f"  - {line}" for line in changed)
                         + "\nChange the file back, or give a new directory with --checkpoint: the job then"
-                        " starts again where its sources say (start=), and builds its state from there",
+                        " starts again where its sources say (start=), and builds its state from there"
+                        + (
+                            "; or compute its views anew and go on from there, with --rebuild"
+                            * bool(plan.views)
+                        ),
                         where=plan.flow.at,
                     )
                 groups |= {name: group for name, group in kept["groups"].items() if name in groups}

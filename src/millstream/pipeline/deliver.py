@@ -287,6 +287,7 @@ class Delivery:
         """For the views alone: what goes to topics was written long ago."""
         with done.step("replay"):
             back = self._collected(batch, Drop(self._topic_names))
+        self._count(back.filter(pc.is_in(back[SINK], pa.array(self._views, pa.int32()))), done)
         self._to_views(back, this, done)
         self.last = this
 

@@ -77,7 +77,8 @@ class Stateful:
     @property
     def known_as(self) -> str:
         """How people know it: by the name of the stream that it is."""
-        return self.name if self.main is None else self.main.known_as
+        assert self.main is not None
+        return self.main.known_as
 
     def shape(self) -> dict[str, object]:
         """What its state depends on."""

@@ -9,7 +9,8 @@ from typing import Any
 from pyspark.sql import Column as SparkColumn
 
 from millstream.testing.sql import types
-from millstream.testing.sql.parse import Alias, Call, Cast, Literal, Node, Unsupported, parse
+from millstream.testing.sql.nodes import Alias, Call, Cast, Literal, Node, Unsupported
+from millstream.testing.sql.parse import parse
 from millstream.testing.sql.types import Type
 
 

@@ -13,8 +13,8 @@ from millstream.testing.columns import Column, named, node_of, refuse_the_rest, 
 from millstream.testing.sql import types
 from millstream.testing.sql.building import Moment
 from millstream.testing.sql.compile import Projection
-from millstream.testing.sql.parse import Alias, AnalysisError, Call, Cast, Literal, Node, Star, Unsupported
-from millstream.testing.sql.parse import Column as ColumnNode
+from millstream.testing.sql.nodes import Alias, AnalysisError, Call, Cast, Literal, Node, Star, Unsupported
+from millstream.testing.sql.nodes import Column as ColumnNode
 from millstream.testing.sql.types import Type, from_arrow
 
 

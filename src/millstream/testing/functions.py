@@ -22,8 +22,9 @@ from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
 from millstream.testing.columns import Column, named, node_of, type_of
-from millstream.testing.sql.parse import Apply, Call, Lambda, Node, Unsupported, parse
-from millstream.testing.sql.parse import Column as ColumnNode
+from millstream.testing.sql.nodes import Apply, Call, Lambda, Node, Unsupported
+from millstream.testing.sql.nodes import Column as ColumnNode
+from millstream.testing.sql.parse import parse
 
 _CONNECT = "pyspark.sql.connect"
 _ASKED = "SPARK_CONNECT_MODE_ENABLED"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -187,6 +189,18 @@ def test_sessions_that_an_event_opens_take_its_conditions_as_columns() -> None:
     )
     with pytest.raises(TopologyError, match="of sessions that an event opens"):
         _ = minutes(visits).outside
+
+
+def test_the_examples_in_the_docs_can_be_planned() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "windows.md").read_text()
+    first, second = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(first, names)
+    exec(second, names)
+    described = plan(names["flow"]).describe()
+    assert described.count("(kernel, 8 buckets: ") >= 7
+    made = names["minutes"].stateful.inputs[0].stream.window(by="card", size="1 m").agg(range=names["Range"])
+    assert made.why_kernel() == "range= is written in Python"
 
 
 def test_functions_of_python_s_own_are_aggregates_too() -> None:

@@ -300,7 +300,7 @@ def test_parts_of_an_event_are_gathered_and_what_stays_incomplete_is_said() -> N
 
 
 class Reminder(Processor):
-    """Says when a card was quiet for a minute on the wall, and counts what it got within ten minutes."""
+    """Says when a card was quiet for a minute on the wall, and what it got, ten minutes later."""
 
     def on_event(self, event: Any, context: Any) -> None:
         context.state = (context.state or 0) + 1

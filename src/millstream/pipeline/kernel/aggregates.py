@@ -31,6 +31,7 @@ from millstream.pipeline.kernel.python_aggregates import FoldingMachine, Functio
 from millstream.pipeline.kernel.ranges import Dense, Machine, each_range, reduced
 
 _EXACT = Context(prec=120)
+_FEW = 8  # numbers that are kept as they are rather than added up exactly
 _LEAST_LONG, _MOST_LONG = -(1 << 63), (1 << 63) - 1
 
 
@@ -71,18 +72,22 @@ class SumOfIntegers(Machine):
         return state
 
 
-def exactly(values: list[float]) -> tuple[float, ...]:
-    """The sum of values as a few numbers that have exactly that sum, always the same for the same sum: the
-    sum rounded, what is then left rounded, and so on. Beyond what doubles hold, infinity or NaN."""
-    if len(values) == 1:
-        return (values[0],)
+def rounded(values: Sequence[float]) -> float:
+    """The exact sum of values, rounded once. Beyond what doubles hold, infinity or NaN."""
+    try:
+        return math.fsum(values)
+    except (OverflowError, ValueError):
+        return sum(values)
+
+
+def exactly(values: Sequence[float]) -> tuple[float, ...]:
+    """A few numbers with exactly the sum of the values: the sum rounded, what is left rounded, and so on."""
+    if len(values) <= _FEW:
+        return tuple(values)
     parts: list[float] = []
     rest = list(values)
     while True:
-        try:
-            total = math.fsum(rest)
-        except (OverflowError, ValueError):
-            return (sum(values),)
+        total = rounded(rest)
         if not math.isfinite(total):
             return (total,)
         if total == 0.0:
@@ -92,16 +97,19 @@ def exactly(values: list[float]) -> tuple[float, ...]:
 
 
 class SumOfDoubles(Machine):
+    """Its state is a few numbers, not yet added up, as long as they are few."""
+
     type = pa.float64()
 
     def partials(self, rows: Dense) -> list[Any]:
         return each_range(exactly, rows.numbers(0).astype(np.float64).tolist(), rows)
 
     def merge(self, one: Any, other: Any) -> Any:
-        return exactly([*one, *other])
+        both = one + other
+        return both if len(both) <= _FEW else exactly(both)
 
     def result(self, state: Any) -> Any:
-        return None if state is None else state[0]
+        return None if state is None else rounded(state)
 
     def moving(self, rows: Dense) -> list[Any]:
         # Exactly would mean to go through a window's values in Python for every event.
@@ -154,7 +162,7 @@ class Average(Machine):
         if state is None:
             return None
         total, count = state
-        return self._divided(total[0] if isinstance(self._total, SumOfDoubles) else total, count)
+        return self._divided(rounded(total) if isinstance(self._total, SumOfDoubles) else total, count)
 
     def _divided(self, total: Any, count: int) -> Any:
         if isinstance(total, Decimal):
@@ -195,8 +203,8 @@ class Variance(Machine):
     def merge(self, one: Any, other: Any) -> Any:
         return (
             one[0] + other[0],
-            exactly([*one[1], *other[1]]),
-            exactly([*one[2], *other[2]]),
+            exactly(one[1] + other[1]),
+            exactly(one[2] + other[2]),
         )
 
     def result(self, state: Any) -> Any:

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from millstream.pipeline.expressions import duration_text
 from millstream.pipeline.kernel.channels import MAIN
-from millstream.pipeline.kernel.clock import Clock
+from millstream.pipeline.kernel.clock import ALWAYS, Clock
 from millstream.pipeline.kernel.naming import TIME_BASIS
 from millstream.pipeline.kernel.plain import Row, rows_of
 from millstream.pipeline.kernel.program import TIMESTAMP, Events, Out
@@ -89,10 +89,13 @@ class Gathering:
         count, basis = len(plan.parts), plan.basis
         keys = [rows_of(table, 0, plan.keys) for table in events.tables]
         values = [self._values(table) for table in events.tables]
+        soonest = self._soonest()
         for time, number, at in zip(
             events.time.tolist(), events.input.tolist(), events.index.tolist(), strict=True
         ):
-            self._let_go(time, out)
+            if time >= soonest:
+                self._let_go(time, out)
+                soonest = self._soonest()
             key, part = keys[number][at], values[number][at]
             there = gatherings.get(key)
             if None in key:
@@ -102,6 +105,7 @@ class Gathering:
                 out.row(DUPLICATES, (*key, plan.parts[number], *alone, time, basis))
             elif there is None:
                 gatherings.put(key, _at(number, part, count), time + plan.timeout)
+                soonest = min(soonest, time + plan.timeout)
             else:
                 there = (*there[:number], part, *there[number + 1 :])
                 due = gatherings.due_of(key)
@@ -120,6 +124,11 @@ class Gathering:
 
     def next_timer(self) -> int | None:
         return None
+
+    def _soonest(self) -> int:
+        """When the time of some key is over."""
+        dues = self._open.next_due(), self._complete.next_due()
+        return min((due for due in dues if due is not None), default=ALWAYS)
 
     def _let_go(self, until: int, out: Out) -> None:
         self._complete.take_due(until)

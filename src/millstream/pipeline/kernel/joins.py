@@ -20,18 +20,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millstream.pipeline.expressions import duration_text
 from millstream.pipeline.kernel.channels import MAIN
 from millstream.pipeline.kernel.clock import Clock
+from millstream.pipeline.kernel.lookup import Lookup, hashes
 from millstream.pipeline.kernel.naming import JOIN_TIME, TIME_BASIS, Kept, joined
-from millstream.pipeline.kernel.plain import Row, rows_of
 from millstream.pipeline.kernel.program import TIMESTAMP, Events, Out, Rows
-from millstream.pipeline.kernel.state import Keyed, Store
+from millstream.pipeline.kernel.state import Store, Waiting
 
 LEFT, RIGHT = 0, 1
 OWN = (JOIN_TIME, TIME_BASIS)
+_BESIDE = len(Waiting.ORDER) + 1  # in front of the columns of a row that is kept: until when, and its time
 ALONE = {"inner": (False, False), "left": (True, False), "right": (False, True), "outer": (True, True)}
 
 
@@ -59,7 +62,7 @@ class JoinWithin:
             [*schema.names[: self.keys], *(of for of, _ in columns)]
             for schema, columns in zip(inputs, self._kept(inputs), strict=True)
         ]
-        return Within(self, names)
+        return Within(self, names, self.channels(inputs)[MAIN])
 
     def _kept(self, inputs: Sequence[pa.Schema]) -> tuple[Kept, Kept]:
         left, right = (schema.names for schema in inputs)
@@ -88,53 +91,70 @@ def _signed(us: int) -> str:
 
 
 class _Side:
-    """The rows of one side that may still match: by number, and for every key its numbers.
+    """The rows of one side that may still match: in the order in which they go, and to be found by key."""
 
-    A row is its key, its time, its columns, and whether it has found a match."""
-
-    def __init__(self, rows: Keyed[int, tuple[Row | None, int, Row, bool]], alone: bool) -> None:
-        self.rows = rows
-        self.alone = alone  # whether a row without a match is given too
-        self.by_key: dict[Row, dict[int, tuple[Row | None, int, Row, bool]]] = {}
+    def __init__(self, store: Store, name: str, keys: int, alone: bool) -> None:
+        self.rows = store.waiting(name)
+        self.matched = store.keyed(f"{name} matched")  # by number, of those that are given alone otherwise
+        self.alone = alone
+        self.by_key = Lookup(keys)
         self.next = 0
-        for number, row in rows.items():
-            self.next = max(self.next, number + 1)
-            if row[0] is not None:
-                self.by_key.setdefault(row[0], {})[number] = row
+        there = self.rows.rows()
+        if there is not None:
+            own = there.select(there.schema.names[_BESIDE:])
+            self.next = int(pc.max(there["offset"]).as_py()) + 1
+            self._index(own, hashes(own.columns[:keys]), there)
 
-    def keep(self, key: Row | None, row: tuple[Row | None, int, Row, bool], due: int) -> None:
-        self.rows.put(self.next, row, due)
-        if key is not None:
-            of_key = self.by_key.get(key)
-            if of_key is None:
-                self.by_key[key] = {self.next: row}
-            else:
-                of_key[self.next] = row
-        self.next += 1
+    def keep(self, rows: pa.Table, hashed: Any, times: Any, until: Any, numbers: Any) -> None:
+        """Rows from a time until another. Their numbers say which came first."""
+        nothing = pa.array(np.zeros(len(times), np.int8))
+        beside = [pa.array(until), nothing, nothing, pa.array(numbers), pa.array(times)]
+        names = [*Waiting.ORDER, "at", *(f"c{number}" for number in range(rows.num_columns))]
+        kept = pa.Table.from_arrays([*beside, *rows.columns], names=names)
+        self.rows.add(kept)
+        self._index(rows.rename_columns(names[_BESIDE:]), hashed, kept)
+        self.next = max(self.next, int(numbers.max()) + 1)
 
-    def take_due(self, until: int) -> list[tuple[int, int, tuple[Row | None, int, Row, bool]]]:
-        gone = self.rows.take_due(until)
-        for _, number, (key, *_rest) in gone:
-            if key is not None:
-                of_key = self.by_key[key]
-                del of_key[number]
-                if not of_key:
-                    del self.by_key[key]
-        return gone
+    def _index(self, own: pa.Table, hashed: Any, kept: pa.Table) -> None:
+        numbered = own.append_column("number", kept["offset"]).append_column("until", kept["time"])
+        self.by_key.add(numbered, hashed, kept["at"].to_numpy(), kept["time"].to_numpy())
+
+    def match(self, numbers: Any, until: Any) -> None:
+        """Rows that are not alone."""
+        if self.alone:
+            for number, due in zip(numbers.tolist(), until.tolist(), strict=True):
+                self.matched.put(number, True, due)
+
+    def let_go(self, before: int) -> pa.Table | None:
+        """Remove what goes before a time, and give of it what is given alone, in order."""
+        gone = self.rows.let_go(before)
+        self.by_key.forget(before)
+        if gone is None or not self.alone:
+            return None
+        matched = self.matched
+        alone = [number not in matched for number in gone["offset"].to_pylist()]
+        matched.take_due(before - 1)
+        return gone.filter(pa.array(alone))
 
 
 class Within:
-    """The program: of rows as they come, and of events in order."""
+    """The program: of rows as they come, and of events in order.
 
-    def __init__(self, plan: JoinWithin, names: Sequence[Sequence[str]]) -> None:
+    In both cases the rows of a batch are taken side by side: those of the left look for what is there of the
+    right, and then those of the right for what is there of the left, so that every pair is found once. In
+    order, what a batch gives is put in order at its end: everything that was known before it is older."""
+
+    def __init__(self, plan: JoinWithin, names: Sequence[Sequence[str]], schema: pa.Schema) -> None:
         self._plan = plan
         self._names = names
-        self._nothing = tuple((None,) * (len(own) - plan.keys) for own in names)
+        self._schema = schema
+        self._given: list[tuple[pa.Table, tuple[Any, ...]]] = []  # results, and what puts them in order
 
     def open(self, store: Store) -> None:
-        alone = ALONE[self._plan.how]
-        self._sides = (_Side(store.keyed("left"), alone[LEFT]), _Side(store.keyed("right"), alone[RIGHT]))
-        self._outer = any(alone)
+        self._sides = [
+            _Side(store, name, self._plan.keys, alone)
+            for name, alone in zip(("left", "right"), ALONE[self._plan.how], strict=True)
+        ]
 
     def rows(self, rows: Rows, clock: Clock, out: Out) -> None:
         late = rows.time < rows.watermark
@@ -142,75 +162,78 @@ class Within:
             old = rows.take(late)
             out.late(old, old.watermark - old.time)
             rows = rows.take(~late)
-        meet, number = self._meet, rows.input
-        for time, row in zip(
-            rows.time.tolist(), rows_of(rows.table.select(self._names[number])), strict=True
-        ):
-            meet(number, time, row, out)
+        if len(rows.time):
+            numbers = self._sides[rows.input].next + np.arange(len(rows.time))
+            self._meet(rows.input, rows.table, rows.time, numbers)
 
     def events(self, events: Events, clock: Clock, out: Out) -> None:
-        rows = [rows_of(table.select(names)) for table, names in zip(events.tables, self._names, strict=True)]
-        meet, outer = self._meet, self._outer
-        for time, number, at in zip(
-            events.time.tolist(), events.input.tolist(), events.index.tolist(), strict=True
-        ):
-            if outer:
-                self._let_go(time - 1, out)
-            meet(number, time, rows[number][at], out)
+        start = max(side.next for side in self._sides)
+        for number, table in enumerate(events.tables):
+            here = np.flatnonzero(events.input == number)
+            if len(here):
+                rows = table.take(pa.array(events.index[here]))
+                self._meet(number, rows, events.time[here], start + here)
 
     def advance(self, clock: Clock, out: Out) -> None:
-        self._let_go(clock.watermark - 1, out)
+        for number, side in enumerate(self._sides):
+            gone = side.let_go(clock.watermark)
+            if gone is not None and gone.num_rows:
+                self._alone(number, gone)
+        given, self._given = self._given, []
+        if not given:
+            return
+        results = pa.concat_tables([table for table, _ in given])
+        if self._plan.in_order and results.num_rows > 1:
+            order = [np.concatenate(parts) for parts in zip(*(keys for _, keys in given), strict=True)]
+            results = results.take(pa.array(np.lexsort(order[::-1])))
+        out.table(MAIN, results)
 
     def next_due(self) -> int | None:
         """Only what is given alone is waited for."""
-        dues = [side.rows.next_due() for side in self._sides if side.alone]
+        dues = [side.rows.earliest() for side in self._sides if side.alone]
         first = min((due for due in dues if due is not None), default=None)
         return None if first is None else first + 1
 
     def next_timer(self) -> int | None:
         return None
 
-    def _meet(self, number: int, time: int, row: Row, out: Out) -> None:
-        """A row of a side: all its matches on the other, and then it is kept."""
-        plan = self._plan
-        key, values = row[: plan.keys], row[plan.keys :]
-        side, other = self._sides[number], self._sides[1 - number]
+    def _meet(self, number: int, table: pa.Table, times: Any, numbers: Any) -> None:
+        """Rows of a side: all their matches on the other, and then they are kept."""
+        plan, side, other = self._plan, self._sides[number], self._sides[1 - number]
+        rows = table.select(self._names[number]).combine_chunks()
         if number == LEFT:
-            low, high, due = time + plan.lower, time + plan.upper, time + plan.upper
+            low, high = times + plan.lower, times + plan.upper
         else:
-            low, high, due = time - plan.upper, time - plan.lower, time - plan.lower
-        if None in key:
-            if side.alone:
-                side.keep(None, (None, time, row, False), due)
-            return
-        matched = False
-        found = other.by_key.get(key)
-        if found is not None:
-            basis = plan.basis
-            for at, there in found.items():
-                when = there[1]
-                if low <= when <= high:
-                    matched = True
-                    both = values + there[2] if number == LEFT else there[2] + values
-                    out.row(MAIN, (*key, *both, time if time > when else when, basis))
-                    if other.alone and not there[3]:
-                        matching = (key, when, there[2], True)
-                        found[at] = matching
-                        other.rows.put(at, matching, other.rows.due_of(at))
-        side.keep(key, (key, time, values, matched), due)
+            low, high = times - plan.upper, times - plan.lower
+        hashed = hashes(rows.columns[: plan.keys])
+        for which, found, found_times in other.by_key.find(rows, hashed, low, high):
+            mine, theirs = numbers[which], found["number"].to_numpy()
+            of_side = rows.take(pa.array(which)).columns
+            of_other = found.columns[plan.keys : -2]
+            both = [of_side[plan.keys :], of_other] if number == LEFT else [of_other, of_side[plan.keys :]]
+            later = np.maximum(times[which], found_times)
+            order = later, np.zeros(len(which)), np.maximum(mine, theirs), np.minimum(mine, theirs)
+            self._give([*of_side[: plan.keys], *both[0], *both[1]], later, order)
+            side.match(mine, high[which])
+            other.match(theirs, found["until"].to_numpy())
+        side.keep(rows, hashed, times, high, numbers)
 
-    def _let_go(self, until: int, out: Out) -> None:
-        """What can't match any more: given alone, where that is wanted and nothing has matched."""
-        gone: list[tuple[int, int, int, Any]] = []
-        for number, side in enumerate(self._sides):
-            let_go = side.take_due(until)
-            if side.alone:
-                gone += [(due, number, at, row) for due, at, row in let_go if not row[3]]
-        gone.sort(key=lambda one: one[:3])
-        keys, basis = self._plan.keys, self._plan.basis
-        for _, number, _, (key, time, values, _) in gone:
-            if key is None:
-                key, values = values[:keys], values[keys:]
-            nothing = self._nothing[1 - number]
-            both = values + nothing if number == LEFT else nothing + values
-            out.row(MAIN, (*key, *both, time, basis))
+    def _alone(self, number: int, gone: pa.Table) -> None:
+        """What can't match any more."""
+        keys, own = self._plan.keys, gone.columns[_BESIDE:]
+        others = list(self._schema)[len(own) : -len(OWN)]
+        if number == RIGHT:
+            others = list(self._schema)[keys : -len(OWN) - (len(own) - keys)]
+        nothing = [pa.nulls(gone.num_rows, one.type) for one in others]
+        both = [*own[keys:], *nothing] if number == LEFT else [*nothing, *own[keys:]]
+        order = (
+            gone["time"].to_numpy(),
+            np.ones(gone.num_rows),
+            np.full(gone.num_rows, number),
+            gone["offset"].to_numpy(),
+        )
+        self._give([*own[:keys], *both], gone["at"].to_numpy(), order)
+
+    def _give(self, columns: list[Any], times: Any, order: tuple[Any, ...]) -> None:
+        about = [pa.array(times, TIMESTAMP), pa.repeat(self._plan.basis, len(times))]
+        self._given.append((pa.Table.from_arrays([*columns, *about], schema=self._schema), order))

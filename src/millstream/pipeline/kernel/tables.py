@@ -290,13 +290,14 @@ class TablesJoined:
         return None
 
     def _there(self, key: Row) -> Row | None:
-        left, right = (table.get(key) for table in self._tables)
-        if (left is None and (right is None or not self._alone[RIGHT])) or (
-            right is None and not self._alone[LEFT]
-        ):
-            return None
-        nothing = self._nothing
-        return (nothing[LEFT] if left is None else left) + (nothing[RIGHT] if right is None else right)
+        left, right = self._tables[LEFT].get(key), self._tables[RIGHT].get(key)
+        if left is None:
+            if right is None or not self._alone[RIGHT]:
+                return None
+            return self._nothing[LEFT] + right
+        if right is None:
+            return left + self._nothing[RIGHT] if self._alone[LEFT] else None
+        return left + right
 
     def _give(self, touched: Mapping[Row, bool], time: int | None, out: Out) -> None:
         basis = self._plan.basis

@@ -15,7 +15,7 @@ from typing import Any
 from millstream.pipeline.expressions import no_such_column
 from millstream.testing.sql import types
 from millstream.testing.sql.casts import cast
-from millstream.testing.sql.parse import AnalysisError
+from millstream.testing.sql.nodes import AnalysisError
 from millstream.testing.sql.types import Type
 
 Run = Callable[[list[Any]], Any]
@@ -137,7 +137,7 @@ def strict(
 
     def build(name: str, given: list[Compiled], scope: Scope) -> Compiled:
         check_count(name, given, len(parameters) - optional, None if repeat else len(parameters))
-        wanted = [*parameters, *[parameters[-1]] * (len(given) - len(parameters))][: len(given)]
+        wanted = [*parameters, *list(parameters[-1:]) * (len(given) - len(parameters))][: len(given)]
         arguments = [coerced(name, one, kind) for one, kind in zip(given, wanted, strict=True)]
         kind = result if isinstance(result, Type) else result([one.type for one in arguments])
         return Compiled(

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 
 from millstream.testing.sql import types
-from millstream.testing.sql.parse import AnalysisError, Unsupported
+from millstream.testing.sql.nodes import AnalysisError, Unsupported
 from millstream.testing.sql.types import Type
 
 UTC = dt.UTC

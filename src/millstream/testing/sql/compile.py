@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from millstream.testing.sql import hashing, jsons, nested, numbers, operators, text, times, types
+from millstream.testing.sql import hashing, jsons, lambdas, nested, numbers, operators, text, times, types
 from millstream.testing.sql.building import (
     Build,
     Compiled,
@@ -20,7 +20,7 @@ from millstream.testing.sql.building import (
     converted,
 )
 from millstream.testing.sql.casts import BadValue
-from millstream.testing.sql.parse import (
+from millstream.testing.sql.nodes import (
     Alias,
     AnalysisError,
     Apply,
@@ -33,8 +33,8 @@ from millstream.testing.sql.parse import (
     Star,
     Unsupported,
     name_of,
-    parse,
 )
+from millstream.testing.sql.parse import parse
 from millstream.testing.sql.types import BOOLEAN, Type, to_arrow
 
 FUNCTIONS: dict[str, Build] = {
@@ -123,8 +123,8 @@ def _column(node: Column, scope: Scope) -> Compiled:
 
 
 def _call(node: Call, scope: Scope) -> Compiled:
-    if node.name in nested.WITH_LAMBDAS:
-        return nested.WITH_LAMBDAS[node.name](node, scope, compiled)
+    if node.name in lambdas.WITH_LAMBDAS:
+        return lambdas.WITH_LAMBDAS[node.name](node, scope, compiled)
     build = FUNCTIONS.get(node.name)
     if build is None or node.distinct:
         raise Unsupported(f"the function {node.name}")

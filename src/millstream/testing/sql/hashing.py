@@ -10,7 +10,7 @@ from typing import Any
 from millstream.testing.sql import types
 from millstream.testing.sql.building import Compiled, Scope, Table, check_count
 from millstream.testing.sql.casts import micros
-from millstream.testing.sql.parse import Unsupported
+from millstream.testing.sql.nodes import Unsupported
 from millstream.testing.sql.types import INT, Type
 
 _WORD = 0xFFFFFFFF

@@ -26,13 +26,11 @@ from millstream.testing.sql.casts import (
     single,
     to_text,
 )
-from millstream.testing.sql.parse import AnalysisError, Unsupported
+from millstream.testing.sql.nodes import AnalysisError, Unsupported
 from millstream.testing.sql.patterns import written
 from millstream.testing.sql.types import STRING, Type
 
-# Spark's own for to_json, and the one that records are written with: see pipeline/outgoing.py.
-DEFAULT_TIMES = "yyyy-MM-dd'T'HH:mm:ss.SSSXXX"
-RECORD_TIMES = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
+DEFAULT_TIMES = "yyyy-MM-dd'T'HH:mm:ss.SSSXXX"  # of to_json, if it is told no other
 _NOT_NUMBERS = {"NaN": math.nan, "INF": math.inf, "-INF": -math.inf}
 _NOT_NUMBERS |= {"Infinity": math.inf, "+Infinity": math.inf, "-Infinity": -math.inf, "+INF": math.inf}
 
@@ -114,7 +112,7 @@ def compact(value: Any) -> str:
 
 def _plain(value: Any) -> str:
     if isinstance(value, Decimal):
-        return str(value)
+        return double_text(float(value))
     if isinstance(value, dict):
         inside = (f"{json.dumps(key, ensure_ascii=False)}:{_plain(one)}" for key, one in value.items())
         return "{" + ",".join(inside) + "}"

@@ -1,4 +1,4 @@
-"""Functions of arrays, maps and structs, those that take lambdas among them."""
+"""Functions of arrays, maps and structs."""
 
 from __future__ import annotations
 
@@ -19,14 +19,12 @@ from millstream.testing.sql.building import (
     together,
 )
 from millstream.testing.sql.casts import BadValue
+from millstream.testing.sql.nodes import AnalysisError, Unsupported
 from millstream.testing.sql.operators import ordered
-from millstream.testing.sql.parse import AnalysisError, Call, Lambda, Node, Unsupported
 from millstream.testing.sql.types import BIGINT, BOOLEAN, INT, STRING, VOID, Type
 
-Compile = Callable[[Node, Scope], Compiled]
 
-
-def _needs(name: str, given: Compiled, kind: str) -> Type:
+def needs(name: str, given: Compiled, kind: str) -> Type:
     if given.type.name != kind:
         raise AnalysisError(f"{name} needs {'an' if kind == 'array' else 'a'} {kind}, not {given.type.text}")
     return given.type
@@ -39,7 +37,7 @@ def of_array(
 
     def build(name: str, given: list[Compiled], scope: Scope) -> Compiled:
         check_count(name, given, 1 + len(others), 1 + len(others))
-        kind = _needs(name, given[0], "array")
+        kind = needs(name, given[0], "array")
         rest = [kind.element if other == "element" else other for other in others]
         made = result if isinstance(result, Type) else result(kind)
         return strict(function, [None, *rest], made)(name, given, scope)
@@ -50,7 +48,7 @@ def of_array(
 def of_map(function: Callable[[dict[Any, Any]], Any], result: Callable[[Type], Type]) -> Build:
     def build(name: str, given: list[Compiled], scope: Scope) -> Compiled:
         check_count(name, given, 1, 1)
-        return strict(function, [None], result(_needs(name, given[0], "map")))(name, given, scope)
+        return strict(function, [None], result(needs(name, given[0], "map")))(name, given, scope)
 
     return build
 
@@ -74,12 +72,12 @@ def _map(name: str, given: list[Compiled], scope: Scope) -> Compiled:
     pairs = [(key.run, value.run) for key, value in zip(keys, values, strict=True)]
 
     def run(row: list[Any]) -> dict[Any, Any]:
-        return _distinct([(key(row), value(row)) for key, value in pairs])
+        return distinct([(key(row), value(row)) for key, value in pairs])
 
     return Compiled(types.mapping(keys[0].type, values[0].type), run)
 
 
-def _distinct(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+def distinct(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
     found: dict[Any, Any] = {}
     for key, value in pairs:
         if key is None:
@@ -161,7 +159,7 @@ def _index(name: str, given: list[Compiled], scope: Scope) -> Compiled:
         )
     if subject.type.name == "struct":
         return field(name, given, scope)
-    _needs("[...]", subject, "array")
+    needs("[...]", subject, "array")
     if index.type not in types.INTEGERS:
         raise AnalysisError(f"an array is indexed by a number, not by {index.type.text}")
     return Compiled(subject.type.element, applied(_at, [subject.run, index.run]))
@@ -210,7 +208,7 @@ def _unique(value: list[Any]) -> list[Any]:
 
 def _array_join(name: str, given: list[Compiled], scope: Scope) -> Compiled:
     check_count(name, given, 2, 3)
-    kind = _needs(name, given[0], "array")
+    kind = needs(name, given[0], "array")
     texts = converted(given[0], types.array(STRING)) if kind.element != STRING else given[0]
 
     def join(value: list[Any], between: str, null: str | None = None) -> str:
@@ -224,7 +222,7 @@ def _array_join(name: str, given: list[Compiled], scope: Scope) -> Compiled:
 def _sorted(nulls_first: bool) -> Build:
     def build(name: str, given: list[Compiled], scope: Scope) -> Compiled:
         check_count(name, given, 1, 2)
-        kind = _needs(name, given[0], "array")
+        kind = needs(name, given[0], "array")
         key = ordered(kind.element)
 
         def put(value: list[Any], ascending: bool = True) -> list[Any]:
@@ -240,7 +238,7 @@ def _sorted(nulls_first: bool) -> Build:
 def _extreme(choose: Callable[..., Any]) -> Build:
     def build(name: str, given: list[Compiled], scope: Scope) -> Compiled:
         check_count(name, given, 1, 1)
-        key = ordered(_needs(name, given[0], "array").element)
+        key = ordered(needs(name, given[0], "array").element)
 
         def find(value: list[Any]) -> Any:
             there = [one for one in value if one is not None]
@@ -255,7 +253,7 @@ def _two_arrays(function: Callable[[list[Any], list[Any]], Any], result: Type | 
     def build(name: str, given: list[Compiled], scope: Scope) -> Compiled:
         check_count(name, given, 2, 2)
         both = together(name, given)
-        kind = _needs(name, both[0], "array")
+        kind = needs(name, both[0], "array")
         return strict(function, [None, None], result or kind)(name, both, scope)
 
     return build
@@ -280,7 +278,7 @@ def _overlap(one: list[Any], other: list[Any]) -> bool | None:
 
 def _appended(name: str, given: list[Compiled], scope: Scope) -> Compiled:
     check_count(name, given, 2, 2)
-    kind = _needs(name, given[0], "array")
+    kind = needs(name, given[0], "array")
     value, added = given[0].run, coerced(name, given[1], kind.element).run
 
     def run(row: list[Any]) -> list[Any] | None:
@@ -301,163 +299,25 @@ def _array_repeat(name: str, given: list[Compiled], scope: Scope) -> Compiled:
     return Compiled(types.array(given[0].type), run)
 
 
-# ---- with lambdas ------------------------------------------------------------------------------------
-
-
-def _lambda(
-    node: Node, kinds: list[Type], scope: Scope, compile_: Compile, name: str
-) -> tuple[Compiled, Callable[..., Any]]:
-    """The body of a lambda, and the function that it is of a row and the values of its variables."""
-    if not isinstance(node, Lambda):
-        raise AnalysisError(f"{name} takes a lambda there: x -> ...")
-    if len(node.names) > len(kinds):
-        raise AnalysisError(f"the lambda of {name} has at most {len(kinds)} variables")
-    inner, places = scope.inner(node.names, kinds[: len(node.names)])
-    body = compile_(node.body, inner)
-
-    def call(row: list[Any], *values: Any) -> Any:
-        for place, value in zip(places, values, strict=False):
-            row[place] = value
-        return body.run(row)
-
-    return body, call
-
-
-def _over_array(
-    name: str, call: Call, scope: Scope, compile_: Compile, *, truth: bool = False
-) -> tuple[Compiled, Compiled, Callable[..., Any]]:
-    check_count(name, call.arguments, 2, 2)
-    subject = compile_(call.arguments[0], scope)
-    kind = _needs(name, subject, "array")
-    body, function = _lambda(call.arguments[1], [kind.element, INT], scope, compile_, name)
-    if truth and body.type not in (BOOLEAN, VOID):
-        raise AnalysisError(f"the lambda of {name} must say true or false, not {body.type.text}")
-    return subject, body, function
-
-
-def _transform(call: Call, scope: Scope, compile_: Compile) -> Compiled:
-    subject, body, function = _over_array("transform", call, scope, compile_)
-
-    def run(row: list[Any]) -> Any:
-        value = subject.run(row)
-        return None if value is None else [function(row, one, at) for at, one in enumerate(value)]
-
-    return Compiled(types.array(body.type), run)
-
-
-def _filter(call: Call, scope: Scope, compile_: Compile) -> Compiled:
-    subject, _, function = _over_array("filter", call, scope, compile_, truth=True)
-
-    def run(row: list[Any]) -> Any:
-        value = subject.run(row)
-        return None if value is None else [one for at, one in enumerate(value) if function(row, one, at)]
-
-    return Compiled(subject.type, run)
-
-
-def _quantified(name: str, decides: bool) -> Callable[[Call, Scope, Compile], Compiled]:
-    """``exists`` is decided by one that is true, ``forall`` by one that is false."""
-
-    def build(call: Call, scope: Scope, compile_: Compile) -> Compiled:
-        subject, _, function = _over_array(name, call, scope, compile_, truth=True)
-
-        def run(row: list[Any]) -> bool | None:
-            value = subject.run(row)
-            if value is None:
-                return None
-            said = [function(row, one) for one in value]
-            return decides if decides in said else None if None in said else not decides
-
-        return Compiled(BOOLEAN, run)
-
-    return build
-
-
-def _aggregate(call: Call, scope: Scope, compile_: Compile) -> Compiled:
-    check_count(call.name, call.arguments, 3, 4)
-    subject, start = compile_(call.arguments[0], scope), compile_(call.arguments[1], scope)
-    kind = _needs(call.name, subject, "array")
-    body, merge = _lambda(call.arguments[2], [start.type, kind.element], scope, compile_, call.name)
-    if body.type != start.type:
-        raise AnalysisError(
-            f"aggregate starts with {start.type.text} and goes on with {body.type.text}: cast one"
-        )
-    result: Compiled = body
-    finish: Callable[..., Any] = lambda row, value: value  # noqa: E731
-    if len(call.arguments) == 4:
-        result, finish = _lambda(call.arguments[3], [start.type], scope, compile_, call.name)
-
-    def run(row: list[Any]) -> Any:
-        value = subject.run(row)
-        if value is None:
-            return None
-        so_far = start.run(row)
-        for one in value:
-            so_far = merge(row, so_far, one)
-        return finish(row, so_far)
-
-    return Compiled(result.type, run)
-
-
-def _over_map(of: str) -> Callable[[Call, Scope, Compile], Compiled]:
-    def build(call: Call, scope: Scope, compile_: Compile) -> Compiled:
-        check_count(call.name, call.arguments, 2, 2)
-        subject = compile_(call.arguments[0], scope)
-        kind = _needs(call.name, subject, "map")
-        body, function = _lambda(call.arguments[1], list(kind.inner), scope, compile_, call.name)
-
-        def run(row: list[Any]) -> Any:
-            value = subject.run(row)
-            if value is None:
-                return None
-            if of == "filter":
-                return {key: one for key, one in value.items() if function(row, key, one)}
-            if of == "values":
-                return {key: function(row, key, one) for key, one in value.items()}
-            return _distinct([(function(row, key, one), one) for key, one in value.items()])
-
-        result = {
-            "filter": kind,
-            "values": types.mapping(kind.inner[0], body.type),
-            "keys": types.mapping(body.type, kind.inner[1]),
-        }[of]
-        return Compiled(result, run)
-
-    return build
-
-
-WITH_LAMBDAS: dict[str, Callable[[Call, Scope, Compile], Compiled]] = {
-    "transform": _transform,
-    "filter": _filter,
-    "exists": _quantified("exists", True),
-    "forall": _quantified("forall", False),
-    "aggregate": _aggregate,
-    "reduce": _aggregate,
-    "map_filter": _over_map("filter"),
-    "transform_values": _over_map("values"),
-    "transform_keys": _over_map("keys"),
-}
-
-
 def _entries(kind: Type) -> Type:
     return types.array(types.struct({"key": kind.inner[0], "value": kind.inner[1]}))
 
 
 def _map_from_arrays(name: str, given: list[Compiled], scope: Scope) -> Compiled:
     check_count(name, given, 2, 2)
-    keys, values = (_needs(name, one, "array") for one in given)
+    keys, values = (needs(name, one, "array") for one in given)
 
     def make(one: list[Any], other: list[Any]) -> dict[Any, Any]:
         if len(one) != len(other):
             raise BadValue("map_from_arrays needs as many keys as values")
-        return _distinct(list(zip(one, other, strict=True)))
+        return distinct(list(zip(one, other, strict=True)))
 
     return strict(make, [None, None], types.mapping(keys.element, values.element))(name, given, scope)
 
 
 def _map_contains(name: str, given: list[Compiled], scope: Scope) -> Compiled:
     check_count(name, given, 2, 2)
-    kind = _needs(name, given[0], "map")
+    kind = needs(name, given[0], "map")
     return strict(lambda value, key: key in value, [None, kind.inner[0]], BOOLEAN)(name, given, scope)
 
 

@@ -19,8 +19,8 @@ from millstream.testing.sql.building import (
     strict,
 )
 from millstream.testing.sql.casts import WIDE, BadValue, checked, fitted
+from millstream.testing.sql.nodes import AnalysisError, Unsupported
 from millstream.testing.sql.operators import arithmetic
-from millstream.testing.sql.parse import AnalysisError, Unsupported
 from millstream.testing.sql.types import BIGINT, DOUBLE, INT, STRING, Type
 
 

@@ -22,8 +22,8 @@ from millstream.testing.sql.building import (
     strict,
     together,
 )
-from millstream.testing.sql.casts import UTC, WIDE, BadValue, checked, fitted, midnight, single
-from millstream.testing.sql.parse import AnalysisError, Unsupported
+from millstream.testing.sql.casts import WIDE, BadValue, checked, fitted, single
+from millstream.testing.sql.nodes import AnalysisError, Unsupported
 from millstream.testing.sql.types import BOOLEAN, DATE, DAYS, DAYTIME, MONTHS, NTZ, STRING, TIMESTAMP, Type
 
 _TIMES = (DATE, TIMESTAMP, NTZ)
@@ -414,18 +414,6 @@ def _like(any_case: bool) -> Build:
     return strict(matches, (STRING, STRING, STRING), BOOLEAN, optional=1)
 
 
-def _concat_sign(name: str, given: list[Compiled], scope: Scope) -> Compiled:
-    from millstream.testing.sql.text import concat
-
-    return concat(name, given, scope)
-
-
-def utc(time: dt.datetime | dt.date) -> dt.datetime:
-    if isinstance(time, dt.datetime):
-        return time.astimezone(UTC) if time.tzinfo is not None else time.replace(tzinfo=UTC)
-    return midnight(time)
-
-
 TABLE: Table = {
     **{sign: arithmetic(sign) for sign in _COMPUTE},
     "mod": arithmetic("%"),
@@ -450,7 +438,6 @@ TABLE: Table = {
     "not": strict(lambda a: not a, (BOOLEAN,), BOOLEAN),
     "case": _case,
     "if": _if,
-    "iff": _if,
     "coalesce": _coalesce,
     "nvl": _coalesce,
     "ifnull": _coalesce,
@@ -463,5 +450,4 @@ TABLE: Table = {
     "least": extreme(min),
     "like": _like(False),
     "ilike": _like(True),
-    "||": _concat_sign,
 }

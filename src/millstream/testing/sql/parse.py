@@ -1,91 +1,26 @@
-"""Spark SQL expressions to a tree: what stands in ``where``, ``select`` and keys. No queries.
-
-The tree has few kinds of node. Operators are calls, named by their signs, so that one table of functions has
-all of them. Where the text is no expression of this language, or one of a kind that is not known here, a
-``AnalysisError`` says so.
-"""
+"""Spark SQL expressions to a tree: what stands in ``where``, ``select`` and keys. No queries."""
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
-from typing import Any
 
 from millstream.testing.sql import types
+from millstream.testing.sql.nodes import (
+    Alias,
+    AnalysisError,
+    Call,
+    Cast,
+    Column,
+    Lambda,
+    Literal,
+    Node,
+    Star,
+    Unsupported,
+)
 from millstream.testing.sql.types import Type
-
-
-class AnalysisError(ValueError):
-    """An expression that is wrong; the message says why."""
-
-
-class Unsupported(AnalysisError):
-    """Something that Spark may well know, but the driver's own SQL does not."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(f"{what} is not in the test driver's own SQL: use Driver(..., engine='spark')")
-
-
-@dataclass(frozen=True, slots=True)
-class Literal:
-    value: Any
-    type: Type
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column, perhaps with fields of it."""
-
-    parts: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    name: str
-    arguments: tuple[Node, ...] = ()
-    distinct: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Cast:
-    node: Node
-    type: Type
-    tries: bool = False  # null instead of an error
-
-
-@dataclass(frozen=True, slots=True)
-class Lambda:
-    names: tuple[str, ...]
-    body: Node
-
-
-@dataclass(frozen=True, slots=True)
-class Star:
-    """All columns, or all fields of a struct."""
-
-    of: Node | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Apply:
-    """A Python function of the user's."""
-
-    function: Callable[..., Any]
-    arguments: tuple[Node, ...]
-    type: Type
-
-
-@dataclass(frozen=True, slots=True)
-class Alias:
-    node: Node
-    name: str
-
-
-Node = Literal | Column | Call | Cast | Lambda | Star | Apply | Alias
 
 _TOKEN = re.compile(
     r"""(?P<space>\s+|--[^\n]*|/\*.*?\*/)
@@ -123,9 +58,7 @@ _UNITS = {
 }
 _MONTH_UNITS = {**dict.fromkeys(("month", "months"), 1), **dict.fromkeys(("year", "years"), 12)}
 _WITHOUT_PARENTHESES = ("current_date", "current_timestamp", "localtimestamp")
-_WORDS = (
-    "then else when end and or as from for in between is not like ilike rlike regexp div over filter within"
-)
+_WORDS = "then else when end and or as from for in between is not"
 _ENDS = frozenset(_WORDS.split())
 
 
@@ -133,15 +66,6 @@ _ENDS = frozenset(_WORDS.split())
 def parse(sql: str) -> Node:
     """An expression, with its alias if it has one."""
     return _Parser(sql).whole()
-
-
-def name_of(node: Node) -> str | None:
-    """The name of the column that an expression gives; None where Spark invents one."""
-    if isinstance(node, Alias):
-        return node.name
-    if isinstance(node, Column):
-        return node.parts[-1]
-    return None
 
 
 class _Parser:
@@ -317,6 +241,8 @@ class _Parser:
         if self.peek()[1] == "->":
             self.at += 1
             return Lambda((word,), self.expression())
+        if word in _ENDS:
+            raise self.wrong(back=1)
         if word in ("true", "false"):
             return Literal(word == "true", types.BOOLEAN)
         if word == "null":
@@ -349,6 +275,14 @@ class _Parser:
             return Call("date_part", (Literal(unit.lower(), types.STRING), inside))
         if name == "trim":
             return self.trim()
+        if name == "position":
+            part = self.expression(_POWER["in"])
+            if self.word("in"):
+                inside = self.expression()
+                self.expect(")")
+                return Call("locate", (part, inside))
+            self.expect(",")
+            return Call("locate", (part, *self.listed(")")))
         if name in ("timestampadd", "timestampdiff", "dateadd", "datediff") and self.peek()[0] == "word":
             unit = self.peek()[1].lower()
             if self.peek(1)[1] == "," and (unit in _UNITS or unit in _MONTH_UNITS or unit == "quarter"):
@@ -413,7 +347,7 @@ class _Parser:
 
     def interval(self) -> Node:
         """``INTERVAL 1 DAY 2 HOURS``, ``INTERVAL '5' MINUTE``."""
-        if self.peek()[0] == "text" and self.peek(1)[0] != "word":
+        if self.peek()[0] == "text" and self.peek(1)[1].lower() not in (*_UNITS, *_MONTH_UNITS):
             inside = _text(self.next()[1]).value
             words = re.findall(r"-?\d+(?:\.\d+)?|[a-zA-Z]+", str(inside))
         else:

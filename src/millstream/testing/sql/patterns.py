@@ -7,7 +7,7 @@ import functools
 import re
 
 from millstream.testing.sql.casts import UTC, BadValue, zone_of
-from millstream.testing.sql.parse import Unsupported
+from millstream.testing.sql.nodes import Unsupported
 
 _NAMES = "January February March April May June July August September October November December"
 _MONTHS = _NAMES.split()

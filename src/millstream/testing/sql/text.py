@@ -13,7 +13,7 @@ from typing import Any
 from millstream.testing.sql import types
 from millstream.testing.sql.building import Compiled, Scope, Table, check_count, coerced, strict, together
 from millstream.testing.sql.casts import BadValue, double_text
-from millstream.testing.sql.parse import AnalysisError, Unsupported
+from millstream.testing.sql.nodes import AnalysisError, Unsupported
 from millstream.testing.sql.types import BIGINT, BINARY, BOOLEAN, DOUBLE, INT, STRING, Type
 
 # What Java's regular expressions have and Python's don't, or have with another meaning.
@@ -178,7 +178,7 @@ def _charset(name: str) -> str:
     return known[name.lower()]
 
 
-def concat(name: str, given: list[Compiled], scope: Scope) -> Compiled:
+def _concat(name: str, given: list[Compiled], scope: Scope) -> Compiled:
     if given and given[0].type.name == "array":
         arrays = together(name, given)
         return strict(
@@ -314,7 +314,8 @@ TABLE: Table = {
     "substr": _substring,
     "left": strict(lambda text, count: text[: max(count, 0)], (STRING, INT), STRING),
     "right": strict(lambda text, count: text[-count:] if count > 0 else "", (STRING, INT), STRING),
-    "concat": concat,
+    "concat": _concat,
+    "||": _concat,
     "concat_ws": _concat_ws,
     "replace": strict(
         lambda text, old, new="": text.replace(old, new) if old else text, (STRING,) * 3, STRING, optional=1
@@ -327,7 +328,6 @@ TABLE: Table = {
     "rpad": strict(_padded(False), (STRING, INT, STRING), STRING, optional=1),
     "instr": strict(lambda text, part: text.find(part) + 1, (STRING, STRING), INT),
     "locate": _LOCATE,
-    "position": _LOCATE,
     "split": strict(_split, (STRING, STRING, INT), types.array(STRING), optional=1),
     "split_part": strict(_part, (STRING, STRING, INT), STRING),
     "substring_index": strict(_index, (STRING, STRING, INT), STRING),

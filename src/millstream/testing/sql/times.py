@@ -20,9 +20,9 @@ from millstream.testing.sql.building import (
     strict,
 )
 from millstream.testing.sql.casts import UTC, BadValue, from_micros, micros, midnight, zone_of
+from millstream.testing.sql.nodes import AnalysisError, Unsupported
 from millstream.testing.sql.numbers import tried
 from millstream.testing.sql.operators import plus_months
-from millstream.testing.sql.parse import AnalysisError, Unsupported
 from millstream.testing.sql.patterns import read, written
 from millstream.testing.sql.types import BIGINT, DATE, DOUBLE, INT, NTZ, STRING, TIMESTAMP
 
@@ -167,9 +167,12 @@ def _timestamp_diff(unit: str, start: dt.datetime, end: dt.datetime) -> int:
         raise Unsupported(f"timestampdiff of {unit}")
     sign = 1 if end >= start else -1
     low, high = sorted((_utc(start), _utc(end)))
-    months = (high.year - low.year) * 12 + high.month - low.month
-    if plus_months(low, months) > high:
-        months -= 1
+    if high.time() < low.time():
+        high -= dt.timedelta(days=1)
+    # A month has passed when the same day has come, not when the month ends before it.
+    months = (
+        (high.year * 12 + high.month) * 32 + high.day - (low.year * 12 + low.month) * 32 - low.day
+    ) // 32
     return sign * (months // _MONTHS[unit])
 
 

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from millstream.pipeline.schema import quoted
-
 
 @dataclass(frozen=True, slots=True)
 class Type:
@@ -207,16 +205,6 @@ _ALIASES = {
     "real": "float",
     "timestamp_ltz": "timestamp",
 }
-
-
-def ddl(kind: Type) -> str:
-    """As DDL takes it, with every field's name quoted."""
-    if kind.name == "struct":
-        fields = zip(kind.names, kind.inner, strict=True)
-        return "struct<" + ",".join(f"{quoted(name)}:{ddl(inner)}" for name, inner in fields) + ">"
-    if kind.inner:
-        return f"{kind.name}<{','.join(ddl(inner) for inner in kind.inner)}>"
-    return kind.text
 
 
 # ---- what two types have in common -------------------------------------------------------------------

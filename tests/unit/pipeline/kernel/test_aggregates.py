@@ -14,7 +14,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from millstream.pipeline.kernel.aggregates import Aggregates, exactly
+from millstream.pipeline.kernel.aggregates import Aggregates, exactly, rounded
 from millstream.pipeline.kernel.calls import FUNCTIONS, Call, PythonAggregate
 
 MONEY = pa.decimal128(10, 2)
@@ -159,10 +159,11 @@ def test_sums_of_doubles_are_exact_so_neither_order_nor_cuts_show(values: Any, c
     random.shuffle(shuffled)
     first, second = shuffled[:cut], shuffled[cut:]
     parts = [exactly(part) for part in (first, second) if part]
-    merged = parts[0] if len(parts) == 1 else exactly([*parts[0], *parts[1]])
+    merged = parts[0] if len(parts) == 1 else exactly(parts[0] + parts[1])
     total = sum(map(Fraction, values))
     assert sum(map(Fraction, merged)) == total
-    assert merged[0] == float(total)
+    assert len(merged) <= 40
+    assert rounded(merged) == float(total)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +171,7 @@ def test_sums_of_doubles_are_exact_so_neither_order_nor_cuts_show(values: Any, c
     [([math.inf, 1.0], math.inf), ([math.inf, -math.inf], math.nan), ([math.nan, 1.0], math.nan)],
 )
 def test_sums_beyond_numbers_are_infinity_or_nan(values: list[float], total: float) -> None:
-    (found,) = exactly(values)
+    found = rounded(exactly([*values, *[0.0] * 10]))
     assert found == total or (math.isnan(found) and math.isnan(total))
 
 
