@@ -20,6 +20,8 @@ from tests.support.waiting import wait_for
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from millstream.pipeline.progress import Progress
+
 PAYMENTS = """\
 from millstream import Processor, Topology, no, step
 
@@ -77,10 +79,14 @@ def fails_at(text: str) -> str:
     return f"fraud.py:{1 + next(at for at, line in enumerate(text.splitlines()) if 'amount - 7' in line)}"
 
 
-def run(spark: SparkSession, broker: Broker, directory: Path, text: str) -> Job:
+def run(
+    spark: SparkSession, broker: Broker, directory: Path, text: str, seen: list[Progress] | None = None
+) -> Job:
     file = directory / "fraud.py"
     file.write_text(text)
     settings = Settings(Connection(broker.address), str(directory / "checkpoint"), available_now=True)
+    if seen is not None:
+        settings.on_progress = seen.append
     job = Job(load_topology(file), settings)
     job.prepare()
     job.start(spark)
@@ -106,7 +112,8 @@ def test_patterns_and_processors_of_a_file_run_on_spark(
     spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
     text = PAYMENTS + PATTERN + PROCESSOR.replace("ON_ERROR", "on_error='channel',")
-    job = run(spark, broker, tmp_path, text + 'quiet.failed.to_topic("failed")\n')
+    seen: list[Progress] = []
+    job = run(spark, broker, tmp_path, text + 'quiet.failed.to_topic("failed")\n', seen)
     error = job.failed()
     job.close()
     assert error is None
@@ -122,6 +129,9 @@ def test_patterns_and_processors_of_a_file_run_on_spark(
     assert (failed["card"], failed["amount"]) == ("a", 7.0)
     assert failed["error"] == "ZeroDivisionError: float division by zero"
     assert failed["error_at"].endswith(fails_at(text))
+    wait_for(lambda: seen, timeout=60, what="the batch is reported")
+    assert sum(progress.operators["quiet"].failed for progress in seen) == 1
+    assert "failed 1" in seen[0].line()
 
 
 def test_a_processor_that_fails_is_told_with_operator_key_record_and_line(

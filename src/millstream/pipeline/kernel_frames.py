@@ -20,6 +20,7 @@ from millstream.errors import MillstreamError, TopologyError
 from millstream.pipeline.causes import condensed
 from millstream.pipeline.decode import accepted
 from millstream.pipeline.expressions import with_columns, without_alias
+from millstream.pipeline.kernel.channels import COUNTED
 from millstream.pipeline.kernel.clock import NEVER, NO_PLACE
 from millstream.pipeline.kernel.packing import BUCKET, CLOCK, MARK, PACKED, Pack, Unpack, struct_name
 from millstream.pipeline.kernel.spark import RESULTS, STATUS, Keeping, KernelProcessor, time_of_batch
@@ -140,8 +141,8 @@ class Kernels:
             fn.sum(f"{STATUS}.entries").alias("entries"),
             fn.sum(f"{STATUS}.bytes").alias("bytes"),
             *(
-                fn.count(fn.expr(f"CASE WHEN channel LIKE '{word}.%' THEN 1 END")).alias(word)
-                for word in ("late", "ahead")
+                fn.count(fn.expr(f"CASE WHEN split_part(channel, '.', 1) = '{word}' THEN 1 END")).alias(word)
+                for word in COUNTED
             ),
         )
 

@@ -18,6 +18,7 @@ from millstream.errors import TopologyError
 from millstream.pipeline.declaring import caller
 from millstream.pipeline.expressions import ExpressionError, duration_ms, no_such_column
 from millstream.pipeline.kernel.automaton import MOST_STEPS, StepRule
+from millstream.pipeline.kernel.channels import TIME_BASIS
 from millstream.pipeline.schema import quoted
 from millstream.pipeline.stateful import Input, StatefulChannel, declare_as
 from millstream.pipeline.streams import Stream
@@ -242,8 +243,8 @@ def declare_pattern(
         if each.condition is not None
     ]
     tell = [name for name, _ in measures] if measures is not None else _taking(rules)
-    result = (*one.keys, kernel.MATCH_START, kernel.MATCH_END, *tell, kernel.TIME_BASIS)
-    beside = (*one.keys, kernel.MATCH_START, kernel.ENDED_AT, kernel.REACHED, *tell, kernel.TIME_BASIS)
+    result = (*one.keys, kernel.MATCH_START, kernel.MATCH_END, *tell, TIME_BASIS)
+    beside = (*one.keys, kernel.MATCH_START, kernel.ENDED_AT, kernel.REACHED, *tell, TIME_BASIS)
     for names in (result, beside):
         _check_names(names, at)
     made = declare_as(

@@ -17,6 +17,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from millstream.pipeline.deliver import Delivered
+from millstream.pipeline.kernel.channels import COUNTED
 from millstream.pipeline.kernel.clock import NEVER
 from millstream.pipeline.plan import Query
 
@@ -33,6 +34,8 @@ class OperatorStatus:
     bytes: int  # what it has written
     late: int = 0  # rows of this batch that came too late, and whose time was too far ahead
     ahead: int = 0
+    failed: int = 0  # records that a function of the user's failed on
+    overflow: int = 0  # partial matches that were dropped because their key had too many
 
     def __str__(self) -> str:
         """How large it is: ``550k keys 7 MB``."""
@@ -66,10 +69,10 @@ class Progress:
             parts.append(f"lag {self.lag:,}")
         if self.watermark is not None:
             parts.append(f"watermark {self.watermark:%H:%M:%S}")
-        late, ahead = (
-            sum(getattr(one, word) for one in self.operators.values()) for word in ("late", "ahead")
-        )
-        parts += [f"{word} {count:,}" for word, count in (("late", late), ("ahead", ahead)) if count]
+        for word in COUNTED:
+            count = sum(getattr(one, word) for one in self.operators.values())
+            if count:
+                parts.append(f"{word} {count:,}")
         if self.operators:
             parts.append("state " + ", ".join(f"{name} {one}" for name, one in self.operators.items()))
         parts.append(f"{self.milliseconds:,} ms")
@@ -118,8 +121,7 @@ def _status(seen: dict[str, Any]) -> OperatorStatus:
         may_move=seen.get("may_move"),
         entries=int(seen.get("entries") or 0),
         bytes=int(seen.get("bytes") or 0),
-        late=int(seen.get("late") or 0),
-        ahead=int(seen.get("ahead") or 0),
+        **{word: int(seen.get(word) or 0) for word in COUNTED},
     )
 
 

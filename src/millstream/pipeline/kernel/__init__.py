@@ -11,10 +11,13 @@ user's own. Nothing but ``spark.py`` knows of Spark: the same programs run in th
     step.py      one batch of one bucket: clock, late rows, order, then the program
     lookup.py    rows found by key and time, by whole columns
     joins.py     two streams within a time; tables.py, foreign.py  tables; gather.py  parts of an event
+    event.py     an event as a user's function sees it
+    failing.py   what is said when that function raises
     packing.py   rows to blobs by bucket and back: what is shuffled
     spark.py     the same as an operator of Spark's, its state in Spark's store
 
 Windows: ``windows.py`` (tumbling, hopping), ``sliding.py`` (moving with every event) and ``sessions.py`` are
 programs; ``grouping.py`` finds a batch's groups, ``calls.py`` and ``aggregates.py`` say and work out what is
-made of them, ``results.py`` gives it.
+made of them, ``results.py`` gives it. Patterns: ``pattern.py`` does what ``automaton.py`` works out, and
+``measures.py`` tells of matches. ``processor.py`` is the user's own; ``emitting.py`` checks what it gives.
 """

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 MAIN = ""
 LATE, AHEAD = "late", "ahead"
+FAILED, OVERFLOW = "failed", "overflow"  # of some: records that failed, partial matches that were dropped
+COUNTED = (LATE, AHEAD, FAILED, OVERFLOW)  # what did not count as it should: in every line of a run
 OUTSIDE = "outside"  # events of no session
 HIDDEN = "millstream_"  # how columns begin that were worked out for the operator: no part of the row itself
 WINDOW_START, WINDOW_END, TIME_BASIS = "window_start", "window_end", "time_basis"

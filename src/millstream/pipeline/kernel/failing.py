@@ -14,7 +14,6 @@ from typing import Any
 
 import pyarrow as pa
 
-FAILED = "failed"
 FAILED_COLUMNS = (pa.field("error", pa.string()), pa.field("error_at", pa.string()))
 _MOST_OF_A_VALUE, _MOST_OF_A_RECORD = 80, 400
 _OURS = str(Path(__file__).parents[2])

@@ -20,24 +20,19 @@ import pyarrow as pa
 
 from millstream.errors import TopologyError
 from millstream.pipeline.kernel.automaton import Automaton, StepRule
-from millstream.pipeline.kernel.channels import HIDDEN, MAIN
+from millstream.pipeline.kernel.channels import FAILED, HIDDEN, MAIN, OVERFLOW, TIME_BASIS
 from millstream.pipeline.kernel.clock import Clock
 from millstream.pipeline.kernel.event import event_type
-from millstream.pipeline.kernel.failing import FAILED, FAILED_COLUMNS, RecordFailed, line, reason, shortened
+from millstream.pipeline.kernel.failing import FAILED_COLUMNS, RecordFailed, line, reason, shortened
 from millstream.pipeline.kernel.measures import Measure, MeasureError, type_of, worked_out
 from millstream.pipeline.kernel.program import TIMESTAMP, Events, Out
 from millstream.pipeline.kernel.state import Store
 
-OVERFLOW, TIMED_OUT = "overflow", "timed_out"
+TIMED_OUT = "timed_out"
 PAST_LAST, TO_NEXT, ALL = "skip past last", "skip to next", "all"
 AFTER_MATCH = (PAST_LAST, TO_NEXT, ALL)
-MATCH_START, MATCH_END, ENDED_AT, REACHED, TIME_BASIS = (
-    "match_start",
-    "match_end",
-    "ended_at",
-    "reached",
-    "time_basis",
-)
+MATCH_START, MATCH_END = "match_start", "match_end"
+ENDED_AT, REACHED = "ended_at", "reached"  # of a partial match: when it came to an end, and at which step
 
 
 Key = tuple[Any, ...]

@@ -31,10 +31,11 @@ import pyarrow as pa
 
 from millstream.errors import TopologyError
 from millstream.pipeline.expressions import duration_ms
+from millstream.pipeline.kernel.channels import FAILED
 from millstream.pipeline.kernel.clock import ALWAYS, NEVER, Clock
 from millstream.pipeline.kernel.emitting import RowMaker
 from millstream.pipeline.kernel.event import MICROSECOND, event_type, micros, moment
-from millstream.pipeline.kernel.failing import FAILED, FAILED_COLUMNS, RecordFailed, line, reason, shortened
+from millstream.pipeline.kernel.failing import FAILED_COLUMNS, RecordFailed, line, reason, shortened
 from millstream.pipeline.kernel.program import MAIN, Events, Out
 from millstream.pipeline.kernel.state import Store
 

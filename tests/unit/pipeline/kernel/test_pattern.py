@@ -12,13 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.pipeline.kernel.automaton import StepRule
+from millstream.pipeline.kernel.channels import FAILED, OVERFLOW
 from millstream.pipeline.kernel.clock import TimeRules
-from millstream.pipeline.kernel.failing import FAILED
 from millstream.pipeline.kernel.measures import parsed
 from millstream.pipeline.kernel.pattern import (
     AFTER_MATCH,
     ALL,
-    OVERFLOW,
     PAST_LAST,
     TIMED_OUT,
     TO_NEXT,
