@@ -51,7 +51,7 @@ bids = flow.source(
 
 @bids.operator
 def priced(df):  # a function of the file's own, which executors must be given
-    return df.selectExpr("*", "price * 0.92 AS eur")
+    return df.selectExpr("*", "price * 0.92D AS eur")
 
 
 counts = priced.window(by="auction", size="10 seconds", emit="final").agg(n="count(*)", eur="sum(price)")
