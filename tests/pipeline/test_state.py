@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,8 @@ from millstream import Broker, Topology
 from millstream.cli import run as command_line
 from millstream.client.admin import Admin
 from millstream.client.connect import Connection
+from millstream.errors import StateConnectionError, TopologyError
+from millstream.pipeline import engine
 from millstream.pipeline.job import Job, Settings
 from millstream.pipeline.stateful import Input, declare
 from tests.pipeline.test_job import SCHEMA, payment, produce, records
@@ -44,6 +47,8 @@ def run(spark: SparkSession, broker: Broker, checkpoint: Path, flow: Topology) -
     job.start(spark)
     wait_for(lambda: not job.running, timeout=280, what="the job has processed what is there")
     error = job.failed()
+    if error is None:
+        wait_for(lambda: any(progress.rows_in for progress in seen), what="Spark has told of it")
     job.close()
     if error is not None:
         raise error
