@@ -19,6 +19,7 @@ from bench import (
     requests,
     servers,
     spark,
+    state,
     transactions,
     view_latency,
 )
@@ -32,7 +33,7 @@ BESIDE_KAFKA = {
     "latency": latency.run,
     "transactions": transactions.run,
 }
-ALONE = {"footprint": footprint.run, "history": history.run}
+ALONE = {"footprint": footprint.run, "history": history.run, "state": state.run}
 ON_OURS = {
     "spark": spark.run,
     "guarantees": guarantees.run,

@@ -47,6 +47,8 @@ def run(spark: SparkSession, broker: Broker, checkpoint: Path, flow: Topology) -
     job.start(spark)
     wait_for(lambda: not job.running, timeout=280, what="the job has processed what is there")
     error = job.failed()
+    if error is None:
+        wait_for(lambda: any(progress.rows_in for progress in seen), what="Spark has told of it")
     job.close()
     if error is not None:
         raise error
