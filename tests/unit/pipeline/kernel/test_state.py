@@ -124,7 +124,7 @@ def test_keyed_state_on_a_table_is_the_same_whenever_the_table_takes_it_in(
             if name == "load":
                 table.fold(version, {"cards": keyed.in_front()})
                 keyed.folded()
-                unfolded = []
+                unfolded = list(store.snapshot())  # what stands in front of the table, and how much is in it
             elif name == "snapshot":
                 store = Store(table)
                 for blob in unfolded:
