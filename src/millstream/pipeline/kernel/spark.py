@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -26,6 +27,7 @@ from millstream.pipeline.state_limit import too_large
 NOW = "millstream.now"  # the local property with the time of a batch
 STATUS = "status"  # the channel on which an operator tells how it stands
 RESULTS = "channel string, blob binary"
+_UNUSED_S = 900.0  # after which a copy is forgotten
 _RESULT_BYTES = 16 * 1024 * 1024  # of rows, in one blob: a hot key's results don't come as one
 
 
@@ -56,6 +58,7 @@ class _Copy:
 
     known: Known
     bucket: Bucket
+    used: float = 0.0
 
 
 _copies: dict[tuple[str, str, int], _Copy] = {}
@@ -83,11 +86,14 @@ class KernelProcessor(StatefulProcessor):
         # Not known any more until all is written: what fails leaves it half changed.
         copy = _copies.pop(name, None)
         known = kept.load(None if copy is None else copy.known)
+        if copy is None:
+            _forget()
         if copy is None or copy.known is not known:
             copy = _Copy(known, Bucket(self._operator, known.store))
         kept.begin(known)
         given = copy.bucket.step(batch)
         kept.save(known)
+        copy.used = time.monotonic()
         _copies[name] = copy
         self._check_size()
         _leave_alone()
@@ -128,6 +134,15 @@ def _parts(table: pa.Table) -> Iterator[pa.Table]:
     rows = max(1, int(_RESULT_BYTES / max(1, table.nbytes / table.num_rows)))
     for start in range(0, table.num_rows, rows):
         yield table.slice(start, rows)
+
+
+def _forget() -> None:
+    """Buckets that other workers have had for long, and those of jobs that have ended."""
+    old = time.monotonic() - _UNUSED_S
+    for name in [name for name, copy in _copies.items() if copy.used < old]:
+        table = _copies.pop(name).known.store.table
+        if table is not None:
+            table.close()
 
 
 def _leave_alone() -> None:
