@@ -13,7 +13,7 @@ from millstream.client.cluster import Cluster
 from millstream.client.connect import Connection
 from millstream.client.position import TopicPartition
 from millstream.clock import SystemClock
-from millstream.errors import ProducerFenced
+from millstream.errors import ProducerFenced, RequestFailed
 from millstream.records.build import Record, build_batch
 from tests.support.command import CommandLine
 from tests.support.topics import create_topic, produce, values
@@ -115,6 +115,7 @@ def test_one_that_no_coordinator_knows_is_found_and_ended(
         pytest.skip("our broker lets no transaction hang")
     topic = create_topic(address, name)
     place, cluster = TopicPartition(topic, 0), Cluster(Connection.of(address))
+    checked = TopicPartition(f"{name}-checked", 0)
 
     def written(place: TopicPartition) -> bool:
         batch = build_batch(
@@ -124,7 +125,10 @@ def test_one_that_no_coordinator_knows_is_found_and_ended(
             base_sequence=0,
             transactional=True,
         )
-        link = cluster.leader(place)
+        try:
+            link = cluster.leader(place)
+        except RequestFailed:  # a topic that was just made is not known everywhere at once
+            return place == checked
         link.send_produce({place: batch}, acks=-1, timeout_ms=5000, transactional_id="nobody")
         return link.receive_produce()[0].code == 0
 
@@ -133,7 +137,7 @@ def test_one_that_no_coordinator_knows_is_found_and_ended(
         wait_for(lambda: written(place), what="the setting has taken effect")
     finally:
         set_verification(address, "true")  # the broker is shared
-    checked = TopicPartition(create_topic(address, f"{name}-checked"), 0)
+    create_topic(address, checked.topic)
     wait_for(lambda: not written(checked), what="the setting has taken effect")
     cluster.close()
     produce(address, topic, values(1, 2))

@@ -154,7 +154,7 @@ class Driver:
     def kill_worker(self) -> bool:
         """kill -9 of one of its Python workers, if there is one just now."""
         found = subprocess.run(
-            ["pgrep", "-g", str(self.process.pid), "-f", "pyspark.daemon"], capture_output=True, text=True
+            ["pgrep", "-s", str(self.process.pid), "-f", "pyspark.daemon"], capture_output=True, text=True
         )
         workers = [int(pid) for pid in found.stdout.split()][1:]  # the first is their parent
         if workers:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from millstream import Broker, Topology
-from millstream.cli import run as command_line
+from millstream.cli import execute as command_line
 from millstream.client.admin import Admin
 from millstream.client.connect import Connection
 from millstream.errors import StateConnectionError, TopologyError

@@ -101,10 +101,10 @@ def _options(
 
 def main() -> None:
     """The entry point."""
-    sys.exit(run(sys.argv[1:]))
+    sys.exit(execute(sys.argv[1:]))
 
 
-def run(arguments: list[str]) -> int:
+def execute(arguments: list[str]) -> int:
     """Run one command line; 0 if it did what was asked, 1 if it could not, 2 if it was asked wrongly."""
     try:
         result = typer.main.get_command(app).main(

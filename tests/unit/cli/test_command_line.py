@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from millstream.cli import COMMANDS, run
+from millstream.cli import COMMANDS, execute
 from millstream.cli.help import Entry, Page, render
 from millstream.cli.reference import pages
 
@@ -14,7 +14,7 @@ HEAVY = ("confluent_kafka", "pyspark", "kio", "uvloop", "pyarrow", "numpy", "ric
 
 def test_help_answers_without_loading_anything_heavy() -> None:
     program = (
-        "import sys; from millstream.cli import run; run(['--help']); "
+        "import sys; from millstream.cli import execute; execute(['--help']); "
         f"print(*[name for name in {HEAVY} if name in sys.modules], file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -40,15 +40,15 @@ def test_examples_stand_beside_their_meaning_where_there_is_room() -> None:
 
 
 def test_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["--version"]) == 0
+    assert execute(["--version"]) == 0
     assert capsys.readouterr().out.startswith("millstream ")
-    assert run(["nonsense"]) == 2
+    assert execute(["nonsense"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
-    assert run([]) == 2
+    assert execute([]) == 2
     assert "Commands:" in capsys.readouterr().err
-    assert run(["topic"]) == 2
+    assert execute(["topic"]) == 2
     assert "add-partitions" in capsys.readouterr().err
-    assert run(["topic", "list", "--broker", "127.0.0.1:1"]) == 1
+    assert execute(["topic", "list", "--broker", "127.0.0.1:1"]) == 1
     assert "no broker answers" in capsys.readouterr().err
 
 
