@@ -154,9 +154,12 @@ class Driver:
     def kill_worker(self) -> bool:
         """kill -9 of one of its Python workers, if there is one just now."""
         found = subprocess.run(
-            ["pgrep", "-s", str(self.process.pid), "-f", "pyspark.daemon"], capture_output=True, text=True
+            ["pgrep", "-s", str(self.process.pid), "-f", "pyspark.daemon pyspark.worker"],
+            capture_output=True,
+            text=True,
         )
-        workers = [int(pid) for pid in found.stdout.split()][1:]  # the first is their parent
+        pids = [int(pid) for pid in found.stdout.split()]
+        workers = [pid for pid in pids if parent(pid) in pids]  # the others start them
         if workers:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(workers[-1], signal.SIGKILL)
@@ -166,6 +169,13 @@ class Driver:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+
+
+def parent(pid: int) -> int | None:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:  # it has ended meanwhile
+        return None
 
 
 def read(address: str, topic: str) -> list[list[dict[str, Any]]]:
