@@ -92,7 +92,7 @@ class Writer(threading.Thread):
     def run(self) -> None:
         while not self._ending.wait(0.01):
             number = len(self.events)
-            at = (NOON + timedelta(milliseconds=10 * number - number * 37 % 90)).isoformat()
+            at = (NOON + timedelta(milliseconds=1000 + 10 * number - number * 37 % 90)).isoformat()
             event = {"id": number, "card": f"card {number * 7 % 11}", "amount": number * 31 % 100, "at": at}
             self.events.append(event)
             self._producer.produce(
