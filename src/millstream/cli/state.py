@@ -6,7 +6,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
@@ -205,14 +205,10 @@ def _progress(done: int, of: int) -> None:
 
 def _write_jsonl(to: str, entries: Iterator[StateEntry]) -> int:
     written = 0
-    file = sys.stdout if to == "-" else open(to, "w")  # noqa: SIM115 - closed below
-    try:
+    with nullcontext(sys.stdout) if to == "-" else open(to, "w") as file:
         for entry in entries:
             file.write(json.dumps(entry.to_json(), ensure_ascii=False) + "\n")
             written += 1
-    finally:
-        if to != "-":
-            file.close()
     return written
 
 

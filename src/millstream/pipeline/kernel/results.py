@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from millstream.pipeline.kernel.aggregates import Aggregates
+from millstream.pipeline.kernel.calls import Call
 from millstream.pipeline.kernel.channels import CHANGE, MAIN, TIME_BASIS, WINDOW_END, WINDOW_START
 from millstream.pipeline.kernel.program import TIMESTAMP, Out
 
@@ -81,3 +82,30 @@ class Results:
 def _same(one: Shown, other: Shown) -> bool:
     """Whether two results are alike; NaN is like NaN."""
     return all(a == b or (a != a and b != b) for a, b in zip(one, other, strict=True))
+
+
+class Windowing:
+    """What the plans of windows that have a beginning and an end of their own have in common."""
+
+    __slots__ = ()
+    keys: int
+    calls: tuple[Call, ...]
+    basis: str
+    final: bool
+    retract: bool
+    what: str
+
+    def results(self, schema: pa.Schema) -> Results:
+        aggregates = Aggregates(self.calls, schema)
+        return Results(schema, self.keys, aggregates, self.basis, retract=self.retract)
+
+    def shape(self) -> Mapping[str, object]:
+        return {
+            "window": self.what,
+            "aggregates": [call.function for call in self.calls],
+            "emit": "final" if self.final else "update",
+            "retract": self.retract,
+        }
+
+    def describe(self) -> str:
+        return self.what

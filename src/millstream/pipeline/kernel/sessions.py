@@ -32,12 +32,12 @@ from millstream.pipeline.kernel.channels import OUTSIDE
 from millstream.pipeline.kernel.clock import Clock
 from millstream.pipeline.kernel.grouping import Groups, check_keys, codes, key_tuples
 from millstream.pipeline.kernel.program import MAIN, Events, Out, shown
-from millstream.pipeline.kernel.results import Closed, Results
+from millstream.pipeline.kernel.results import Closed, Windowing
 from millstream.pipeline.kernel.state import Keyed, Store
 
 
 @dataclass(frozen=True, slots=True)
-class Sessions:
+class Sessions(Windowing):
     """Either a gap, or a column of the condition that opens and a timeout."""
 
     in_order: ClassVar[bool] = True
@@ -66,23 +66,8 @@ class Sessions:
             found[OUTSIDE] = pa.schema([schema.field(name) for name in shown(schema.names)])
         return found
 
-    def results(self, schema: pa.Schema) -> Results:
-        aggregates = Aggregates(self.calls, schema)
-        return Results(schema, self.keys, aggregates, self.basis, retract=self.retract)
-
     def program(self, inputs: Sequence[pa.Schema]) -> SessionsProgram:
         return SessionsProgram(self, inputs[0])
-
-    def shape(self) -> Mapping[str, object]:
-        return {
-            "window": self.what,
-            "aggregates": [call.function for call in self.calls],
-            "emit": "final" if self.final else "update",
-            "retract": self.retract,
-        }
-
-    def describe(self) -> str:
-        return self.what
 
 
 class Session(NamedTuple):

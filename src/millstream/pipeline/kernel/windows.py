@@ -26,12 +26,12 @@ from millstream.pipeline.kernel.calls import Call
 from millstream.pipeline.kernel.clock import Clock
 from millstream.pipeline.kernel.grouping import Groups, check_keys, codes, key_tuples
 from millstream.pipeline.kernel.program import MAIN, Out, Rows
-from millstream.pipeline.kernel.results import Closed, Results
+from millstream.pipeline.kernel.results import Closed, Windowing
 from millstream.pipeline.kernel.state import Keyed, Store
 
 
 @dataclass(frozen=True, slots=True)
-class TimeWindows:
+class TimeWindows(Windowing):
     """The plan of tumbling windows, and of hopping ones where ``slide`` is less than ``size``."""
 
     in_order: ClassVar[bool] = False
@@ -49,23 +49,8 @@ class TimeWindows:
         check_keys(inputs[0], self.keys)
         return {MAIN: self.results(inputs[0]).schema}
 
-    def results(self, schema: pa.Schema) -> Results:
-        aggregates = Aggregates(self.calls, schema)
-        return Results(schema, self.keys, aggregates, self.basis, retract=self.retract)
-
     def program(self, inputs: Sequence[pa.Schema]) -> TimeWindowsProgram:
         return TimeWindowsProgram(self, inputs[0])
-
-    def shape(self) -> Mapping[str, object]:
-        return {
-            "window": self.what,
-            "aggregates": [call.function for call in self.calls],
-            "emit": "final" if self.final else "update",
-            "retract": self.retract,
-        }
-
-    def describe(self) -> str:
-        return self.what
 
 
 class TimeWindowsProgram:
