@@ -196,7 +196,7 @@ def check_plausible(header: BatchHeader, body_size: int) -> None:
 def _records(body: memoryview, header: BatchHeader) -> Iterator[Record]:
     check_plausible(header, len(body))
     append_time = header.max_timestamp if header.attributes & batch.LOG_APPEND_TIME else None
-    reader = _Reader(body)
+    reader = RecordReader(body)
     previous = -1
     for _ in range(header.record_count):
         timestamp_delta, offset_delta, key, value, headers = reader.record()
@@ -215,7 +215,7 @@ def _records(body: memoryview, header: BatchHeader) -> Iterator[Record]:
         raise CorruptBatch(f"{len(body) - reader.position} bytes after the last record")
 
 
-class _Reader:
+class RecordReader:
     """A position in a batch's records, and what can be read from there."""
 
     __slots__ = ("body", "end", "position")
@@ -225,7 +225,8 @@ class _Reader:
         self.position = 0
         self.end = len(body)  # of the record at hand
 
-    def record(self) -> tuple[int, int, bytes | None, bytes | None, tuple[Header, ...]]:
+    def begin(self) -> None:
+        """Go to the timestamp of the next record, whose end is known then."""
         self.end = len(self.body)
         length = self.varint()
         if not 0 <= length <= self.end - self.position:
@@ -234,6 +235,9 @@ class _Reader:
         if length == 0:
             raise CorruptBatch("a record without a byte")
         self.position += 1  # attributes, unused
+
+    def record(self) -> tuple[int, int, bytes | None, bytes | None, tuple[Header, ...]]:
+        self.begin()
         timestamp_delta = self.varint(10)
         offset_delta = self.varint()
         key = self.data()
