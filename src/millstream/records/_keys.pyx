@@ -17,7 +17,7 @@ from millstream.records._fields cimport (
     FINE, OFFSET, RECORD, TIME, Cursor, field, number, varint_size, write_number, zigzag,
 )
 
-SLOT_BYTES = 24
+SLOT_BYTES = 32  # of memory for a key: a slot has 24, and three in four are used
 
 cdef struct Slot:
     uint64_t low

@@ -69,7 +69,7 @@ def build_batch(
         delta = record.offset - base_offset if record.offset >= 0 else delta + 1
         if delta <= previous:
             raise ValueError(f"offset {record.offset} does not follow {base_offset + previous}")
-        _write_record(body, record, record.timestamp - base_timestamp, delta)
+        write_record(body, record, record.timestamp - base_timestamp, delta)
     if last_offset_delta is None:
         last_offset_delta = delta
     attributes = codec
@@ -281,7 +281,7 @@ class RecordReader:
         raise CorruptBatch("a number that does not end, or is too large")
 
 
-def _write_record(out: bytearray, record: Record, timestamp_delta: int, offset_delta: int) -> None:
+def write_record(out: bytearray, record: Record, timestamp_delta: int, offset_delta: int) -> None:
     body = bytearray(1)  # attributes
     write_varint(body, timestamp_delta)
     write_varint(body, offset_delta)

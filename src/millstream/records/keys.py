@@ -22,18 +22,20 @@ the tests hold the two to each other.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from millstream.records import plain_keys
 from millstream.records.batch import HEADER_SIZE, Buffer, read_header
 from millstream.records.build import check_plausible
 from millstream.records.compression import decompress
+from millstream.records.plain_keys import SLOT_BYTES, LatestOffsets
 
-try:
-    from millstream.records import _keys as _found  # type: ignore[attr-defined]
-except ImportError:
-    _found = plain_keys
+__all__ = ["SLOT_BYTES", "LatestOffsets", "first_without_key"]
 
-LatestOffsets: type[plain_keys.LatestOffsets] = _found.LatestOffsets
-SLOT_BYTES: int = _found.SLOT_BYTES * 4 // 3  # of memory for a key
+_found = plain_keys
+with suppress(ImportError):
+    from millstream.records import _keys as _found  # type: ignore[no-redef]
+    from millstream.records._keys import SLOT_BYTES, LatestOffsets  # type: ignore[import-not-found, no-redef]
 
 
 def first_without_key(batch: Buffer) -> int:

@@ -1,4 +1,4 @@
-"""Keys and their newest offsets where there is no compiler: the same as the compiled ``_keys``, see ``keys``."""
+"""Keys and their newest offsets where there is no compiler: the same as ``_keys``, see ``keys``."""
 
 from __future__ import annotations
 
