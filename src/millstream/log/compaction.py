@@ -285,6 +285,21 @@ def finish_swaps(files: Files, path: str) -> None:
     files.sync_directory(path)
 
 
+def as_swapped(files: Files, path: str, listing: dict[str, int]) -> tuple[dict[str, int], dict[str, str]]:
+    """The listing as ``finish_swaps`` would leave it, and the suffix that a file has until then."""
+    swapped = {offset_of(name) for name in listing if name.endswith(LOG_SUFFIX + SWAP_SUFFIX)}
+    covered = {name for base in swapped for name in covered_by(files, path, listing, base)}
+    after = {name: size for name, size in listing.items() if name not in covered}
+    started = {offset_of(name) for name in listing if name.endswith(LOG_SUFFIX + CLEANED_SUFFIX)}
+    stages = {
+        name.removesuffix(SWAP_SUFFIX): SWAP_SUFFIX
+        for name in listing
+        if name.endswith(SWAP_SUFFIX) and offset_of(name) not in started - swapped
+    }
+    after |= {name: listing[name + SWAP_SUFFIX] for name in stages}
+    return after, stages
+
+
 def covered_by(files: Files, path: str, listing: dict[str, int], base: int) -> list[str]:
     """The files of the segments that the new one, which begins at ``base``, was made of, but for the first's:
     their places are taken by its own."""

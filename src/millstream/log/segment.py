@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import NamedTuple
 
@@ -438,10 +438,14 @@ class Segment:
         for suffix in (*INDEX_SUFFIXES, LOG_SUFFIX):
             if files.exists(self.path + suffix + old):
                 files.rename(self.path + suffix + old, self.path + suffix + new)
-        self.log.path = self.path + LOG_SUFFIX + new
-        self.index.path = self.path + INDEX_SUFFIX + new
-        self.times.path = self.path + TIME_INDEX_SUFFIX + new
-        self.aborted.path = self.path + ABORTED_SUFFIX + new
+        self.stand_at(lambda suffix: new)
+
+    def stand_at(self, stage: Callable[[str], str]) -> None:
+        """What its files' names end with from now on, by suffix."""
+        self.log.path = self.path + LOG_SUFFIX + stage(LOG_SUFFIX)
+        self.index.path = self.path + INDEX_SUFFIX + stage(INDEX_SUFFIX)
+        self.times.path = self.path + TIME_INDEX_SUFFIX + stage(TIME_INDEX_SUFFIX)
+        self.aborted.path = self.path + ABORTED_SUFFIX + stage(ABORTED_SUFFIX)
 
     def delete_log(self) -> list[str]:
         """Rename the log file as deleted; its new name. Whoever has it open reads on."""
