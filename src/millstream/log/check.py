@@ -321,13 +321,13 @@ class _Indexes:
 
     def compare(self, batch: Batch) -> None:
         header = batch.header
-        self._largest = max(self._largest, header.max_timestamp)
+        self._largest = max(self._largest, header.newest_ms)
         relative = header.last_offset - self._segment.base_offset
         number = self._positions.get(batch.position)
         if number is not None and self._offsets[number][0] == relative:
             self._right_offsets.add(number)
         number = self._last_offsets.get(relative)
-        if number is not None and self._times[number][0] == header.max_timestamp == self._largest:
+        if number is not None and self._times[number][0] == header.newest_ms == self._largest:
             self._right_times.add(number)
 
     def wrong(self) -> Iterator[tuple[str, int, str]]:

@@ -147,7 +147,7 @@ class Segment:
         batch = next(self.good_batches(offset, ceiling), None)
         if batch is None or batch.header.base_offset > offset:
             return self.damage_of(offset) is not None
-        return batch.header.max_timestamp == timestamp and batch.header.last_offset == offset
+        return batch.header.newest_ms == timestamp and batch.header.last_offset == offset
 
     def _distrust(self, index: OffsetIndex | TimeIndex, ceiling: int) -> None:
         _log.warning("%s disagrees with the log; built anew", index.path)
@@ -389,7 +389,7 @@ class Segment:
                 self.report(item)
                 continue
             header = item.header
-            self.added(item.position, header.size, header.last_offset, header.max_timestamp, interval)
+            self.added(item.position, header.size, header.last_offset, header.newest_ms, interval)
             if self.index.page_waits:
                 self.write_indexes(final=False)
         self.write_indexes(final=self.written == self.size)
@@ -407,8 +407,13 @@ class Segment:
         return self.first_timestamp if self.first_timestamp >= 0 else now_ms
 
     def newest_ms(self, ceiling: int) -> int:
-        """The time of the newest record; when the file was last written, if the records carry none."""
+        """The time of the newest record; when the file was last written, if the records carry none. Where
+        compaction left no record, its last batch tells still."""
         largest = self.largest_timestamp(ceiling)[0]
+        if largest < 0 and self.gaps:
+            last = self.header_at(self.written - HEADER_SIZE)
+            if last is not None and last.size == HEADER_SIZE:
+                largest = last.max_timestamp
         return largest if largest >= 0 else self._pool.files.modified_ms(self.log.path)
 
     def sync(self) -> None:
