@@ -326,6 +326,10 @@ class Connection(FrameReader):
         if ready:
             del self.pending[:ready]
             self._queued()
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Something that may have held the connection is over."""
         if self._held:
             self.turn.resume(self)
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 MANY = 1 << 62  # bytes; more than any long poll waits for
+_TOGETHER = 50  # long polls whose answers are made before any is sent
 
 
 class Unsettled(Protocol):
@@ -190,20 +191,23 @@ class Partition:
         self.stable_offset = stable
         self.held_back = stable < self.log.written_offset
 
-    def wake(self, count: int) -> None:
+    def wake(self, count: int, send: Callable[[], None]) -> None:
         """Tell the long polls of ``count`` new bytes. Who waits for committed records is told when the last
         stable offset moves; if it had been held back there may be more of them than ``count``, so then all
-        are to look."""
+        are to look. ``send`` is called now and then, so that the first have theirs while the others' are
+        made."""
         shared = Shared()
         stable = self.log.last_stable_offset
         moved = stable != self.stable_offset
         committed = MANY if self.held_back else count
         self._note_stable(stable)
-        for waiter in list(self.waiters):
+        for number, waiter in enumerate(list(self.waiters), start=1):
             if not waiter.committed:
                 waiter.appended(count, shared)
             elif moved:
                 waiter.appended(committed, shared)
+            if number % _TOGETHER == 0:
+                send()
 
     def close(self) -> None:
         """The partition is no longer served: whoever waits is told."""

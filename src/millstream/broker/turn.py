@@ -133,7 +133,7 @@ class Turn:
                 count, partition.turn_bytes = partition.turn_bytes, 0
                 partition.topic.bytes_in += count
                 if count and partition.waiters:
-                    partition.wake(count)
+                    partition.wake(count, self._send)
         if self.connections:
             self._send()
         self.scheduled = False
