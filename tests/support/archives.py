@@ -22,15 +22,17 @@ def objects(url: str) -> dict[str, bytes]:
     fs.invalidate_cache()
     found = fs.find(root) if fs.exists(root) else []
     return {
-        name[len(root) :].lstrip("/"): fs.cat_file(name) for name in found if not name.endswith("archive.json")
+        name[len(root) :].lstrip("/"): fs.cat_file(name)
+        for name in found
+        if not name.endswith("archive.json")
     }
 
 
 class Unreliable(ArchiveStore):
     """A store that counts what is asked of it, and can be away or fail at a given step."""
 
-    def __init__(self, url: str) -> None:
-        super().__init__(url)
+    def __init__(self, url: str, options: str = "") -> None:
+        super().__init__(url, options if not url.startswith("memory:") else "")
         self.is_away = False
         self.before_step: Callable[[str], None] = lambda what: None
         self.asked: list[str] = []

@@ -217,7 +217,12 @@ def test_total_retention_by_size_counts_what_is_in_both_places_once() -> None:
     _, log = archived_log(SimulatedDisk(), ArchiveStore(memory_url()))
     total = log.size_bytes
     first = log.archive.segments[0].size
-    for limit, due in ((total, 0), (total - first, 1), (total - first + 1, 0), (0, len(log.archive.segments))):
+    for limit, due in (
+        (total, 0),
+        (total - first, 1),
+        (total - first + 1, 0),
+        (0, len(log.archive.segments)),
+    ):
         log.set_config(log.config.__class__(remote_storage_enable=True, retention_bytes=limit))
         assert log.retention.due_in_archive(NOW) == due, limit
 

@@ -85,8 +85,10 @@ def test_what_is_read_back_otherwise_than_it_was_written_is_an_error(damage: str
     data = bytearray(b"".join(each.chunks()))
     if damage == "flipped":
         data[3] ^= 1
-    store.put(NAME + ".segment", [bytes(data[:-1] if damage == "cut" else data + b"x" * (damage == "longer"))])
-    with pytest.raises(ArchiveError, match="cut off|read back"):
+    store.put(
+        NAME + ".segment", [bytes(data[:-1] if damage == "cut" else data + b"x" * (damage == "longer"))]
+    )
+    with pytest.raises(ArchiveError, match=r"cut off|read back"):
         check_written(store, each)
 
 

@@ -47,7 +47,7 @@ def archived(log: PartitionLog, store: ArchiveStore) -> None:
 
 
 def read_on(read: Callable[[int], bytes], end: int) -> bytes:
-    """All batches, one read after the other; what a read has of a batch that it does not hold whole is left."""
+    """All batches, one read after the other; a read may end with a part of one, which is left."""
     offset, found = 0, bytearray()
     while offset < end:
         data = read(offset)
@@ -61,9 +61,7 @@ def read_on(read: Callable[[int], bytes], end: int) -> bytes:
 @settings(max_examples=25)
 @given(
     st.lists(
-        st.tuples(
-            st.sampled_from(["plain", "commit", "abort"]), st.integers(0, 200), st.integers(1, 300)
-        ),
+        st.tuples(st.sampled_from(["plain", "commit", "abort"]), st.integers(0, 200), st.integers(1, 300)),
         min_size=1,
         max_size=40,
     ),
