@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -12,7 +13,12 @@ import pytest
 
 from millstream.broker import archiving as archiving_module
 from millstream.broker.archiving import Archiving
-from millstream.broker.codes import INVALID_CONFIG, KAFKA_STORAGE_ERROR, OFFSET_OUT_OF_RANGE
+from millstream.broker.codes import (
+    INVALID_CONFIG,
+    KAFKA_STORAGE_ERROR,
+    OFFSET_OUT_OF_RANGE,
+    UNSUPPORTED_VERSION,
+)
 from millstream.broker.node import Node
 from millstream.broker.server import Server
 from millstream.clock import ManualClock
@@ -308,7 +314,7 @@ def test_a_directory_that_is_not_mounted_is_not_taken_for_an_empty_archive(tmp_p
 # ListOffsets
 
 
-@pytest.mark.parametrize("version", versions(2, first=7))
+@pytest.mark.parametrize("version", versions(2, first=6))
 def test_offsets_by_time_and_by_name_are_found_wherever_they_are(config: BrokerConfig, version: int) -> None:
     async def steps(server: Server, connect: Connect) -> None:
         log = await archived_topic(server)
@@ -327,14 +333,21 @@ def test_offsets_by_time_and_by_name_are_found_wherever_they_are(config: BrokerC
             assert await at(time) == (0, offset, time)
             assert await at(time - 1) == (0, offset, time)
         assert await at(NOW + COUNT * MINUTE) == (0, -1, -1)
-        assert [(await at(special))[1] for special in (-1, -2, -3, -4, -5, -6)] == [
-            COUNT,
-            0,
-            COUNT - 1,
-            log.local_start_offset,
-            log.archive.end_offset - 1,
-            log.archive.end_offset,
-        ]
+        specials = {
+            -1: (1, COUNT),
+            -2: (1, 0),
+            -3: (7, COUNT - 1),
+            -4: (8, log.local_start_offset),
+            -5: (9, log.archive.end_offset - 1),
+            -6: (11, log.archive.end_offset),
+            -7: (99, None),
+        }
+        for special, (known_from, offset) in specials.items():
+            error, found, _ = await at(special)
+            if version < known_from:
+                assert error == UNSUPPORTED_VERSION, special
+            else:
+                assert (error, found) == (0, offset), special
         store_of(server).is_away = True
         for segment in log.archive.segments:
             at_work(server).blocks.forget(segment.object)
@@ -556,7 +569,7 @@ def test_a_crash_at_any_step_loses_nothing_and_leaves_nothing(
         segments, start = log_of(node).archive.segments, log_of(node).log_start_offset
         assert segments[0].base_offset == start
         assert segments[-1].end_offset == log_of(node).segments[0].base_offset
-        assert all(a.end_offset == b.base_offset for a, b in zip(segments, segments[1:], strict=False))
+        assert all(a.end_offset == b.base_offset for a, b in itertools.pairwise(segments))
         stored = objects(config.millstream_archive_url)
         assert set(stored) == {segment.object for segment in segments}
         read = [

@@ -13,6 +13,7 @@ from millstream.broker.codes import (
     NONE,
     UNKNOWN_LEADER_EPOCH,
     UNKNOWN_TOPIC_OR_PARTITION,
+    UNSUPPORTED_VERSION,
 )
 from millstream.broker.dispatch import Client, serves
 from millstream.errors import LogError
@@ -29,6 +30,16 @@ EARLIEST_LOCAL = -4  # the oldest record that is not in the archive only
 LATEST_TIERED = -5  # the newest record in the archive
 EARLIEST_PENDING_UPLOAD = -6  # the oldest record of an archived topic that is not in the archive yet
 READ_COMMITTED = 1
+# The version of the request that each of them came with; other negative numbers mean nothing.
+_KNOWN_FROM = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+_NEVER = 1 << 15
 
 
 @serves(2, versions=(1, 11))
@@ -41,6 +52,8 @@ def list_offsets(node: Node, request: Any, client: Client) -> Answer | Awaitable
         index = wanted.partition_index
         if asked[topic, index] > 1:
             return {"partition_index": index, "error_code": INVALID_REQUEST}
+        if wanted.timestamp < 0 and client.version < _KNOWN_FROM.get(wanted.timestamp, _NEVER):
+            return {"partition_index": index, "error_code": UNSUPPORTED_VERSION}
         partition = node.partition(topic, index)
         if partition is None:
             return {"partition_index": index, "error_code": UNKNOWN_TOPIC_OR_PARTITION}
