@@ -34,6 +34,7 @@ class Setting:
     at_most: float | None = None
     one_of: tuple[str, ...] | None = None
     dynamic: bool = True  # can be changed while the broker runs
+    secret: bool = False  # never told to anybody who asks
 
     def parse(self, text: str) -> Any:
         """The value that ``text`` means, or a ConfigError that says what would be accepted."""
@@ -97,6 +98,7 @@ def setting(
     at_most: float | None = None,
     one_of: tuple[str, ...] | None = None,
     dynamic: bool = True,
+    secret: bool = False,
 ) -> Any:
     """Declare a setting as a dataclass field."""
     return field(
@@ -107,6 +109,7 @@ def setting(
             "at_most": at_most,
             "one_of": one_of,
             "dynamic": dynamic,
+            "secret": secret,
         },
     )
 
@@ -145,6 +148,18 @@ class TopicConfig:
     index_interval_bytes: int = setting(
         4096, "Bytes of log between two entries of the sparse offset index.", at_least=0, at_most=_MAX_INT
     )
+    local_retention_bytes: int = setting(
+        -2,
+        """With `remote.storage.enable`: oldest segments that are in the archive are deleted here while a
+        partition takes more than this on the broker's own disk. -2: as `retention.bytes`; -1: no limit.""",
+        at_least=-2,
+    )
+    local_retention_ms: int = setting(
+        -2,
+        """With `remote.storage.enable`: segments that are in the archive stay on the broker's own disk as
+        well while their newest record is not older than this. -2: as `retention.ms`; -1: for ever.""",
+        at_least=-2,
+    )
     max_compaction_lag_ms: int = setting(
         _MAX_LONG, "A record is compacted at the latest this long after it was written.", at_least=1
     )
@@ -178,6 +193,17 @@ class TopicConfig:
         1, "Replicas that must have a record before acks=all is answered. One node: always 1.", at_least=1
     )
     preallocate: bool = setting(False, "Reserve a new segment's disk space at once.")
+    remote_log_copy_disable: bool = setting(
+        False, "With `remote.storage.enable`: copy nothing more to the archive; what is there is served on."
+    )
+    remote_log_delete_on_disable: bool = setting(
+        False, "When `remote.storage.enable` is turned off, delete what the archive has of the topic."
+    )
+    remote_storage_enable: bool = setting(
+        False,
+        """Move sealed segments to the broker's archive (`millstream.archive.url`), from where they are read
+        as if they were here. `retention.*` then bounds both together, `local.retention.*` what is here.""",
+    )
     retention_bytes: int = setting(
         -1, "Oldest segments are deleted while a partition is larger than this. -1: no limit.", at_least=-1
     )
@@ -319,6 +345,41 @@ class BrokerConfig:
     log_flush_threads: int = setting(
         8, "Threads that sync logs to disk.", at_least=1, at_most=256, dynamic=False
     )
+    millstream_archive_url: str = setting(
+        "",
+        """Where the archive is: a directory, or a URL that fsspec knows (`s3://bucket/path`, `sftp://...`).
+        Empty: none, and no topic can have `remote.storage.enable`.""",
+        dynamic=False,
+    )
+    millstream_archive_options: str = setting(
+        "",
+        """What fsspec needs to know besides the URL, as a JSON object; for S3, for example,
+        `{"endpoint_url": "http://localhost:9000"}`. What holds a password is better given by the environment
+        variables that the storage's own tools know.""",
+        dynamic=False,
+        secret=True,
+    )
+    millstream_archive_cache_bytes: int = setting(
+        67_108_864,
+        "Memory for what was read from the archive, shared by all readers.",
+        at_least=1_048_576,
+        dynamic=False,
+    )
+    remote_log_manager_task_interval_ms: int = setting(
+        30_000, "How often segments to be archived, or beyond retention there, are looked for.", at_least=1
+    )
+    remote_log_manager_copier_thread_pool_size: int = setting(
+        2, "Segments copied to the archive at once.", at_least=1, at_most=64, dynamic=False
+    )
+    remote_log_reader_threads: int = setting(
+        10, "Threads that read from the archive.", at_least=1, at_most=256, dynamic=False
+    )
+    remote_fetch_max_wait_ms: int = setting(
+        500, "How long a Fetch waits for the archive before it is answered without it.", at_least=1
+    )
+    remote_list_offsets_request_timeout_ms: int = setting(
+        30_000, "How long a look-up by time waits for the archive.", at_least=1
+    )
     log_level: str = setting(
         "info", "How much is logged.", one_of=("debug", "info", "warning", "error"), dynamic=False
     )
@@ -367,6 +428,48 @@ def with_changes(config: C, changes: Mapping[str, str]) -> C:
             raise ConfigError(f"unknown setting {name!r}{_closest(name, known)}")
         values[name.replace(".", "_")] = declared.parse(text)
     return dataclasses.replace(config, **values)
+
+
+def check_archiving(config: TopicConfig, *, archive: bool) -> None:
+    """What Kafka demands of a topic that is archived; ``archive``: there is one. Raises ConfigError."""
+    if not config.remote_storage_enable:
+        return
+    if not archive:
+        raise ConfigError(
+            "remote.storage.enable: this broker has no archive; set millstream.archive.url (and data) first"
+        )
+    if "compact" in config.cleanup_policy:
+        raise ConfigError("remote.storage.enable: a compacted topic can't be archived")
+    if config.millstream_storage == "memory":
+        raise ConfigError("remote.storage.enable: a topic with millstream.storage=memory can't be archived")
+    for unit in ("ms", "bytes"):
+        local = value_of(config, f"local.retention.{unit}")
+        total = value_of(config, f"retention.{unit}")
+        if local == -2:
+            continue
+        if total >= 0 and (local == -1 or local > total):
+            raise ConfigError(
+                f"local.retention.{unit}: {local} is more than retention.{unit}, which is {total}"
+            )
+        if config.remote_log_copy_disable and local != total:
+            raise ConfigError(
+                f"local.retention.{unit}: with remote.log.copy.disable it must be the same as "
+                f"retention.{unit} ({total}) or -2, not {local}: nothing more is moved to the archive"
+            )
+
+
+def check_archive_left(before: TopicConfig, after: TopicConfig) -> None:
+    """Turning archiving off deletes what is in the archive, and has to say so. Raises ConfigError."""
+    if (
+        before.remote_storage_enable
+        and not after.remote_storage_enable
+        and not after.remote_log_delete_on_disable
+    ):
+        raise ConfigError(
+            "remote.storage.enable: turning it off deletes what is in the archive; set "
+            "remote.log.delete.on.disable=true with it, or keep it and set remote.log.copy.disable=true to "
+            "copy nothing more"
+        )
 
 
 def value_of(config: TopicConfig | BrokerConfig, name: str) -> Any:

@@ -34,13 +34,14 @@ from millstream.broker.committed import CommittedOffset, OffsetToCommit
 from millstream.broker.database import Database, damaged, fact, set_fact
 from millstream.broker.decisions import Commits, Decisions
 from millstream.broker.topicname import check_topic_name, metric_name
-from millstream.config import TopicConfig, with_changes
+from millstream.config import TopicConfig, check_archiving, with_changes
 from millstream.errors import ConfigError, DataDirectoryError, RequestRefused
 
 FILE_NAME = "catalogue.db"
 MAX_PARTITIONS = 10_000  # of one topic
 
 _PRODUCER_ID_BLOCK = 1000
+_ARCHIVED = "archive.deleted."  # facts: archives of deleted topics
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +63,17 @@ class Catalogue:
         path: Path | None = None,
         *,
         defaults: TopicConfig | None = None,
+        archive: bool = False,  # there is one: topics may have remote.storage.enable
         database: Database | None = None,  # for tests that bring their own
     ) -> None:
         self._defaults = defaults if defaults is not None else TopicConfig()
+        self._archive = archive
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[uuid.UUID, Topic] = {}
         self._by_metric_name: dict[str, str] = {}
         self._offsets: dict[str, dict[str, dict[int, CommittedOffset]]] = {}  # group, topic, partition
         self._groups: dict[str, str] = {}
+        self.deleted_archives: dict[str, int] = {}  # of deleted topics, and when they are to be removed
         self.altering = asyncio.Lock()  # held by who reads settings, computes a change and writes it
         self._producer_ids = iter(range(0))
         self._producer_ids_wanted = asyncio.Lock()
@@ -131,18 +135,25 @@ class Catalogue:
     def topic_config(self, overrides: Mapping[str, str]) -> TopicConfig:
         """A topic's settings: these over the broker's defaults."""
         try:
-            return with_changes(self._defaults, overrides)
+            config = with_changes(self._defaults, overrides)
+            check_archiving(config, archive=self._archive)
+            return config
         except ConfigError as error:
             raise RequestRefused(INVALID_CONFIG, str(error)) from None
 
-    def delete_topic(self, name: str) -> asyncio.Future[Topic]:
-        """Forget a topic, and every group's offsets in it."""
+    def delete_topic(self, name: str, archived: str = "", due_ms: int = 0) -> asyncio.Future[Topic]:
+        """Forget a topic, and every group's offsets in it. What it has in the archive, under ``archived``, is
+        owed to be removed at ``due_ms``: that is known as surely as that the topic is gone."""
 
         def write(db: sqlite3.Connection) -> None:
             if db.execute("DELETE FROM topics WHERE name = ?", (name,)).rowcount == 0:
                 raise _no_topic(name)
+            if archived:
+                set_fact(db, _ARCHIVED + archived, str(due_ms))
 
         def remember(_: None) -> Topic:
+            if archived:
+                self.deleted_archives[archived] = due_ms
             topic = self._topics.pop(name)
             del self._by_id[topic.id]
             del self._by_metric_name[metric_name(name)]
@@ -150,6 +161,17 @@ class Catalogue:
                 self._forget_offsets(group, [(name, p) for p in self._offsets[group][name]])
             self.decisions.forget_topic(name)
             return topic
+
+        return self._database.write(write, remember)
+
+    def archive_removed(self, archived: str) -> asyncio.Future[None]:
+        """What a deleted topic had in the archive is gone."""
+
+        def write(db: sqlite3.Connection) -> None:
+            db.execute("DELETE FROM facts WHERE name = ?", (_ARCHIVED + archived,))
+
+        def remember(_: None) -> None:
+            self.deleted_archives.pop(archived, None)
 
         return self._database.write(write, remember)
 
@@ -375,6 +397,11 @@ class Catalogue:
         try:
             self.cluster_id = database.facts.get("cluster.id", "")
             self.broker_overrides = json.loads(database.facts.get("broker.overrides", "{}"))
+            self.deleted_archives = {
+                name.removeprefix(_ARCHIVED): int(value)
+                for name, value in database.facts.items()
+                if name.startswith(_ARCHIVED)
+            }
             for name, topic_id, partitions, text in database.rows(
                 "SELECT name, id, partitions, overrides FROM topics ORDER BY name"
             ):
@@ -383,7 +410,8 @@ class Catalogue:
                     config = self.topic_config(overrides)
                 except RequestRefused as error:
                     raise DataDirectoryError(
-                        f"{database.where}: topic {name}: {error}; start it with the millstream that wrote it"
+                        f"{database.where}: topic {name}: {error}; start the broker with the settings and "
+                        "the version that it was created with"
                     ) from None
                 self._remember_topic(Topic(name, uuid.UUID(bytes=topic_id), partitions, overrides, config))
         except (ValueError, AttributeError, TypeError) as error:

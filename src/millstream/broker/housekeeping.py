@@ -18,7 +18,8 @@ CHECKPOINT_EVERY = 60.0
 
 
 class Housekeeping:
-    """Two tasks: a beat of short steps, and the longer jobs, which give the loop its turn in between."""
+    """Two tasks: a beat of short steps, and the longer jobs, which give the loop its turn in between. A third
+    one where there is an archive: copying there may take any time, and the others don't wait for it."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -26,6 +27,9 @@ class Housekeeping:
 
     def start(self) -> None:
         self._tasks = [asyncio.create_task(self._beat()), asyncio.create_task(self._jobs())]
+        node = self._server.node
+        if node.archiving is not None:
+            self._tasks.append(asyncio.create_task(node.archiving.run(node.partitions)))
 
     async def stop(self) -> None:
         for task in self._tasks:

@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from millstream.log.archive_copy import unarchived_bytes
 from millstream.wire.apis import APIS, name_of
 
 if TYPE_CHECKING:
@@ -129,8 +130,44 @@ class Collector:
                 unsynced.add_metric(at, log.written_offset - log.synced_offset)
                 failed.add_metric(at, float(log.failed is not None))
         yield from (bytes_in, bytes_out, records, end, start, size, unsynced, failed)
+        yield from self._archive(counter, gauge)
         yield from self._groups(gauge)
         yield from self._transactions(counter, gauge)
+
+    def _archive(self, counter: Any, gauge: Any) -> Iterator[Any]:
+        """What went to the archive, what waits for it, and what came from there. Nothing without one."""
+        archiving = self._server.node.archiving
+        if archiving is None:
+            return
+        blocks = archiving.blocks
+        for name, doc, value in (
+            ("copied_bytes", "Bytes of log copied to the archive.", archiving.copied_bytes),
+            ("copied_segments", "Segments copied to the archive.", archiving.copied_segments),
+            ("deleted_segments", "Segments deleted in the archive.", archiving.deleted_segments),
+            ("copy_errors", "Rounds of archiving that failed.", archiving.copy_errors),
+            ("read_bytes", "Bytes of log served from the archive.", archiving.read_bytes),
+            ("read_errors", "Reads from the archive that failed.", archiving.read_errors),
+            ("downloaded_bytes", "Bytes fetched from the archive.", blocks.downloaded),
+            ("cache_hits", "Blocks that were in memory, or on their way.", blocks.hits),
+            ("cache_misses", "Blocks that were not.", blocks.misses),
+        ):
+            yield counter(f"millstream_archive_{name}", doc, value=value)
+        yield gauge("millstream_archive_cache_bytes", "Memory that blocks take.", value=blocks.held)
+        yield gauge("millstream_archive_away", "1: the archive does not answer.", value=archiving.is_away)
+        labels = ["topic", "partition"]
+        archived = gauge("millstream_partition_archived_bytes", "Bytes of log in the archive.", labels=labels)
+        behind = gauge(
+            "millstream_partition_unarchived_bytes", "Bytes of sealed segments not there yet.", labels=labels
+        )
+        local = gauge("millstream_partition_local_start_offset", "The oldest offset here.", labels=labels)
+        for partition in self._server.node.partitions():
+            log = partition.log
+            if log.config.remote_storage_enable or log.archive.segments:
+                at = [partition.topic.name, str(partition.index)]
+                archived.add_metric(at, log.archive.size)
+                behind.add_metric(at, unarchived_bytes(log))
+                local.add_metric(at, log.local_start_offset)
+        yield from (archived, behind, local)
 
     def _groups(self, gauge: Any) -> Iterator[Any]:
         lag = gauge(

@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from millstream.broker.archiving import Archiving
 from millstream.broker.catalogue import FILE_NAME, Catalogue, Topic
 from millstream.broker.codes import KAFKA_STORAGE_ERROR
 from millstream.broker.coordinator import GroupCoordinator
@@ -25,7 +26,7 @@ from millstream.broker.sessions import FetchSessions
 from millstream.broker.transactions import TransactionCoordinator
 from millstream.clock import Clock
 from millstream.config import BrokerConfig, TopicConfig, settings_of, with_changes
-from millstream.errors import LogError, MillstreamError
+from millstream.errors import ConfigError, LogError, MillstreamError
 from millstream.log.directory import LogDirectory, MemoryDirectory
 from millstream.log.files import Files
 from millstream.wire.frame import TopicKey
@@ -59,12 +60,20 @@ class Node:
         self.hosted: dict[TopicKey, HostedTopic] = {}  # each topic under its name and under its id
         self.flushed_by_time: set[Partition] = set()  # those with flush.ms
         self._memory = MemoryDirectory(clock)
+        self.archiving: Archiving | None = None
+        has_archive = bool(config.millstream_archive_url)
+        if has_archive and not config.data:
+            raise ConfigError(
+                "millstream.archive.url: a broker without a data directory has nothing to archive"
+            )
         self._directory = LogDirectory.open(config.data, files=files, clock=clock) if config.data else None
         try:
             path = Path(config.data) / FILE_NAME if config.data else None
-            self.catalogue = Catalogue(path, defaults=config.topic)
+            self.catalogue = Catalogue(path, defaults=config.topic, archive=has_archive)
             self.transactions = TransactionCoordinator(self.catalogue, config, clock, self.hosted)
             try:
+                if has_archive:
+                    self.archiving = Archiving(config, self.catalogue, clock, loop)
                 self._open_logs()
             except BaseException:
                 self.catalogue.close()
@@ -96,6 +105,8 @@ class Node:
                 self._open(hosted, index, topic.config)
             self._host(hosted)
             count += topic.partitions
+        if self.archiving is not None:
+            self.archiving.adopt_lost(self.partitions())
         if count:
             seconds = time.monotonic() - started
             _log.info(
@@ -139,8 +150,8 @@ class Node:
         return topic
 
     async def delete_topic(self, name: str) -> None:
-        """Stop serving a topic and delete its logs."""
-        await self.catalogue.delete_topic(name)
+        """Stop serving a topic and delete its logs, and a little later what it has in the archive."""
+        await self.catalogue.delete_topic(name, *self._archived(name))
         hosted = self.hosted.pop(name, None)
         if hosted is None:
             return
@@ -155,6 +166,16 @@ class Node:
                 await asyncio.sleep(0.001)
             self._directory_of(partition.log.config).delete_log(name, partition.index)
             started = await _breathe(started)
+
+    def _archived(self, name: str) -> tuple[str, int]:
+        """What a topic that is about to be deleted has in the archive, and when that may go."""
+        hosted = self.hosted.get(name)
+        if hosted is None or self.archiving is None:
+            return "", 0
+        logs = [partition.log for partition in hosted.partitions]
+        if not any(log.config.remote_storage_enable or log.archive.is_known for log in logs):
+            return "", 0
+        return self.archiving.prefix(hosted), self.clock.now_ms() + logs[0].config.file_delete_delay_ms
 
     async def add_partitions(self, name: str, total: int) -> Topic:
         topic = await self.catalogue.add_partitions(name, total)
@@ -173,6 +194,8 @@ class Node:
         topic = await self.catalogue.set_topic_overrides(name, overrides)
         hosted = self.hosted.get(name)
         for partition in hosted.partitions if hosted is not None else ():
+            if topic.config.remote_storage_enable and not partition.log.config.remote_storage_enable:
+                partition.log.archive.create()
             partition.log.set_config(topic.config)
             self._watch_flushing(partition)
         return topic
@@ -184,6 +207,8 @@ class Node:
         self.config = changed
         self.coordinator.set_config(changed)
         self.transactions.set_config(changed)
+        if self.archiving is not None:
+            self.archiving.config = changed
 
     def _with_overrides(self, overrides: Mapping[str, str]) -> BrokerConfig:
         return with_changes(self._configured, overrides)
@@ -208,6 +233,8 @@ class Node:
         try:
             for index in indexes:
                 self._open(topic, index, config)
+                if config.remote_storage_enable:
+                    topic.partitions[-1].log.archive.create()
                 started = await _breathe(started)
         except LogError:
             raise
@@ -244,6 +271,8 @@ class Node:
     def close(self) -> None:
         """Sync and close everything; the next start finds it in order."""
         self.deadlines.close()
+        if self.archiving is not None:
+            self.archiving.close()
         self.catalogue.close()
         self._memory.close()
         if self._directory is not None:

@@ -62,6 +62,8 @@ class Server:
         self.syncer = Syncer(self.loop, self.clock, self.metrics, threads=config.log_flush_threads)
         self.turn = Turn(self.loop, self.clock, self.syncer, self.metrics)
         self.node.transactions.start(self.turn, self.syncer)
+        if self.node.archiving is not None:
+            self.node.archiving.start(self.syncer)
         self._housekeeping = Housekeeping(self)
         self.cleaner = Cleaner(self)
         self._listener: asyncio.Server | None = None

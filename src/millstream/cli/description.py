@@ -8,6 +8,7 @@ from typing import Any
 
 from millstream.cli.output import bytes_text, count, duration_text, show_table
 from millstream.client.admin import Admin, TopicInfo
+from millstream.client.extents import archived_extents
 from millstream.client.position import TopicPartition
 from millstream.client.sizes import partition_sizes
 from millstream.client.template import utc
@@ -23,6 +24,7 @@ def described(admin: Admin, topic: TopicInfo) -> dict[str, Any]:
     bounds = admin.bounds(places)
     newest = _newest(admin, places)
     sizes = partition_sizes(admin.connection, places)
+    extents = archived_extents(admin.connection, places)
     known = settings_of(TopicConfig)
     partitions = []
     for partition, place in zip(topic.partitions, places, strict=True):
@@ -36,6 +38,8 @@ def described(admin: Admin, topic: TopicInfo) -> dict[str, Any]:
                 "records": end - start,
                 "newest": None if time is None else utc(time),
                 "bytes": sizes.get(place),
+                "local_start": extents[place].local_start if place in extents else start,
+                "archived_end": extents[place].archived_end if place in extents else None,
                 "leader": partition.leader,
                 "replicas": list(partition.replicas),
                 "in_sync": list(partition.in_sync),
@@ -68,6 +72,7 @@ def _newest(admin: Admin, places: list[TopicPartition]) -> dict[TopicPartition, 
 def show_description(topic: dict[str, Any], *, all_settings: bool) -> None:
     partitions = topic["partitions"]
     sized = any(partition["bytes"] is not None for partition in partitions)
+    archived = any(partition["archived_end"] is not None for partition in partitions)
     several = any(len(partition["replicas"]) > 1 for partition in partitions)
     total = sum(partition["records"] for partition in partitions)
     size = sum(partition["bytes"] or 0 for partition in partitions)
@@ -76,12 +81,15 @@ def show_description(topic: dict[str, Any], *, all_settings: bool) -> None:
         + (f", {bytes_text(size)}" if sized else "")
     )
     columns: list[str] = ["partition", "start", "end", "records"]
+    columns += ["local from", "archived to"] if archived else []
     columns += ["size"] if sized else []
     columns += ["newest"]
     columns += ["leader", "replicas", "in sync"] if several else []
     rows = []
     for partition in partitions:
         row: list[Any] = [partition[name] for name in ("partition", "start", "end", "records")]
+        if archived:
+            row += [partition["local_start"], partition["archived_end"]]
         if sized:
             row.append(None if partition["bytes"] is None else bytes_text(partition["bytes"]))
         row.append(partition["newest"])

@@ -7,7 +7,7 @@ took along finds out by asking where its epoch ended.
 
 from __future__ import annotations
 
-from millstream.log.checkpoints import read_lines, write_lines
+from millstream.log.checkpoints import checkpoint_text, read_lines, write_lines
 from millstream.log.files import Files
 
 CHECKPOINT = "leader-epoch-checkpoint"
@@ -39,6 +39,10 @@ class LeaderEpochs:
         write_lines(
             self._files, self._path, [f"{epoch} {offset}" for epoch, offset in self._entries], sync=sync
         )
+
+    def text_upto(self, offset: int) -> bytes:
+        """What the checkpoint of a log that ends at ``offset`` would hold."""
+        return checkpoint_text([f"{epoch} {start}" for epoch, start in self._entries if start < offset])
 
     @property
     def latest(self) -> int:

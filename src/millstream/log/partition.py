@@ -25,7 +25,8 @@ from crc32c import crc32c
 
 from millstream.clock import Clock
 from millstream.config import TopicConfig
-from millstream.errors import AppendRefused, LogFailed, OffsetOutOfRange
+from millstream.errors import AppendRefused, LogFailed, OffsetArchived, OffsetOutOfRange
+from millstream.log.archive import Archive
 from millstream.log.compaction import Compaction
 from millstream.log.epochs import LeaderEpochs
 from millstream.log.files import FilePool, replace_file
@@ -118,6 +119,7 @@ class PartitionLog:
         self.segments = Segments()
         self.retention = Retention(self, retention_clock)
         self.compaction = Compaction(self)
+        self.archive = Archive(pool.files, path)
         self._save_start_offset = save_start_offset
         self._staged = bytearray()
         self._recent_offsets: list[int] = []  # of the last appends, all in the last segment
@@ -157,6 +159,11 @@ class PartitionLog:
     @property
     def size_bytes(self) -> int:
         return self.segments.size
+
+    @property
+    def local_start_offset(self) -> int:
+        """All from here on is on this broker's disk; what is older is in the archive."""
+        return max(self.log_start_offset, self.segments[0].base_offset)
 
     @property
     def damage(self) -> list[Damage]:
@@ -498,8 +505,8 @@ class PartitionLog:
     def read(
         self, offset: int, max_bytes: int, *, upto: int | None = None, at_least_one: bool = True
     ) -> Slice:
-        """Batches from the one that holds ``offset``; see Slice. Raises OffsetOutOfRange, or LogError with
-        code 2 where the records are damaged."""
+        """Batches from the one that holds ``offset``; see Slice. Raises OffsetOutOfRange, OffsetArchived, or
+        LogError with code 2 where the records are damaged."""
         limit = self.written_offset
         if upto is not None and upto < limit:
             limit = upto
@@ -530,6 +537,8 @@ class PartitionLog:
         return self._read_older(offset, max_bytes, limit, at_least_one)
 
     def _read_older(self, offset: int, max_bytes: int, limit: int, at_least_one: bool) -> Slice:
+        if offset < self.segments[0].base_offset and offset < self.archive.end_offset:
+            raise OffsetArchived(f"{self.name}: offset {offset} is in the archive")
         recent = self._recent_offsets
         stop: int | None = None
         if recent and limit >= recent[0]:

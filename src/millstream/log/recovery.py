@@ -20,6 +20,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 
+from millstream.log.archive import JOURNAL
 from millstream.log.compaction import finish_swaps
 from millstream.log.files import read_file
 from millstream.log.partition import PartitionLog
@@ -59,10 +60,10 @@ def open_partition(
     if opening.segments:
         opening.take(clean, start_offset)
     else:
-        start = max(start_offset, recovery_point)
+        start = max(start_offset, recovery_point, log.archive.end_offset)
         log.epochs.begin(log.epochs.latest, start)
         log.epochs.write()
-        log.log_start_offset = start
+        log.log_start_offset = max(start_offset, log.archive.oldest_offset(start))
         log.start_at(start, new_directory=new)
 
 
@@ -96,7 +97,7 @@ class _Opening:
             if clean:
                 _log.warning("%s is not as the last shutdown left it; it is recovered", log.path)
             end = self._recover()
-        start = max(start_offset, self.segments[0].base_offset)
+        start = max(start_offset, log.archive.oldest_offset(self.segments[0].base_offset))
         go_on = max(end, self.recovery_point, start)
         log.epochs.cut_start(start)
         if recovered:
@@ -137,6 +138,8 @@ class _Opening:
                 gaps=base < self.log.compaction.gaps_below,
             )
             self.segments.append(segment)
+        if JOURNAL in listing:
+            self.log.archive.load()
         for name in listing:
             if name.endswith(SNAPSHOT_SUFFIX) and offset_of(name) >= 0:
                 self.snapshots.append(offset_of(name))

@@ -13,7 +13,15 @@ from millstream.broker.catalogue import Topic
 from millstream.broker.codes import INVALID_CONFIG, INVALID_REQUEST, NONE, UNKNOWN_TOPIC_OR_PARTITION
 from millstream.broker.dispatch import Client, serves
 from millstream.broker.topicname import check_topic_name
-from millstream.config import BrokerConfig, Setting, TopicConfig, settings_of, value_of, with_changes
+from millstream.config import (
+    BrokerConfig,
+    Setting,
+    TopicConfig,
+    check_archive_left,
+    settings_of,
+    value_of,
+    with_changes,
+)
 from millstream.errors import ConfigError, RequestRefused
 from millstream.wire.codec import Answer
 
@@ -102,12 +110,13 @@ def _entry(setting: Setting, origins: list[tuple[str, Any, int]]) -> Entry:
     _, value, source = origins[0]
     return {
         "name": setting.name,
-        "value": setting.text(value),
+        "value": None if setting.secret else setting.text(value),
         "read_only": not setting.dynamic,
         "config_source": source,
-        "is_sensitive": False,
+        "is_sensitive": setting.secret,
         "synonyms": [
-            {"name": name, "value": setting.text(value), "source": source} for name, value, source in origins
+            {"name": name, "value": None if setting.secret else setting.text(value), "source": source}
+            for name, value, source in origins
         ],
         "config_type": _type_of(setting),
         "documentation": setting.doc,
@@ -199,7 +208,7 @@ async def _alter_one(node: Node, resource: Any, change: Any, validate_only: bool
     if kind == _TOPIC:
         topic = _topic(node, name)
         overrides = change(resource, topic.overrides)
-        _check_fixed(resource, topic.config, node.catalogue.topic_config(overrides))
+        _check_change(resource, topic.config, node.catalogue.topic_config(overrides))
         if not validate_only:
             await node.alter_topic(name, overrides)
     elif kind == _BROKER:
@@ -261,12 +270,16 @@ def _fixed(resource: Any, own: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _check_fixed(resource: Any, before: TopicConfig, after: TopicConfig) -> None:
+def _check_change(resource: Any, before: TopicConfig, after: TopicConfig) -> None:
     for name, setting in _settings(resource).items():
         if not setting.dynamic and value_of(before, name) != value_of(after, name):
             raise RequestRefused(
                 INVALID_CONFIG, f"{name} is chosen when a topic is created and can't be changed afterwards"
             )
+    try:
+        check_archive_left(before, after)
+    except ConfigError as error:
+        raise RequestRefused(INVALID_CONFIG, str(error)) from None
 
 
 def _items(text: str) -> list[str]:
