@@ -206,6 +206,38 @@ class TopicConfig:
         one_of=("disk", "memory"),
         dynamic=False,
     )
+    millstream_overload: str = setting(
+        "buffer",
+        """What happens where producers are faster than consumers. `buffer`: the log grows, as far as
+        retention and the disk allow. `drop`: it is a ring of `millstream.overload.bytes`, the oldest records
+        go. `backpressure`: producers are held while a group of `millstream.overload.groups` is too far
+        behind.""",
+        one_of=("buffer", "drop", "backpressure"),
+    )
+    millstream_overload_bytes: int = setting(
+        67_108_864, "The most a partition keeps under `millstream.overload=drop`.", at_least=65_536
+    )
+    millstream_overload_groups: tuple[str, ...] = setting(
+        (), "The consumer groups that producers wait for under `millstream.overload=backpressure`."
+    )
+    millstream_overload_lag_records: int = setting(
+        100_000,
+        """Producers are held while one of the groups has more records than this before it in a partition.
+        -1: any number.""",
+        at_least=-1,
+    )
+    millstream_overload_lag_bytes: int = setting(
+        -1,
+        "The same in bytes. -1: any number. What is reached first counts.",
+        at_least=-1,
+    )
+    millstream_overload_hold_ms: int = setting(
+        10_000,
+        """The longest that a producer is held before it is answered, and at most half of the time that its
+        request gives the broker.""",
+        at_least=1,
+        at_most=60_000,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,7 +383,29 @@ def with_changes(config: C, changes: Mapping[str, str]) -> C:
         if declared is None:
             raise ConfigError(f"unknown setting {name!r}{_closest(name, known)}")
         values[name.replace(".", "_")] = declared.parse(text)
-    return dataclasses.replace(config, **values)
+    changed = dataclasses.replace(config, **values)
+    if isinstance(changed, TopicConfig):
+        _check_overload(changed)
+    return changed
+
+
+def _check_overload(config: TopicConfig) -> None:
+    """Settings that make sense one by one, but not together."""
+    if config.millstream_overload == "backpressure":
+        if not config.millstream_overload_groups:
+            raise ConfigError(
+                "millstream.overload: backpressure needs millstream.overload.groups, the groups to wait for"
+            )
+        if config.millstream_overload_lag_records < 0 and config.millstream_overload_lag_bytes < 0:
+            raise ConfigError(
+                "millstream.overload: backpressure needs millstream.overload.lag.records or "
+                "millstream.overload.lag.bytes, how far behind a group may be"
+            )
+    if config.millstream_overload == "drop" and "compact" in config.cleanup_policy:
+        raise ConfigError(
+            "millstream.overload: drop and cleanup.policy=compact exclude each other: the oldest record of a "
+            "key may be its only one"
+        )
 
 
 def value_of(config: TopicConfig | BrokerConfig, name: str) -> Any:

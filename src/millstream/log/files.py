@@ -357,6 +357,10 @@ class LazyFile:
         return self.file or self._pool.open(self, create=create)
 
 
+def _nobody_watches() -> None:
+    """The log says so itself."""
+
+
 class FilePool:
     """Bounds how many files of a directory are open at once, however many segments there are.
 
@@ -366,6 +370,8 @@ class FilePool:
 
     def __init__(self, files: Files, limit: int | None = None) -> None:
         self.files = files
+        # What to call where the disk took no more; whoever watches over its space sets it.
+        self.out_of_room: Callable[[], None] = _nobody_watches
         # Half of what the process may have: the other half is for connections.
         self.limit = limit or min(max(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2, 16), 4096)
         self._open: deque[LazyFile] = deque()
