@@ -34,6 +34,18 @@ class Content:
     synced: bytes = b""
     unsynced: list[tuple[int, bytes | None]] = field(default_factory=list)  # position and bytes; None: cut
 
+    def sync(self) -> None:
+        """The platter gets what was written since the last sync, and nothing else."""
+        synced = bytearray(self.synced)
+        for position, written in self.unsynced:
+            if written is None:
+                del synced[position:]
+            else:
+                synced.extend(bytes(max(0, position - len(synced))))
+                synced[position : position + len(written)] = written
+        self.synced = bytes(synced)
+        self.unsynced.clear()
+
     def after_power_loss(self, chance: random.Random) -> Content:
         data = bytearray(self.synced)
         for position, written in self.unsynced:
@@ -84,9 +96,13 @@ class SimulatedFile:
             self._content.unsynced.append((size, None))
 
     def sync(self) -> None:
-        self._disk.maybe_fail_sync(self._path)
-        self._content.synced = bytes(self._content.data)
-        self._content.unsynced.clear()
+        try:
+            self._disk.maybe_fail_sync(self._path)
+        except OSError:
+            # As operating systems do: what could not be written stays in memory, and counts as written.
+            self._content.unsynced.clear()
+            raise
+        self._content.sync()
 
     def size(self) -> int:
         return len(self._content.data)
