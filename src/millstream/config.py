@@ -336,6 +336,13 @@ class BrokerConfig:
     log_flush_threads: int = setting(
         8, "Threads that sync logs to disk.", at_least=1, at_most=256, dynamic=False
     )
+    millstream_disk_reserve_bytes: int = setting(
+        16_777_216,
+        """Room kept on the data directory's disk, at most a twentieth of it, so that offsets can be committed
+        and topics deleted when producers have filled it. 0: none; then every write is tried.""",
+        at_least=0,
+        dynamic=False,
+    )
     log_level: str = setting(
         "info", "How much is logged.", one_of=("debug", "info", "warning", "error"), dynamic=False
     )

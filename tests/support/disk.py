@@ -95,6 +95,9 @@ class SimulatedFile:
             del self._content.data[size:]
             self._content.unsynced.append((size, None))
 
+    def allocate(self, size: int) -> None:
+        self.pwrite(bytes(size), 0)
+
     def sync(self) -> None:
         try:
             self._disk.maybe_fail_sync(self._path)
@@ -124,6 +127,7 @@ class SimulatedDisk:
         self._synced_directories: set[str] = set()
         self._changes: list[tuple[str, NameChange]] = []  # directory, and what was done there since its sync
         self._locked: set[str] = set()
+        self.size = 1 << 40
         self.room: int | None = None  # bytes that may still be written; None: no end
         self.write_error = no_space
         self.fail_sync: Callable[[str], bool] = lambda path: False
@@ -239,6 +243,9 @@ class SimulatedDisk:
 
     def modified_ms(self, path: str) -> int:
         return 0
+
+    def space(self, path: str) -> tuple[int, int]:
+        return (self.size, self.size) if self.room is None else (self.room, self.size)
 
     def lock(self, path: str) -> Callable[[], None]:
         if path in self._locked:

@@ -62,7 +62,7 @@ class Catalogue:
         path: Path | None = None,
         *,
         defaults: TopicConfig | None = None,
-        database: Database | None = None,  # for tests that bring their own
+        database: Database | None = None,  # for who brings another than one on ``path``
     ) -> None:
         self._defaults = defaults if defaults is not None else TopicConfig()
         self._topics: dict[str, Topic] = {}
@@ -168,6 +168,18 @@ class Catalogue:
                 raise RequestRefused(
                     INVALID_PARTITIONS, f"topic {name} has {row[0]} partitions already; {total} is not more"
                 )
+            db.execute("UPDATE topics SET partitions = ? WHERE name = ?", (total, name))
+
+        def remember(_: None) -> Topic:
+            topic = self._topics[name]
+            return self._remember_topic(Topic(name, topic.id, total, topic.overrides, topic.config))
+
+        return self._database.write(write, remember)
+
+    def take_back_partitions(self, name: str, total: int) -> asyncio.Future[Topic]:
+        """The newest partitions of a topic could not be made: it has ``total``, as before."""
+
+        def write(db: sqlite3.Connection) -> None:
             db.execute("UPDATE topics SET partitions = ? WHERE name = ?", (total, name))
 
         def remember(_: None) -> Topic:

@@ -15,6 +15,7 @@ _log = logging.getLogger(__name__)
 
 BEAT = 0.1  # seconds; the grain of session time-outs and flush.ms
 CHECKPOINT_EVERY = 60.0
+WHILE_FULL = 5.0  # seconds between looks for what retention can give back to a full disk
 
 
 class Housekeeping:
@@ -43,6 +44,7 @@ class Housekeeping:
                 server.node.coordinator.tick()
                 server.node.transactions.tick()
                 self._flush_by_time()
+                server.node.look_for_room()
                 if beats % round(1 / BEAT) == 0:
                     server.ticks += 1
                     server.buffers.let_one_pass()
@@ -75,7 +77,7 @@ class Housekeeping:
         server = self._server
         clock = server.clock
         jobs: list[tuple[Callable[[], float], Callable[[], Awaitable[None]]]] = [
-            (lambda: server.node.config.log_retention_check_interval_ms / 1000, server.node.apply_retention),
+            (self._retention_interval, server.node.apply_retention),
             (lambda: CHECKPOINT_EVERY, self._checkpoint),
         ]
         last = [clock.monotonic()] * len(jobs)
@@ -89,6 +91,11 @@ class Housekeeping:
                 except Exception:
                     _log.exception("housekeeping failed; it goes on")
                 last[number] = clock.monotonic()
+
+    def _retention_interval(self) -> float:
+        node = self._server.node
+        interval = node.config.log_retention_check_interval_ms / 1000
+        return min(interval, WHILE_FULL) if node.full else interval
 
     async def _checkpoint(self) -> None:
         self._server.node.checkpoint()

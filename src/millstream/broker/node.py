@@ -9,6 +9,7 @@ behind.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 import uuid
@@ -18,6 +19,7 @@ from pathlib import Path
 from millstream.broker.catalogue import FILE_NAME, Catalogue, Topic
 from millstream.broker.codes import KAFKA_STORAGE_ERROR
 from millstream.broker.coordinator import GroupCoordinator
+from millstream.broker.database import Database
 from millstream.broker.deadlines import Deadlines
 from millstream.broker.metrics import Metrics
 from millstream.broker.partition import HostedTopic, Partition
@@ -25,7 +27,7 @@ from millstream.broker.sessions import FetchSessions
 from millstream.broker.transactions import TransactionCoordinator
 from millstream.clock import Clock
 from millstream.config import BrokerConfig, TopicConfig, settings_of, with_changes
-from millstream.errors import LogError, MillstreamError
+from millstream.errors import LogError, LogFailed, MillstreamError, RequestRefused
 from millstream.log.directory import LogDirectory, MemoryDirectory
 from millstream.log.files import Files
 from millstream.wire.frame import TopicKey
@@ -59,10 +61,15 @@ class Node:
         self.hosted: dict[TopicKey, HostedTopic] = {}  # each topic under its name and under its id
         self.flushed_by_time: set[Partition] = set()  # those with flush.ms
         self._memory = MemoryDirectory(clock)
-        self._directory = LogDirectory.open(config.data, files=files, clock=clock) if config.data else None
+        self._directory: LogDirectory | None = None
+        database = None
+        if config.data:
+            reserve = config.millstream_disk_reserve_bytes
+            self._directory = LogDirectory.open(config.data, files=files, clock=clock, reserve=reserve)
         try:
-            path = Path(config.data) / FILE_NAME if config.data else None
-            self.catalogue = Catalogue(path, defaults=config.topic)
+            if self._directory is not None:
+                database = Database(Path(config.data) / FILE_NAME, self._directory.make_room)
+            self.catalogue = Catalogue(defaults=config.topic, database=database)
             self.transactions = TransactionCoordinator(self.catalogue, config, clock, self.hosted)
             try:
                 self._open_logs()
@@ -132,9 +139,14 @@ class Node:
         topic_id: uuid.UUID | None = None,
     ) -> Topic:
         """Create a topic and serve it. Raises RequestRefused, or LogError where the disk refuses."""
+        self._check_room(self.catalogue.topic_config(overrides))
         topic = await self.catalogue.create_topic(name, partitions, overrides, topic_id)
         hosted = HostedTopic(name, topic.id)
-        await self._open_many(hosted, range(partitions), topic.config)
+        try:
+            await self._open_many(hosted, range(partitions), topic.config)
+        except LogError as error:
+            await self._take_back(self.catalogue.delete_topic(name), hosted, range(partitions), error)
+            raise
         self._host(hosted)
         return topic
 
@@ -157,11 +169,18 @@ class Node:
             started = await _breathe(started)
 
     async def add_partitions(self, name: str, total: int) -> Topic:
+        if (known := self.catalogue.topics.get(name)) is not None:
+            self._check_room(known.config)
         topic = await self.catalogue.add_partitions(name, total)
         hosted = self.hosted[name]
         have = len(hosted.partitions)
         more = HostedTopic(name, topic.id)
-        await self._open_many(more, range(have, total), topic.config)
+        try:
+            await self._open_many(more, range(have, total), topic.config)
+        except LogError as error:
+            taking_back = self.catalogue.take_back_partitions(name, have)
+            await self._take_back(taking_back, more, range(have, total), error)
+            raise
         for partition in more.partitions:
             partition.topic = hosted
         hosted.partitions += more.partitions
@@ -212,8 +231,27 @@ class Node:
         except LogError:
             raise
         except MillstreamError as error:
-            # The topic stays in the catalogue: a restart opens what can't be opened now.
             raise LogError(KAFKA_STORAGE_ERROR, str(error)) from error
+
+    def _check_room(self, config: TopicConfig) -> None:
+        """Files of no topic are begun on a full disk."""
+        directory = self._directory_of(config)
+        if isinstance(directory, LogDirectory) and directory.full:
+            raise LogError(KAFKA_STORAGE_ERROR, directory.full)
+
+    async def _take_back(
+        self, change: asyncio.Future[Topic], topic: HostedTopic, indexes: range, error: LogError
+    ) -> None:
+        """Partitions that the catalogue knows could not be opened: nobody is to see them."""
+        try:
+            taken_back = await change
+        except RequestRefused as refused:
+            _log.error("%s: %s; what was begun of it can't be taken back: %s", topic.name, error, refused)
+            return
+        for partition in topic.partitions:
+            self.flushed_by_time.discard(partition)
+        for index in indexes:
+            self._directory_of(taken_back.config).delete_log(topic.name, index)
 
     def _host(self, topic: HostedTopic) -> None:
         self.hosted[topic.name] = self.hosted[topic.id_bytes] = topic
@@ -233,13 +271,28 @@ class Node:
             log = partition.log
             if log.failed is None:
                 log.expire_producers(self.clock.now_ms(), self.config.producer_id_expiration_ms)
-                log.apply_retention(self.clock.now_ms())
+                with contextlib.suppress(LogFailed):  # it has logged why; the others' turn
+                    log.apply_retention(self.clock.now_ms())
             started = await _breathe(started)
 
     def checkpoint(self) -> None:
         """Write down how far each log is synced, so that less is checked after a crash."""
         if self._directory is not None:
-            self._directory.checkpoint()
+            try:
+                self._directory.checkpoint()
+            except OSError as error:
+                self._directory.make_room()
+                _log.error("can't write the checkpoints: %s; after a crash more is checked", error)
+
+    @property
+    def full(self) -> str:
+        """What is to be said while the disk is full; empty while it is not."""
+        return self._directory.full if self._directory is not None else ""
+
+    def look_for_room(self) -> None:
+        """See whether the disk is full, or has room again."""
+        if self._directory is not None:
+            self._directory.look_for_room()
 
     def close(self) -> None:
         """Sync and close everything; the next start finds it in order."""

@@ -262,6 +262,7 @@ def test_records_that_could_not_be_written_are_not_acknowledged(size: int, tmp_p
                 assert partition.base_offset == -1
                 assert "space" in partition.error_message
         disk.room = None
+        server.node.look_for_room()
         peer.give(produce(5, "t"))
         _, last = answer(PRODUCE, 9, (await peer.answers(5))[4])
         assert last.responses[0].partition_responses[0].base_offset == 1
