@@ -18,7 +18,7 @@ import asyncio
 import json
 import sqlite3
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -77,6 +77,8 @@ class Catalogue:
         self.by_id: Mapping[uuid.UUID, Topic] = MappingProxyType(self._by_id)
         self.broker_overrides: Mapping[str, str] = {}
         self.cluster_id = ""
+        # Called with the groups whose committed offsets changed, whenever some did.
+        self.on_commits: Callable[[Iterable[str]], None] | None = None
 
         self._database = database if database is not None else Database(path)
         self.decisions = Decisions(self._database, self._remember_commits)
@@ -271,6 +273,8 @@ class Catalogue:
                 if row.topic in self._topics:
                     of_topic = self._offsets.setdefault(group, {}).setdefault(row.topic, {})
                     of_topic[row.partition] = CommittedOffset(*row[2:])
+        if self.on_commits is not None:
+            self.on_commits(commits)
 
     def delete_offsets(
         self, group: str, partitions: Iterable[tuple[str, int]] | None = None

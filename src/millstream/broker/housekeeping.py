@@ -45,6 +45,7 @@ class Housekeeping:
                 server.node.transactions.tick()
                 self._flush_by_time()
                 server.node.look_for_room()
+                server.node.backpressure.tick()
                 if beats % round(1 / BEAT) == 0:
                     server.ticks += 1
                     server.buffers.let_one_pass()

@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from millstream.broker.backpressure import Backpressure
 from millstream.broker.catalogue import FILE_NAME, Catalogue, Topic
 from millstream.broker.codes import KAFKA_STORAGE_ERROR
 from millstream.broker.coordinator import GroupCoordinator
@@ -83,6 +84,10 @@ class Node:
         self.config = self._with_overrides(self.catalogue.broker_overrides)
         self.transactions.set_config(self.config)
         self.coordinator = GroupCoordinator(self.catalogue, self.config, clock)
+        self.backpressure = Backpressure(self.catalogue, self.coordinator, clock)
+        self.catalogue.on_commits = self.backpressure.committed
+        for topic in self.topics():
+            self.backpressure.configure(topic, self.catalogue.topics[topic.name].config)
 
     def _open_logs(self) -> None:
         started = time.monotonic()
@@ -148,6 +153,7 @@ class Node:
             await self._take_back(self.catalogue.delete_topic(name), hosted, range(partitions), error)
             raise
         self._host(hosted)
+        self.backpressure.configure(hosted, topic.config)
         return topic
 
     async def delete_topic(self, name: str) -> None:
@@ -158,6 +164,8 @@ class Node:
             return
         del self.hosted[hosted.id_bytes]
         gone, hosted.partitions = hosted.partitions, []
+        hosted.guard(None)
+        self.backpressure.forget_topic(name)
         for partition in gone:
             self.flushed_by_time.discard(partition)
             partition.close()
@@ -185,6 +193,7 @@ class Node:
             partition.topic = hosted
         hosted.partitions += more.partitions
         hosted.described.clear()
+        self.backpressure.configure(hosted, topic.config)
         return topic
 
     async def alter_topic(self, name: str, overrides: Mapping[str, str]) -> Topic:
@@ -194,6 +203,8 @@ class Node:
         for partition in hosted.partitions if hosted is not None else ():
             partition.log.set_config(topic.config)
             self._watch_flushing(partition)
+        if hosted is not None:
+            self.backpressure.configure(hosted, topic.config)
         return topic
 
     async def alter_broker(self, overrides: Mapping[str, str]) -> None:

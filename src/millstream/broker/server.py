@@ -141,6 +141,7 @@ class Server:
             self._listener.close()
         await self._housekeeping.stop()
         self.node.deadlines.expire_all()
+        self.node.backpressure.close()
         self.node.coordinator.close()
         await self.node.transactions.close()
         for connection in list(self.connections):

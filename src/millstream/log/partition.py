@@ -531,6 +531,10 @@ class PartitionLog:
     def _recent_position(self, offset: int) -> int:
         return self._recent_positions[bisect_right(self._recent_offsets, offset) - 1]
 
+    def bytes_from(self, offset: int) -> int:
+        """How many bytes the log has from ``offset`` on; by the index, so a few KB more perhaps."""
+        return self.segments.size_from(offset) if offset < self.end_offset else 0
+
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record not older than ``timestamp_ms``; None if all are."""
         return self.segments.first_at(timestamp_ms, self.log_start_offset, end=self.written_offset)
