@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.serve import ServeProcess
 from tests.support.small_disk import Ballast, failing_disk, small_disk
+from tests.support.topics import create_topic
 from tests.support.waiting import wait_for
 
 DISK_MB = 48
@@ -77,16 +77,11 @@ def numbers_in(address: str, topic: str, count: int) -> list[int]:
         consumer.close()
 
 
-def create(address: str, name: str) -> None:
-    admin = AdminClient({"bootstrap.servers": address})
-    admin.create_topics([NewTopic(name, 1)])[name].result(20)
-
-
 def test_a_full_disk_refuses_records_and_nothing_else_until_there_is_room(disk: Path) -> None:
     ballast = Ballast(disk / "ballast")
     ballast.take(20 << 20)
     with ServeProcess(disk / "data") as broker:
-        create(broker.address, "t")
+        create_topic(broker.address, "t", 1)
         sending = Sending(broker.address, "t")
         sending.send(2000)  # of which about half have room
         wait_for(lambda: "disk is full" in broker.logged(), timeout=60)
@@ -98,7 +93,7 @@ def test_a_full_disk_refuses_records_and_nothing_else_until_there_is_room(disk: 
         # Reading and committing go on; what can't be is said with what is wrong.
         assert numbers_in(broker.address, "t", kept)[:kept] == list(range(kept))
         with pytest.raises(KafkaException) as refused:
-            create(broker.address, "more")
+            create_topic(broker.address, "more", 1)
         assert refused.value.args[0].code() == KafkaError.KAFKA_STORAGE_ERROR
         assert "the disk is full" in refused.value.args[0].str()
         impatient = Sending(broker.address, "t", **{"message.timeout.ms": 500})
@@ -116,7 +111,7 @@ def test_a_full_disk_refuses_records_and_nothing_else_until_there_is_room(disk: 
         sending.flush()
         assert sending.errors == []
         assert numbers_in(broker.address, "t", 2000) == list(range(2000))
-        create(broker.address, "more")
+        create_topic(broker.address, "more", 1)
         assert "there is room on the disk again" in broker.logged()
         assert "Traceback" not in broker.logged()
     assert not (disk / "data" / ".reserve").exists()
@@ -137,7 +132,7 @@ def test_after_a_failed_sync_a_log_takes_no_more_until_it_is_recovered(tmp_path:
         failing_disk(tmp_path, 32) as (directory, ballast),
         ServeProcess(directory / "data", settings=settings) as broker,
     ):
-        create(broker.address, "t")
+        create_topic(broker.address, "t", 1)
         sending = Sending(broker.address, "t", acks="all")
         sending.send(50)
         sending.flush()

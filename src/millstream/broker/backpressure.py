@@ -8,9 +8,10 @@ all others nothing changes.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
+from millstream.broker.committed import CommittedOffset
 from millstream.broker.logs import RateLimited
 from millstream.broker.overload import Holding, Lag, Limits, patience, told_ms
 from millstream.clock import Clock
@@ -61,33 +62,42 @@ class Gate:
             return lag.is_stable_over(partition.log.last_stable_offset)
         return lag.is_over(partition.log.end_offset)
 
-    def look(self, catalogue: Catalogue, coordinator: GroupCoordinator) -> None:
-        """See where the groups are."""
+    def look(
+        self,
+        catalogue: Catalogue,
+        coordinator: GroupCoordinator,
+        partitions: Iterable[Partition] | None = None,
+    ) -> None:
+        """See where the groups are, in all partitions or in some."""
         name = self.topic.name
-        reading = [group for group in self.groups if coordinator.is_reading(group, name)]
-        self.slowest_group, self.slowest_records = "", 0
-        if not reading:
-            self._begun.clear()
-        offsets = {group: catalogue.offsets_of(group).get(name, {}) for group in reading}
-        for partition, lag in zip(self.topic.partitions, self.lags, strict=True):
-            log = partition.log
-            slowest: int | None = None
-            for group, committed in offsets.items():
-                known = committed.get(partition.index)
-                if known is None:
-                    at = self._begun.setdefault((group, partition.index), log.end_offset)
-                else:
-                    at = known.offset
-                if slowest is None or at < slowest:
-                    slowest = at
-                if not self.slowest_group or log.end_offset - at > self.slowest_records:
-                    self.slowest_group, self.slowest_records = group, max(0, log.end_offset - at)
-            if slowest is None or lag.limits.bytes < 0:
-                lag.seen(slowest)
-            else:
-                behind = log.bytes_from(slowest)
-                unstable = log.bytes_from(log.last_stable_offset)
-                lag.seen(slowest, behind_bytes=behind, stable_bytes=behind - unstable)
+        offsets = {
+            group: catalogue.offsets_of(group).get(name, {})
+            for group in self.groups
+            if coordinator.is_reading(group, name)
+        }
+        if partitions is None:
+            self.slowest_group, self.slowest_records = "", 0
+            self._begun = {at: offset for at, offset in self._begun.items() if at[0] in offsets}
+        for partition in self.topic.partitions if partitions is None else partitions:
+            self._look_at(partition, offsets)
+
+    def _look_at(self, partition: Partition, offsets: Mapping[str, Mapping[int, CommittedOffset]]) -> None:
+        log, lag, index = partition.log, self.lags[partition.index], partition.index
+        slowest: int | None = None
+        for group, committed in offsets.items():
+            known = committed.get(index)
+            begun = known.offset if known else self._begun.setdefault((group, index), log.end_offset)
+            at = max(begun, log.log_start_offset)  # nobody will read what is gone
+            if slowest is None or at < slowest:
+                slowest = at
+            if not self.slowest_group or log.end_offset - at > self.slowest_records:
+                self.slowest_group, self.slowest_records = group, max(0, log.end_offset - at)
+        if slowest is None or lag.limits.bytes < 0:
+            lag.seen(slowest)
+        else:
+            behind = log.bytes_from(slowest)
+            unstable = log.bytes_from(log.last_stable_offset)
+            lag.seen(slowest, behind_bytes=behind, stable_bytes=behind - unstable)
 
 
 class Backpressure:
@@ -147,7 +157,9 @@ class Backpressure:
         for partition in partitions:
             gate = partition.topic.gate
             if gate is not None and gate.is_over(partition, transactional=transactional):
-                full[partition] = gate
+                gate.look(self._catalogue, self._coordinator, [partition])
+                if gate.is_over(partition, transactional=transactional):
+                    full[partition] = gate
         waits = connection.waiting_since is not None
         if self._closed or not full:
             if waits and connection.is_drained():
