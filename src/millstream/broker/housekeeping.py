@@ -8,6 +8,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from millstream.broker.overload_state import DropWatch
+
 if TYPE_CHECKING:
     from millstream.broker.server import Server
 
@@ -23,6 +25,7 @@ class Housekeeping:
 
     def __init__(self, server: Server) -> None:
         self._server = server
+        self._drops = DropWatch()
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -49,6 +52,7 @@ class Housekeeping:
                 if beats % round(1 / BEAT) == 0:
                     server.ticks += 1
                     server.buffers.let_one_pass()
+                    self._drops.tick(server.node.topics(), server.clock.monotonic())
                     if server.ticks % 10 == 0:
                         self._close_idle()
             except Exception:

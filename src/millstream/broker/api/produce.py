@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from millstream.broker.codes import (
     CONCURRENT_TRANSACTIONS,
     INVALID_REQUIRED_ACKS,
+    KAFKA_STORAGE_ERROR,
     NOT_ENOUGH_REPLICAS,
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
@@ -138,7 +139,7 @@ def _append_one(
     try:
         base_offset, append_time, start_offset, _ = partition.log.append(view[start:end], turn.now_ms)
     except LogError as error:
-        refused = PartitionResult(partition.index, _told(error, version), message=str(error))
+        refused = _refused(connection, partition.index, error, version)
         _answer(connection, version, correlation_id, acks, [(partition.topic, [refused])])
         return
     if not partition.is_staged:
@@ -280,7 +281,7 @@ def _append_all(
         gate = None if topic is None else topic.gate
         results: list[PartitionResult] = []
         for records in wanted:
-            result, taken_by = _append(turn.now_ms, topic, key, records, view, version)
+            result, taken_by = _append(connection, turn.now_ms, topic, key, records, view, version)
             if taken_by is not None:
                 if gate is not None:
                     guarded = True
@@ -309,6 +310,7 @@ def _append_all(
 
 
 def _append(
+    connection: Connection,
     now_ms: int,
     topic: HostedTopic | None,
     key: str | bytes,
@@ -330,7 +332,7 @@ def _append(
     try:
         appended = partition.log.append(view[start:end], now_ms)
     except LogError as error:
-        return PartitionResult(index, _told(error, version), message=str(error)), None
+        return _refused(connection, index, error, version), None
     partition.turn_bytes += end - start
     return (
         PartitionResult(index, 0, appended.base_offset, appended.log_append_time, appended.log_start_offset),
@@ -338,12 +340,15 @@ def _append(
     )
 
 
-def _told(error: LogError, version: int) -> int:
+def _refused(connection: Connection, index: int, error: LogError, version: int) -> PartitionResult:
     """The error as this version is told it: clients that add partitions to their transactions themselves do
     not expect to wait for the last one's end here, but do send again for this."""
-    if error.code == CONCURRENT_TRANSACTIONS and version < IMPLICIT_FROM:
-        return NOT_ENOUGH_REPLICAS
-    return error.code
+    code = error.code
+    if code == KAFKA_STORAGE_ERROR:
+        connection.node.metrics.storage_errors += 1
+    elif code == CONCURRENT_TRANSACTIONS and version < IMPLICIT_FROM:
+        code = NOT_ENOUGH_REPLICAS
+    return PartitionResult(index, code, message=str(error))
 
 
 def _refuse_all(connection: Connection, request: ProduceRequest, version: int, correlation_id: int) -> None:
