@@ -232,6 +232,38 @@ class TopicConfig:
         one_of=("disk", "memory"),
         dynamic=False,
     )
+    millstream_overload: str = setting(
+        "buffer",
+        """What happens where producers are faster than consumers. `buffer`: the log grows, as far as
+        retention and the disk allow. `drop`: it is a ring of `millstream.overload.bytes`, the oldest records
+        go. `backpressure`: producers are held while a group of `millstream.overload.groups` is too far
+        behind.""",
+        one_of=("buffer", "drop", "backpressure"),
+    )
+    millstream_overload_bytes: int = setting(
+        67_108_864, "The most a partition keeps under `millstream.overload=drop`.", at_least=65_536
+    )
+    millstream_overload_groups: tuple[str, ...] = setting(
+        (), "The consumer groups that producers wait for under `millstream.overload=backpressure`."
+    )
+    millstream_overload_lag_records: int = setting(
+        100_000,
+        """Producers are held while one of the groups has more records than this before it in a partition.
+        -1: any number.""",
+        at_least=-1,
+    )
+    millstream_overload_lag_bytes: int = setting(
+        -1,
+        "The same in bytes. -1: any number. What is reached first counts.",
+        at_least=-1,
+    )
+    millstream_overload_hold_ms: int = setting(
+        10_000,
+        """The longest that a producer is held before it is answered, and at most half of the time that its
+        request gives the broker.""",
+        at_least=1,
+        at_most=60_000,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,6 +412,13 @@ class BrokerConfig:
     remote_list_offsets_request_timeout_ms: int = setting(
         30_000, "How long a look-up by time waits for the archive.", at_least=1
     )
+    millstream_disk_reserve_bytes: int = setting(
+        16_777_216,
+        """Room kept on the data directory's disk, at most a twentieth of it, so that offsets can be committed
+        and topics deleted when producers have filled it. 0: none; then every write is tried.""",
+        at_least=0,
+        dynamic=False,
+    )
     log_level: str = setting(
         "info", "How much is logged.", one_of=("debug", "info", "warning", "error"), dynamic=False
     )
@@ -427,7 +466,29 @@ def with_changes(config: C, changes: Mapping[str, str]) -> C:
         if declared is None:
             raise ConfigError(f"unknown setting {name!r}{_closest(name, known)}")
         values[name.replace(".", "_")] = declared.parse(text)
-    return dataclasses.replace(config, **values)
+    changed = dataclasses.replace(config, **values)
+    if isinstance(changed, TopicConfig):
+        _check_overload(changed)
+    return changed
+
+
+def _check_overload(config: TopicConfig) -> None:
+    """Settings that make sense one by one, but not together."""
+    if config.millstream_overload == "backpressure":
+        if not config.millstream_overload_groups:
+            raise ConfigError(
+                "millstream.overload: backpressure needs millstream.overload.groups, the groups to wait for"
+            )
+        if config.millstream_overload_lag_records < 0 and config.millstream_overload_lag_bytes < 0:
+            raise ConfigError(
+                "millstream.overload: backpressure needs millstream.overload.lag.records or "
+                "millstream.overload.lag.bytes, how far behind a group may be"
+            )
+    if config.millstream_overload == "drop" and "compact" in config.cleanup_policy:
+        raise ConfigError(
+            "millstream.overload: drop and cleanup.policy=compact exclude each other: the oldest record of a "
+            "key may be its only one"
+        )
 
 
 def check_archiving(config: TopicConfig, *, archive: bool) -> None:

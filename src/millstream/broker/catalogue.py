@@ -18,7 +18,7 @@ import asyncio
 import json
 import sqlite3
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -64,7 +64,7 @@ class Catalogue:
         *,
         defaults: TopicConfig | None = None,
         archive: bool = False,  # there is one: topics may have remote.storage.enable
-        database: Database | None = None,  # for tests that bring their own
+        database: Database | None = None,  # for who brings another than one on ``path``
     ) -> None:
         self._defaults = defaults if defaults is not None else TopicConfig()
         self._archive = archive
@@ -81,6 +81,8 @@ class Catalogue:
         self.by_id: Mapping[uuid.UUID, Topic] = MappingProxyType(self._by_id)
         self.broker_overrides: Mapping[str, str] = {}
         self.cluster_id = ""
+        # Called with the groups whose committed offsets changed, whenever some did.
+        self.on_commits: Callable[[Iterable[str]], None] | None = None
 
         self._database = database if database is not None else Database(path)
         self.decisions = Decisions(self._database, self._remember_commits)
@@ -198,6 +200,18 @@ class Catalogue:
 
         return self._database.write(write, remember)
 
+    def take_back_partitions(self, name: str, total: int) -> asyncio.Future[Topic]:
+        """The newest partitions of a topic could not be made: it has ``total``, as before."""
+
+        def write(db: sqlite3.Connection) -> None:
+            db.execute("UPDATE topics SET partitions = ? WHERE name = ?", (total, name))
+
+        def remember(_: None) -> Topic:
+            topic = self._topics[name]
+            return self._remember_topic(Topic(name, topic.id, total, topic.overrides, topic.config))
+
+        return self._database.write(write, remember)
+
     def set_topic_overrides(self, name: str, overrides: Mapping[str, str]) -> asyncio.Future[Topic]:
         """Replace all of a topic's own settings."""
         overrides = dict(overrides)
@@ -281,6 +295,8 @@ class Catalogue:
                 if row.topic in self._topics:
                     of_topic = self._offsets.setdefault(group, {}).setdefault(row.topic, {})
                     of_topic[row.partition] = CommittedOffset(*row[2:])
+        if self.on_commits is not None:
+            self.on_commits(commits)
 
     def delete_offsets(
         self, group: str, partitions: Iterable[tuple[str, int]] | None = None

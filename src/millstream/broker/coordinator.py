@@ -91,6 +91,14 @@ class GroupCoordinator:
         names = dict.fromkeys([*self._groups, *self._catalogue.groups_with_offsets()])
         return [group for name in names if (group := self.group(name)) is not None]
 
+    def is_reading(self, name: str, topic: str) -> bool:
+        """Whether the group has live members, and they may be reading this topic."""
+        group = self._groups.get(name)
+        if group is None or not group.members:
+            return False
+        subscribed = group.subscribed_topics()
+        return subscribed is None or topic in subscribed
+
     # The classic protocol
 
     def join(self, name: str, join: Join, is_gone: Callable[[], bool] = bool) -> asyncio.Future[Joined]:

@@ -14,6 +14,7 @@ from millstream.wire.fetch import Fetched, Part, topic_head
 from millstream.wire.produce import AckTemplate, ack_template
 
 if TYPE_CHECKING:
+    from millstream.broker.backpressure import Gate
     from millstream.broker.connection import Connection
     from millstream.broker.turn import Turn
 
@@ -58,17 +59,35 @@ class Waiter(Protocol):
 class HostedTopic:
     """A topic with its partitions, looked up by name or by the bytes of its id."""
 
-    __slots__ = ("_heads", "bytes_in", "bytes_out", "described", "id", "id_bytes", "name", "partitions")
+    __slots__ = (
+        "_heads",
+        "bytes_in",
+        "bytes_out",
+        "described",
+        "direct",
+        "gate",
+        "id",
+        "id_bytes",
+        "name",
+        "partitions",
+    )
 
     def __init__(self, name: str, topic_id: uuid.UUID) -> None:
         self.name = name
         self.id = topic_id
         self.id_bytes = topic_id.bytes
         self.partitions: list[Partition] = []  # empty once the topic is deleted
+        self.gate: Gate | None = None  # where producers may have to wait
+        self.direct = self.partitions  # those that a Produce may go to on the short way
         self.bytes_in = 0
         self.bytes_out = 0
         self.described: dict[tuple[int, int], bytes] = {}  # in answers to Metadata
         self._heads: dict[int, bytes] = {}
+
+    def guard(self, gate: Gate | None) -> None:
+        """Have producers pass this gate, or none; to be called again when the partitions are others."""
+        self.gate = gate
+        self.direct = self.partitions if gate is None else []
 
     def head(self, version: int) -> bytes:
         """How the topic opens in the answer to a Fetch."""

@@ -147,6 +147,7 @@ class Server:
         await self._housekeeping.stop()
         await self.cleaner.stop()
         self.node.deadlines.expire_all()
+        self.node.backpressure.close()
         self.node.coordinator.close()
         await self.node.transactions.close()
         for connection in list(self.connections):

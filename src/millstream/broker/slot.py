@@ -27,7 +27,7 @@ class Slot:
         if len(connection.pending) == 1:  # nobody but this one
             connection.pending.clear()
             connection.answer_parts(answer, size)
-            connection.go_on()
+            connection.answered()
         else:
             self.answer = answer
             connection.owe(size)

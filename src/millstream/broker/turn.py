@@ -109,6 +109,7 @@ class Turn:
             try:
                 partition.log.write_staged()
             except LogFailed as error:
+                self._metrics.storage_errors += 1
                 partition.write_failed(error)
             except Exception as error:
                 _log.exception("writing to %s failed in a way nobody expected", partition)

@@ -16,6 +16,7 @@ from millstream.config import TopicConfig, settings_of
 from millstream.errors import RequestFailed
 
 _WIDTH = min(100, shutil.get_terminal_size().columns)
+_POLICY, _STATE = "millstream.overload", "millstream.overload.state"
 _NO_LIMIT = 2**31 - 1  # larger numbers mean "never" or "no limit"
 
 
@@ -45,11 +46,16 @@ def described(admin: Admin, topic: TopicInfo) -> dict[str, Any]:
                 "in_sync": list(partition.in_sync),
             }
         )
+    settings = {value.name: value for value in admin.topic_config(topic.name)}
+    state = settings.pop(_STATE, None)
+    policy = settings.get(_POLICY)
     return {
         "topic": topic.name,
         "id": topic.id,
         "internal": topic.internal,
         "partitions": partitions,
+        # None on a Kafka that is not ours: it has no such policies.
+        "overload": policy and {"policy": policy.value, "state": state and state.value},
         "settings": [
             {
                 "name": value.name,
@@ -57,7 +63,7 @@ def described(admin: Admin, topic: TopicInfo) -> dict[str, Any]:
                 "own": value.own,
                 "meaning": known[value.name].doc if value.name in known else None,
             }
-            for value in admin.topic_config(topic.name)
+            for value in settings.values()
         ],
     }
 
@@ -98,6 +104,9 @@ def show_description(topic: dict[str, Any], *, all_settings: bool) -> None:
             row += [",".join(map(str, partition[name])) for name in ("replicas", "in_sync")]
         rows.append(row)
     show_table(columns, rows)
+    overload = topic["overload"]
+    if overload is not None and (overload["state"] or overload["policy"] != "buffer"):
+        print(f"overload: {overload['policy']}" + (f"; {overload['state']}" if overload["state"] else ""))
     settings = [setting for setting in topic["settings"] if all_settings or setting["own"]]
     if not settings:
         print("All settings are the broker's defaults; --all shows them.")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.broker.catalogue import Topic
 from millstream.broker.codes import INVALID_CONFIG, INVALID_REQUEST, NONE, UNKNOWN_TOPIC_OR_PARTITION
 from millstream.broker.dispatch import Client, serves
+from millstream.broker.overload_state import overload_state
 from millstream.broker.topicname import check_topic_name
 from millstream.config import (
     BrokerConfig,
@@ -43,6 +44,15 @@ _MAX_INT = 2**31 - 1
 
 Entry = dict[str, Any]
 
+# Not a setting: what a topic's policy is doing now, for those who look at its settings.
+_STATE = Setting(
+    "millstream.overload.state",
+    str,
+    "",
+    "What `millstream.overload` is doing at this moment. Not to be set; there is none if all is quiet.",
+    dynamic=False,
+)
+
 
 @serves(32, versions=(1, 4))
 def describe_configs(node: Node, request: Any, client: Client) -> Answer:
@@ -67,7 +77,10 @@ def describe_configs(node: Node, request: Any, client: Client) -> Answer:
 
 def _entries(node: Node, resource: Any) -> list[Entry]:
     if resource.resource_type == _TOPIC:
-        return topic_entries(node, _topic(node, resource.resource_name))
+        topic = _topic(node, resource.resource_name)
+        state = overload_state(node, topic.name)
+        told = [_entry(_STATE, [(_STATE.name, state, _FROM_DEFAULT)])] if state else []
+        return topic_entries(node, topic) + told
     if resource.resource_type == _BROKER:
         _check_broker(node, resource.resource_name)
         return _broker_entries(node, everything=bool(resource.resource_name))
