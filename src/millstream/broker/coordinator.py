@@ -197,7 +197,7 @@ class GroupCoordinator:
         if isinstance(group, ConsumerGroup):
             now = self._clock.monotonic()
             error = group848_classic.heartbeat(group, member_id, instance_id, generation, now)
-            self._schedule(group)
+            self._after(group)
             return error
         return group.heartbeat(member_id, instance_id, generation, self._clock.monotonic())
 
