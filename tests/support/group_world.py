@@ -1,5 +1,5 @@
 """Consumers of both protocols around one group of the consumer protocol, from a seed: they join, stall, lose
-answers, restart, leave and die, topics come, grow and go, and the broker is restarted from what it wrote down.
+answers, restart, leave and die, topics come, grow and go, and the broker goes on from what it wrote down.
 
 The clients do what real ones do: they own what they were told once they took it over, give up before they say
 so, and drop everything when they are fenced. What holds at every moment is checked at every moment.
@@ -7,6 +7,7 @@ so, and drop everything when they are fenced. What holds at every moment is chec
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import uuid
@@ -135,12 +136,9 @@ class Client:
     def leave(self, *, for_good: bool) -> None:
         self.owned = set()
         if self.epoch > 0:
-            try:
-                self.world.beat(
-                    self.name, -1 if for_good or not self.instance else -2, instance_id=self.instance
-                )
-            except RequestRefused:
-                pass  # it was out already
+            epoch = -1 if for_good or not self.instance else -2
+            with contextlib.suppress(RequestRefused):  # it was out already
+                self.world.beat(self.name, epoch, instance_id=self.instance)
 
     @property
     def is_settled(self) -> bool:

@@ -1,4 +1,4 @@
-"""The group of the consumer protocol, as a machine: epochs, targets, and the way of a partition between members."""
+"""The group of the consumer protocol as a machine: epochs, targets, how partitions change hands."""
 
 from __future__ import annotations
 

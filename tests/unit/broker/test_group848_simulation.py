@@ -1,4 +1,4 @@
-"""Groups of the consumer protocol under churn, from seeds: the real machine, clients that behave as real ones."""
+"""Groups of the consumer protocol under churn, from seeds: the real machine, clients that do as real ones."""
 
 from __future__ import annotations
 
