@@ -301,6 +301,16 @@ class BrokerConfig:
     log_retention_check_interval_ms: int = setting(
         300_000, "How often segments beyond retention are looked for.", at_least=1
     )
+    millstream_disk_full_warning_ms: int = setting(
+        86_400_000,
+        "Warn in the log when the disk is full sooner than this at present rates. 0: never.",
+        at_least=0,
+    )
+    millstream_group_loss_warning_ms: int = setting(
+        7_200_000,
+        "Warn in the log when retention overtakes a group sooner than this at present rates. 0: never.",
+        at_least=0,
+    )
     log_flush_threads: int = setting(
         8, "Threads that sync logs to disk.", at_least=1, at_most=256, dynamic=False
     )

@@ -84,8 +84,10 @@ class Retention:
         if log.pool.files.exists(snapshot):
             log.pool.files.open(snapshot).sync()
         log.sync_names()
+        start = log.segments[count].base_offset
+        if start > log.log_start_offset and log.start_moves is not None:
+            log.start_moves(log, start)
         removed = log.segments.remove_first(count)
-        start = log.segments[0].base_offset
         log.log_start_offset = max(log.log_start_offset, start)
         log.epochs.cut_start(log.log_start_offset)
         names: list[str] = []

@@ -362,6 +362,8 @@ def _read_one(
             offset, limit if limit > 0 else 0, upto=stable if committed else high, at_least_one=at_least_one
         )
     except LogError as error:
+        if offset < log.log_start_offset:
+            topic.partitions[index].missed(offset)
         return Fetched(index, error.code, -1, -1, -1, None, None)
     if committed and records.size:
         aborted = log.aborted_in(offset, records)
