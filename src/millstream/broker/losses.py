@@ -2,7 +2,7 @@
 
 A log tells before its start moves on (``PartitionLog.start_moves``), while what goes is still there to be
 looked at: of each group that stands before the new start it is written down how many records it loses here,
-from which offset to which, and from when to when these were written. The group's readers hear of it by
+from which offset to which, and from when to when these were written (by the batch). The readers hear of it by
 Kafka's own means (OFFSET_OUT_OF_RANGE at their next Fetch); whoever looks after them by a line in the log, a
 metric and the group's description. Nobody else notices anything.
 
