@@ -18,10 +18,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "log": {"records"},
     "broker": {"records", "wire", "log"},
     "client": {"records", "wire"},
+    "files": {"client"},
     "pipeline": {"records", "wire", "client"},
     "testing": {"pipeline"},
     "examples": {"client", "pipeline"},
-    "cli": {"client", "pipeline", "examples"},
+    "cli": {"client", "files", "pipeline", "examples"},
     "embedded": {"broker"},
     "pytest_plugin": {"embedded", "testing"},
 }
