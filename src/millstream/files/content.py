@@ -14,7 +14,7 @@ import gzip
 import hashlib
 import os
 import zlib
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol
 
 HEAD = 256  # bytes that tell contents apart
 _SKIP = 1 << 20
@@ -148,9 +148,6 @@ class GzipContent:
     def close(self) -> None:
         self._file.close()
 
-    def __enter__(self) -> Self:
-        return self
-
 
 def open_content(place: Place) -> Content:
     return GzipContent(place.path) if place.compressed else PlainContent(place.path)
@@ -165,6 +162,27 @@ def still_holds(content: Content, mark: Mark) -> bool:
         content.read(0, len(mark.head)) == mark.head
         and fingerprint(content.read(mark.offset - size, size)) == mark.near
     )
+
+
+def end_of(place: Place) -> Mark:
+    """The mark of a content that was read to its end. Raises OSError."""
+    content = open_content(place)
+    try:
+        head = content.read(0, HEAD)
+        if not place.compressed:
+            offset = place.size
+            return Mark.at(offset, head, content.read(max(0, offset - HEAD), min(offset, HEAD)))
+        last, offset = head, len(head)
+        while data := content.read(offset, _SKIP):
+            last, offset = (last + data)[-HEAD:], offset + len(data)
+        return Mark.at(offset, head, last)
+    finally:
+        content.close()
+
+
+def holds_all(content: Content, end: Mark) -> bool:
+    """Whether a content begins with all of another one, of which this is the end."""
+    return end.offset > 0 and still_holds(content, end)
 
 
 def may_become(content: Content, mark: Mark) -> bool:

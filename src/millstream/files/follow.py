@@ -13,7 +13,8 @@ What happens to a file, and what comes of it:
                                     one is read from the copy
     truncated                       the same, and there is no copy: what had not been read is gone, and said
     compressed                      known by its content; read on from there after decompression
-    copied or compressed just now   begins like a known content and is shorter than that was read: waited for
+    copied or compressed just now   begins like a known content and is shorter than that was read, or like the
+                                    file that is written: waited for
     deleted                         read to its end while it is open here, then forgotten
 
 A last line without a line feed is waited for while somebody may be writing it: taken from a file that was
@@ -41,6 +42,8 @@ from millstream.files.content import (
     Mark,
     Place,
     PlainContent,
+    end_of,
+    holds_all,
     may_become,
     open_content,
     still_holds,
@@ -153,7 +156,12 @@ class Follower:
                 free.remove(moved)
             else:
                 self._gone(tracked, free, replaced=inode_is_there)
-        fresh = [self._track(each) for each in free if not self._known_content(each)]
+        written = {each.family: each.place for each in there if not each.rotated}
+        fresh = [
+            self._track(each)
+            for each in free
+            if not each.rotated or not self._known_content(each, written.get(each.family))
+        ]
         self._first_look = False
         self._verdicts = {
             key: verdict for key, verdict in self._verdicts.items() if key[0] in {e.place for e in there}
@@ -203,15 +211,32 @@ class Follower:
                 return each
         return None
 
-    def _known_content(self, candidate: Candidate) -> bool:
-        """Whether this is a copy of what is tracked, or on its way to become one."""
-        if not candidate.rotated:
+    def _known_content(self, rotated: Candidate, written: Place | None) -> bool:
+        """Whether this is a copy of what is tracked, or on its way to become one; or a copy of the file that
+        is ``written`` or of one that is open here, of which nothing may have been read yet."""
+        unread = []
+        for tracked in self.tracked:
+            if tracked.family != rotated.family:
+                continue
+            if tracked.mark.offset == 0:
+                unread.append(tracked.content)
+            elif self._verdict(rotated.place, tracked) != "other":
+                return True
+        try:
+            end = end_of(rotated.place)
+            if any(content is not None and holds_all(content, end) for content in unread):
+                return True
+            if written is None:
+                return False
+            content = open_content(written)
+        except OSError:
             return False
-        return any(
-            self._verdict(candidate.place, tracked) in ("same", "perhaps")
-            for tracked in self.tracked
-            if tracked.family == candidate.family and tracked.mark.offset
-        )
+        try:
+            return holds_all(content, end)
+        except OSError:
+            return False
+        finally:
+            content.close()
 
     def _gone(self, tracked: Tracked, free: Iterable[Candidate], *, replaced: bool) -> None:
         """A tracked content is nowhere to be found by name."""
