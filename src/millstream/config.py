@@ -426,6 +426,16 @@ class BrokerConfig:
         "Compaction reads and writes no more than this, together.",
         at_least=1024,
     )
+    millstream_disk_full_warning_ms: int = setting(
+        86_400_000,
+        "Warn in the log when the disk is full sooner than this at present rates. 0: never.",
+        at_least=0,
+    )
+    millstream_group_loss_warning_ms: int = setting(
+        7_200_000,
+        "Warn in the log when retention overtakes a group sooner than this at present rates. 0: never.",
+        at_least=0,
+    )
     log_flush_threads: int = setting(
         8, "Threads that sync logs to disk.", at_least=1, at_most=256, dynamic=False
     )

@@ -1,7 +1,8 @@
 """The catalogue: what a broker knows besides its records, kept in one SQLite file beside the logs.
 
 Topics and their settings, the broker's own changed settings, committed offsets, the classic groups as they
-last agreed, how far producer ids are given out, and what transactions decided (``broker.decisions``).
+last agreed, what they missed (``broker.losses``), how far producer ids are given out, and what transactions
+decided (``broker.decisions``).
 
 How it works:
 
@@ -33,6 +34,7 @@ from millstream.broker.codes import (
 from millstream.broker.committed import CommittedOffset, OffsetToCommit
 from millstream.broker.database import Database, damaged, fact, set_fact
 from millstream.broker.decisions import Commits, Decisions
+from millstream.broker.losses import Losses
 from millstream.broker.topicname import check_topic_name, metric_name
 from millstream.config import TopicConfig, check_archiving, with_changes
 from millstream.errors import ConfigError, DataDirectoryError, RequestRefused
@@ -88,6 +90,7 @@ class Catalogue:
 
         self._database = database if database is not None else Database(path)
         self.decisions = Decisions(self._database, self._remember_commits)
+        self.losses = Losses(self._database)
         try:
             self._load()
         except BaseException:
@@ -165,6 +168,7 @@ class Catalogue:
             for group in [g for g, topics in self._offsets.items() if name in topics]:
                 self._forget_offsets(group, [(name, p) for p in self._offsets[group][name]])
             self.decisions.forget_topic(name)
+            self.losses.forget_topic(name)
             return topic
 
         return self._database.write(write, remember)
@@ -357,6 +361,11 @@ class Catalogue:
         """Where a group stands, by topic and then partition; empty where it never committed."""
         return self._offsets.get(group, _NO_OFFSETS)
 
+    @property
+    def offsets(self) -> Mapping[str, Mapping[str, Mapping[int, CommittedOffset]]]:
+        """Where every group stands, by group, topic and partition."""
+        return self._offsets
+
     def groups_with_offsets(self) -> list[str]:
         return list(self._offsets)
 
@@ -392,30 +401,34 @@ class Catalogue:
             self.decisions.drop_pending(db, group, None)
             db.execute('DELETE FROM offsets WHERE "group" = ?', (group,))
             db.execute("DELETE FROM groups WHERE name = ?", (group,))
+            self.losses.forget(group, db)
 
         def remember(_: None) -> None:
             self.decisions.forget_pending(group, None)
             self._offsets.pop(group, None)
             self._groups.pop(group, None)
+            self.losses.forget(group)
 
         return self._database.write(write, remember)
 
     def forget_group(self, group: str) -> asyncio.Future[None]:
-        """Forget what a group agreed on, if no offsets of it are left by then."""
+        """Forget what a group agreed on and what it missed, if no offsets of it are left by then."""
 
         def write(db: sqlite3.Connection) -> bool:
-            return bool(
-                db.execute(
-                    "DELETE FROM groups WHERE name = ?1 "
-                    'AND NOT EXISTS (SELECT 1 FROM offsets WHERE "group" = ?1) '
-                    'AND NOT EXISTS (SELECT 1 FROM pending_offsets WHERE "group" = ?1)',
-                    (group,),
-                ).rowcount
-            )
+            left = db.execute(
+                'SELECT EXISTS (SELECT 1 FROM offsets WHERE "group" = ?1) '
+                'OR EXISTS (SELECT 1 FROM pending_offsets WHERE "group" = ?1)',
+                (group,),
+            ).fetchone()[0]
+            if not left:
+                db.execute("DELETE FROM groups WHERE name = ?", (group,))
+                self.losses.forget(group, db)
+            return not left
 
         def remember(forgotten: bool) -> None:
             if forgotten:
                 self._groups.pop(group, None)
+                self.losses.forget(group)
 
         return self._database.write(write, remember)
 
@@ -458,6 +471,7 @@ class Catalogue:
             self._offsets.setdefault(group, {}).setdefault(topic, {})[partition] = CommittedOffset(*fields)
         self._groups.update(database.rows("SELECT name, state FROM groups"))
         self.decisions.load()
+        self.losses.load()
 
 
 _NO_OFFSETS: Mapping[str, Mapping[int, CommittedOffset]] = MappingProxyType({})

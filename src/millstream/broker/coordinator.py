@@ -39,6 +39,7 @@ from millstream.broker.codes import (
     UNKNOWN_MEMBER_ID,
 )
 from millstream.broker.committed import CommittedOffset, OffsetToCommit
+from millstream.broker.database import ignore_failure
 from millstream.broker.group import Group, State
 from millstream.broker.group848 import JOIN, Beat, ConsumerGroup, Heartbeat
 from millstream.broker.group848_keeper import Keeper
@@ -394,7 +395,7 @@ class GroupCoordinator:
             expired = self._expired(group, offsets)
             if expired:
                 _log.info("group %s: %d offsets are beyond their retention", group.name, len(expired))
-                _ignore_failure(self._catalogue.expire_offsets(group.name, expired))
+                ignore_failure(self._catalogue.expire_offsets(group.name, expired))
             elif (
                 not offsets
                 and group.is_empty
@@ -403,7 +404,7 @@ class GroupCoordinator:
             ):
                 group.kill()
                 self._drop(group)
-                _ignore_failure(self._catalogue.forget_group(group.name))
+                ignore_failure(self._catalogue.forget_group(group.name))
 
     def _expired(
         self, group: AnyGroup, offsets: Mapping[str, Mapping[int, CommittedOffset]]
@@ -569,8 +570,3 @@ class GroupCoordinator:
         for waiter, answer in answers:
             if not waiter.done():
                 waiter.set_result(answer)
-
-
-def _ignore_failure(future: asyncio.Future[None]) -> None:
-    """Housekeeping that fails (the disk is full) is tried again at the next turn; the catalogue logs it."""
-    future.add_done_callback(lambda done: done.cancelled() or done.exception())

@@ -1,5 +1,5 @@
-"""What a broker does by the clock: time-outs of groups and transactions, ``flush.ms``, retention, idle
-connections."""
+"""What a broker does by the clock: time-outs of groups and transactions, ``flush.ms``, retention, a look at
+what comes, idle connections."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from millstream.broker.overload_state import DropWatch
+from millstream.broker.watch import LOOK_EVERY
 
 if TYPE_CHECKING:
     from millstream.broker.server import Server
@@ -82,12 +83,13 @@ class Housekeeping:
                 connection.close()
 
     async def _jobs(self) -> None:
-        """Retention and checkpoints, each when its time has come."""
+        """Retention, checkpoints and the look ahead, each when its time has come."""
         server = self._server
         clock = server.clock
         jobs: list[tuple[Callable[[], float], Callable[[], Awaitable[None]]]] = [
             (self._retention_interval, server.node.apply_retention),
             (lambda: CHECKPOINT_EVERY, self._checkpoint),
+            (lambda: LOOK_EVERY, server.node.look_ahead),
         ]
         last = [clock.monotonic()] * len(jobs)
         while True:

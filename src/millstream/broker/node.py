@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import shutil
 import time
 import uuid
 from collections.abc import Iterable, Mapping
@@ -27,11 +28,13 @@ from millstream.broker.metrics import Metrics
 from millstream.broker.partition import HostedTopic, Partition
 from millstream.broker.sessions import FetchSessions
 from millstream.broker.transactions import TransactionCoordinator
+from millstream.broker.watch import Watch
 from millstream.clock import Clock
 from millstream.config import BrokerConfig, TopicConfig, settings_of, with_changes
 from millstream.errors import ConfigError, LogError, LogFailed, MillstreamError, RequestRefused
 from millstream.log.directory import LogDirectory, MemoryDirectory
 from millstream.log.files import Files
+from millstream.log.partition import PartitionLog
 from millstream.wire.frame import TopicKey
 
 _log = logging.getLogger(__name__)
@@ -97,6 +100,7 @@ class Node:
         self.catalogue.on_commits = self.backpressure.committed
         for topic in self.topics():
             self.backpressure.configure(topic, self.catalogue.topics[topic.name].config)
+        self.watch = Watch(self.catalogue, clock)
 
     def _open_logs(self) -> None:
         started = time.monotonic()
@@ -254,6 +258,7 @@ class Node:
         directory = self._directory_of(config)
         log = directory.open_log(topic.name, index, config)
         log.transactions_gate = self.transactions.gate
+        log.start_moves = self._start_moves
         partition = Partition(topic, index, log, in_memory=directory is self._memory)
         topic.partitions.append(partition)
         self._watch_flushing(partition)
@@ -312,6 +317,23 @@ class Node:
                 with contextlib.suppress(LogFailed):  # it has logged why; the others' turn
                     log.apply_retention(self.clock.now_ms())
             started = await _breathe(started)
+
+    def _start_moves(self, log: PartitionLog, start: int) -> None:
+        self.catalogue.losses.start_moves(log, start, self.catalogue.offsets, self.clock)
+
+    async def look_ahead(self) -> None:
+        """Find out how long the logs are, when the disk is full, and who is being overtaken."""
+        started = time.monotonic()
+        for _ in self.watch.look(self.config, self.topics(), self._free_bytes):
+            started = await _breathe(started)
+
+    def _free_bytes(self) -> int | None:
+        if self._directory is None:
+            return None
+        try:
+            return shutil.disk_usage(self._directory.path).free
+        except OSError:
+            return None
 
     def checkpoint(self) -> None:
         """Write down how far each log is synced, so that less is checked after a crash."""

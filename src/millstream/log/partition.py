@@ -115,6 +115,8 @@ class PartitionLog:
         # Asked before a transactional batch is appended: (log, producer id, epoch, base sequence). Raises
         # AppendRefused if there is no such transaction. None: all are taken.
         self.transactions_gate: Callable[[PartitionLog, int, int, int], None] | None = None
+        # Told the new start before the log's start moves there: what goes can still be read.
+        self.start_moves: Callable[[PartitionLog, int], None] | None = None
         self._newest_abort = -1  # no aborted transaction has offsets above this
         self.segments = Segments()
         self.retention = Retention(self, retention_clock)
@@ -601,6 +603,8 @@ class PartitionLog:
             )
         if offset > self.log_start_offset:
             self.sync_names()  # a start offset means nothing if the log itself is gone
+            if self.start_moves is not None:
+                self.start_moves(self, offset)
             before, self.log_start_offset = self.log_start_offset, offset
             try:
                 self._save_start_offset()

@@ -90,9 +90,12 @@ class Retention:
         if log.pool.files.exists(snapshot):
             log.pool.files.open(snapshot).sync()
         log.sync_names()
+        start = log.segments[count].base_offset
+        moved = log.archive.oldest_offset(start)
+        if moved > log.log_start_offset and log.start_moves is not None:
+            log.start_moves(log, moved)
         removed = log.segments.remove_first(count)
-        start = log.segments[0].base_offset
-        log.log_start_offset = max(log.log_start_offset, log.archive.oldest_offset(start))
+        log.log_start_offset = max(log.log_start_offset, moved)
         log.epochs.cut_start(log.log_start_offset)
         names: list[str] = []
         self.remove_later(names, now_ms)

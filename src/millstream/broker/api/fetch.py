@@ -450,6 +450,8 @@ def _read_one(
             index, log, offset, limit, at_least_one, committed, (shared or {}).get((log, offset))
         )
     except LogError as error:
+        if offset < log.log_start_offset:
+            topic.partitions[index].missed(offset)
         return Fetched(index, error.code, -1, -1, -1, None, None)
     if committed and records.size:
         aborted = log.aborted_in(offset, records)
