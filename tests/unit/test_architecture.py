@@ -18,10 +18,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "log": {"records"},
     "broker": {"records", "wire", "log"},
     "client": {"records", "wire"},
-    "pipeline": {"records", "wire", "client"},
+    "registry": {"client"},
+    "pipeline": {"records", "wire", "client", "registry"},
     "testing": {"pipeline"},
     "examples": {"client", "pipeline"},
-    "cli": {"client", "pipeline", "examples"},
+    "cli": {"client", "registry", "pipeline", "examples"},
     "embedded": {"broker"},
     "pytest_plugin": {"embedded", "testing"},
 }
