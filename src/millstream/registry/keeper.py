@@ -11,8 +11,6 @@ done.
 
 Questions are answered from the store, which follows the topic. What is not found is looked for once more
 after reading to the topic's end, so that a schema that was registered elsewhere a moment ago is not denied.
-
-Others look at the store under ``lock``, which the thread holds to take in a record.
 """
 
 from __future__ import annotations
@@ -45,9 +43,8 @@ _STORE_ERROR, _TIMED_OUT = 50001, 50002
 class Keeper:
     """A store that follows its topic. ``start`` returns when it has all that was there; ``stop`` ends it."""
 
-    def __init__(self, connection: Connection, topic: str = TOPIC, *, timeout: float = 30.0) -> None:
+    def __init__(self, connection: Connection, topic: str = TOPIC, *, timeout: float = 10.0) -> None:
         self.store = Store()
-        self.lock = threading.Lock()
         self.topic = topic
         self.failure: Exception | None = None  # why it does not follow any more
         self._connection = connection
@@ -161,8 +158,7 @@ class Keeper:
 
     def _take_in(self, records: Iterable[Record]) -> None:
         for record in records:
-            with self.lock:
-                self.store.apply(record.key, record.value, record.timestamp)
+            self.store.apply(record.key, record.value, record.timestamp)
 
     def _change(self, decide: Callable[[], Change]) -> Any:
         for attempt in range(_ATTEMPTS):

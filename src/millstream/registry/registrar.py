@@ -166,7 +166,7 @@ class Registrar:
         schema, _ = self._canonical(subject, schema, normalize=normalize)
         for each in reversed(there):
             if each.schema.identity == schema.identity:
-                return _told(each)
+                return told(each)
         refuse(40403, "Schema not found")
 
     def version(self, subject: str, number: int, *, deleted: bool = False) -> Version:
@@ -436,7 +436,7 @@ def _property(schema: Schema, name: str) -> Any:
     return properties.get(name) if isinstance(properties, dict) else None
 
 
-def _told(version: Version) -> dict[str, Any]:
+def told(version: Version) -> dict[str, Any]:
     """A version as answers have it."""
     told: dict[str, Any] = {"subject": version.subject, "version": version.version, "id": version.id}
     told |= {"guid": version.schema.guid, **schema_fields(version.schema)}
@@ -445,9 +445,6 @@ def _told(version: Version) -> dict[str, Any]:
     if version.deleted:
         told["deleted"] = True
     return told
-
-
-told = _told
 
 
 def _registered(version: Version) -> dict[str, Any]:

@@ -45,7 +45,8 @@ class Version:
 
 
 class Store:
-    """What the topic says. Changed by ``apply`` alone; everything else only looks."""
+    """What the topic says. Changed by ``apply`` alone, in one thread; any thread may look meanwhile, as what
+    it looks at is copied first, in one step."""
 
     def __init__(self) -> None:
         self._subjects: dict[str, dict[int, Version]] = {}
@@ -108,13 +109,13 @@ class Store:
             raise ValueError(f"id {id_} is another schema's already")
         if number in self._subjects.get(subject, {}):
             self._remove(subject, number)
-        self._subjects.setdefault(subject, {})[number] = Version(
-            subject, number, id_, schema, bool(value.get("deleted")), timestamp_ms
-        )
         self._ids[id_] = schema
         self._by_identity.setdefault(schema.identity, id_)
         self._by_guid.setdefault(schema.guid, id_)
         self.max_id = max(self.max_id, id_)
+        self._subjects.setdefault(subject, {})[number] = Version(
+            subject, number, id_, schema, bool(value.get("deleted")), timestamp_ms
+        )
 
     def _remove(self, subject: str, number: int) -> None:
         gone = self._subjects.get(subject, {}).pop(number, None)
@@ -129,20 +130,20 @@ class Store:
 
     # Looking -----------------------------------------------------------------------------------------
 
-    def subjects(self) -> Iterator[str]:
-        return iter(self._subjects)
+    def subjects(self) -> list[str]:
+        return sorted(self._subjects)
 
     def versions(self, subject: str, *, deleted: bool = False) -> list[Version]:
         """The versions of a subject, oldest first; with ``deleted`` those, too."""
-        found = self._subjects.get(subject, {})
+        found = self._subjects.get(subject, {}).copy()
         return [found[number] for number in sorted(found) if deleted or not found[number].deleted]
 
     def version(self, subject: str, number: int) -> Version | None:
         return self._subjects.get(subject, {}).get(number)
 
     def every(self) -> Iterator[Version]:
-        for versions in self._subjects.values():
-            yield from versions.values()
+        for versions in list(self._subjects.values()):
+            yield from list(versions.values())
 
     def uses(self, id_: int) -> Iterator[Version]:
         """Where an id stands."""
