@@ -26,6 +26,8 @@ COMMANDS = {
     "topic": "millstream.cli.topic",
     "produce": "millstream.cli.produce",
     "consume": "millstream.cli.consume",
+    "registry": "millstream.cli.registry",
+    "schema": "millstream.cli.schema",
     "group": "millstream.cli.group",
     "txn": "millstream.cli.txn",
     "run": "millstream.cli.run",

@@ -62,11 +62,12 @@ class Journal:
 
     # Reading -----------------------------------------------------------------------------------------
 
-    def read(self, wait_ms: int = 0) -> list[Record]:
-        """Committed records that are there, or come within the time; in order."""
+    def read(self, wait_ms: int = 0, patience: float | None = None) -> list[Record]:
+        """Committed records that are there, or come within the time; in order. ``patience`` is how many
+        seconds a broker that is away is waited for, if not as long as it always is."""
         if self.position is None:
             self.position = self._cluster.ends([self.partition], EARLIEST)[self.partition]
-        return self._cluster.patiently(f"reading {self.partition}", lambda: self._fetch(wait_ms))
+        return self._cluster.patiently(f"reading {self.partition}", lambda: self._fetch(wait_ms), patience)
 
     def catch_up(self) -> Iterator[list[Record]]:
         """Everything up to where what is committed ends now."""

@@ -10,3 +10,25 @@ own record format, and knows its broker by an address alone: it runs beside ours
 
 What parses, compares and decides does no I/O. May import: ``client``.
 """
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from millstream.errors import ConfigError
+
+_EXTRAS = ("starlette", "uvicorn", "fastavro", "jsonschema", "google", "grpc_tools")
+
+
+@contextmanager
+def needs_extra() -> Iterator[None]:
+    """Says what to install where an import within fails because it is not there."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _EXTRAS:
+            raise
+        raise ConfigError(
+            f"schemas need {error.name}, which is not installed: pip install 'millstream[registry]'"
+        ) from None

@@ -263,6 +263,19 @@ class JsonSchema:
     def normalized(self) -> str:
         return compact(_sorted(self._raw))
 
+    def validator(self) -> Any:
+        """Tells whether documents are valid, with ``iter_errors``; fetches nothing."""
+        from jsonschema.validators import Draft7Validator, validator_for
+        from referencing import Registry
+        from referencing.jsonschema import DRAFT7
+
+        others = Registry().with_contents(
+            ((name, json_document(text, name)) for name, text in self.dependencies),
+            default_specification=DRAFT7,
+        )
+        kind = validator_for(self._raw, default=Draft7Validator)
+        return kind(self._raw, registry=others)
+
     def problems_reading(self, writer: JsonSchema) -> list[Difference]:
         from millstream.registry.json_diff import incompatible
 

@@ -51,6 +51,7 @@ class Keeper:
         self._asked: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
         self._journal = Journal(connection, TopicPartition(topic, 0), f"{topic}-registry", patience=timeout)
         self._clock = SystemClock()
+        self._away = False  # the broker, when it was asked last
         self._thread = threading.Thread(target=self._run, name="millstream-schemas", daemon=True)
         self._started: Future[None] = Future()
 
@@ -129,9 +130,12 @@ class Keeper:
 
     def _follow(self) -> None:
         try:
-            self._take_in(self._journal.read())
+            self._take_in(self._journal.read(patience=_BLINK))
+            self._away = False
         except BrokerUnavailable as error:
-            _log.warning("%s; what is known is answered meanwhile", error)
+            if not self._away:
+                _log.warning("%s; what is known is answered meanwhile", error)
+            self._away = True
 
     def _open(self) -> None:
         with Admin(self._connection) as admin:

@@ -88,6 +88,7 @@ class Registry:
         try:
             while not server.started and not serving.done():  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
+            _log.info("schema registry ready at %s", self.url)
             on_ready(self.url)
             stopped = asyncio.ensure_future(stop.wait())
             await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -143,6 +144,18 @@ class Registry:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def set_up_logging() -> None:
+    """Send the package's log lines to standard error."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(
+        logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s", "%Y-%m-%d %H:%M:%S")
+    )
+    logger = logging.getLogger("millstream")
+    logger.handlers[:] = [handler]
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
 
 
 def run(registry: Registry, on_ready: Callable[[str], None]) -> int:
