@@ -448,8 +448,8 @@ def told(version: Version) -> dict[str, Any]:
 
 
 def _registered(version: Version) -> dict[str, Any]:
-    answer: dict[str, Any] = {"id": version.id, "version": version.version, "guid": version.schema.guid}
-    return {**answer, **schema_fields(version.schema)}
+    """Without the schema: a client that gets it back takes it for the form it would have asked for."""
+    return {"id": version.id, "version": version.version, "guid": version.schema.guid}
 
 
 def schema_of(body: Any) -> Schema:
