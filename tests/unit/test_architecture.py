@@ -19,10 +19,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "broker": {"records", "wire", "log"},
     "client": {"records", "wire"},
     "files": {"client"},
-    "pipeline": {"records", "wire", "client"},
+    "registry": {"client"},
+    "pipeline": {"records", "wire", "client", "registry"},
     "testing": {"pipeline"},
     "examples": {"client", "pipeline"},
-    "cli": {"client", "files", "pipeline", "examples"},
+    "cli": {"client", "files", "registry", "pipeline", "examples"},
     "embedded": {"broker"},
     "pytest_plugin": {"embedded", "testing"},
 }
