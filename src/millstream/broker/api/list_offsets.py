@@ -11,9 +11,11 @@ from millstream.broker.codes import (
     NONE,
     UNKNOWN_LEADER_EPOCH,
     UNKNOWN_TOPIC_OR_PARTITION,
+    UNSUPPORTED_VERSION,
 )
 from millstream.broker.dispatch import Client, serves
 from millstream.errors import LogError
+from millstream.wire.apis import NEVER
 from millstream.wire.codec import Answer
 
 if TYPE_CHECKING:
@@ -26,6 +28,10 @@ MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4  # the oldest record not moved to archive storage only: there is none
 LATEST_TIERED = -5  # the newest record in archive storage
 EARLIEST_PENDING_UPLOAD = -6
+# The version from which on a client may ask for one of these instead of a time.
+_ASKED_FROM = {
+    LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11,
+}  # fmt: skip
 READ_COMMITTED = 1
 
 
@@ -43,6 +49,8 @@ def list_offsets(node: Node, request: Any, client: Client) -> Answer:
             return {"partition_index": index, "error_code": UNKNOWN_TOPIC_OR_PARTITION}
         log = partition.log
         error = epoch_error(log, getattr(wanted, "current_leader_epoch", -1))
+        if wanted.timestamp < 0 and client.version < _ASKED_FROM.get(wanted.timestamp, NEVER):
+            error = UNSUPPORTED_VERSION
         if error:
             return {"partition_index": index, "error_code": error}
         try:
@@ -60,8 +68,9 @@ def list_offsets(node: Node, request: Any, client: Client) -> Answer:
 
     return {
         "topics": [
-            {"name": topic.name, "partitions": [look_up(topic.name, wanted) for wanted in topic.partitions]}
+            {"name": topic.name, "partitions": [look_up(topic.name, wanted) for wanted in once.values()]}
             for topic in request.topics
+            for once in [{wanted.partition_index: wanted for wanted in topic.partitions}]
         ]
     }
 
