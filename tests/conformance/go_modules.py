@@ -1,8 +1,8 @@
 """The tests of Go clients, from their modules: copied, pointed at an address, and run by ``go test``.
 
-A module in Go's cache can't be changed, and these suites have the address of their brokers, and how many there
-are, in their sources; so each is copied and a few words of the copy are replaced. Only the tests in files that
-talk to a broker are run.
+A module in Go's cache can't be changed, and these suites have the address of their brokers, and how many
+there are, in their sources; so each is copied and a few words of the copy are replaced. Only the tests in
+files that talk to a broker are run.
 """
 
 from __future__ import annotations
@@ -81,7 +81,18 @@ def _go_test(
     directory: Path, tests: list[str], environment: Mapping[str, str], *options: str, timeout: int = 600
 ) -> dict[str, Outcome]:
     chosen = "^(" + "|".join(tests) + ")$"
-    command = ["go", "test", "-mod=mod", "-json", "-count=1", f"-timeout={timeout}s", *options, "-run", chosen, "."]
+    command = [
+        "go",
+        "test",
+        "-mod=mod",
+        "-json",
+        "-count=1",
+        f"-timeout={timeout}s",
+        *options,
+        "-run",
+        chosen,
+        ".",
+    ]
     _, said = run_quietly(command, cwd=directory, env={**os.environ, **environment}, timeout=timeout + 300)
     outcomes: dict[str, Outcome] = {}
     output: dict[str, list[str]] = {}
@@ -146,13 +157,15 @@ class _NothingToBreak(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         name = self.path.removeprefix("/proxies/").partition("/")[0]
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        body = json.dumps({"name": name, "listen": "", "upstream": "", "enabled": True}).encode()
-        self.send_response(200)
+        reset = self.path == "/reset"
+        told = {"name": name, "listen": "", "upstream": "", "enabled": True}
+        body = b"" if reset else json.dumps(told).encode()
+        self.send_response(204 if reset else 200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
 
-    do_GET = do_POST = do_DELETE = _answer
+    do_GET = do_POST = do_DELETE = _answer  # noqa: N815 (names that the base class looks for)
 
     def log_message(self, *_: object) -> None:
         pass
@@ -188,6 +201,14 @@ def _kafka_go(target: Target) -> Mapping[str, Outcome]:
 
 SUITES = [
     Suite("franz-go", f"the tests of {FRANZ_GO}/pkg/kgo that talk to a broker", _franz_go),
-    Suite("sarama", f"the functional tests of {SARAMA}", _sarama),
-    Suite("kafka-go", f"the tests of {KAFKA_GO} that talk to a broker", _kafka_go, node_id=1, host="localhost"),
+    Suite(
+        "sarama",
+        f"the functional tests of {SARAMA}",
+        _sarama,
+        {"auto.create.topics.enable": "false"},
+        node_id=1,
+    ),
+    Suite(
+        "kafka-go", f"the tests of {KAFKA_GO} that talk to a broker", _kafka_go, node_id=1, host="localhost"
+    ),
 ]

@@ -94,7 +94,9 @@ def run(target: Target) -> Mapping[str, Outcome]:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(sources)]
     command += ["-c", os.devnull, "--timeout", "120", f"--junitxml={report}"]
     # Those of SASL and TLS want brokers that they configure themselves.
-    command += [f"test/integration/test_{about}_integration.py" for about in ("admin", "consumer", "producer")]
+    command += [
+        f"test/integration/test_{about}_integration.py" for about in ("admin", "consumer", "producer")
+    ]
     _, said = run_quietly(command, cwd=sources, env=environment)
     if not report.exists():
         return {"the suite": Outcome(FAILED, said[-2000:])}

@@ -54,7 +54,7 @@ class Suite:
 def run_quietly(
     command: list[str], *, cwd: Path | None = None, timeout: float = 600, env: Mapping[str, str] | None = None
 ) -> tuple[int, str]:
-    """The exit code and everything it printed; a command that takes too long is ended and counts as failed."""
+    """The exit code and everything it printed; one that takes too long is ended, and has failed."""
     try:
         ended = subprocess.run(
             command,
