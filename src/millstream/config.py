@@ -278,6 +278,58 @@ class BrokerConfig:
         0, "How long a new group waits for more members before its first assignment.", at_least=0
     )
     group_max_size: int = setting(_MAX_INT, "Members a group may have.", at_least=1, at_most=_MAX_INT)
+    group_consumer_session_timeout_ms: int = setting(
+        45_000,
+        "A member of the consumer protocol that is not heard of for this long is out of its group.",
+        at_least=1,
+        at_most=_MAX_INT,
+    )
+    group_consumer_min_session_timeout_ms: int = setting(
+        45_000, "The least a group may set as its own `consumer.session.timeout.ms`.", at_least=1
+    )
+    group_consumer_max_session_timeout_ms: int = setting(
+        60_000, "The most a group may set as its own `consumer.session.timeout.ms`.", at_least=1
+    )
+    group_consumer_heartbeat_interval_ms: int = setting(
+        5000,
+        "How often members of the consumer protocol are told to send a heartbeat.",
+        at_least=1,
+        at_most=_MAX_INT,
+    )
+    group_consumer_min_heartbeat_interval_ms: int = setting(
+        5000, "The least a group may set as its own `consumer.heartbeat.interval.ms`.", at_least=1
+    )
+    group_consumer_max_heartbeat_interval_ms: int = setting(
+        15_000, "The most a group may set as its own `consumer.heartbeat.interval.ms`.", at_least=1
+    )
+    group_consumer_assignment_interval_ms: int = setting(
+        0,
+        """The least time between two assignments of a group of the consumer protocol; changes in between
+        share the next. Kafka's own default is 1000, with which a member that joins starts reading later.""",
+        at_least=0,
+        at_most=_MAX_INT,
+    )
+    group_consumer_min_assignment_interval_ms: int = setting(
+        0, "The least a group may set as its own `consumer.assignment.interval.ms`.", at_least=0
+    )
+    group_consumer_max_assignment_interval_ms: int = setting(
+        15_000, "The most a group may set as its own `consumer.assignment.interval.ms`.", at_least=0
+    )
+    group_consumer_max_size: int = setting(
+        _MAX_INT, "Members a group of the consumer protocol may have.", at_least=1, at_most=_MAX_INT
+    )
+    group_consumer_assignors: tuple[str, ...] = setting(
+        ("uniform", "range"),
+        "The assignors that members of the consumer protocol may ask for; the first where nobody asks.",
+        one_of=("uniform", "range"),
+    )
+    group_consumer_migration_policy: str = setting(
+        "bidirectional",
+        """Whether a classic group of consumers becomes one of the consumer protocol when a member of that
+        protocol joins (`upgrade`), a classic one again when the last such member leaves (`downgrade`), both
+        (`bidirectional`) or neither (`disabled`), while its members go on.""",
+        one_of=("bidirectional", "upgrade", "downgrade", "disabled"),
+    )
     offset_metadata_max_bytes: int = setting(
         4096, "The longest metadata string an offset commit may carry.", at_least=0
     )
@@ -314,11 +366,27 @@ class BrokerConfig:
     topic: TopicConfig = field(default_factory=TopicConfig)
 
 
+@dataclass(frozen=True, slots=True)
+class GroupConfig:
+    """The settings of one group, where it has its own; the broker's `group.` of the same name else."""
+
+    consumer_session_timeout_ms: int = setting(
+        45_000, "A member that is not heard of for this long is out.", at_least=1, at_most=_MAX_INT
+    )
+    consumer_heartbeat_interval_ms: int = setting(
+        5000, "How often members are told to send a heartbeat.", at_least=1, at_most=_MAX_INT
+    )
+    consumer_assignment_interval_ms: int = setting(
+        0, "The least time between two assignments.", at_least=0, at_most=_MAX_INT
+    )
+
+
 _KINDS: dict[str, type] = {"bool": bool, "int": int, "float": float, "str": str}
-C = TypeVar("C", TopicConfig, BrokerConfig)
+C = TypeVar("C", TopicConfig, BrokerConfig, GroupConfig)
+Config = TopicConfig | BrokerConfig | GroupConfig
 
 
-def settings_of(config: type[TopicConfig] | type[BrokerConfig]) -> Mapping[str, Setting]:
+def settings_of(config: type[Config]) -> Mapping[str, Setting]:
     """The declared settings of a configuration class, by public name."""
     known = _DECLARED.get(config)
     if known is None:
@@ -329,7 +397,7 @@ def settings_of(config: type[TopicConfig] | type[BrokerConfig]) -> Mapping[str, 
 _DECLARED: dict[type, Mapping[str, Setting]] = {}
 
 
-def _declared(config: type[TopicConfig] | type[BrokerConfig]) -> Mapping[str, Setting]:
+def _declared(config: type[Config]) -> Mapping[str, Setting]:
     return {
         f.name.replace("_", "."): Setting(
             name=f.name.replace("_", "."),
@@ -354,7 +422,7 @@ def with_changes(config: C, changes: Mapping[str, str]) -> C:
     return dataclasses.replace(config, **values)
 
 
-def value_of(config: TopicConfig | BrokerConfig, name: str) -> Any:
+def value_of(config: Config, name: str) -> Any:
     """The value of a setting by its public name."""
     return getattr(config, name.replace(".", "_"))
 

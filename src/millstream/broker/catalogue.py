@@ -75,7 +75,9 @@ class Catalogue:
         self._producer_ids_wanted = asyncio.Lock()
         self.topics: Mapping[str, Topic] = MappingProxyType(self._topics)
         self.by_id: Mapping[uuid.UUID, Topic] = MappingProxyType(self._by_id)
+        self.topics_version = 0  # counts the changes of topics
         self.broker_overrides: Mapping[str, str] = {}
+        self.group_overrides: Mapping[str, Mapping[str, str]] = {}
         self.cluster_id = ""
 
         self._database = database if database is not None else Database(path)
@@ -144,6 +146,7 @@ class Catalogue:
 
         def remember(_: None) -> Topic:
             topic = self._topics.pop(name)
+            self.topics_version += 1
             del self._by_id[topic.id]
             del self._by_metric_name[metric_name(name)]
             for group in [g for g, topics in self._offsets.items() if name in topics]:
@@ -196,6 +199,7 @@ class Catalogue:
 
     def _remember_topic(self, topic: Topic) -> Topic:
         self._topics[topic.name] = self._by_id[topic.id] = topic
+        self.topics_version += 1
         self._by_metric_name[metric_name(topic.name)] = topic.name
         return topic
 
@@ -332,6 +336,17 @@ class Catalogue:
 
         return self._database.write(write, remember)
 
+    def set_group_overrides(self, group: str, overrides: Mapping[str, str]) -> asyncio.Future[None]:
+        """Replace all of a group's own settings; none are no settings of its own."""
+        changed = {name: own for name, own in self.group_overrides.items() if name != group}
+        if overrides:
+            changed[group] = dict(overrides)
+
+        def remember(_: None) -> None:
+            self.group_overrides = changed
+
+        return self._database.write(lambda db: set_fact(db, "group.overrides", json.dumps(changed)), remember)
+
     def delete_group(self, group: str) -> asyncio.Future[None]:
         """Forget a group and all of its offsets, pending ones too."""
 
@@ -373,8 +388,10 @@ class Catalogue:
     def _load(self) -> None:
         database = self._database
         try:
-            self.cluster_id = database.facts.get("cluster.id", "")
-            self.broker_overrides = json.loads(database.facts.get("broker.overrides", "{}"))
+            facts = database.facts
+            self.cluster_id = facts.get("cluster.id", "")
+            self.broker_overrides = json.loads(facts.get("broker.overrides", "{}"))
+            self.group_overrides = json.loads(facts.get("group.overrides", "{}"))
             for name, topic_id, partitions, text in database.rows(
                 "SELECT name, id, partitions, overrides FROM topics ORDER BY name"
             ):

@@ -243,7 +243,7 @@ async def _alter_one(node: Node, resource: Any, change: Any, validate_only: bool
     kind, name = resource.resource_type, resource.resource_name
     if kind == _TOPIC:
         if not name:
-            raise RequestRefused(INVALID_REQUEST, "no topic is named; topics have no settings for all of them")
+            raise RequestRefused(INVALID_REQUEST, "no topic is named: there are no settings for all of them")
         topic = _topic(node, name)
         overrides = change(resource, topic.overrides)
         _check_fixed(resource, topic.config, node.catalogue.topic_config(overrides))
