@@ -353,6 +353,21 @@ class BrokerConfig:
     log_retention_check_interval_ms: int = setting(
         300_000, "How often segments beyond retention are looked for.", at_least=1
     )
+    log_cleaner_enable: bool = setting(True, "Compact the logs of topics with `cleanup.policy=compact`.")
+    log_cleaner_backoff_ms: int = setting(
+        15_000, "How often logs that are due for compaction are looked for.", at_least=0
+    )
+    log_cleaner_dedupe_buffer_size: int = setting(
+        134_217_728,
+        """Memory for the keys of a log while it is compacted; where they don't fit, it takes several
+        passes.""",
+        at_least=1024,
+    )
+    log_cleaner_io_max_bytes_per_second: float = setting(
+        1.7976931348623157e308,
+        "Compaction reads and writes no more than this, together.",
+        at_least=1024,
+    )
     log_flush_threads: int = setting(
         8, "Threads that sync logs to disk.", at_least=1, at_most=256, dynamic=False
     )

@@ -26,6 +26,7 @@ from crc32c import crc32c
 from millstream.clock import Clock
 from millstream.config import TopicConfig
 from millstream.errors import AppendRefused, LogFailed, OffsetOutOfRange
+from millstream.log.compaction import Compaction
 from millstream.log.epochs import LeaderEpochs
 from millstream.log.files import FilePool, replace_file
 from millstream.log.producers import Producers
@@ -115,7 +116,8 @@ class PartitionLog:
         self.transactions_gate: Callable[[PartitionLog, int, int, int], None] | None = None
         self._newest_abort = -1  # no aborted transaction has offsets above this
         self.segments = Segments()
-        self._retention = Retention(self, retention_clock)
+        self.retention = Retention(self, retention_clock)
+        self.compaction = Compaction(self)
         self._save_start_offset = save_start_offset
         self._staged = bytearray()
         self._recent_offsets: list[int] = []  # of the last appends, all in the last segment
@@ -132,10 +134,12 @@ class PartitionLog:
         self._after_max_ms = config.message_timestamp_after_max_ms
         self._before_max_ms = config.message_timestamp_before_max_ms
         self._segment_bytes = config.segment_bytes
-        self._segment_ms = config.segment_ms
+        self._needs_keys = "compact" in config.cleanup_policy
+        # An active segment is not compacted: none may be one for longer than a record may wait for that.
+        lag = config.max_compaction_lag_ms if self._needs_keys else config.segment_ms
+        self._segment_ms = min(config.segment_ms, lag)
         self._interval = config.index_interval_bytes
         self._index_entries = max(config.segment_index_bytes // 12, 1)
-        self._needs_keys = "compact" in config.cleanup_policy
         self.syncs_every_append = config.flush_messages == 1
 
     @property
@@ -322,6 +326,12 @@ class PartitionLog:
         except OSError as error:
             raise self._refused("start a new segment", error) from error
 
+    def roll_by_time(self, now_ms: int) -> None:
+        """Start a new segment if segment.ms has passed."""
+        last = self.segments.last
+        if last.size and now_ms - last.rolls_from(now_ms) > self._segment_ms - last.jitter_ms:
+            self.roll()
+
     def _start_segment(self) -> None:
         """A new last segment; raises OSError, with nothing changed, if its file can't be made."""
         segment = Segment(self.pool, f"{self.path}/{file_name(self.end_offset)}", self.end_offset)
@@ -429,9 +439,9 @@ class PartitionLog:
         try:
             segment.log.get().truncate(segment.written)
         except OSError as error:
-            self._fail(f"can't undo a failed write to {segment.log.path}: {error.strerror or error}")
+            self.fail(f"can't undo a failed write to {segment.log.path}: {error.strerror or error}")
 
-    def _fail(self, what: str) -> LogFailed:
+    def fail(self, what: str) -> LogFailed:
         """No more writes, for good."""
         failure = LogFailed(f"{self.name}: {what}")
         self.failed = self._stopped = failure
@@ -443,7 +453,7 @@ class PartitionLog:
         if self.failed is not None:
             return self.failed
         if error.errno not in _PASSING:
-            return self._fail(f"{what}; no more writes are taken. Check the disk, then restart the broker.")
+            return self.fail(f"{what}; no more writes are taken. Check the disk, then restart the broker.")
         _log.error("%s: %s", self.name, what)
         return LogFailed(f"{self.name}: {what}")
 
@@ -456,7 +466,7 @@ class PartitionLog:
         try:
             self._unsynced.sync(self.segments)
         except OSError as error:
-            raise self._fail(
+            raise self.fail(
                 f"the disk failed to sync ({error.strerror or error}); no more writes are taken, as what "
                 "it holds is not known. Check the disk, then restart the broker."
             ) from error
@@ -469,7 +479,7 @@ class PartitionLog:
         try:
             self._unsynced.sync_names()
         except OSError as error:
-            raise self._fail(f"the disk failed to sync ({error.strerror or error})") from error
+            raise self.fail(f"the disk failed to sync ({error.strerror or error})") from error
 
     @property
     def wants_sync(self) -> bool:
@@ -589,11 +599,9 @@ class PartitionLog:
         new segment where segment.ms has passed. Returns the segments deleted now."""
         if self.failed is not None:
             return []
-        last = self.segments.last
-        if last.size and now_ms - last.rolls_from(now_ms) > self._segment_ms - last.jitter_ms:
-            self.roll()
+        self.roll_by_time(now_ms)
         try:
-            return self._retention.apply(now_ms)
+            return self.retention.apply(now_ms)
         except OSError as error:
             raise self._refused("delete old segments", error) from error
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 
+from millstream.log.compaction import finish_swaps
 from millstream.log.files import read_file
 from millstream.log.partition import PartitionLog
 from millstream.log.producers import Producers
@@ -51,6 +52,8 @@ def open_partition(
 ) -> None:
     """Bring ``log`` to the state that its directory holds. May raise OSError."""
     opening = _Opening(log, recovery_point)
+    finish_swaps(log.pool.files, log.path)
+    log.compaction.load()
     opening.list_files()
     log.epochs.load()
     if opening.segments:
@@ -131,6 +134,7 @@ class _Opening:
                 index_size=listing.get(name + INDEX_SUFFIX, 0),
                 times_size=listing.get(name + TIME_INDEX_SUFFIX, 0),
                 aborted_size=listing.get(name + ABORTED_SUFFIX, 0),
+                gaps=base < self.log.compaction.gaps_below,
             )
             self.segments.append(segment)
         for name in listing:

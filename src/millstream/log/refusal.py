@@ -19,7 +19,7 @@ from millstream.records.batch import (
     TRANSACTIONAL,
     read_header,
 )
-from millstream.records.build import read_records
+from millstream.records.keys import first_without_key
 
 CORRUPT_MESSAGE = 2
 MESSAGE_TOO_LARGE = 10
@@ -101,12 +101,10 @@ def refusal(records: bytearray | memoryview, config: TopicConfig, now_ms: int) -
 def require_keys(records: bytearray | memoryview) -> None:
     """Every record of a compacted topic needs a key. The one check that looks at records."""
     try:
-        keyless = next(
-            (number for number, record in enumerate(read_records(records)) if record.key is None), None
-        )
+        keyless = first_without_key(records)
     except CorruptBatch as problem:
         raise AppendRefused(CORRUPT_MESSAGE, str(problem)) from None
-    if keyless is not None:
+    if keyless >= 0:
         raise AppendRefused(
             INVALID_RECORD,
             f"record {keyless} of the batch has no key: a compacted topic takes records with keys only",
