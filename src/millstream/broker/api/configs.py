@@ -19,7 +19,6 @@ from millstream.broker.overload_state import overload_state
 from millstream.broker.topicname import check_topic_name
 from millstream.config import (
     BrokerConfig,
-    Setting,
     TopicConfig,
     check_archive_left,
     settings_of,
@@ -27,6 +26,7 @@ from millstream.config import (
     with_changes,
 )
 from millstream.errors import ConfigError, RequestRefused
+from millstream.settings import Setting
 from millstream.wire.codec import Answer
 
 if TYPE_CHECKING:
