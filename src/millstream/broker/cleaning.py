@@ -25,6 +25,7 @@ from millstream.errors import LogError
 from millstream.log.compaction import Dirt
 from millstream.log.compaction_child import Child
 from millstream.log.compaction_pass import DamagedLog, Finished, Group, Job, compact
+from millstream.log.failing import fail
 from millstream.log.partition import PartitionLog
 
 if TYPE_CHECKING:
@@ -177,7 +178,7 @@ class Cleaner:
             await self._in_thread(log.pool.files.sync_directory, log.path)
         except OSError as error:
             if log.failed is None:
-                log.fail(f"can't put a compacted segment in its place: {error.strerror or error}")
+                fail(log, f"can't put a compacted segment in its place: {error.strerror or error}")
             raise
         return True
 

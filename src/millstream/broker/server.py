@@ -62,6 +62,8 @@ class Server:
         self.syncer = Syncer(self.loop, self.clock, self.metrics, threads=config.log_flush_threads)
         self.turn = Turn(self.loop, self.clock, self.syncer, self.metrics)
         self.node.transactions.start(self.turn, self.syncer)
+        if self.node.archiving is not None:
+            self.node.archiving.start(self.syncer)
         self._housekeeping = Housekeeping(self)
         self.cleaner = Cleaner(self)
         self._listener: asyncio.Server | None = None
@@ -145,6 +147,7 @@ class Server:
         await self._housekeeping.stop()
         await self.cleaner.stop()
         self.node.deadlines.expire_all()
+        self.node.backpressure.close()
         self.node.coordinator.close()
         await self.node.transactions.close()
         for connection in list(self.connections):

@@ -59,6 +59,14 @@ class Segments:
     def size(self) -> int:
         return sum(segment.size for segment in self._segments)
 
+    def size_from(self, offset: int) -> int:
+        """The bytes from the last indexed batch that ends before ``offset``."""
+        number = max(bisect_right(self._bases, offset) - 1, 0)
+        segment = self._segments[number]
+        indexed = segment.index.lookup(offset - 1)
+        later = sum(each.size for each in islice(self._segments, number + 1, None))
+        return later + segment.size - (indexed[1] if indexed is not None else 0)
+
     def append(self, segment: Segment) -> None:
         self._segments.append(segment)
         self._bases.append(segment.base_offset)
