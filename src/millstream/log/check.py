@@ -334,7 +334,8 @@ class _Indexes:
         """(file, position, message) for everything in the indexes that is not so."""
         segment = self._segment
         for index in (segment.index, segment.times):
-            if not self._files.exists(index.path) or not index.intact(segment.size):
+            has_no_time = index is segment.times and self._largest < 0 and index.count == 0
+            if not self._files.exists(index.path) or not (index.intact(segment.size) or has_no_time):
                 yield (
                     index.path,
                     0,
