@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
@@ -14,6 +13,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from millstream.records.build import Record
 from tests.support.apache_kafka import free_port
+from tests.support.archives import local_start
 from tests.support.command import CommandLine
 from tests.support.serve import ServeProcess
 from tests.support.topics import consume, create_topic, delete_topic, produce
@@ -100,15 +100,6 @@ def broker(s3: S3, http: str, tmp_path_factory: pytest.TempPathFactory) -> Itera
     }
     with ServeProcess(tmp_path_factory.mktemp("broker") / "data", settings=settings) as broker:
         yield broker
-
-
-def local_start(address: str, topic: str) -> int:
-    """The oldest offset that is on the broker's disk."""
-    with WireClient(address) as client:
-        wanted = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": -4}
-        topics = [{"name": topic, "partitions": [wanted]}]
-        found = client.call(2, 9, replica_id=-1, isolation_level=0, topics=topics)
-        return int(found.topics[0].partitions[0].offset)
 
 
 def filled(address: str, topic: str, first: int = 0) -> None:
@@ -201,40 +192,3 @@ def test_a_deleted_topic_leaves_the_object_storage(broker: ServeProcess, s3: S3)
     wait_for(lambda: [each for each in s3.objects() if f"/{name}-" in each], what="it is archived")
     delete_topic(broker.address, name)
     wait_for(lambda: not [each for each in s3.objects() if f"/{name}-" in each], what="it is gone")
-
-
-def test_segments_of_a_killed_broker_are_read_on(tmp_path: Path) -> None:
-    """On a directory; the broker is killed while it archives, again and again."""
-    place = tmp_path / "archive"
-    settings = {**SETTINGS, "millstream.archive.url": str(place)}
-    settings["remote.log.manager.task.interval.ms"] = settings["log.retention.check.interval.ms"] = "20"
-    with ServeProcess(tmp_path / "data", settings=settings) as broker:
-        name = create_topic(broker.address, "", 1, ARCHIVED)
-        for round_ in range(4):
-            first = round_ * COUNT // 4
-            records = [
-                Record(None, b"%0200d" % n, timestamp=START + n) for n in range(first, first + COUNT // 4)
-            ]
-            produce(broker.address, name, records, **{"batch.num.messages": 50})
-            wait_for(lambda: len(list(place.rglob("*.segment"))) > round_, what="a copy is under way")  # noqa: B023
-            broker.kill()
-            broker.start()
-        wait_for(lambda: local_start(broker.address, name) > COUNT * 3 // 4, what="most of it is archived")
-        found = consume(broker.address, name, 1)
-        assert [int(record.value or b"") for _, record in found] == list(range(COUNT))
-        here = local_start(broker.address, name)
-        wait_for(lambda: contiguous(place, here), what="each record is there once, and nothing else")
-
-
-def contiguous(place: Path, here: int) -> bool:
-    """The objects follow one another, up to what is on the disk or beyond."""
-    from millstream.log.archive_object import read_manifest
-    from millstream.log.archive_store import ArchiveStore
-
-    store = ArchiveStore(str(place))
-    found = [read_manifest(store, str(each.relative_to(place))) for each in place.rglob("*.segment")]
-    if None in found:
-        return False
-    segments = sorted(each[0].base_offset for each in found if each)
-    ends = sorted(each[0].end_offset for each in found if each)
-    return segments[1:] == ends[:-1] and segments[0] == 0 and ends[-1] >= here

@@ -73,7 +73,6 @@ class Archiving:
         self.blocks = Blocks(self.store, config.millstream_archive_cache_bytes, self._ahead)
         self._reader = ArchiveReader(self.blocks)
         self._reading: dict[tuple[PartitionLog, int, int, bool], list[Arrived]] = {}
-        self._busy: set[str] = set()  # topics that are being looked after, by prefix
         self._stopping = threading.Event()
         self._complaints = RateLimited(_log)
         self.is_away = False
@@ -121,7 +120,7 @@ class Archiving:
             count = self.config.remote_log_manager_copier_thread_pool_size
             await _all_of([self._look_after_each(waiting) for _ in range(count)])
             await self._remove_deleted()
-        except MillstreamError as error:
+        except ArchiveError as error:
             self.copy_errors += 1
             if not self.is_away:
                 _log.error("%s. Archiving goes on when that is over; nothing is deleted here before", error)
@@ -147,23 +146,28 @@ class Archiving:
 
     async def _look_after_each(self, waiting: Iterator[Partition]) -> None:
         for partition in waiting:
-            prefix = self.prefix(partition.topic)
-            self._busy.add(prefix)
+            log = partition.log
             try:
-                await self._look_after(partition, prefix)
-            except OSError as error:
-                if partition.log.failed is None:
-                    raise ArchiveError(f"{partition}: can't be archived: {error}") from error
+                await self._look_after(partition, self.prefix(partition.topic))
+            except (MillstreamError, OSError) as error:
+                if log.failed is not None or self._stopping.is_set():
+                    continue  # deleted meanwhile, or at its end: not worth a word
+                self.copy_errors += 1
+                self._complaints.error("copy", "%s can't be archived, it is tried again: %s", log.name, error)
+                await self._in_thread(self._find_mark, True)  # this one alone, or all?
             finally:
-                self._busy.discard(prefix)
+                log.archive.let_go()
 
     async def _look_after(self, partition: Partition, prefix: str) -> None:
         log = partition.log
         archive = log.archive
-        if not archive.is_known:
+        if archive.is_known:
+            archive.open()
+        else:
             found = await self._in_thread(find_archived, self.store, f"{prefix}/{log.partition}")
             if log.failed is not None or not adopt(log, found):
                 return
+            archive.open()
         await self._remove_leftovers(log)
         identity = {"cluster_id": self._catalogue.cluster_id, "topic_id": str(partition.topic.id)}
         if log.wants_sync and self._syncer is not None and not partition.in_memory:
@@ -220,10 +224,10 @@ class Archiving:
         archive.forget_leftovers(names)
 
     async def _remove_deleted(self) -> None:
-        """Remove what deleted topics had."""
+        """Remove what deleted topics had. At the end of a round: nobody copies any of it any more."""
         now_ms = self._clock.now_ms()
         for prefix, due_ms in list(self._catalogue.deleted_archives.items()):
-            if now_ms < due_ms <= now_ms + _REMEMBERED_MS or prefix in self._busy:
+            if now_ms < due_ms <= now_ms + _REMEMBERED_MS:
                 continue
             await self._in_thread(self.store.remove_all, prefix)
             await self._catalogue.archive_removed(prefix)
@@ -320,7 +324,7 @@ class Archiving:
         LogError."""
         elsewhere = log.archive.before(log.segments[0].base_offset)
         here = log.max_timestamp_offset()
-        if all(segment.max_timestamp < here[1] for segment in elsewhere):
+        if log.archive.newest_timestamp < here[1]:
             return here
         found = await self._looked_up(log, self._reader.newest, elsewhere, log.log_start_offset)
         return max(found, here, key=lambda known: known[1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -490,6 +491,58 @@ def test_a_broker_that_ends_before_a_deleted_topic_has_left_the_archive_remember
 
     run(config, delete, clock=clock)
     run(config, start_again, clock=clock, topics={})
+
+
+def test_a_topic_deleted_and_created_again_while_it_is_copied_leaves_its_successor_alone(
+    config: BrokerConfig,
+) -> None:
+    clock = ManualClock(NOW)
+
+    async def steps(server: Server, connect: Connect) -> None:
+        node = server.node
+        await node.create_topic("a", 1, {**ARCHIVED, "file.delete.delay.ms": "0"})
+        fill(node)
+        copying, go_on = threading.Event(), threading.Event()
+
+        def hold(what: str) -> None:
+            if what.startswith("put") and what.endswith(".segment"):
+                copying.set()
+                _held(go_on)
+
+        store_of(server).before_step = hold
+        under_way = asyncio.create_task(at_work(server).round(node.partitions()))
+        assert await asyncio.to_thread(copying.wait, 10)
+        await node.delete_topic("a")
+        await node.create_topic("a", 1, ARCHIVED)
+        go_on.set()
+        await under_way
+        assert not at_work(server).is_away
+        assert log_of(server).archive.leftovers == {}
+        fill(node)
+        await archive(node)
+        log = log_of(server)
+        assert set(objects(config.millstream_archive_url)) == {s.object for s in log.archive.segments}
+        assert await read_everything(connect) == list(range(COUNT))
+
+    run(config, steps, clock=clock)
+
+
+def test_a_partition_that_can_not_be_archived_does_not_keep_the_others_from_it(
+    config: BrokerConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def steps(server: Server, connect: Connect) -> None:
+        for name in ("bad", "good", "too"):
+            await server.node.create_topic(name, 1, ARCHIVED)
+            fill(server.node, name)
+        os.unlink(log_of(server, "bad").segments[0].path + ".log")
+        await archive(server.node)
+        assert "bad-0 can't be archived" in caplog.text
+        assert not at_work(server).is_away
+        ends = [log_of(server, name).archive.end_offset for name in ("bad", "good", "too")]
+        assert ends[0] == -1
+        assert min(ends[1:]) > 0
+
+    run(config, steps)
 
 
 # Restarts and crashes

@@ -34,12 +34,14 @@ def an_archive() -> tuple[MemoryFiles, Archive]:
     files.make_directory("/log")
     archive = Archive(files, "/log")
     archive.create()
+    archive.open()
     return files, archive
 
 
 def loaded(files: MemoryFiles) -> Archive:
     archive = Archive(files, "/log")
     archive.load()
+    archive.open()
     return archive
 
 
@@ -91,6 +93,22 @@ def test_a_journal_that_is_damaged_in_the_middle_is_not_believed() -> None:
     assert not again.segments
 
 
+def test_a_step_that_did_not_fit_on_the_disk_leaves_no_trace() -> None:
+    disk = SimulatedDisk()
+    disk.make_directory("/log")
+    archive = Archive(disk, "/log")
+    archive.create()
+    archive.open()
+    archive.write_kept(a_segment(0, 10))
+    disk.room = 150
+    with pytest.raises(OSError, match="space"):
+        archive.write_dropped([f"{PREFIX}/0/{number}" for number in range(10)])
+    disk.room = None
+    again = Archive(disk, "/log")
+    again.load()
+    assert (again.is_known, again.end_offset, again.leftovers) == (True, 10, {})
+
+
 def test_a_journal_full_of_what_is_gone_is_written_anew() -> None:
     files, archive = an_archive()
     archive.write_kept(a_segment(0, 10))
@@ -114,8 +132,10 @@ def fill(log: PartitionLog, count: int = 40) -> None:
 
 
 def copy_all(log: PartitionLog, store: ArchiveStore) -> None:
+    log.archive.open()
     while (copy := next_copy(log, PREFIX, {})) is not None:
         log.archive.add(copy_segment(copy, store, threading.Event()))
+    log.archive.let_go()
 
 
 def archived_log(
@@ -161,6 +181,7 @@ def test_nothing_is_deleted_here_before_it_is_in_the_archive() -> None:
     log.sync()
     copy = next_copy(log, PREFIX, {})
     assert copy is not None
+    log.archive.open()
     with pytest.raises(ArchiveError):
         copy_segment(copy, store, threading.Event())
     log.apply_retention(NOW + 10_000)

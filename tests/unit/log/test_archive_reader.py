@@ -39,6 +39,7 @@ def ahead() -> Iterator[ThreadPoolExecutor]:
 
 def archived(log: PartitionLog, store: ArchiveStore) -> None:
     log.archive.create()
+    log.archive.open()
     log.roll()
     log.sync()
     while (copy := next_copy(log, "c/t", {})) is not None:
