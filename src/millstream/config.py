@@ -232,6 +232,38 @@ class TopicConfig:
         one_of=("disk", "memory"),
         dynamic=False,
     )
+    millstream_overload: str = setting(
+        "buffer",
+        """What happens where producers are faster than consumers. `buffer`: the log grows, as far as
+        retention and the disk allow. `drop`: it is a ring of `millstream.overload.bytes`, the oldest records
+        go. `backpressure`: producers are held while a group of `millstream.overload.groups` is too far
+        behind.""",
+        one_of=("buffer", "drop", "backpressure"),
+    )
+    millstream_overload_bytes: int = setting(
+        67_108_864, "The most a partition keeps under `millstream.overload=drop`.", at_least=65_536
+    )
+    millstream_overload_groups: tuple[str, ...] = setting(
+        (), "The consumer groups that producers wait for under `millstream.overload=backpressure`."
+    )
+    millstream_overload_lag_records: int = setting(
+        100_000,
+        """Producers are held while one of the groups has more records than this before it in a partition.
+        -1: any number.""",
+        at_least=-1,
+    )
+    millstream_overload_lag_bytes: int = setting(
+        -1,
+        "The same in bytes. -1: any number. What is reached first counts.",
+        at_least=-1,
+    )
+    millstream_overload_hold_ms: int = setting(
+        10_000,
+        """The longest that a producer is held before it is answered, and at most half of the time that its
+        request gives the broker.""",
+        at_least=1,
+        at_most=60_000,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,6 +336,58 @@ class BrokerConfig:
         0, "How long a new group waits for more members before its first assignment.", at_least=0
     )
     group_max_size: int = setting(_MAX_INT, "Members a group may have.", at_least=1, at_most=_MAX_INT)
+    group_consumer_session_timeout_ms: int = setting(
+        45_000,
+        "A member of the consumer protocol that is not heard of for this long is out of its group.",
+        at_least=1,
+        at_most=_MAX_INT,
+    )
+    group_consumer_min_session_timeout_ms: int = setting(
+        45_000, "The least a group may set as its own `consumer.session.timeout.ms`.", at_least=1
+    )
+    group_consumer_max_session_timeout_ms: int = setting(
+        60_000, "The most a group may set as its own `consumer.session.timeout.ms`.", at_least=1
+    )
+    group_consumer_heartbeat_interval_ms: int = setting(
+        5000,
+        "How often members of the consumer protocol are told to send a heartbeat.",
+        at_least=1,
+        at_most=_MAX_INT,
+    )
+    group_consumer_min_heartbeat_interval_ms: int = setting(
+        5000, "The least a group may set as its own `consumer.heartbeat.interval.ms`.", at_least=1
+    )
+    group_consumer_max_heartbeat_interval_ms: int = setting(
+        15_000, "The most a group may set as its own `consumer.heartbeat.interval.ms`.", at_least=1
+    )
+    group_consumer_assignment_interval_ms: int = setting(
+        0,
+        """The least time between two assignments of a group of the consumer protocol; changes in between
+        share the next. Kafka's own default is 1000, with which a member that joins starts reading later.""",
+        at_least=0,
+        at_most=_MAX_INT,
+    )
+    group_consumer_min_assignment_interval_ms: int = setting(
+        0, "The least a group may set as its own `consumer.assignment.interval.ms`.", at_least=0
+    )
+    group_consumer_max_assignment_interval_ms: int = setting(
+        15_000, "The most a group may set as its own `consumer.assignment.interval.ms`.", at_least=0
+    )
+    group_consumer_max_size: int = setting(
+        _MAX_INT, "Members a group of the consumer protocol may have.", at_least=1, at_most=_MAX_INT
+    )
+    group_consumer_assignors: tuple[str, ...] = setting(
+        ("uniform", "range"),
+        "The assignors that members of the consumer protocol may ask for; the first where nobody asks.",
+        one_of=("uniform", "range"),
+    )
+    group_consumer_migration_policy: str = setting(
+        "bidirectional",
+        """Whether a classic group of consumers becomes one of the consumer protocol when a member of that
+        protocol joins (`upgrade`), a classic one again when the last such member leaves (`downgrade`), both
+        (`bidirectional`) or neither (`disabled`), while its members go on.""",
+        one_of=("bidirectional", "upgrade", "downgrade", "disabled"),
+    )
     offset_metadata_max_bytes: int = setting(
         4096, "The longest metadata string an offset commit may carry.", at_least=0
     )
@@ -326,6 +410,31 @@ class BrokerConfig:
     )
     log_retention_check_interval_ms: int = setting(
         300_000, "How often segments beyond retention are looked for.", at_least=1
+    )
+    log_cleaner_enable: bool = setting(True, "Compact the logs of topics with `cleanup.policy=compact`.")
+    log_cleaner_backoff_ms: int = setting(
+        15_000, "How often logs that are due for compaction are looked for.", at_least=0
+    )
+    log_cleaner_dedupe_buffer_size: int = setting(
+        134_217_728,
+        """Memory for the keys of a log while it is compacted; where they don't fit, it takes several
+        passes.""",
+        at_least=1024,
+    )
+    log_cleaner_io_max_bytes_per_second: float = setting(
+        1.7976931348623157e308,
+        "Compaction reads and writes no more than this, together.",
+        at_least=1024,
+    )
+    millstream_disk_full_warning_ms: int = setting(
+        86_400_000,
+        "Warn in the log when the disk is full sooner than this at present rates. 0: never.",
+        at_least=0,
+    )
+    millstream_group_loss_warning_ms: int = setting(
+        7_200_000,
+        "Warn in the log when retention overtakes a group sooner than this at present rates. 0: never.",
+        at_least=0,
     )
     log_flush_threads: int = setting(
         8, "Threads that sync logs to disk.", at_least=1, at_most=256, dynamic=False
@@ -365,6 +474,13 @@ class BrokerConfig:
     remote_list_offsets_request_timeout_ms: int = setting(
         30_000, "How long a look-up by time waits for the archive.", at_least=1
     )
+    millstream_disk_reserve_bytes: int = setting(
+        16_777_216,
+        """Room kept on the data directory's disk, at most a twentieth of it, so that offsets can be committed
+        and topics deleted when producers have filled it. 0: none; then every write is tried.""",
+        at_least=0,
+        dynamic=False,
+    )
     log_level: str = setting(
         "info", "How much is logged.", one_of=("debug", "info", "warning", "error"), dynamic=False
     )
@@ -375,11 +491,27 @@ class BrokerConfig:
     topic: TopicConfig = field(default_factory=TopicConfig)
 
 
+@dataclass(frozen=True, slots=True)
+class GroupConfig:
+    """The settings of one group, where it has its own; the broker's `group.` of the same name else."""
+
+    consumer_session_timeout_ms: int = setting(
+        45_000, "A member that is not heard of for this long is out.", at_least=1, at_most=_MAX_INT
+    )
+    consumer_heartbeat_interval_ms: int = setting(
+        5000, "How often members are told to send a heartbeat.", at_least=1, at_most=_MAX_INT
+    )
+    consumer_assignment_interval_ms: int = setting(
+        0, "The least time between two assignments.", at_least=0, at_most=_MAX_INT
+    )
+
+
 _KINDS: dict[str, type] = {"bool": bool, "int": int, "float": float, "str": str}
-C = TypeVar("C", TopicConfig, BrokerConfig)
+C = TypeVar("C", TopicConfig, BrokerConfig, GroupConfig)
+Config = TopicConfig | BrokerConfig | GroupConfig
 
 
-def settings_of(config: type[TopicConfig] | type[BrokerConfig]) -> Mapping[str, Setting]:
+def settings_of(config: type[Config]) -> Mapping[str, Setting]:
     """The declared settings of a configuration class, by public name."""
     known = _DECLARED.get(config)
     if known is None:
@@ -390,7 +522,7 @@ def settings_of(config: type[TopicConfig] | type[BrokerConfig]) -> Mapping[str, 
 _DECLARED: dict[type, Mapping[str, Setting]] = {}
 
 
-def _declared(config: type[TopicConfig] | type[BrokerConfig]) -> Mapping[str, Setting]:
+def _declared(config: type[Config]) -> Mapping[str, Setting]:
     return {
         f.name.replace("_", "."): Setting(
             name=f.name.replace("_", "."),
@@ -412,7 +544,29 @@ def with_changes(config: C, changes: Mapping[str, str]) -> C:
         if declared is None:
             raise ConfigError(f"unknown setting {name!r}{_closest(name, known)}")
         values[name.replace(".", "_")] = declared.parse(text)
-    return dataclasses.replace(config, **values)
+    changed = dataclasses.replace(config, **values)
+    if isinstance(changed, TopicConfig):
+        _check_overload(changed)
+    return changed
+
+
+def _check_overload(config: TopicConfig) -> None:
+    """Settings that make sense one by one, but not together."""
+    if config.millstream_overload == "backpressure":
+        if not config.millstream_overload_groups:
+            raise ConfigError(
+                "millstream.overload: backpressure needs millstream.overload.groups, the groups to wait for"
+            )
+        if config.millstream_overload_lag_records < 0 and config.millstream_overload_lag_bytes < 0:
+            raise ConfigError(
+                "millstream.overload: backpressure needs millstream.overload.lag.records or "
+                "millstream.overload.lag.bytes, how far behind a group may be"
+            )
+    if config.millstream_overload == "drop" and "compact" in config.cleanup_policy:
+        raise ConfigError(
+            "millstream.overload: drop and cleanup.policy=compact exclude each other: the oldest record of a "
+            "key may be its only one"
+        )
 
 
 def check_archiving(config: TopicConfig, *, archive: bool) -> None:
@@ -457,7 +611,7 @@ def check_archive_left(before: TopicConfig, after: TopicConfig) -> None:
         )
 
 
-def value_of(config: TopicConfig | BrokerConfig, name: str) -> Any:
+def value_of(config: Config, name: str) -> Any:
     """The value of a setting by its public name."""
     return getattr(config, name.replace(".", "_"))
 

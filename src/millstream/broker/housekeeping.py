@@ -1,5 +1,5 @@
-"""What a broker does by the clock: time-outs of groups and transactions, ``flush.ms``, retention, idle
-connections."""
+"""What a broker does by the clock: time-outs of groups and transactions, ``flush.ms``, retention, a look at
+what comes, idle connections."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from millstream.broker.overload_state import DropWatch
+from millstream.broker.watch import LOOK_EVERY
+
 if TYPE_CHECKING:
     from millstream.broker.server import Server
 
@@ -15,6 +18,7 @@ _log = logging.getLogger(__name__)
 
 BEAT = 0.1  # seconds; the grain of session time-outs and flush.ms
 CHECKPOINT_EVERY = 60.0
+WHILE_FULL = 5.0  # seconds between looks for what retention can give back to a full disk
 
 
 class Housekeeping:
@@ -23,6 +27,7 @@ class Housekeeping:
 
     def __init__(self, server: Server) -> None:
         self._server = server
+        self._drops = DropWatch()
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -47,9 +52,12 @@ class Housekeeping:
                 server.node.coordinator.tick()
                 server.node.transactions.tick()
                 self._flush_by_time()
+                server.node.look_for_room()
+                server.node.backpressure.tick()
                 if beats % round(1 / BEAT) == 0:
                     server.ticks += 1
                     server.buffers.let_one_pass()
+                    self._drops.tick(server.node.topics(), server.clock.monotonic())
                     if server.ticks % 10 == 0:
                         self._close_idle()
             except Exception:
@@ -75,12 +83,13 @@ class Housekeeping:
                 connection.close()
 
     async def _jobs(self) -> None:
-        """Retention and checkpoints, each when its time has come."""
+        """Retention, checkpoints and the look ahead, each when its time has come."""
         server = self._server
         clock = server.clock
         jobs: list[tuple[Callable[[], float], Callable[[], Awaitable[None]]]] = [
-            (lambda: server.node.config.log_retention_check_interval_ms / 1000, server.node.apply_retention),
+            (self._retention_interval, server.node.apply_retention),
             (lambda: CHECKPOINT_EVERY, self._checkpoint),
+            (lambda: LOOK_EVERY, server.node.look_ahead),
         ]
         last = [clock.monotonic()] * len(jobs)
         while True:
@@ -93,6 +102,11 @@ class Housekeeping:
                 except Exception:
                     _log.exception("housekeeping failed; it goes on")
                 last[number] = clock.monotonic()
+
+    def _retention_interval(self) -> float:
+        node = self._server.node
+        interval = node.config.log_retention_check_interval_ms / 1000
+        return min(interval, WHILE_FULL) if node.full else interval
 
     async def _checkpoint(self) -> None:
         self._server.node.checkpoint()

@@ -26,6 +26,7 @@ COMMANDS = {
     "topic": "millstream.cli.topic",
     "produce": "millstream.cli.produce",
     "consume": "millstream.cli.consume",
+    "tail": "millstream.cli.tail",
     "group": "millstream.cli.group",
     "txn": "millstream.cli.txn",
     "run": "millstream.cli.run",

@@ -58,6 +58,9 @@ class _SectionFile:
     def truncate(self, size: int) -> None:
         raise self._read_only()
 
+    def allocate(self, size: int) -> None:
+        raise self._read_only()
+
     def sync(self) -> None:
         raise self._read_only()
 

@@ -19,7 +19,7 @@ from millstream.records.batch import (
     TRANSACTIONAL,
     read_header,
 )
-from millstream.records.build import read_records
+from millstream.records.keys import first_without_key
 
 CORRUPT_MESSAGE = 2
 MESSAGE_TOO_LARGE = 10
@@ -62,6 +62,11 @@ def refusal(records: bytearray | memoryview, config: TopicConfig, now_ms: int) -
         return AppendRefused(
             RECORD_LIST_TOO_LARGE, f"the batch has {size} bytes, segment.bytes is {config.segment_bytes}"
         )
+    if config.millstream_overload == "drop" and size > config.millstream_overload_bytes:
+        return AppendRefused(
+            RECORD_LIST_TOO_LARGE,
+            f"the batch has {size} bytes, millstream.overload.bytes is {config.millstream_overload_bytes}",
+        )
     if header.base_offset != 0:
         return AppendRefused(
             INVALID_RECORD, f"the batch's base offset is {header.base_offset}, 0 is expected"
@@ -100,12 +105,10 @@ def refusal(records: bytearray | memoryview, config: TopicConfig, now_ms: int) -
 def require_keys(records: bytearray | memoryview) -> None:
     """Every record of a compacted topic needs a key. The one check that looks at records."""
     try:
-        keyless = next(
-            (number for number, record in enumerate(read_records(records)) if record.key is None), None
-        )
+        keyless = first_without_key(records)
     except CorruptBatch as problem:
         raise AppendRefused(CORRUPT_MESSAGE, str(problem)) from None
-    if keyless is not None:
+    if keyless >= 0:
         raise AppendRefused(
             INVALID_RECORD,
             f"record {keyless} of the batch has no key: a compacted topic takes records with keys only",

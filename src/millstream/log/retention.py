@@ -77,6 +77,8 @@ class Retention:
         """Delete what is due and remove what was deleted; the segments deleted now. May raise OSError."""
         log = self._log
         self._remove(now_ms)
+        if log.compaction.is_swapping:
+            return []  # what is about to be replaced is not to come back
         count = self._due(self._clock.now_ms(now_ms, log.clock.monotonic()))
         if count == 0:
             return []
@@ -88,12 +90,15 @@ class Retention:
         if log.pool.files.exists(snapshot):
             log.pool.files.open(snapshot).sync()
         log.sync_names()
+        start = log.segments[count].base_offset
+        moved = log.archive.oldest_offset(start)
+        if moved > log.log_start_offset and log.start_moves is not None:
+            log.start_moves(log, moved)
         removed = log.segments.remove_first(count)
-        start = log.segments[0].base_offset
-        log.log_start_offset = max(log.log_start_offset, log.archive.oldest_offset(start))
+        log.log_start_offset = max(log.log_start_offset, moved)
         log.epochs.cut_start(log.log_start_offset)
         names: list[str] = []
-        self._deleted.append((now_ms + log.config.file_delete_delay_ms, names))
+        self.remove_later(names, now_ms)
         for segment in removed:
             names += segment.delete_log()
         if any(segment.aborted.count for segment in removed):
@@ -165,6 +170,10 @@ class Retention:
         for name in old:
             log.pool.files.rename(name, name + DELETED_SUFFIX)
         return [name + DELETED_SUFFIX for name in old]
+
+    def remove_later(self, names: list[str], now_ms: int) -> None:
+        """Files that were renamed as deleted are removed when readers have had their time."""
+        self._deleted.append((now_ms + self._log.config.file_delete_delay_ms, names))
 
     def _remove(self, now_ms: int) -> None:
         delay = self._log.config.file_delete_delay_ms

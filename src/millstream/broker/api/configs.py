@@ -1,10 +1,12 @@
 """DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: settings of topics and of the broker.
 
-Both kinds are declared in ``millstream.config``; the answers here are derived from the declarations.
+Both kinds are declared in ``millstream.config``; the answers here are derived from the declarations. A group
+has one entry that nobody sets: what it missed (``broker.losses``), as JSON.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.broker.catalogue import Topic
 from millstream.broker.codes import INVALID_CONFIG, INVALID_REQUEST, NONE, UNKNOWN_TOPIC_OR_PARTITION
 from millstream.broker.dispatch import Client, serves
+from millstream.broker.overload_state import overload_state
 from millstream.broker.topicname import check_topic_name
 from millstream.config import (
     BrokerConfig,
@@ -28,7 +31,7 @@ from millstream.wire.codec import Answer
 if TYPE_CHECKING:
     from millstream.broker.node import Node
 
-_TOPIC, _BROKER = 2, 4  # kinds of resources
+_TOPIC, _BROKER, _GROUP = 2, 4, 32  # kinds of resources
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)  # what IncrementalAlterConfigs does with a setting
 
 # Where a value comes from.
@@ -42,6 +45,15 @@ _BOOLEAN, _STRING, _INT, _LONG, _DOUBLE, _LIST = 1, 2, 3, 5, 6, 7
 _MAX_INT = 2**31 - 1
 
 Entry = dict[str, Any]
+
+# Not a setting: what a topic's policy is doing now, for those who look at its settings.
+_STATE = Setting(
+    "millstream.overload.state",
+    str,
+    "",
+    "What `millstream.overload` is doing at this moment. Not to be set; there is none if all is quiet.",
+    dynamic=False,
+)
 
 
 @serves(32, versions=(1, 4))
@@ -67,10 +79,15 @@ def describe_configs(node: Node, request: Any, client: Client) -> Answer:
 
 def _entries(node: Node, resource: Any) -> list[Entry]:
     if resource.resource_type == _TOPIC:
-        return topic_entries(node, _topic(node, resource.resource_name))
+        topic = _topic(node, resource.resource_name)
+        state = overload_state(node, topic.name)
+        told = [_entry(_STATE, [(_STATE.name, state, _FROM_DEFAULT)])] if state else []
+        return topic_entries(node, topic) + told
     if resource.resource_type == _BROKER:
         _check_broker(node, resource.resource_name)
         return _broker_entries(node, everything=bool(resource.resource_name))
+    if resource.resource_type == _GROUP:
+        return [_losses_entry(node, resource.resource_name)]
     raise _unknown_kind(resource.resource_type)
 
 
@@ -104,6 +121,23 @@ def _broker_entries(node: Node, *, everything: bool) -> list[Entry]:
         if everything or name in changed:
             entries.append(_entry(setting, origins))
     return entries
+
+
+def _losses_entry(node: Node, group: str) -> Entry:
+    lost = [
+        {"topic": topic, "partition": partition, **loss._asdict()}
+        for (topic, partition), loss in node.catalogue.losses.of(group).items()
+    ]
+    return {
+        "name": "millstream.losses",
+        "value": json.dumps(lost),
+        "read_only": True,
+        "config_source": _FROM_DEFAULT,
+        "is_sensitive": False,
+        "synonyms": [],
+        "config_type": _STRING,
+        "documentation": "Records that were deleted before the group had committed them, by partition.",
+    }
 
 
 def _entry(setting: Setting, origins: list[tuple[str, Any, int]]) -> Entry:

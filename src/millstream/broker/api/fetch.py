@@ -337,6 +337,7 @@ class FetchSlot(Slot):
             return
         body = reading.answer(self.version, self.session, self.request)
         if self.words is not None:
+            body = _whole(body)
             shared.answers[(self.version, self.words)] = body, reading.count_sent
         self._finish(body)
 
@@ -449,6 +450,8 @@ def _read_one(
             index, log, offset, limit, at_least_one, committed, (shared or {}).get((log, offset))
         )
     except LogError as error:
+        if offset < log.log_start_offset:
+            topic.partitions[index].missed(offset)
         return Fetched(index, error.code, -1, -1, -1, None, None)
     if committed and records.size:
         aborted = log.aborted_in(offset, records)
@@ -515,8 +518,21 @@ class ReadRecords:
         return self.data
 
 
+def _whole(body: list[Part]) -> list[Part]:
+    """The body in one piece, for the many who get the same; one that comes from files stays as it is."""
+    try:
+        return [b"".join(body)]  # type: ignore[arg-type]
+    except TypeError:
+        return body
+
+
 def _frame(version: int, correlation_id: int, body: list[Part]) -> tuple[list[Part], int]:
     """A whole answer in parts, and its size."""
+    if len(body) == 1 and type(only := body[0]) is bytes:
+        size = len(only)
+        if version >= FLEXIBLE:
+            return [ANSWER_HEAD.pack(size + 5, correlation_id) + b"\0" + only], size + 9
+        return [ANSWER_HEAD.pack(size + 4, correlation_id) + only], size + 8
     size = 0
     for part in body:
         size += part.size if not isinstance(part, (bytes, bytearray)) else len(part)
