@@ -581,6 +581,10 @@ def check_archiving(config: TopicConfig, *, archive: bool) -> None:
         raise ConfigError("remote.storage.enable: a compacted topic can't be archived")
     if config.millstream_storage == "memory":
         raise ConfigError("remote.storage.enable: a topic with millstream.storage=memory can't be archived")
+    if config.millstream_overload == "drop":
+        raise ConfigError(
+            "remote.storage.enable: a ring (millstream.overload=drop) can't be archived: its oldest records go"
+        )
     for unit in ("ms", "bytes"):
         local = value_of(config, f"local.retention.{unit}")
         total = value_of(config, f"retention.{unit}")

@@ -29,6 +29,7 @@ from millstream.log.archive_store import ArchiveStore
 from millstream.log.files import Files, MemoryFile
 from millstream.log.partition import PartitionLog
 from millstream.log.segment import ABORTED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_name
+from millstream.records.batch import NO_TIMESTAMP
 
 _INDEXES = ((INDEX, INDEX_SUFFIX), (TIME_INDEX, TIME_INDEX_SUFFIX), (ABORTED, ABORTED_SUFFIX))
 
@@ -69,6 +70,7 @@ def next_copy(log: PartitionLog, prefix: str, identity: dict[str, Any]) -> Copy 
             segment.base_offset,
             ceiling,
             segment.newest_ms(ceiling),
+            segment.rolls_from(NO_TIMESTAMP),
             segment.largest_timestamp(ceiling)[0],
             segment.aborted.count,
             0,

@@ -659,6 +659,7 @@ def test_a_crash_at_any_step_loses_nothing_and_leaves_nothing(
         ({"local.retention.bytes": "2000", "retention.bytes": "1000"}, "more than retention.bytes"),
         ({"local.retention.ms": "5", "remote.log.copy.disable": "true"}, "copy.disable"),
         ({"millstream.storage": "memory"}, "memory"),
+        ({"millstream.overload": "drop"}, "ring"),
         ({"local.retention.ms": "-3"}, "at least -2"),
     ],
 )

@@ -15,6 +15,7 @@ from millstream.log.archive_store import ArchiveStore
 from millstream.log.directory import LogDirectory
 from millstream.log.files import MemoryFiles, read_file
 from millstream.log.partition import PartitionLog
+from millstream.log.times import times_at
 from tests.support.archives import Unreliable, memory_url, objects
 from tests.support.disk import SimulatedDisk
 from tests.support.logs import NOW, a_transactional_batch, append, contents, open_log, reopen
@@ -26,7 +27,7 @@ PREFIX = "cluster/t-1"
 
 def a_segment(base: int, end: int) -> ArchivedSegment:
     sections = {LOG: Section(0, 100, 1), INDEX: Section(100, 8, 2), TIME_INDEX: Section(108, 12, 3)}
-    return ArchivedSegment(f"{PREFIX}/0/{base}", base, end, 5, 4, 0, 500, sections)
+    return ArchivedSegment(f"{PREFIX}/0/{base}", base, end, 5, 3, 4, 0, 500, sections)
 
 
 def an_archive() -> tuple[MemoryFiles, Archive]:
@@ -218,6 +219,14 @@ def test_records_deleted_by_request_stay_deleted_though_the_archive_has_them() -
     log = reopen(disk.process_killed(), **ARCHIVED)
     assert log.log_start_offset == 3
     directory.close()
+
+
+def test_the_time_of_an_archived_record_is_known_from_its_segment() -> None:
+    _, log = archived_log(SimulatedDisk(), ArchiveStore(memory_url()))
+    log.apply_retention(NOW)
+    first = log.archive.segments[0]
+    assert times_at(log, 0) == (NOW, NOW + first.end_offset - 1)
+    assert times_at(log, first.end_offset).first_ms == NOW + first.end_offset
 
 
 def test_an_epoch_that_ended_in_the_archive_is_known() -> None:
