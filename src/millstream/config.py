@@ -583,7 +583,7 @@ def check_archiving(config: TopicConfig, *, archive: bool) -> None:
         raise ConfigError("remote.storage.enable: a topic with millstream.storage=memory can't be archived")
     if config.millstream_overload == "drop":
         raise ConfigError(
-            "remote.storage.enable: a ring (millstream.overload=drop) can't be archived: its oldest go for good"
+            "remote.storage.enable: a ring (millstream.overload=drop) can't be archived, its oldest part goes"
         )
     for unit in ("ms", "bytes"):
         local = value_of(config, f"local.retention.{unit}")
