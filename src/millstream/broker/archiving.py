@@ -20,7 +20,6 @@ import asyncio
 import contextlib
 import json
 import logging
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -36,7 +35,7 @@ from millstream.config import BrokerConfig
 from millstream.errors import ArchiveError, ArchiveMissing, LogError, MillstreamError
 from millstream.log.archive_adoption import adopt, find_archived
 from millstream.log.archive_blocks import Blocks
-from millstream.log.archive_copy import copy_segment, next_copy
+from millstream.log.archive_copy import Pace, copy_segment, next_copy
 from millstream.log.archive_object import OBJECT_SUFFIX
 from millstream.log.archive_reader import ArchiveRead, ArchiveReader
 from millstream.log.archive_store import ArchiveStore
@@ -73,7 +72,7 @@ class Archiving:
         self.blocks = Blocks(self.store, config.millstream_archive_cache_bytes, self._ahead)
         self._reader = ArchiveReader(self.blocks)
         self._reading: dict[tuple[PartitionLog, int, int, bool], list[Arrived]] = {}
-        self._stopping = threading.Event()
+        self._pace = Pace(clock)
         self._complaints = RateLimited(_log)
         self.is_away = False
         # Since the broker started.
@@ -89,7 +88,7 @@ class Archiving:
 
     def close(self) -> None:
         """Wait for what is under way; a copy is given up, and cleared away at the next start."""
-        self._stopping.set()
+        self._pace.stop()
         for threads in (self._copiers, self._readers):
             threads.shutdown(wait=True, cancel_futures=True)
         self._ahead.shutdown(wait=True)
@@ -114,6 +113,7 @@ class Archiving:
         archived = [partition for partition in partitions if _concerns(partition.log)]
         if not archived and not self._catalogue.deleted_archives:
             return
+        self._pace.bytes_per_second = self.config.remote_log_manager_copy_max_bytes_per_second
         try:
             await self._in_thread(self._find_mark, any(p.log.archive.segments for p in archived))
             waiting = iter(archived)
@@ -150,7 +150,7 @@ class Archiving:
             try:
                 await self._look_after(partition, self.prefix(partition.topic))
             except (MillstreamError, OSError) as error:
-                if log.failed is not None or self._stopping.is_set():
+                if log.failed is not None or self._pace.is_stopping:
                     continue  # deleted meanwhile, or at its end: not worth a word
                 self.copy_errors += 1
                 self._complaints.error("copy", "%s can't be archived, it is tried again: %s", log.name, error)
@@ -179,7 +179,7 @@ class Archiving:
             if copy is None:
                 break
             try:
-                written = await self._in_thread(copy_segment, copy, self.store, self._stopping)
+                written = await self._in_thread(copy_segment, copy, self.store, self._pace)
             except BaseException:
                 archive.leftovers[copy.segment.name] = None
                 raise

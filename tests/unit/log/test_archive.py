@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 
+from millstream.clock import ManualClock, SystemClock
 from millstream.errors import ArchiveError, OffsetArchived
 from millstream.log.archive import JOURNAL, Archive
 from millstream.log.archive_adoption import adopt, find_archived
-from millstream.log.archive_copy import copy_segment, next_copy, unarchived_bytes
+from millstream.log.archive_copy import Pace, copy_segment, next_copy, unarchived_bytes
 from millstream.log.archive_object import INDEX, LOG, TIME_INDEX, ArchivedSegment, Section
 from millstream.log.archive_store import ArchiveStore
 from millstream.log.directory import LogDirectory
@@ -135,7 +134,7 @@ def fill(log: PartitionLog, count: int = 40) -> None:
 def copy_all(log: PartitionLog, store: ArchiveStore) -> None:
     log.archive.open()
     while (copy := next_copy(log, PREFIX, {})) is not None:
-        log.archive.add(copy_segment(copy, store, threading.Event()))
+        log.archive.add(copy_segment(copy, store, Pace(SystemClock())))
     log.archive.let_go()
 
 
@@ -184,11 +183,11 @@ def test_nothing_is_deleted_here_before_it_is_in_the_archive() -> None:
     assert copy is not None
     log.archive.open()
     with pytest.raises(ArchiveError):
-        copy_segment(copy, store, threading.Event())
+        copy_segment(copy, store, Pace(SystemClock()))
     log.apply_retention(NOW + 10_000)
     assert log.local_start_offset == log.log_start_offset == 0
     store.is_away = False
-    log.archive.add(copy_segment(copy, store, threading.Event()))
+    log.archive.add(copy_segment(copy, store, Pace(SystemClock())))
     log.apply_retention(NOW + 10_000)
     assert log.local_start_offset == log.archive.end_offset == copy.segment.end_offset
 
@@ -238,6 +237,23 @@ def test_an_epoch_that_ended_in_the_archive_is_known() -> None:
     assert log.leader_epoch == 1
     assert log.epochs.end_of(0, log.end_offset) == (0, 40)
     assert log.epochs.at(0) == 0
+
+
+def test_copies_go_no_faster_than_they_may_and_stop_when_told() -> None:
+    clock = ManualClock(NOW)
+    pace = Pace(clock)
+    pace.bytes_per_second = 10_000
+    assert pace.take(5000) == 0, "nothing went before"
+    assert pace.take(1000) == 0.5
+    assert pace.take(1) == 0.6
+    clock.advance(10)
+    assert pace.take(5000) == 0, "what was not used is not saved up"
+    assert pace.take(1) == 0.5
+    clock.advance(10)
+    pace.wait(1)
+    pace.stop()
+    with pytest.raises(ArchiveError, match="shutting down"):
+        pace.wait(1)
 
 
 # Deleting in the archive
