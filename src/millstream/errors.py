@@ -24,6 +24,10 @@
     ├── OperatorFailed         a function of the user's raised; says for which key and record
     ├── StateError             the state of a stateful operator can't be used, or is too large; says which
     │   └── StateConnectionError   the database that it is kept in does not answer
+    ├── RegistryUnavailable    no schema registry answers at the given address
+    ├── RegistryRefused        a schema registry can't do what is asked; carries the code of its error
+    │   └── InvalidSchema      a schema is not one, or refers to one that is not there
+    ├── UndecodableRecord      a record's bytes are not what their schema says
     └── TopologyError          a pipeline is wrong; says where in the user's file
 
 The message of each says what was wrong, where, and what to do next: the command line prints it
@@ -167,6 +171,30 @@ class StateError(MillstreamError):
 
 class StateConnectionError(StateError):
     """The database that state is kept in does not answer: it may a little later."""
+
+
+class RegistryUnavailable(MillstreamError):
+    """No schema registry answers at the given address: it may a little later."""
+
+
+class RegistryRefused(MillstreamError):
+    """A schema registry can't do what is asked. ``code`` is the number that Confluent's registry gives it
+    (40401: no such subject); its first three digits are the HTTP status."""
+
+    def __init__(self, code: int, message: str) -> None:
+        self.code = code
+        super().__init__(message)
+
+
+class InvalidSchema(RegistryRefused):
+    """A schema is not one, or refers to one that is not there."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(42201, message)
+
+
+class UndecodableRecord(MillstreamError):
+    """A record's bytes are not what their schema says, or nobody knows which schema is theirs."""
 
 
 class TopologyError(MillstreamError):

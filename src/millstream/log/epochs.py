@@ -72,10 +72,11 @@ class LeaderEpochs:
         return next((epoch for epoch, start in reversed(self._entries) if start <= offset), self.latest)
 
     def end_of(self, epoch: int, end_offset: int) -> tuple[int, int]:
-        """(epoch, end offset) of the newest epoch not above ``epoch``; (-1, -1) for one yet to come."""
+        """(epoch, end offset) of the newest epoch not above ``epoch``; (-1, -1) for one yet to come, and for
+        -1, which is how a client says that it knows of none."""
         if epoch == self.latest:
             return epoch, end_offset
-        if epoch > self.latest:
+        if epoch > self.latest or epoch == NONE[0]:
             return NONE
         below = -1
         for known, offset in self._entries:

@@ -17,6 +17,7 @@ from millstream.client.raw import Fetched, Link, is_retriable, refused
 from millstream.errors import CorruptBatch, DataLoss, RequestFailed
 from millstream.pipeline.offsets import Span
 from millstream.records import arrow
+from millstream.records.fetched import next_offset
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +80,7 @@ class SpanReader:
                 self._refused(answer.code)
                 continue
             first = self._at
-            self._at = arrow.next_offset(answer.records, first, self._span.end)
+            self._at = next_offset(answer.records, first, self._span.end)
             if self._at == first:
                 self._nothing_came(answer)
                 continue

@@ -220,7 +220,6 @@ def test_offsets_of_strangers_are_refused(node: Node, run: Run, topic: None, ver
     assert run(commit_offset(node, me._replace(epoch=7), 5, version)) == 47
     assert run(commit_offset(node, me, 5, version, group_id="")) == 24
     assert run(commit_offset(node, me, 5, version, index=7)) == 3
-    assert run(commit_offset(node, me, -2, version)) == 42
 
 
 @pytest.mark.parametrize("version", versions(25))

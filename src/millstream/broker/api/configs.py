@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from millstream.broker.catalogue import Topic
@@ -18,7 +19,6 @@ from millstream.broker.overload_state import overload_state
 from millstream.broker.topicname import check_topic_name
 from millstream.config import (
     BrokerConfig,
-    Setting,
     TopicConfig,
     check_archive_left,
     settings_of,
@@ -26,6 +26,7 @@ from millstream.config import (
     with_changes,
 )
 from millstream.errors import ConfigError, RequestRefused
+from millstream.settings import Setting
 from millstream.wire.codec import Answer
 
 if TYPE_CHECKING:
@@ -54,6 +55,23 @@ _STATE = Setting(
     "What `millstream.overload` is doing at this moment. Not to be set; there is none if all is quiet.",
     dynamic=False,
 )
+# What Kafka calls the default of a topic's setting, where it is a broker's: "log." before it, but for these.
+_OF_BROKER = {
+    "compression.type": "compression.type",
+    "delete.retention.ms": "log.cleaner.delete.retention.ms",
+    "file.delete.delay.ms": "log.segment.delete.delay.ms",
+    "flush.messages": "log.flush.interval.messages",
+    "flush.ms": "log.flush.interval.ms",
+    "max.compaction.lag.ms": "log.cleaner.max.compaction.lag.ms",
+    "max.message.bytes": "message.max.bytes",
+    "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
+    "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
+    "min.insync.replicas": "min.insync.replicas",
+    "segment.index.bytes": "log.index.size.max.bytes",
+    "segment.jitter.ms": "log.roll.jitter.ms",
+    "segment.ms": "log.roll.ms",
+    "unclean.leader.election.enable": "unclean.leader.election.enable",
+}
 
 
 @serves(32, versions=(1, 4))
@@ -100,10 +118,15 @@ def topic_entries(node: Node, topic: Topic) -> list[Entry]:
             origins.append((name, value_of(topic.config, name), _FROM_TOPIC))
         default = value_of(node.config.topic, name)
         if default != setting.default:
-            origins.append((f"topic.{name}", default, _FROM_FILE))
-        origins.append((name, setting.default, _FROM_DEFAULT))
+            origins.append((_of_broker(name), default, _FROM_FILE))
+        origins.append((_of_broker(name), setting.default, _FROM_DEFAULT))
         entries.append(_entry(setting, origins))
     return entries
+
+
+def _of_broker(name: str) -> str:
+    """The name of a broker's setting that is the default of a topic's; ours keep their own."""
+    return name if name.startswith("millstream.") else _OF_BROKER.get(name, f"log.{name}")
 
 
 def _broker_entries(node: Node, *, everything: bool) -> list[Entry]:
@@ -120,6 +143,27 @@ def _broker_entries(node: Node, *, everything: bool) -> list[Entry]:
         origins.append((name, setting.default, _FROM_DEFAULT))
         if everything or name in changed:
             entries.append(_entry(setting, origins))
+    return entries + _by_kafkas_names(node) if everything else entries
+
+
+def _by_kafkas_names(node: Node) -> list[Entry]:
+    """What tools look for under Kafka's names, and has others in ``millstream.toml``: to be read only."""
+    entries = []
+    for name, text, doc in (
+        ("advertised.listeners", f"PLAINTEXT://{node.host}:{node.port}", "The address told to clients."),
+        ("broker.id", str(node.config.node_id), "The same as `node.id`."),
+        ("listeners", f"PLAINTEXT://{node.config.listen}", "The address clients connect to: `listen`."),
+        ("log.dirs", node.config.data, "The directory of logs and catalogue: `data`."),
+    ):
+        setting = Setting(name, str, "", doc, dynamic=False)
+        entries.append(_entry(setting, [(name, text, _FROM_FILE)]))
+    for name, topics in settings_of(TopicConfig).items():
+        if name.startswith("millstream."):
+            continue
+        value = value_of(node.config.topic, name)
+        setting = replace(topics, name=_of_broker(name), dynamic=False)
+        source = _FROM_DEFAULT if value == topics.default else _FROM_FILE
+        entries.append(_entry(setting, [(setting.name, value, source)]))
     return entries
 
 
@@ -187,9 +231,9 @@ async def incremental_alter_configs(node: Node, request: Any, client: Client) ->
         overrides = dict(own)
         for change in resource.configs:
             if change.config_operation == _DELETE:
-                overrides.pop(_setting(resource, change.name).name, None)
+                overrides.pop(change.name, None)  # whatever it is, it is not set now
             elif change.value is None:
-                raise RequestRefused(INVALID_CONFIG, f"{change.name} has no value")
+                raise RequestRefused(INVALID_REQUEST, f"{change.name} has no value")
             elif change.config_operation == _SET:
                 overrides[change.name] = change.value
             elif change.config_operation in (_APPEND, _SUBTRACT):
@@ -240,6 +284,8 @@ async def _alter_one(node: Node, resource: Any, change: Any, validate_only: bool
             raise RequestRefused(INVALID_REQUEST, f"the request changes {name} {count} times")
     kind, name = resource.resource_type, resource.resource_name
     if kind == _TOPIC:
+        if not name:
+            raise RequestRefused(INVALID_REQUEST, "no topic is named: there are no settings for all of them")
         topic = _topic(node, name)
         overrides = change(resource, topic.overrides)
         _check_change(resource, topic.config, node.catalogue.topic_config(overrides))
@@ -255,7 +301,7 @@ async def _alter_one(node: Node, resource: Any, change: Any, validate_only: bool
         for changed in overrides:
             if not _setting(resource, changed).dynamic:
                 raise RequestRefused(
-                    INVALID_CONFIG,
+                    INVALID_REQUEST,
                     f"{changed} can't be changed while the broker runs; set it in millstream.toml",
                 )
         if not validate_only:

@@ -426,7 +426,7 @@ def _read_one(
     index, leader_epoch, offset, _, max_bytes = wanted
     if topic is None or not 0 <= index < len(topic.partitions):
         unknown = UNKNOWN_TOPIC_ID if topic is None and isinstance(key, bytes) else UNKNOWN_TOPIC_OR_PARTITION
-        return Fetched(index, unknown, -1, -1, -1, None, None)
+        return Fetched(index, unknown, -1, -1, -1, None, _NONE_ABORTED)
     log = topic.partitions[index].log
     if leader_epoch >= 0 and leader_epoch != log.leader_epoch:
         fenced = leader_epoch < log.leader_epoch

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.broker.codes import (
     GROUP_ID_NOT_FOUND,
+    INCONSISTENT_GROUP_PROTOCOL,
     INVALID_GROUP_ID,
     INVALID_REQUEST,
     NONE,
@@ -28,6 +29,7 @@ ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 NOT_ASKED = -(2**31)
 
 _GROUP, _TRANSACTION = 0, 1
+_PROTOCOL_NAMED_FROM = 5  # SyncGroup has to say what was agreed on from this version on
 
 
 @serves(10, versions=(0, 6))
@@ -90,13 +92,17 @@ async def join_group(node: Node, request: Any, client: Client) -> Answer:
 
 @serves(14, versions=(0, 5))
 async def sync_group(node: Node, request: Any, client: Client) -> Answer:
+    protocol_type = getattr(request, "protocol_type", None)
+    protocol_name = getattr(request, "protocol_name", None)
+    if client.version >= _PROTOCOL_NAMED_FROM and (protocol_type is None or protocol_name is None):
+        return {"error_code": INCONSISTENT_GROUP_PROTOCOL, "assignment": b""}
     synced = await node.coordinator.sync(
         request.group_id,
         request.member_id,
         getattr(request, "group_instance_id", None),
         request.generation_id,
-        getattr(request, "protocol_type", None),
-        getattr(request, "protocol_name", None),
+        protocol_type,
+        protocol_name,
         {each.member_id: bytes(each.assignment) for each in request.assignments},
     )
     return {
@@ -162,7 +168,7 @@ def describe_groups(node: Node, request: Any, client: Client) -> Answer:
                     "error_message": message if missing else None,
                     "group_id": name,
                     "group_state": State.DEAD.value,
-                    "authorized_operations": operations,
+                    "authorized_operations": NOT_ASKED if missing else operations,
                 }
             )
     return {"groups": described}

@@ -17,6 +17,7 @@ from millstream.broker.codes import (
 )
 from millstream.broker.dispatch import Client, serves
 from millstream.errors import LogError
+from millstream.wire.apis import NEVER
 from millstream.wire.codec import Answer
 
 if TYPE_CHECKING:
@@ -39,7 +40,6 @@ _KNOWN_FROM = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
-_NEVER = 1 << 15
 
 
 @serves(2, versions=(1, 11))
@@ -52,7 +52,7 @@ def list_offsets(node: Node, request: Any, client: Client) -> Answer | Awaitable
         index = wanted.partition_index
         if asked[topic, index] > 1:
             return {"partition_index": index, "error_code": INVALID_REQUEST}
-        if wanted.timestamp < 0 and client.version < _KNOWN_FROM.get(wanted.timestamp, _NEVER):
+        if wanted.timestamp < 0 and client.version < _KNOWN_FROM.get(wanted.timestamp, NEVER):
             return {"partition_index": index, "error_code": UNSUPPORTED_VERSION}
         partition = node.partition(topic, index)
         if partition is None:
@@ -71,8 +71,9 @@ def list_offsets(node: Node, request: Any, client: Client) -> Answer | Awaitable
     archived: list[tuple[dict[str, Any], PartitionLog, int]] = []
     answer: Answer = {
         "topics": [
-            {"name": topic.name, "partitions": [look_up(topic.name, wanted) for wanted in topic.partitions]}
+            {"name": topic.name, "partitions": [look_up(topic.name, wanted) for wanted in once.values()]}
             for topic in request.topics
+            for once in [{wanted.partition_index: wanted for wanted in topic.partitions}]
         ]
     }
     return _with_archived(node, answer, archived, committed) if archived else answer

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.broker.catalogue import Topic
 from millstream.broker.codes import (
-    INVALID_REQUEST,
+    INVALID_GROUP_ID,
     NONE,
     OFFSET_METADATA_TOO_LARGE,
     UNKNOWN_TOPIC_ID,
@@ -108,8 +108,6 @@ def _check(node: Node, topic: Topic | None, partition: Any, by_id: bool) -> int:
         return UNKNOWN_TOPIC_ID if by_id else UNKNOWN_TOPIC_OR_PARTITION
     if not 0 <= partition.partition_index < topic.partitions:
         return UNKNOWN_TOPIC_OR_PARTITION
-    if partition.committed_offset < 0:
-        return INVALID_REQUEST  # it would be read back as "never committed", or worse
     metadata = partition.committed_metadata
     if metadata and len(metadata.encode()) > node.config.offset_metadata_max_bytes:
         return OFFSET_METADATA_TOO_LARGE
@@ -193,6 +191,8 @@ def _partition(index: int, committed: CommittedOffset, error: int = NONE) -> dic
 @serves(47, versions=(0, 0))
 async def offset_delete(node: Node, request: Any, client: Client) -> Answer:
     """Forget offsets, but not those in topics that members of the group are reading."""
+    if not request.group_id:
+        return {"error_code": INVALID_GROUP_ID}
     error, refused = await node.coordinator.delete_offsets(
         request.group_id,
         [(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions],

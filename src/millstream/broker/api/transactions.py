@@ -258,7 +258,7 @@ def _described(node: Node, name: str) -> dict[str, Any]:
     found = node.transactions.describe(name) if name else None
     if found is None:
         error = TRANSACTIONAL_ID_NOT_FOUND if name else INVALID_REQUEST
-        return {"error_code": error, "transactional_id": name, "producer_id": -1, "producer_epoch": -1}
+        return {"error_code": error, "transactional_id": name, "producer_id": 0, "producer_epoch": 0}
     transaction = found.transaction
     topics: dict[str, list[int]] = {}
     for topic, index in found.partitions:
