@@ -119,10 +119,9 @@ class PartitionLog:
         self.start_moves: Callable[[PartitionLog, int], None] | None = None
         self._newest_abort = -1  # no aborted transaction has offsets above this
         self.segments = Segments()
-        self.retention = Retention(self, retention_clock)
+        self.retention = Retention(self, retention_clock, save_start_offset)
         self.compaction = Compaction(self)
         self.archive = Archive(pool.files, path)
-        self._save_start_offset = save_start_offset
         self._staged = bytearray()
         self._recent_offsets: list[int] = []  # of the last appends, all in the last segment
         self._recent_positions: list[int] = []
@@ -595,23 +594,7 @@ class PartitionLog:
     def delete_records(self, offset: int) -> int:
         """Records below ``offset`` are no more, also after a crash; the new start. -1 stands for all that is
         written. Blocks for a sync. Segments that are wholly below go with the next retention."""
-        if offset == -1:
-            offset = self.written_offset
-        if not 0 <= offset <= self.written_offset:
-            raise OffsetOutOfRange(
-                f"{self.name} has offsets up to {self.written_offset}; it can't be trimmed to {offset}"
-            )
-        if offset > self.log_start_offset:
-            self.sync_names()  # a start offset means nothing if the log itself is gone
-            if self.start_moves is not None:
-                self.start_moves(self, offset)
-            before, self.log_start_offset = self.log_start_offset, offset
-            try:
-                self._save_start_offset()
-            except OSError as error:
-                self.log_start_offset = before
-                raise refused(self, "delete records", error) from error
-        return self.log_start_offset
+        return self.retention.delete_records(offset)
 
     def apply_retention(self, now_ms: int) -> list[Segment]:
         """Delete the segments that are due, and remove the files of those deleted long enough ago; start a
