@@ -21,7 +21,7 @@ import contextlib
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
 
@@ -30,6 +30,7 @@ from millstream.broker.codes import KAFKA_STORAGE_ERROR, REQUEST_TIMED_OUT
 from millstream.broker.logs import RateLimited
 from millstream.broker.partition import HostedTopic, Partition
 from millstream.broker.syncing import Syncer
+from millstream.broker.threads import Threads
 from millstream.clock import Clock
 from millstream.config import BrokerConfig
 from millstream.errors import ArchiveError, ArchiveMissing, LogError, MillstreamError
@@ -48,6 +49,7 @@ Arrived = Callable[[ArchiveRead | LogError], None]
 
 _MARK = "millstream-archive.json"
 _AHEAD_THREADS = 2
+_GRACE = 2.0  # seconds for calls to the archive when the broker ends
 _REMEMBERED_MS = 24 * 3600 * 1000  # no deletion is put off for longer, whatever the clock says
 
 
@@ -64,11 +66,9 @@ class Archiving:
         self._clock = clock
         self._loop = loop
         self._syncer: Syncer | None = None
-        self._copiers = ThreadPoolExecutor(
-            config.remote_log_manager_copier_thread_pool_size, "millstream-copy"
-        )
-        self._readers = ThreadPoolExecutor(config.remote_log_reader_threads, "millstream-archive")
-        self._ahead = ThreadPoolExecutor(_AHEAD_THREADS, "millstream-ahead")
+        self._copiers = Threads(config.remote_log_manager_copier_thread_pool_size, "millstream-copy")
+        self._readers = Threads(config.remote_log_reader_threads, "millstream-archive")
+        self._ahead = Threads(_AHEAD_THREADS, "millstream-ahead")
         self.blocks = Blocks(self.store, config.millstream_archive_cache_bytes, self._ahead)
         self._reader = ArchiveReader(self.blocks)
         self._reading: dict[tuple[PartitionLog, int, int, bool], list[Arrived]] = {}
@@ -87,11 +87,11 @@ class Archiving:
         self._syncer = syncer
 
     def close(self) -> None:
-        """Wait for what is under way; a copy is given up, and cleared away at the next start."""
+        """Wait a little for what is under way; a copy is given up, and cleared away at the next start."""
         self._pace.stop()
-        for threads in (self._copiers, self._readers):
-            threads.shutdown(wait=True, cancel_futures=True)
-        self._ahead.shutdown(wait=True)
+        came_back = [threads.close(_GRACE) for threads in (self._copiers, self._readers, self._ahead)]
+        if not all(came_back):
+            _log.warning("the archive %s does not answer; the broker ends without it", self.store.url)
 
     def prefix(self, topic: HostedTopic) -> str:
         """Where a topic's objects are: its id keeps them apart from those of another one of that name."""

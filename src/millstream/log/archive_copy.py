@@ -142,6 +142,7 @@ def copy_segment(copy: Copy, store: ArchiveStore, pace: Pace) -> ArchivedSegment
     copy.archive.write_copying(copy.segment.name)
     store.put(copy.segment.object, _paced(pace, writing.chunks()))
     written = check_written(store, writing)
+    pace.wait(0)  # the journal is not written to once the broker ends
     copy.archive.write_kept(written)
     return written
 

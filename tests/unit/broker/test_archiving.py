@@ -292,6 +292,31 @@ def test_an_archive_that_is_away_is_an_error_for_those_offsets_only(
     run(config, steps)
 
 
+def test_an_archive_that_hangs_does_not_keep_the_broker_from_ending_in_order(
+    config: BrokerConfig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(archiving_module, "_GRACE", 0.05)
+    go_on = threading.Event()
+
+    async def steps(server: Server, connect: Connect) -> None:
+        await archived_topic(server)
+        fill(server.node)
+        store_of(server).before_step = lambda what: _held(go_on)
+        connect().give(fetch(1, "a", 0))
+        round_ = asyncio.create_task(at_work(server).round(server.node.partitions()))
+        await asyncio.sleep(0.05)
+        round_.cancel()
+
+    run(config, steps)
+    go_on.set()
+    assert "ends without it" in caplog.text
+
+    async def again(server: Server, connect: Connect) -> None:
+        assert (log_of(server).log_start_offset, log_of(server).end_offset) == (0, 2 * COUNT)
+
+    run(config, again, topics={})
+
+
 def test_a_directory_that_is_not_mounted_is_not_taken_for_an_empty_archive(tmp_path: Path) -> None:
     place = tmp_path / "archive"
 
