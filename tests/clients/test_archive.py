@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
@@ -11,10 +12,12 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from millstream import Broker
 from millstream.records.build import Record
 from tests.support.apache_kafka import free_port
 from tests.support.archives import local_start
 from tests.support.command import CommandLine
+from tests.support.readers import LIBRARIES, Reader
 from tests.support.serve import ServeProcess
 from tests.support.topics import consume, create_topic, delete_topic, produce
 from tests.support.waiting import wait_for
@@ -192,3 +195,30 @@ def test_a_deleted_topic_leaves_the_object_storage(broker: ServeProcess, s3: S3)
     wait_for(lambda: [each for each in s3.objects() if f"/{name}-" in each], what="it is archived")
     delete_topic(broker.address, name)
     wait_for(lambda: not [each for each in s3.objects() if f"/{name}-" in each], what="it is gone")
+
+
+@pytest.mark.parametrize("attach", LIBRARIES)
+def test_readers_of_every_library_wait_for_the_archive_and_go_on(
+    tmp_path: Path, attach: Callable[[str, str, str], Reader]
+) -> None:
+    place, away = tmp_path / "archive", tmp_path / "away"
+    broker = Broker(
+        tmp_path / "data",
+        millstream_archive_url=str(place),
+        remote_log_manager_task_interval_ms=50,
+        log_retention_check_interval_ms=50,
+    )
+    with broker:
+        name = create_topic(broker.address, "", 1, ARCHIVED)
+        filled(broker.address, name)
+        wait_for(lambda: local_start(broker.address, name) > COUNT // 2, what="most of it is archived only")
+        place.rename(away)
+        reader = attach(broker.address, name, "g")
+        try:
+            wait_for(lambda: fetched(broker.address, name, 0).error_code == 56, what="the archive is away")
+            assert reader.seen == []
+            away.rename(place)
+            wait_for(lambda: len(reader.seen) >= COUNT, timeout=30, what="it has read everything")
+        finally:
+            reader.stop()
+        assert [int(value) for value in reader.seen] == list(range(COUNT))
