@@ -354,6 +354,10 @@ class Connection(FrameReader):
         if ready:
             del self.pending[:ready]
             self._queued()
+        self.answered()
+
+    def answered(self) -> None:
+        """One that may have held the connection has its answer."""
         if self._held:
             self.turn.resume(self)
 

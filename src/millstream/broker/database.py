@@ -25,7 +25,7 @@ from millstream.errors import CatalogueFailed, DataDirectoryError, RequestRefuse
 
 _log = logging.getLogger(__name__)
 
-_VERSION = 2  # of the schema; a newer one is refused
+_VERSION = 3  # of the schema; a newer one is refused
 _SCHEMA = """
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE topics (
@@ -47,6 +47,19 @@ CREATE TABLE offsets (
     PRIMARY KEY ("group", topic, partition)
 ) WITHOUT ROWID;
 CREATE INDEX offsets_by_topic ON offsets (topic);
+CREATE TABLE losses (
+    "group" TEXT NOT NULL,
+    topic TEXT NOT NULL REFERENCES topics (name) ON DELETE CASCADE,
+    partition INTEGER NOT NULL,
+    first_offset INTEGER NOT NULL,
+    next_offset INTEGER NOT NULL,
+    first_ms INTEGER NOT NULL,
+    last_ms INTEGER NOT NULL,
+    lost_ms INTEGER NOT NULL,
+    total INTEGER NOT NULL,
+    PRIMARY KEY ("group", topic, partition)
+) WITHOUT ROWID;
+CREATE INDEX losses_by_topic ON losses (topic);
 CREATE TABLE groups (name TEXT PRIMARY KEY, state TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE transactions (
     name TEXT PRIMARY KEY,
@@ -235,6 +248,11 @@ class Database:
                 result = change.remember(outcome)
                 if not change.future.done():
                     change.future.set_result(result)
+
+
+def ignore_failure(future: asyncio.Future[None]) -> None:
+    """Nobody waits for this change: where it fails (the disk is full) that is logged here and left at it."""
+    future.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
 def fact(db: sqlite3.Connection, name: str) -> str | None:

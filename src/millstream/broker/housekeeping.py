@@ -1,5 +1,5 @@
-"""What a broker does by the clock: time-outs of groups and transactions, ``flush.ms``, retention, idle
-connections."""
+"""What a broker does by the clock: time-outs of groups and transactions, ``flush.ms``, retention, a look at
+what comes, idle connections."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from millstream.broker.overload_state import DropWatch
+from millstream.broker.watch import LOOK_EVERY
 
 if TYPE_CHECKING:
     from millstream.broker.server import Server
@@ -21,7 +22,8 @@ WHILE_FULL = 5.0  # seconds between looks for what retention can give back to a 
 
 
 class Housekeeping:
-    """Two tasks: a beat of short steps, and the longer jobs, which give the loop its turn in between."""
+    """Two tasks: a beat of short steps, and the longer jobs, which give the loop its turn in between. A third
+    one where there is an archive: copying there may take any time, and the others don't wait for it."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -30,6 +32,9 @@ class Housekeeping:
 
     def start(self) -> None:
         self._tasks = [asyncio.create_task(self._beat()), asyncio.create_task(self._jobs())]
+        node = self._server.node
+        if node.archiving is not None:
+            self._tasks.append(asyncio.create_task(node.archiving.run(node.partitions)))
 
     async def stop(self) -> None:
         for task in self._tasks:
@@ -78,12 +83,13 @@ class Housekeeping:
                 connection.close()
 
     async def _jobs(self) -> None:
-        """Retention and checkpoints, each when its time has come."""
+        """Retention, checkpoints and the look ahead, each when its time has come."""
         server = self._server
         clock = server.clock
         jobs: list[tuple[Callable[[], float], Callable[[], Awaitable[None]]]] = [
             (self._retention_interval, server.node.apply_retention),
             (lambda: CHECKPOINT_EVERY, self._checkpoint),
+            (lambda: LOOK_EVERY, server.node.look_ahead),
         ]
         last = [clock.monotonic()] * len(jobs)
         while True:

@@ -11,11 +11,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import shutil
 import time
 import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from millstream.broker.archiving import Archiving
 from millstream.broker.backpressure import Backpressure
 from millstream.broker.catalogue import FILE_NAME, Catalogue, Topic
 from millstream.broker.codes import KAFKA_STORAGE_ERROR
@@ -26,11 +28,13 @@ from millstream.broker.metrics import Metrics
 from millstream.broker.partition import HostedTopic, Partition
 from millstream.broker.sessions import FetchSessions
 from millstream.broker.transactions import TransactionCoordinator
+from millstream.broker.watch import Watch
 from millstream.clock import Clock
 from millstream.config import BrokerConfig, TopicConfig, settings_of, with_changes
-from millstream.errors import LogError, LogFailed, MillstreamError, RequestRefused
+from millstream.errors import ConfigError, LogError, LogFailed, MillstreamError, RequestRefused
 from millstream.log.directory import LogDirectory, MemoryDirectory
 from millstream.log.files import Files
+from millstream.log.partition import PartitionLog
 from millstream.wire.frame import TopicKey
 
 _log = logging.getLogger(__name__)
@@ -62,6 +66,12 @@ class Node:
         self.hosted: dict[TopicKey, HostedTopic] = {}  # each topic under its name and under its id
         self.flushed_by_time: set[Partition] = set()  # those with flush.ms
         self._memory = MemoryDirectory(clock)
+        self.archiving: Archiving | None = None
+        has_archive = bool(config.millstream_archive_url)
+        if has_archive and not config.data:
+            raise ConfigError(
+                "millstream.archive.url: a broker without a data directory has nothing to archive"
+            )
         self._directory: LogDirectory | None = None
         database = None
         if config.data:
@@ -70,9 +80,11 @@ class Node:
         try:
             if self._directory is not None:
                 database = Database(Path(config.data) / FILE_NAME, self._directory.make_room)
-            self.catalogue = Catalogue(defaults=config.topic, database=database)
+            self.catalogue = Catalogue(defaults=config.topic, archive=has_archive, database=database)
             self.transactions = TransactionCoordinator(self.catalogue, config, clock, self.hosted)
             try:
+                if has_archive:
+                    self.archiving = Archiving(config, self.catalogue, clock, loop)
                 self._open_logs()
             except BaseException:
                 self.catalogue.close()
@@ -88,6 +100,7 @@ class Node:
         self.catalogue.on_commits = self.backpressure.committed
         for topic in self.topics():
             self.backpressure.configure(topic, self.catalogue.topics[topic.name].config)
+        self.watch = Watch(self.catalogue, clock)
 
     def _open_logs(self) -> None:
         started = time.monotonic()
@@ -108,6 +121,8 @@ class Node:
                 self._open(hosted, index, topic.config)
             self._host(hosted)
             count += topic.partitions
+        if self.archiving is not None:
+            self.archiving.adopt_lost(self.partitions())
         if count:
             seconds = time.monotonic() - started
             _log.info(
@@ -157,8 +172,8 @@ class Node:
         return topic
 
     async def delete_topic(self, name: str) -> None:
-        """Stop serving a topic and delete its logs."""
-        await self.catalogue.delete_topic(name)
+        """Stop serving a topic and delete its logs, and a little later what it has in the archive."""
+        await self.catalogue.delete_topic(name, *self._archived(name))
         hosted = self.hosted.pop(name, None)
         if hosted is None:
             return
@@ -175,6 +190,16 @@ class Node:
                 await asyncio.sleep(0.001)
             self._directory_of(partition.log.config).delete_log(name, partition.index)
             started = await _breathe(started)
+
+    def _archived(self, name: str) -> tuple[str, int]:
+        """What a topic that is about to be deleted has in the archive, and when that may go."""
+        hosted = self.hosted.get(name)
+        if hosted is None or self.archiving is None:
+            return "", 0
+        logs = [partition.log for partition in hosted.partitions]
+        if not any(log.config.remote_storage_enable or log.archive.is_known for log in logs):
+            return "", 0
+        return self.archiving.prefix(hosted), self.clock.now_ms() + logs[0].config.file_delete_delay_ms
 
     async def add_partitions(self, name: str, total: int) -> Topic:
         if (known := self.catalogue.topics.get(name)) is not None:
@@ -201,6 +226,8 @@ class Node:
         topic = await self.catalogue.set_topic_overrides(name, overrides)
         hosted = self.hosted.get(name)
         for partition in hosted.partitions if hosted is not None else ():
+            if topic.config.remote_storage_enable and not partition.log.config.remote_storage_enable:
+                partition.log.archive.create()
             partition.log.set_config(topic.config)
             self._watch_flushing(partition)
         if hosted is not None:
@@ -214,6 +241,8 @@ class Node:
         self.config = changed
         self.coordinator.set_config(changed)
         self.transactions.set_config(changed)
+        if self.archiving is not None:
+            self.archiving.config = changed
 
     def _with_overrides(self, overrides: Mapping[str, str]) -> BrokerConfig:
         return with_changes(self._configured, overrides)
@@ -229,6 +258,7 @@ class Node:
         directory = self._directory_of(config)
         log = directory.open_log(topic.name, index, config)
         log.transactions_gate = self.transactions.gate
+        log.start_moves = self._start_moves
         partition = Partition(topic, index, log, in_memory=directory is self._memory)
         topic.partitions.append(partition)
         self._watch_flushing(partition)
@@ -238,6 +268,8 @@ class Node:
         try:
             for index in indexes:
                 self._open(topic, index, config)
+                if config.remote_storage_enable:
+                    topic.partitions[-1].log.archive.create()
                 started = await _breathe(started)
         except LogError:
             raise
@@ -286,6 +318,23 @@ class Node:
                     log.apply_retention(self.clock.now_ms())
             started = await _breathe(started)
 
+    def _start_moves(self, log: PartitionLog, start: int) -> None:
+        self.catalogue.losses.start_moves(log, start, self.catalogue.offsets, self.clock)
+
+    async def look_ahead(self) -> None:
+        """Find out how long the logs are, when the disk is full, and who is being overtaken."""
+        started = time.monotonic()
+        for _ in self.watch.look(self.config, self.topics(), self._free_bytes):
+            started = await _breathe(started)
+
+    def _free_bytes(self) -> int | None:
+        if self._directory is None:
+            return None
+        try:
+            return shutil.disk_usage(self._directory.path).free
+        except OSError:
+            return None
+
     def checkpoint(self) -> None:
         """Write down how far each log is synced, so that less is checked after a crash."""
         if self._directory is not None:
@@ -308,6 +357,8 @@ class Node:
     def close(self) -> None:
         """Sync and close everything; the next start finds it in order."""
         self.deadlines.close()
+        if self.archiving is not None:
+            self.archiving.close()
         self.catalogue.close()
         self._memory.close()
         if self._directory is not None:

@@ -259,7 +259,7 @@ class LogDirectory:
 
     def _save_start_offsets(self) -> None:
         for key, log in self.logs.items():
-            if log.log_start_offset > log.segments[0].base_offset:
+            if log.log_start_offset > log.archive.oldest_offset(log.segments[0].base_offset):
                 self._start_offsets[key] = log.log_start_offset
             else:
                 self._start_offsets.pop(key, None)

@@ -23,7 +23,9 @@ from crc32c import crc32c
 
 from millstream.clock import Clock
 from millstream.config import TopicConfig
-from millstream.errors import AppendRefused, LogFailed, OffsetOutOfRange
+from millstream.errors import AppendRefused, LogFailed, OffsetArchived, OffsetOutOfRange
+from millstream.log.archive import Archive
+from millstream.log.compaction import Compaction
 from millstream.log.epochs import LeaderEpochs
 from millstream.log.failing import fail, refused, sync_failed
 from millstream.log.files import FilePool, replace_file
@@ -113,9 +115,13 @@ class PartitionLog:
         # Asked before a transactional batch is appended: (log, producer id, epoch, base sequence). Raises
         # AppendRefused if there is no such transaction. None: all are taken.
         self.transactions_gate: Callable[[PartitionLog, int, int, int], None] | None = None
+        # Told the new start before the log's start moves there: what goes can still be read.
+        self.start_moves: Callable[[PartitionLog, int], None] | None = None
         self._newest_abort = -1  # no aborted transaction has offsets above this
         self.segments = Segments()
-        self._retention = Retention(self, retention_clock)
+        self.retention = Retention(self, retention_clock)
+        self.compaction = Compaction(self)
+        self.archive = Archive(pool.files, path)
         self._save_start_offset = save_start_offset
         self._staged = bytearray()
         self._recent_offsets: list[int] = []  # of the last appends, all in the last segment
@@ -136,10 +142,12 @@ class PartitionLog:
         self._stamps_time = config.message_timestamp_type == "LogAppendTime"
         self._after_max_ms = config.message_timestamp_after_max_ms
         self._before_max_ms = config.message_timestamp_before_max_ms
-        self._segment_ms = config.segment_ms
+        self._needs_keys = "compact" in config.cleanup_policy
+        # An active segment is not compacted: none may be one for longer than a record may wait for that.
+        lag = config.max_compaction_lag_ms if self._needs_keys else config.segment_ms
+        self._segment_ms = min(config.segment_ms, lag)
         self._interval = config.index_interval_bytes
         self._index_entries = max(config.segment_index_bytes // 12, 1)
-        self._needs_keys = "compact" in config.cleanup_policy
         self.syncs_every_append = config.flush_messages == 1
 
     @property
@@ -157,6 +165,11 @@ class PartitionLog:
     @property
     def size_bytes(self) -> int:
         return self.segments.size
+
+    @property
+    def local_start_offset(self) -> int:
+        """All from here on is on this broker's disk; what is older is in the archive."""
+        return max(self.log_start_offset, self.segments[0].base_offset)
 
     @property
     def damage(self) -> list[Damage]:
@@ -330,6 +343,12 @@ class PartitionLog:
         except OSError as error:
             raise refused(self, "start a new segment", error) from error
 
+    def roll_by_time(self, now_ms: int) -> None:
+        """Start a new segment if segment.ms has passed."""
+        last = self.segments.last
+        if last.size and now_ms - last.rolls_from(now_ms) > self._segment_ms - last.jitter_ms:
+            self.roll()
+
     def _start_segment(self) -> None:
         """A new last segment; raises OSError, with nothing changed, if its file can't be made."""
         segment = Segment(self.pool, f"{self.path}/{file_name(self.end_offset)}", self.end_offset)
@@ -490,8 +509,8 @@ class PartitionLog:
     def read(
         self, offset: int, max_bytes: int, *, upto: int | None = None, at_least_one: bool = True
     ) -> Slice:
-        """Batches from the one that holds ``offset``; see Slice. Raises OffsetOutOfRange, or LogError with
-        code 2 where the records are damaged."""
+        """Batches from the one that holds ``offset``; see Slice. Raises OffsetOutOfRange, OffsetArchived, or
+        LogError with code 2 where the records are damaged."""
         limit = self.written_offset
         if upto is not None and upto < limit:
             limit = upto
@@ -522,6 +541,8 @@ class PartitionLog:
         return self._read_older(offset, max_bytes, limit, at_least_one)
 
     def _read_older(self, offset: int, max_bytes: int, limit: int, at_least_one: bool) -> Slice:
+        if offset < self.segments[0].base_offset and offset < self.archive.end_offset:
+            raise OffsetArchived(f"{self.name}: offset {offset} is in the archive")
         recent = self._recent_offsets
         stop: int | None = None
         if recent and limit >= recent[0]:
@@ -582,6 +603,8 @@ class PartitionLog:
             )
         if offset > self.log_start_offset:
             self.sync_names()  # a start offset means nothing if the log itself is gone
+            if self.start_moves is not None:
+                self.start_moves(self, offset)
             before, self.log_start_offset = self.log_start_offset, offset
             try:
                 self._save_start_offset()
@@ -595,13 +618,11 @@ class PartitionLog:
         new segment where segment.ms has passed. Returns the segments deleted now."""
         if self.failed is not None:
             return []
-        last = self.segments.last
-        if last.size and now_ms - last.rolls_from(now_ms) > self._segment_ms - last.jitter_ms:
-            self.roll()
+        self.roll_by_time(now_ms)
         try:
             if self.ring is not None:
                 self.ring.shrink()
-            return self._retention.apply(now_ms)
+            return self.retention.apply(now_ms)
         except OSError as error:
             raise refused(self, "delete old segments", error) from error
 

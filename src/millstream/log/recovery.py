@@ -21,6 +21,8 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 
+from millstream.log.archive import JOURNAL
+from millstream.log.compaction import finish_swaps
 from millstream.log.failing import is_marked, unmark, write_again
 from millstream.log.files import read_file
 from millstream.log.partition import PartitionLog
@@ -53,15 +55,17 @@ def open_partition(
 ) -> None:
     """Bring ``log`` to the state that its directory holds. May raise OSError."""
     opening = _Opening(log, recovery_point)
+    finish_swaps(log.pool.files, log.path)
+    log.compaction.load()
     opening.list_files()
     log.epochs.load()
     if opening.segments:
         opening.take(clean, start_offset)
     else:
-        start = max(start_offset, recovery_point)
+        start = max(start_offset, recovery_point, log.archive.end_offset)
         log.epochs.begin(log.epochs.latest, start)
         log.epochs.write()
-        log.log_start_offset = start
+        log.log_start_offset = max(start_offset, log.archive.oldest_offset(start))
         log.start_at(start, new_directory=new)
 
 
@@ -100,7 +104,7 @@ class _Opening:
             end = self._recover(write=sync_failed)
             if sync_failed:
                 unmark(self.files, log.path)
-        start = max(start_offset, self.segments[0].base_offset)
+        start = max(start_offset, log.archive.oldest_offset(self.segments[0].base_offset))
         go_on = max(end, self.recovery_point, start)
         log.epochs.cut_start(start)
         if recovered:
@@ -138,8 +142,11 @@ class _Opening:
                 index_size=listing.get(name + INDEX_SUFFIX, 0),
                 times_size=listing.get(name + TIME_INDEX_SUFFIX, 0),
                 aborted_size=listing.get(name + ABORTED_SUFFIX, 0),
+                gaps=base < self.log.compaction.gaps_below,
             )
             self.segments.append(segment)
+        if JOURNAL in listing:
+            self.log.archive.load()
         for name in listing:
             if name.endswith(SNAPSHOT_SUFFIX) and offset_of(name) >= 0:
                 self.snapshots.append(offset_of(name))

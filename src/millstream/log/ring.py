@@ -87,8 +87,10 @@ class Ring:
             count += 1
         if count == 0:
             return False
+        start = log.segments[count].base_offset
+        if start > log.log_start_offset and log.start_moves is not None:
+            log.start_moves(log, start)
         removed = log.segments.remove_first(count)
-        start = log.segments[0].base_offset
         if start > log.log_start_offset:
             self.dropped_records += start - log.log_start_offset
             log.log_start_offset = start
