@@ -199,12 +199,15 @@ class Watch:
             self.longest = max(self.longest, end_of(self._broker.address, self._topic)[1] - read)
 
 
-@pytest.mark.parametrize("idempotent", [False, True], ids=["plain", "idempotent"])
-def test_a_producer_is_held_while_its_group_is_behind(broker: Broker, name: str, idempotent: bool) -> None:
+@pytest.mark.parametrize(("idempotent", "protocol"), [(False, "classic"), (True, "consumer")])
+def test_a_producer_is_held_while_its_group_is_behind(
+    broker: Broker, name: str, idempotent: bool, protocol: str
+) -> None:
     # A client that gives the broker a minute for a request is held for half of it.
     create_topic(broker.address, name, 1, backpressure(name, **{"hold.ms": "60000"}))
     settings = {"enable.idempotence": idempotent, "request.timeout.ms": 60_000}
-    with SlowConsumer(broker.address, name, name, pause=0.0005) as consumer:
+    group = {"group.protocol": protocol}
+    with SlowConsumer(broker.address, name, name, pause=0.0005, **group) as consumer:
         send(broker.address, name, 100)
         before = broker.resident_kb()
         with Watch(broker, name, consumer) as watch:
