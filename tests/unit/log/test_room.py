@@ -85,6 +85,25 @@ def test_the_first_refusal_stops_the_records_of_all_logs_and_gives_the_reserve_b
     assert contents(first) == [(0, b"kept"), (1, b"taken")]
 
 
+def test_a_quota_that_is_used_up_is_room_that_nobody_has() -> None:
+    disk = SimulatedDisk()
+    directory = a_directory(disk)
+    log = directory.open_log(TOPIC, 0, settings())
+    disk.room = 0
+    with pytest.raises(LogFailed):
+        append(log, b"refused")
+    disk.space = lambda path: (disk.size, disk.size)  # type: ignore[method-assign]
+    for _ in range(3):
+        directory.look_for_room()
+        assert directory.full
+        with pytest.raises(LogFailed, match="within any quota"):
+            append(log, b"refused")
+    disk.room = None
+    directory.look_for_room()
+    append(log, b"taken")
+    assert contents(log) == [(0, b"taken")]
+
+
 def test_little_room_is_enough_to_stop_without_a_refusal() -> None:
     disk = SimulatedDisk()
     directory = a_directory(disk)
