@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).resolve().parents[2] / "src" / "millstream"
-GROUND = {"errors", "clock", "config", "horizon"}
+GROUND = {"errors", "clock", "settings", "config", "horizon"}
 
 # Each layer, and the layers it may look down to. `cli` starts a broker and checks its files in these modules
 # only; everything else above `client` knows a broker by its address alone.
@@ -19,10 +19,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "broker": {"records", "wire", "log"},
     "client": {"records", "wire"},
     "files": {"client"},
-    "pipeline": {"records", "wire", "client"},
+    "registry": {"client"},
+    "pipeline": {"records", "wire", "client", "registry"},
     "testing": {"pipeline"},
     "examples": {"client", "pipeline"},
-    "cli": {"client", "files", "pipeline", "examples"},
+    "cli": {"client", "files", "registry", "pipeline", "examples"},
     "embedded": {"broker"},
     "pytest_plugin": {"embedded", "testing"},
 }

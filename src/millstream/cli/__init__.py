@@ -27,6 +27,8 @@ COMMANDS = {
     "produce": "millstream.cli.produce",
     "consume": "millstream.cli.consume",
     "tail": "millstream.cli.tail",
+    "registry": "millstream.cli.registry",
+    "schema": "millstream.cli.schema",
     "group": "millstream.cli.group",
     "txn": "millstream.cli.txn",
     "run": "millstream.cli.run",

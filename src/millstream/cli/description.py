@@ -9,12 +9,14 @@ from typing import Any
 
 from millstream.cli.output import bytes_text, count, duration_text, show_table
 from millstream.client.admin import Admin, TopicInfo
+from millstream.client.extents import archived_extents
 from millstream.client.outlook import Outlook
 from millstream.client.position import TopicPartition
 from millstream.client.template import utc
 from millstream.config import TopicConfig, settings_of
 
 _WIDTH = min(100, shutil.get_terminal_size().columns)
+_POLICY, _STATE = "millstream.overload", "millstream.overload.state"
 _NO_LIMIT = 2**31 - 1  # larger numbers mean "never" or "no limit"
 
 
@@ -22,6 +24,7 @@ def described(admin: Admin, topic: TopicInfo, outlook: Outlook) -> dict[str, Any
     places = [TopicPartition(topic.name, partition.index) for partition in topic.partitions]
     bounds = admin.bounds(places)
     newest = admin.newest_if_told(places)
+    extents = archived_extents(admin.connection, places)
     known = settings_of(TopicConfig)
     partitions = []
     for partition, place in zip(topic.partitions, places, strict=True):
@@ -35,16 +38,23 @@ def described(admin: Admin, topic: TopicInfo, outlook: Outlook) -> dict[str, Any
                 "records": end - start,
                 "newest": None if time is None else utc(time),
                 "bytes": outlook.sizes.get(place),
+                "local_start": extents[place].local_start if place in extents else start,
+                "archived_end": extents[place].archived_end if place in extents else None,
                 "leader": partition.leader,
                 "replicas": list(partition.replicas),
                 "in_sync": list(partition.in_sync),
             }
         )
+    settings = {value.name: value for value in admin.topic_config(topic.name)}
+    state = settings.pop(_STATE, None)
+    policy = settings.get(_POLICY)
     return {
         "topic": topic.name,
         "id": topic.id,
         "internal": topic.internal,
         "partitions": partitions,
+        # None on a Kafka that is not ours: it has no such policies.
+        "overload": policy and {"policy": policy.value, "state": state and state.value},
         "horizon": _horizon(outlook, topic),
         "settings": [
             {
@@ -53,7 +63,7 @@ def described(admin: Admin, topic: TopicInfo, outlook: Outlook) -> dict[str, Any
                 "own": value.own,
                 "meaning": known[value.name].doc if value.name in known else None,
             }
-            for value in admin.topic_config(topic.name)
+            for value in settings.values()
         ],
     }
 
@@ -100,6 +110,7 @@ def _show_horizon(horizon: dict[str, Any], now_ms: int) -> None:
 def show_description(topic: dict[str, Any], *, now_ms: int, all_settings: bool) -> None:
     partitions = topic["partitions"]
     sized = any(partition["bytes"] is not None for partition in partitions)
+    archived = any(partition["archived_end"] is not None for partition in partitions)
     several = any(len(partition["replicas"]) > 1 for partition in partitions)
     total = sum(partition["records"] for partition in partitions)
     size = sum(partition["bytes"] or 0 for partition in partitions)
@@ -108,12 +119,15 @@ def show_description(topic: dict[str, Any], *, now_ms: int, all_settings: bool) 
         + (f", {bytes_text(size)}" if sized else "")
     )
     columns: list[str] = ["partition", "start", "end", "records"]
+    columns += ["local from", "archived to"] if archived else []
     columns += ["size"] if sized else []
     columns += ["newest"]
     columns += ["leader", "replicas", "in sync"] if several else []
     rows = []
     for partition in partitions:
         row: list[Any] = [partition[name] for name in ("partition", "start", "end", "records")]
+        if archived:
+            row += [partition["local_start"], partition["archived_end"]]
         if sized:
             row.append(None if partition["bytes"] is None else bytes_text(partition["bytes"]))
         row.append(partition["newest"])
@@ -122,6 +136,9 @@ def show_description(topic: dict[str, Any], *, now_ms: int, all_settings: bool) 
             row += [",".join(map(str, partition[name])) for name in ("replicas", "in_sync")]
         rows.append(row)
     show_table(columns, rows)
+    overload = topic["overload"]
+    if overload is not None and (overload["state"] or overload["policy"] != "buffer"):
+        print(f"overload: {overload['policy']}" + (f"; {overload['state']}" if overload["state"] else ""))
     _show_horizon(topic["horizon"], now_ms)
     settings = [setting for setting in topic["settings"] if all_settings or setting["own"]]
     if not settings:
