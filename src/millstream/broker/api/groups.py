@@ -162,7 +162,7 @@ def describe_groups(node: Node, request: Any, client: Client) -> Answer:
                     "error_message": message if missing else None,
                     "group_id": name,
                     "group_state": State.DEAD.value,
-                    "authorized_operations": operations,
+                    "authorized_operations": NOT_ASKED,
                 }
             )
     return {"groups": described}
