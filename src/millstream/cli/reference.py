@@ -74,9 +74,9 @@ def cli_page() -> str:
 
 
 _ABOUT_GROUP_SETTINGS = """\
-Set for one group of the consumer protocol with `kafka-configs --entity-type groups` or any admin client, whether
-or not the group exists yet; see [groups](../groups.md). A group has the broker's `group.` setting of the same
-name where it has none of its own, and its own must lie within the broker's `group.consumer.min.` and `.max.`."""
+Set for one group of the consumer protocol with `kafka-configs --entity-type groups` or any admin client,
+whether or not the group exists yet; see [groups](../groups.md). Without its own, a group has the broker's
+`group.` setting of the same name; its own must lie within `group.consumer.min.` and `group.consumer.max.`."""
 
 
 def settings_page() -> str:
