@@ -24,6 +24,7 @@ from millstream.pipeline.schema import Schema
 from millstream.pipeline.sinks import TopicSink, ViewSink
 
 if TYPE_CHECKING:
+    from millstream.pipeline.encoded import Encoded
     from millstream.pipeline.patterns import PatternStream, Step, Steps
     from millstream.pipeline.processing import ProcessedStream, Processor
     from millstream.pipeline.stateful import StatefulChannel
@@ -450,6 +451,7 @@ class Source(Stream):
         at: str,
         name: str | None,
         format: str,
+        encoded: Encoded | None,
         schema: Schema,
         time: Time | None,
         include: tuple[str, ...],
@@ -459,6 +461,7 @@ class Source(Stream):
     ) -> None:
         self.topic = topic
         self.format = format
+        self.encoded = encoded  # how values that carry the id of a schema are read
         self.schema = schema
         self.include = include
         self.start = start
@@ -470,6 +473,10 @@ class Source(Stream):
         super().__init__(flow, (), at=at, name=name or topic, columns=columns, time=time)
         self._rejected: Rejected | None = None
         self._beside: dict[str, Stream] = {}
+
+    @property
+    def is_json(self) -> bool:
+        return self.format in ("json", "json-schema")
 
     @property
     def late(self) -> Stream:
