@@ -1,4 +1,4 @@
-"""Sources whose values carry the id of a schema: which columns they have, and how these are read.
+"""Sources and sinks whose values carry the id of a schema: which columns they have, and how these are read.
 
 A declaration: the schema that the columns come from is given (Avro or JSON text, a ``.proto`` file, Spark
 DDL), or is the latest one that the registry has for the subject when the flow is loaded. Records may have
@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from millstream.errors import MillstreamError, RegistryRefused
+from millstream.errors import MillstreamError, RegistryRefused, TopologyError
 from millstream.pipeline.schema import Field, Schema, SchemaError, quoted, schema_of
 
 if TYPE_CHECKING:
@@ -49,6 +50,52 @@ class Encoded:
         return parse(self.type, self.text, self.dependencies)
 
 
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """How a sink's values are written."""
+
+    format: str  # of FORMATS
+    subject: str
+    registry: str
+    text: str | None  # of the schema; None: made from the columns
+
+    @property
+    def type(self) -> str:
+        return FORMATS[self.format]
+
+
+def declare_encoding(
+    format: str,
+    schema: str | None,
+    subject: str,
+    registry: str | None,
+    value: str | Sequence[str] | None,
+    at: str,
+) -> Encoding | None:
+    """What a sink was asked for; None for plain JSON."""
+    if format == "json":
+        if schema is not None or registry is not None:
+            raise TopologyError(
+                "schema= and registry= go with format='avro', 'protobuf' or 'json-schema'", where=at
+            )
+        return None
+    if format not in FORMATS:
+        raise TopologyError(f"format={format!r} is not one of json, {', '.join(FORMATS)}", where=at)
+    if isinstance(value, str):
+        raise TopologyError(
+            f"format={format!r} encodes columns: give value= as a list, or leave it out", where=at
+        )
+    if schema is None and format == "protobuf":
+        raise TopologyError("format='protobuf' needs schema=, a .proto file or its text", where=at)
+    try:
+        text = None if schema is None else schema_text(schema)
+    except SchemaError as error:
+        raise TopologyError(str(error), where=at) from None
+    if schema is not None and text is None:
+        raise TopologyError(f"schema={schema!r} is neither a schema nor a file of one", where=at)
+    return Encoding(format, subject, registry_url(registry), text)
+
+
 def own_value(encoded: Encoded, value: Any) -> bytes:
     """A value by the declared schema, as if the registry had it as ``OWN``: for tests, which have none."""
     from millstream.registry.framing import framed
@@ -74,7 +121,7 @@ def declared(
     with needs_extra():
         import fastavro  # noqa: F401  (known to be missing before Spark starts)
 
-    text = _text(schema) if isinstance(schema, str | Path) else None
+    text = schema_text(schema) if isinstance(schema, str | Path) else None
     if schema is not None and text is None:
         return _from_columns(format, schema, url)
     dependencies: Dependencies = ()
@@ -87,7 +134,7 @@ def declared(
         raise SchemaError(str(error)) from None
 
 
-def _text(given: str | Path) -> str | None:
+def schema_text(given: str | Path) -> str | None:
     """The text of a schema that is given as such or as a file; None for DDL."""
     if isinstance(given, Path) or given.endswith((".avsc", ".json", ".proto")):
         try:
@@ -298,3 +345,35 @@ def avro_schema_of(fields: list[tuple[str, str]], name: str) -> str:
         for column, kind in fields
     ]
     return json.dumps({"type": "record", "name": name, "fields": written})
+
+
+_JSON_SCHEMAS: dict[str, dict[str, Any]] = {
+    "string": {"type": "string"},
+    "boolean": {"type": "boolean"},
+    **{kind: {"type": "integer"} for kind in ("tinyint", "smallint", "int", "bigint")},
+    **{kind: {"type": "number"} for kind in ("float", "double")},
+    "date": {"type": "string", "format": "date"},
+    "timestamp": {"type": "string", "format": "date-time"},
+}
+
+
+def json_schema_of(fields: list[tuple[str, str]], title: str) -> str:
+    """The JSON schema of rows with these columns: a null is left out, and nothing else may be there."""
+    return json.dumps({"title": title, **_json_object(fields)})
+
+
+def _json_object(fields: list[tuple[str, str]]) -> dict[str, Any]:
+    properties = {name: _json_type(kind) for name, kind in fields}
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+def _json_type(kind: str) -> dict[str, Any]:
+    if kind.startswith("array<"):
+        return {"type": "array", "items": _json_type(kind[6:-1])}
+    if kind.startswith("map<string,"):
+        return {"type": "object", "additionalProperties": _json_type(kind[11:-1])}
+    if kind.startswith("struct<"):
+        return _json_object([(field.name, field.type) for field in schema_of(kind[7:-1]).fields])
+    if kind.startswith("decimal"):
+        return {"type": "number"}
+    return _JSON_SCHEMAS.get(kind, {})
