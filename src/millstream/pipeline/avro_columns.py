@@ -5,16 +5,12 @@ row has a position of its own, and reading a field reads it in all rows at once,
 positions. A union divides the rows by their branch; the items of arrays are read first of all rows, then
 second of all that have one, and so on.
 
-A plan is made once for a pair of schemas, the writer's and the reader's: fields that the reader does not want
-are passed over, those that the writer did not have get their default, and types are read as the reader's, as
-Avro's rules of resolution say. Times are taken in whatever unit they were written.
-
-A row whose bytes make no sense is marked with the reason, and passed over from there on.
+What is read in which order is a plan (``avro_plan``), made of the kinds of values here. A row whose bytes
+make no sense is marked with the reason, and passed over from there on.
 """
 
 from __future__ import annotations
 
-import datetime as dt
 import decimal
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -23,15 +19,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millstream.errors import InvalidSchema
 from millstream.records.numpy_columns import slices
-from millstream.registry.avro import Array, Enum, Field, Fixed, Map, Named, Record, Type, Union, describe
-from millstream.registry.avro_resolution import same_name, written_field
+from millstream.registry.avro import Enum
 
 Ints = Any  # an int64 array of numpy's
 # Items that take no bytes are not bounded by the size of the value.
 _MOST_EMPTY_ITEMS = 1_000_000
-_DAY = dt.timedelta(days=1)
 
 
 class Rows:
@@ -128,235 +121,10 @@ class Plan(Protocol):
     def read(self, source: Rows, rows: Ints) -> pa.Array: ...
 
 
-# ---- the plan of a pair of schemas -------------------------------------------------------------------
+# ---- kinds of values ----------------------------------------------------------------------------------
 
 
-def plan(reader: Type, writer: Type) -> Plan:
-    """How what was written with one schema is read as the columns of another.
-
-    Raises InvalidSchema if it can't be, or if the reader's has no columns: a schema within itself.
-    """
-    return _Planner().plan(reader, writer)
-
-
-def arrow_type(type: Type) -> pa.DataType:
-    """The column that a reader's type is read as."""
-    return _Planner().target(type)
-
-
-_LOGICAL: dict[str, pa.DataType] = {
-    "date": pa.date32(),
-    "timestamp-millis": pa.timestamp("us", tz="UTC"),
-    "timestamp-micros": pa.timestamp("us", tz="UTC"),
-    "local-timestamp-millis": pa.timestamp("us"),
-    "local-timestamp-micros": pa.timestamp("us"),
-}
-_PLAIN: dict[str, pa.DataType] = {
-    "null": pa.null(),
-    "boolean": pa.bool_(),
-    "int": pa.int32(),
-    "long": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "bytes": pa.binary(),
-    "string": pa.string(),
-    "enum": pa.string(),
-    "fixed": pa.binary(),
-}
-
-
-class _Planner:
-    def __init__(self) -> None:
-        self._within: list[int] = []  # named types that are being planned
-
-    # The reader's side -------------------------------------------------------------------------------
-
-    def target(self, type: Type) -> pa.DataType:
-        if type.logical == "decimal" and type.kind in ("bytes", "fixed"):
-            precision, scale = type.properties.get("precision"), type.properties.get("scale", 0)
-            if isinstance(precision, int) and isinstance(scale, int) and 0 < precision <= 38:
-                return pa.decimal128(precision, scale)
-        if type.logical in _LOGICAL and type.kind in ("int", "long"):
-            return _LOGICAL[str(type.logical)]
-        if isinstance(type, Array):
-            return pa.list_(self.target(type.items))
-        if isinstance(type, Map):
-            return pa.map_(pa.string(), self.target(type.values))
-        if isinstance(type, Union):
-            return self._union_target(type)
-        if isinstance(type, Record):
-            with_name = self._entered(type)
-            fields = [pa.field(each.name, self.target(each.type)) for each in type.fields]
-            self._within.remove(with_name)
-            return pa.struct(fields)
-        return _PLAIN[type.kind]
-
-    def _entered(self, type: Record) -> int:
-        if id(type) in self._within:
-            raise InvalidSchema(f"{type.name} contains itself: that has no columns; read it as bytes")
-        self._within.append(id(type))
-        return id(type)
-
-    def _union_target(self, union: Union) -> pa.DataType:
-        branches = [branch for branch in union.branches if branch.kind != "null"]
-        if not branches:
-            return pa.null()
-        if len(branches) == 1:
-            return self.target(branches[0])
-        kinds = {branch.kind for branch in branches if branch.logical is None}
-        if len(kinds) == len(branches) and kinds in ({"int", "long"}, {"float", "double"}):
-            return pa.int64() if "int" in kinds else pa.float64()
-        # As Spark's own reader of Avro: a column for each, of which one is filled.
-        return pa.struct([pa.field(f"member{at}", self.target(b)) for at, b in enumerate(branches)])
-
-    # The pair ----------------------------------------------------------------------------------------
-
-    def plan(self, reader: Type, writer: Type) -> Plan:
-        if isinstance(writer, Union):
-            return _Branches(self.target(reader), [self._or_wrong(reader, each) for each in writer.branches])
-        if isinstance(reader, Union):
-            return self._into_union(reader, writer)
-        target = self.target(reader)
-        if isinstance(reader, Array) and isinstance(writer, Array):
-            return _Items(target, self.plan(reader.items, writer.items))
-        if isinstance(reader, Map) and isinstance(writer, Map):
-            return _Entries(target, self.plan(reader.values, writer.values))
-        if isinstance(reader, Record) and isinstance(writer, Record):
-            return self._record(reader, writer, target)
-        if isinstance(reader, Enum) and isinstance(writer, Enum):
-            return _Symbols(reader, writer)
-        if isinstance(reader, Fixed) and isinstance(writer, Fixed) and reader.size == writer.size:
-            return _Decimals(target, writer.size) if pa.types.is_decimal(target) else _Slices(writer.size)
-        return self._scalar(reader, writer, target)
-
-    def _or_wrong(self, reader: Type, writer: Type) -> Plan | str:
-        """A branch that the reader does not know is wrong only in rows that have it."""
-        if writer.kind == "null" and not _takes_null(reader):
-            return f"it is null, not {describe(reader)}"
-        try:
-            return self.plan(reader, writer)
-        except InvalidSchema as error:
-            return str(error)
-
-    def _into_union(self, reader: Union, writer: Type) -> Plan:
-        target = self.target(reader)
-        branches = [branch for branch in reader.branches if branch.kind != "null"]
-        if writer.kind == "null":
-            return _Nulls(target)
-        exact = [
-            b for b in branches if b.kind == writer.kind and (not isinstance(b, Named) or _same(b, writer))
-        ]
-        problem: InvalidSchema | None = None
-        for branch in [*exact, *(b for b in branches if b not in exact)]:
-            try:
-                found = self.plan(branch, writer)
-            except InvalidSchema as error:
-                problem = problem or error
-                continue
-            if len(branches) == 1:
-                return found
-            if not pa.types.is_struct(target) or not target.num_fields or target.field(0).name != "member0":
-                return _Cast(target, found)
-            return _Member(target, branches.index(branch), found)
-        raise problem or InvalidSchema(f"{describe(writer)} is none of {describe(reader)}")
-
-    def _record(self, reader: Record, writer: Record, target: pa.DataType) -> Plan:
-        entered = self._entered(reader)
-        reading: dict[str, tuple[int, Type]] = {}
-        defaults: dict[int, Any] = {}
-        for at, each in enumerate(reader.fields):
-            written = written_field(each, writer)
-            if written is not None:
-                reading[written.name] = at, each.type
-            elif each.has_default:
-                defaults[at] = _default(each, target.field(at).type)
-            else:
-                raise InvalidSchema(f"field {each.name!r} was not written, and has no default")
-        steps: list[tuple[int | None, Plan]] = []
-        for field in writer.fields:
-            if field.name in reading:
-                at, wanted = reading[field.name]
-                try:
-                    steps.append((at, self.plan(wanted, field.type)))
-                except InvalidSchema as error:
-                    raise InvalidSchema(f"field {field.name!r}: {error}") from None
-            else:
-                steps.append((None, self._skipping(field.type)))
-        self._within.remove(entered)
-        return _Fields(target, steps, defaults)
-
-    def _skipping(self, writer: Type) -> Plan:
-        """Something that is read only to get past it; a schema within itself can't be."""
-        return _Planner().plan(writer, writer)
-
-    def _scalar(self, reader: Type, writer: Type, target: pa.DataType) -> Plan:
-        wrong = InvalidSchema(f"{describe(writer)} can't be read as {describe(reader)}")
-        if reader.kind == writer.kind == "null":
-            return _Nulls(target)
-        if reader.kind == writer.kind == "boolean":
-            return _Booleans()
-        if writer.kind in ("int", "long") and reader.kind in ("int", "long", "float", "double"):
-            if writer.kind == "long" and reader.kind == "int":
-                raise wrong
-            return _Longs(target, writer.logical)
-        if writer.kind in ("float", "double") and reader.kind in ("float", "double"):
-            if writer.kind == "double" and reader.kind == "float":
-                raise wrong
-            return _Cast(target, _Floats("<f4" if writer.kind == "float" else "<f8"))
-        if writer.kind in ("bytes", "string") and reader.kind in ("bytes", "string"):
-            if pa.types.is_decimal(target):
-                return _Decimals(target, None)
-            return _Texts() if reader.kind == "string" else _Slices(None)
-        raise wrong
-
-
-def _takes_null(reader: Type) -> bool:
-    return reader.kind == "null" or (
-        isinstance(reader, Union) and any(branch.kind == "null" for branch in reader.branches)
-    )
-
-
-def _same(branch: Named, writer: Type) -> bool:
-    return isinstance(writer, Named) and same_name(branch, writer)
-
-
-def _default(each: Field, target: pa.DataType) -> Any:
-    return _default_value(each.type, each.default, target)
-
-
-def _default_value(type: Type, value: Any, target: pa.DataType) -> Any:
-    """A default, as JSON has it, as Arrow takes it for a column."""
-    from millstream.registry.avro import fits
-
-    if isinstance(type, Union):
-        branch = next(branch for branch in type.branches if fits(branch, value))
-        return None if value is None else _default_value(branch, value, target)
-    if value is None:
-        return None
-    if isinstance(type, Record):
-        made = {}
-        for at, each in enumerate(type.fields):
-            given = value.get(each.name, each.default if each.has_default else None)
-            made[each.name] = _default_value(each.type, given, target.field(at).type)
-        return made
-    if isinstance(type, Array):
-        return [_default_value(type.items, each, target.value_type) for each in value]
-    if isinstance(type, Map):
-        return [(key, _default_value(type.values, each, target.item_type)) for key, each in value.items()]
-    if pa.types.is_decimal(target):
-        number = int.from_bytes(value.encode("latin-1"), "big", signed=True)
-        return decimal.Decimal(number).scaleb(-target.scale)
-    if type.kind in ("bytes", "fixed"):
-        return value.encode("latin-1")
-    if pa.types.is_timestamp(target):
-        return value * (1000 if str(type.logical).endswith("millis") else 1)
-    return float(value) if type.kind in ("float", "double") else value
-
-
-# ---- what plans are made of ----------------------------------------------------------------------------
-
-
-class _Nulls:
+class Nulls:
     def __init__(self, type: pa.DataType) -> None:
         self.type = type
 
@@ -364,7 +132,7 @@ class _Nulls:
         return pa.nulls(len(rows), self.type)
 
 
-class _Booleans:
+class Booleans:
     type = pa.bool_()
 
     def read(self, source: Rows, rows: Ints) -> pa.Array:
@@ -375,7 +143,7 @@ class _Booleans:
         return pa.array(found == 1)
 
 
-class _Longs:
+class Longs:
     """Whole numbers, as themselves, as other numbers, or as times."""
 
     def __init__(self, type: pa.DataType, logical: str | None) -> None:
@@ -398,7 +166,7 @@ class _Longs:
         return pa.array(found.astype(self.type.to_pandas_dtype()), self.type)
 
 
-class _Floats:
+class Floats:
     def __init__(self, kind: str) -> None:
         self._kind = kind
         self.type = pa.float32() if kind == "<f4" else pa.float64()
@@ -407,7 +175,7 @@ class _Floats:
         return pa.array(source.plain(rows, self._kind))
 
 
-class _Cast:
+class Cast:
     def __init__(self, type: pa.DataType, inner: Plan) -> None:
         self.type = type
         self._inner = inner
@@ -417,14 +185,14 @@ class _Cast:
         return found if found.type == self.type else found.cast(self.type)
 
 
-class _Texts:
+class Texts:
     type = pa.string()
 
     def read(self, source: Rows, rows: Ints) -> pa.Array:
         return source.text(rows)
 
 
-class _Slices:
+class Slices:
     type = pa.binary()
 
     def __init__(self, size: int | None) -> None:
@@ -435,7 +203,7 @@ class _Slices:
         return source.bytes(rows, sizes)
 
 
-class _Decimals:
+class Decimals:
     """Two's complement, the most significant byte first, of any length; to 128 bits, the least first."""
 
     def __init__(self, type: pa.DataType, size: int | None) -> None:
@@ -471,7 +239,7 @@ class _Decimals:
             )
 
 
-class _Symbols:
+class Symbols:
     type = pa.string()
 
     def __init__(self, reader: Enum, writer: Enum) -> None:
@@ -496,7 +264,7 @@ class _Symbols:
         return self._array.take(pa.array(found))
 
 
-class _Branches:
+class Branches:
     """A union: which branch stands before the value."""
 
     def __init__(self, type: pa.DataType, branches: Sequence[Plan | str]) -> None:
@@ -517,7 +285,7 @@ class _Branches:
                 continue
             if isinstance(branch, str):
                 source.fail(rows[own], branch)
-            elif not isinstance(branch, _Nulls):
+            elif not isinstance(branch, Nulls):
                 part = branch.read(source, rows[own])
                 if len(own) == len(rows):
                     return part
@@ -536,7 +304,7 @@ def placed(parts: list[pa.Array], places: Ints, type: pa.DataType) -> pa.Array:
     return whole.take(pa.array(np.where(missing, 0, places), mask=missing if missing.any() else None))
 
 
-class _Member:
+class Member:
     """A value of a union of several types: one of its columns."""
 
     def __init__(self, type: pa.DataType, at: int, inner: Plan) -> None:
@@ -550,7 +318,7 @@ class _Member:
         return pa.StructArray.from_arrays(arrays, fields=list(self.type))
 
 
-class _Fields:
+class Fields:
     """A record: its fields in the order they were written."""
 
     def __init__(
@@ -576,7 +344,7 @@ class _Fields:
         return pa.StructArray.from_arrays(arrays, fields=list(self.type))
 
 
-class _Items:
+class Items:
     """An array: blocks of items, each with a count before it, the last with a count of 0."""
 
     def __init__(self, type: pa.DataType, item: Plan) -> None:
@@ -595,7 +363,7 @@ class _Items:
         return pa.ListArray.from_arrays(pa.array(offsets), values, type=self.type)
 
 
-class _Entries:
+class Entries:
     """A map: blocks of keys and values."""
 
     def __init__(self, type: pa.DataType, value: Plan) -> None:

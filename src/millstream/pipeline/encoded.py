@@ -198,7 +198,7 @@ def columns(encoded: Encoded) -> list[Field]:
 
 
 def avro_ddl(type: Type) -> str:
-    from millstream.pipeline.avro_columns import arrow_type
+    from millstream.pipeline.avro_plan import arrow_type
 
     return _ddl(arrow_type(type))
 

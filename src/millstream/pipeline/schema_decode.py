@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.errors import InvalidSchema, RegistryRefused, UndecodableRecord
-from millstream.pipeline import avro_columns
+from millstream.pipeline import avro_columns, avro_plan
 from millstream.pipeline.arrow_types import arrow_schema
 from millstream.pipeline.encoded import DATA, OWN, REASON, Encoded
 from millstream.pipeline.schema import Field
@@ -132,7 +132,7 @@ class AvroDecoder(Decoder):
         reader = self._encoded.parsed()
         assert isinstance(schema, AvroSchema)
         assert isinstance(reader, AvroSchema)
-        return avro_columns.plan(reader.root, schema.root)
+        return avro_plan.plan(reader.root, schema.root)
 
     def _decoded(self, plan: Any, data: Any, at: Any, end: Any) -> tuple[pa.Array, dict[int, str]]:
         found, wrong = avro_columns.decode(plan, data, at, end)

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.errors import InvalidSchema, RegistryRefused
-from millstream.pipeline.avro_columns import decode, plan
+from millstream.pipeline.avro_columns import decode
+from millstream.pipeline.avro_plan import plan
 from millstream.registry.avro import AvroSchema
 from millstream.registry.schema import parse
 
