@@ -7,7 +7,10 @@
     ├── LogError               a partition's log refuses an operation; carries Kafka's error code
     │   ├── AppendRefused      these records can't be appended; nothing was written
     │   ├── OffsetOutOfRange   there is no such offset in this log
+    │   ├── OffsetArchived     the records are in the archive only, which is read elsewhere
     │   └── LogFailed          this log takes no more writes (disk full, failed sync)
+    ├── ArchiveError           the archive does not answer, or does not have what it should
+    │   └── ArchiveMissing     there is no such object
     ├── RequestRefused         the broker can't do what a request asks; carries Kafka's error code
     │   └── CatalogueFailed    the change could not be written down; nothing changed
     ├── ProtocolError          a peer sent what is not the Kafka protocol
@@ -79,11 +82,26 @@ class OffsetOutOfRange(LogError):
         super().__init__(1, message)
 
 
+class OffsetArchived(LogError):
+    """The records at this offset are in the archive only: whoever can wait for it reads them from there."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(56, message)
+
+
 class LogFailed(LogError):
     """This log takes no more writes; reads go on. Kafka calls it KAFKA_STORAGE_ERROR."""
 
     def __init__(self, message: str) -> None:
         super().__init__(56, message)
+
+
+class ArchiveError(MillstreamError):
+    """The archive does not answer, or does not have what it should; it may a little later."""
+
+
+class ArchiveMissing(ArchiveError):
+    """There is no such object in the archive."""
 
 
 class RequestRefused(MillstreamError):

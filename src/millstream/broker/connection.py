@@ -15,7 +15,9 @@ Reading, and when it stops, is in ``broker.reading``.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import socket
+import termios
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
@@ -32,6 +34,7 @@ from millstream.wire.fetch import Part
 from millstream.wire.frame import API_VERSIONS, HEAD, HEAD_SIZE
 
 if TYPE_CHECKING:
+    from millstream.broker.backpressure import HeldRequest
     from millstream.broker.partition import Partition
     from millstream.broker.server import Server
 
@@ -50,6 +53,7 @@ class Connection(FrameReader):
         "_max_in_flight",
         "_max_unsent",
         "_socket",
+        "_stalled_by",
         "appended_in",
         "client_id",
         "fetch_shape",
@@ -62,6 +66,7 @@ class Connection(FrameReader):
         "produce_shape",
         "queued",
         "turn",
+        "waiting_since",
     )
 
     def __init__(self, server: Server) -> None:
@@ -81,6 +86,8 @@ class Connection(FrameReader):
         self._max_in_flight = server.config.connection_max_in_flight
         self._max_unsent = server.config.connection_max_unsent_bytes
         self._busy = False  # a handler runs
+        self._stalled_by: HeldRequest | None = None  # consumers are behind: see broker.backpressure
+        self.waiting_since: float | None = None
         self._closing = False
 
     # Life
@@ -111,6 +118,8 @@ class Connection(FrameReader):
         for slot in self.pending:
             slot.abandon()
         self.pending.clear()
+        if self._stalled_by is not None:
+            self.node.backpressure.forget(self._stalled_by)
         self.server.disconnected(self)
 
     def is_gone(self) -> bool:
@@ -256,9 +265,28 @@ class Connection(FrameReader):
         return not (
             self._closing
             or self._busy
+            or self._stalled_by is not None
             or len(self.pending) >= self._max_in_flight
             or self.outbox.unsent > self._max_unsent
         )
+
+    # Waiting for consumers
+
+    def stall(self, held: HeldRequest) -> None:
+        """Read nothing more, until ``go_on``."""
+        self._stalled_by = held
+        self._hold()
+
+    def go_on(self) -> None:
+        self._stalled_by = None
+        self.resume_if_possible()
+
+    def is_drained(self) -> bool:
+        """Whether nothing more of it is to be read for now."""
+        if self._socket is None:
+            return True
+        waiting = fcntl.ioctl(self._socket.fileno(), termios.FIONREAD, bytes(4))
+        return waiting == bytes(4)
 
     # Answering
 
@@ -326,6 +354,10 @@ class Connection(FrameReader):
         if ready:
             del self.pending[:ready]
             self._queued()
+        self.answered()
+
+    def answered(self) -> None:
+        """One that may have held the connection has its answer."""
         if self._held:
             self.turn.resume(self)
 

@@ -9,25 +9,32 @@ behind.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import shutil
 import time
 import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from millstream.broker.archiving import Archiving
+from millstream.broker.backpressure import Backpressure
 from millstream.broker.catalogue import FILE_NAME, Catalogue, Topic
 from millstream.broker.codes import KAFKA_STORAGE_ERROR
 from millstream.broker.coordinator import GroupCoordinator
+from millstream.broker.database import Database
 from millstream.broker.deadlines import Deadlines
 from millstream.broker.metrics import Metrics
 from millstream.broker.partition import HostedTopic, Partition
 from millstream.broker.sessions import FetchSessions
 from millstream.broker.transactions import TransactionCoordinator
+from millstream.broker.watch import Watch
 from millstream.clock import Clock
 from millstream.config import BrokerConfig, TopicConfig, settings_of, with_changes
-from millstream.errors import LogError, MillstreamError
+from millstream.errors import ConfigError, LogError, LogFailed, MillstreamError, RequestRefused
 from millstream.log.directory import LogDirectory, MemoryDirectory
 from millstream.log.files import Files
+from millstream.log.partition import PartitionLog
 from millstream.wire.frame import TopicKey
 
 _log = logging.getLogger(__name__)
@@ -59,12 +66,25 @@ class Node:
         self.hosted: dict[TopicKey, HostedTopic] = {}  # each topic under its name and under its id
         self.flushed_by_time: set[Partition] = set()  # those with flush.ms
         self._memory = MemoryDirectory(clock)
-        self._directory = LogDirectory.open(config.data, files=files, clock=clock) if config.data else None
+        self.archiving: Archiving | None = None
+        has_archive = bool(config.millstream_archive_url)
+        if has_archive and not config.data:
+            raise ConfigError(
+                "millstream.archive.url: a broker without a data directory has nothing to archive"
+            )
+        self._directory: LogDirectory | None = None
+        database = None
+        if config.data:
+            reserve = config.millstream_disk_reserve_bytes
+            self._directory = LogDirectory.open(config.data, files=files, clock=clock, reserve=reserve)
         try:
-            path = Path(config.data) / FILE_NAME if config.data else None
-            self.catalogue = Catalogue(path, defaults=config.topic)
+            if self._directory is not None:
+                database = Database(Path(config.data) / FILE_NAME, self._directory.make_room)
+            self.catalogue = Catalogue(defaults=config.topic, archive=has_archive, database=database)
             self.transactions = TransactionCoordinator(self.catalogue, config, clock, self.hosted)
             try:
+                if has_archive:
+                    self.archiving = Archiving(config, self.catalogue, clock, loop)
                 self._open_logs()
             except BaseException:
                 self.catalogue.close()
@@ -76,6 +96,11 @@ class Node:
         self.config = self._with_overrides(self.catalogue.broker_overrides)
         self.transactions.set_config(self.config)
         self.coordinator = GroupCoordinator(self.catalogue, self.config, clock)
+        self.backpressure = Backpressure(self.catalogue, self.coordinator, clock)
+        self.catalogue.on_commits = self.backpressure.committed
+        for topic in self.topics():
+            self.backpressure.configure(topic, self.catalogue.topics[topic.name].config)
+        self.watch = Watch(self.catalogue, clock)
 
     def _open_logs(self) -> None:
         started = time.monotonic()
@@ -96,6 +121,8 @@ class Node:
                 self._open(hosted, index, topic.config)
             self._host(hosted)
             count += topic.partitions
+        if self.archiving is not None:
+            self.archiving.adopt_lost(self.partitions())
         if count:
             seconds = time.monotonic() - started
             _log.info(
@@ -132,20 +159,28 @@ class Node:
         topic_id: uuid.UUID | None = None,
     ) -> Topic:
         """Create a topic and serve it. Raises RequestRefused, or LogError where the disk refuses."""
+        self._check_room(self.catalogue.topic_config(overrides))
         topic = await self.catalogue.create_topic(name, partitions, overrides, topic_id)
         hosted = HostedTopic(name, topic.id)
-        await self._open_many(hosted, range(partitions), topic.config)
+        try:
+            await self._open_many(hosted, range(partitions), topic.config)
+        except LogError as error:
+            await self._take_back(self.catalogue.delete_topic(name), hosted, range(partitions), error)
+            raise
         self._host(hosted)
+        self.backpressure.configure(hosted, topic.config)
         return topic
 
     async def delete_topic(self, name: str) -> None:
-        """Stop serving a topic and delete its logs."""
-        await self.catalogue.delete_topic(name)
+        """Stop serving a topic and delete its logs, and a little later what it has in the archive."""
+        await self.catalogue.delete_topic(name, *self._archived(name))
         hosted = self.hosted.pop(name, None)
         if hosted is None:
             return
         del self.hosted[hosted.id_bytes]
         gone, hosted.partitions = hosted.partitions, []
+        hosted.guard(None)
+        self.backpressure.forget_topic(name)
         for partition in gone:
             self.flushed_by_time.discard(partition)
             partition.close()
@@ -156,16 +191,34 @@ class Node:
             self._directory_of(partition.log.config).delete_log(name, partition.index)
             started = await _breathe(started)
 
+    def _archived(self, name: str) -> tuple[str, int]:
+        """What a topic that is about to be deleted has in the archive, and when that may go."""
+        hosted = self.hosted.get(name)
+        if hosted is None or self.archiving is None:
+            return "", 0
+        logs = [partition.log for partition in hosted.partitions]
+        if not any(log.config.remote_storage_enable or log.archive.is_known for log in logs):
+            return "", 0
+        return self.archiving.prefix(hosted), self.clock.now_ms() + logs[0].config.file_delete_delay_ms
+
     async def add_partitions(self, name: str, total: int) -> Topic:
+        if (known := self.catalogue.topics.get(name)) is not None:
+            self._check_room(known.config)
         topic = await self.catalogue.add_partitions(name, total)
         hosted = self.hosted[name]
         have = len(hosted.partitions)
         more = HostedTopic(name, topic.id)
-        await self._open_many(more, range(have, total), topic.config)
+        try:
+            await self._open_many(more, range(have, total), topic.config)
+        except LogError as error:
+            taking_back = self.catalogue.take_back_partitions(name, have)
+            await self._take_back(taking_back, more, range(have, total), error)
+            raise
         for partition in more.partitions:
             partition.topic = hosted
         hosted.partitions += more.partitions
         hosted.described.clear()
+        self.backpressure.configure(hosted, topic.config)
         return topic
 
     async def alter_topic(self, name: str, overrides: Mapping[str, str]) -> Topic:
@@ -173,8 +226,12 @@ class Node:
         topic = await self.catalogue.set_topic_overrides(name, overrides)
         hosted = self.hosted.get(name)
         for partition in hosted.partitions if hosted is not None else ():
+            if topic.config.remote_storage_enable and not partition.log.config.remote_storage_enable:
+                partition.log.archive.create()
             partition.log.set_config(topic.config)
             self._watch_flushing(partition)
+        if hosted is not None:
+            self.backpressure.configure(hosted, topic.config)
         return topic
 
     async def alter_broker(self, overrides: Mapping[str, str]) -> None:
@@ -184,6 +241,8 @@ class Node:
         self.config = changed
         self.coordinator.set_config(changed)
         self.transactions.set_config(changed)
+        if self.archiving is not None:
+            self.archiving.config = changed
 
     def _with_overrides(self, overrides: Mapping[str, str]) -> BrokerConfig:
         return with_changes(self._configured, overrides)
@@ -199,6 +258,7 @@ class Node:
         directory = self._directory_of(config)
         log = directory.open_log(topic.name, index, config)
         log.transactions_gate = self.transactions.gate
+        log.start_moves = self._start_moves
         partition = Partition(topic, index, log, in_memory=directory is self._memory)
         topic.partitions.append(partition)
         self._watch_flushing(partition)
@@ -208,12 +268,33 @@ class Node:
         try:
             for index in indexes:
                 self._open(topic, index, config)
+                if config.remote_storage_enable:
+                    topic.partitions[-1].log.archive.create()
                 started = await _breathe(started)
         except LogError:
             raise
         except MillstreamError as error:
-            # The topic stays in the catalogue: a restart opens what can't be opened now.
             raise LogError(KAFKA_STORAGE_ERROR, str(error)) from error
+
+    def _check_room(self, config: TopicConfig) -> None:
+        """Files of no topic are begun on a full disk."""
+        directory = self._directory_of(config)
+        if isinstance(directory, LogDirectory) and directory.full:
+            raise LogError(KAFKA_STORAGE_ERROR, directory.full)
+
+    async def _take_back(
+        self, change: asyncio.Future[Topic], topic: HostedTopic, indexes: range, error: LogError
+    ) -> None:
+        """Partitions that the catalogue knows could not be opened: nobody is to see them."""
+        try:
+            taken_back = await change
+        except RequestRefused as refused:
+            _log.error("%s: %s; what was begun of it can't be taken back: %s", topic.name, error, refused)
+            return
+        for partition in topic.partitions:
+            self.flushed_by_time.discard(partition)
+        for index in indexes:
+            self._directory_of(taken_back.config).delete_log(topic.name, index)
 
     def _host(self, topic: HostedTopic) -> None:
         self.hosted[topic.name] = self.hosted[topic.id_bytes] = topic
@@ -233,17 +314,51 @@ class Node:
             log = partition.log
             if log.failed is None:
                 log.expire_producers(self.clock.now_ms(), self.config.producer_id_expiration_ms)
-                log.apply_retention(self.clock.now_ms())
+                with contextlib.suppress(LogFailed):  # it has logged why; the others' turn
+                    log.apply_retention(self.clock.now_ms())
             started = await _breathe(started)
+
+    def _start_moves(self, log: PartitionLog, start: int) -> None:
+        self.catalogue.losses.start_moves(log, start, self.catalogue.offsets, self.clock)
+
+    async def look_ahead(self) -> None:
+        """Find out how long the logs are, when the disk is full, and who is being overtaken."""
+        started = time.monotonic()
+        for _ in self.watch.look(self.config, self.topics(), self._free_bytes):
+            started = await _breathe(started)
+
+    def _free_bytes(self) -> int | None:
+        if self._directory is None:
+            return None
+        try:
+            return shutil.disk_usage(self._directory.path).free
+        except OSError:
+            return None
 
     def checkpoint(self) -> None:
         """Write down how far each log is synced, so that less is checked after a crash."""
         if self._directory is not None:
-            self._directory.checkpoint()
+            try:
+                self._directory.checkpoint()
+            except OSError as error:
+                self._directory.make_room()
+                _log.error("can't write the checkpoints: %s; after a crash more is checked", error)
+
+    @property
+    def full(self) -> str:
+        """What is to be said while the disk is full; empty while it is not."""
+        return self._directory.full if self._directory is not None else ""
+
+    def look_for_room(self) -> None:
+        """See whether the disk is full, or has room again."""
+        if self._directory is not None:
+            self._directory.look_for_room()
 
     def close(self) -> None:
         """Sync and close everything; the next start finds it in order."""
         self.deadlines.close()
+        if self.archiving is not None:
+            self.archiving.close()
         self.catalogue.close()
         self._memory.close()
         if self._directory is not None:

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 
 from millstream.broker.buffers import RequestBuffers
+from millstream.broker.cleaning import Cleaner
 from millstream.broker.connection import Connection
 from millstream.broker.dispatch import Reply
 from millstream.broker.housekeeping import Housekeeping
@@ -61,7 +62,10 @@ class Server:
         self.syncer = Syncer(self.loop, self.clock, self.metrics, threads=config.log_flush_threads)
         self.turn = Turn(self.loop, self.clock, self.syncer, self.metrics)
         self.node.transactions.start(self.turn, self.syncer)
+        if self.node.archiving is not None:
+            self.node.archiving.start(self.syncer)
         self._housekeeping = Housekeeping(self)
+        self.cleaner = Cleaner(self)
         self._listener: asyncio.Server | None = None
         self._http: HttpServer | None = None
         self._stopping = False
@@ -84,6 +88,7 @@ class Server:
             await self.stop()
             raise
         self._housekeeping.start()
+        self.cleaner.start()
         self.is_ready = True
         threading.Thread(target=_load_schemas, name="millstream-load", daemon=True).start()
         return f"{host}:{port}" if ":" not in host else f"[{host}]:{port}"
@@ -140,7 +145,9 @@ class Server:
         if self._listener is not None:
             self._listener.close()
         await self._housekeeping.stop()
+        await self.cleaner.stop()
         self.node.deadlines.expire_all()
+        self.node.backpressure.close()
         self.node.coordinator.close()
         await self.node.transactions.close()
         for connection in list(self.connections):

@@ -26,6 +26,7 @@ COMMANDS = {
     "topic": "millstream.cli.topic",
     "produce": "millstream.cli.produce",
     "consume": "millstream.cli.consume",
+    "tail": "millstream.cli.tail",
     "registry": "millstream.cli.registry",
     "schema": "millstream.cli.schema",
     "group": "millstream.cli.group",

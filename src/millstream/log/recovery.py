@@ -12,7 +12,8 @@ verified:
   producers' snapshots: of a transaction that began before them, its first offset is known from there.
 - Offsets that may have been given before are not given again: if synced records are missing at the end, the
   log goes on after them, in a new segment.
-- What was kept is synced, so that it does not vanish with a second crash after it was served.
+- What was kept is synced, so that it does not vanish with a second crash after it was served; after a sync
+  that failed it is written once more before (``log.failing``).
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 
+from millstream.log.archive import JOURNAL
+from millstream.log.compaction import finish_swaps
+from millstream.log.failing import is_marked, unmark, write_again
 from millstream.log.files import read_file
 from millstream.log.partition import PartitionLog
 from millstream.log.producers import Producers
@@ -51,15 +55,17 @@ def open_partition(
 ) -> None:
     """Bring ``log`` to the state that its directory holds. May raise OSError."""
     opening = _Opening(log, recovery_point)
+    finish_swaps(log.pool.files, log.path)
+    log.compaction.load()
     opening.list_files()
     log.epochs.load()
     if opening.segments:
         opening.take(clean, start_offset)
     else:
-        start = max(start_offset, recovery_point)
+        start = max(start_offset, recovery_point, log.archive.end_offset)
         log.epochs.begin(log.epochs.latest, start)
         log.epochs.write()
-        log.log_start_offset = start
+        log.log_start_offset = max(start_offset, log.archive.oldest_offset(start))
         log.start_at(start, new_directory=new)
 
 
@@ -81,7 +87,10 @@ class _Opening:
     def take(self, clean: bool, start_offset: int) -> None:
         """Take over what is there."""
         log = self.log
-        end = self._clean_end() if clean else None
+        sync_failed = is_marked(self.files, log.path)
+        if sync_failed:
+            _log.warning("%s: a sync failed before the last stop; what it missed is written again", log.path)
+        end = self._clean_end() if clean and not sync_failed else None
         if end is not None and end >= self.recovery_point:
             recovered = False
             self.end = end
@@ -90,10 +99,12 @@ class _Opening:
             self._drop_snapshots(end)
         else:
             recovered = True
-            if clean:
+            if clean and not sync_failed:
                 _log.warning("%s is not as the last shutdown left it; it is recovered", log.path)
-            end = self._recover()
-        start = max(start_offset, self.segments[0].base_offset)
+            end = self._recover(write=sync_failed)
+            if sync_failed:
+                unmark(self.files, log.path)
+        start = max(start_offset, log.archive.oldest_offset(self.segments[0].base_offset))
         go_on = max(end, self.recovery_point, start)
         log.epochs.cut_start(start)
         if recovered:
@@ -131,8 +142,11 @@ class _Opening:
                 index_size=listing.get(name + INDEX_SUFFIX, 0),
                 times_size=listing.get(name + TIME_INDEX_SUFFIX, 0),
                 aborted_size=listing.get(name + ABORTED_SUFFIX, 0),
+                gaps=base < self.log.compaction.gaps_below,
             )
             self.segments.append(segment)
+        if JOURNAL in listing:
+            self.log.archive.load()
         for name in listing:
             if name.endswith(SNAPSHOT_SUFFIX) and offset_of(name) >= 0:
                 self.snapshots.append(offset_of(name))
@@ -188,8 +202,8 @@ class _Opening:
 
     # After a crash
 
-    def _recover(self) -> int:
-        """Read and check what is not known to be synced; the end offset."""
+    def _recover(self, *, write: bool) -> int:
+        """Read and check what is not known to be synced, and ``write`` it once more; the end offset."""
         doubtful = [s for s in self.segments if self._ceiling(s) > self.recovery_point]
         synced = self.segments[: len(self.segments) - len(doubtful)]
         self._check_indexes(synced)
@@ -206,6 +220,8 @@ class _Opening:
             # The one that was just read stays: it may be all that is known of records deleted since, and
             # what takes its place is not synced.
             end = self._recover_segment(segment, end, aborting)
+            if write:
+                write_again(segment.log.get())
             segment.sync_sealed()
         self.replay.commit()
         self._drop_snapshots(end)

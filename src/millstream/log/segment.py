@@ -23,6 +23,8 @@ TIME_INDEX_SUFFIX = ".timeindex"
 ABORTED_SUFFIX = ".txnindex"
 INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, ABORTED_SUFFIX)
 DELETED_SUFFIX = ".deleted"
+CLEANED_SUFFIX = ".cleaned"  # written by compaction, not in its place yet
+SWAP_SUFFIX = ".swap"  # on its way there: what it is for is to go
 
 _WALK = Struct(">qi4xb6xi")  # base offset, length, magic, last offset delta: what a walk looks at
 _WALK_READ = 8192
@@ -62,6 +64,7 @@ class Segment:
         "damage",
         "deleted",
         "first_timestamp",
+        "gaps",
         "index",
         "jitter_ms",
         "log",
@@ -84,16 +87,21 @@ class Segment:
         index_size: int = 0,
         times_size: int = 0,
         aborted_size: int = 0,
+        gaps: bool = False,
+        stage: str = "",
     ) -> None:
+        """``path`` is without a suffix; ``stage`` is what its files' names end with while they are not in
+        their place yet."""
         self._pool = pool
-        self.path = path  # without a suffix
+        self.path = path
         self.base_offset = base_offset
+        self.gaps = gaps  # compaction has been here: not every offset is in a batch
         self.size = size  # of the log file, with what is staged for it
         self.written = size  # of the log file
-        self.log = LazyFile(pool, path + LOG_SUFFIX)
-        self.index = OffsetIndex(pool, path + INDEX_SUFFIX, base_offset, index_size)
-        self.times = TimeIndex(pool, path + TIME_INDEX_SUFFIX, base_offset, times_size)
-        self.aborted = AbortedIndex(pool, path + ABORTED_SUFFIX, aborted_size)
+        self.log = LazyFile(pool, path + LOG_SUFFIX + stage)
+        self.index = OffsetIndex(pool, path + INDEX_SUFFIX + stage, base_offset, index_size)
+        self.times = TimeIndex(pool, path + TIME_INDEX_SUFFIX + stage, base_offset, times_size)
+        self.aborted = AbortedIndex(pool, path + ABORTED_SUFFIX + stage, aborted_size)
         self.bytes_since_index = 0
         self.max_timestamp = None if size else NO_TIMESTAMP  # None: not read yet, see largest_timestamp()
         self.max_timestamp_offset = -1
@@ -178,9 +186,13 @@ class Segment:
                         break
                 base, length, magic, delta = _WALK.unpack_from(data, at)
                 size = length + PREFIX_SIZE
-                if magic != MAGIC or base != expected or size < HEADER_SIZE or position + size > end:
+                if magic != MAGIC or size < HEADER_SIZE or position + size > end:
+                    break
+                if base != expected and (base < expected or not self.gaps):
                     break
                 if base + delta >= offset:
+                    if base > expected and self._overtakes(position + size, expected, base + delta):
+                        break
                     return Found(position, size, base, base + delta)
                 expected = base + delta + 1
                 position += size
@@ -191,6 +203,11 @@ class Segment:
             # Something is wrong here, or in a batch passed on the way: their checksums tell which.
             if not self.examine(start, end, ceiling):
                 return None
+
+    def _overtakes(self, following: int, expected: int, last_offset: int) -> bool:
+        """After a gap, the next batch tells whether the offset that was found can be."""
+        header = self.header_at(following)
+        return header is not None and expected <= header.base_offset <= last_offset
 
     def anchor(self, offset: int, ceiling: int) -> tuple[int, int]:
         """A batch's position and base offset, at or before the one wanted: by the index, which is checked
@@ -230,6 +247,7 @@ class Segment:
             next_offset=next_offset,
             ceiling=ceiling,
             verify_from=verify_from,
+            gaps=self.gaps,
             # Large batches are jumped over when only headers are wanted: don't read what is not looked at.
             read=read if verify_from < end else _HEADERS_READ,
         )
@@ -412,6 +430,18 @@ class Segment:
         except FileNotFoundError:
             if not self.deleted:
                 raise
+
+    def move(self, old: str, new: str) -> None:
+        """Rename its files from one stage to the next; those that are there. The log is the last: it is what
+        the others are of."""
+        files = self._pool.files
+        for suffix in (*INDEX_SUFFIXES, LOG_SUFFIX):
+            if files.exists(self.path + suffix + old):
+                files.rename(self.path + suffix + old, self.path + suffix + new)
+        self.log.path = self.path + LOG_SUFFIX + new
+        self.index.path = self.path + INDEX_SUFFIX + new
+        self.times.path = self.path + TIME_INDEX_SUFFIX + new
+        self.aborted.path = self.path + ABORTED_SUFFIX + new
 
     def delete_log(self) -> list[str]:
         """Rename the log file as deleted; its new name. Whoever has it open reads on."""

@@ -25,13 +25,15 @@ _OFFSET_OUT_OF_RANGE = 1
 _WAIT_MS = 500
 _LEAST_FETCH = 256 * 1024
 
+TO_GO_ON = "`millstream run --skip-lost`, or option failOnDataLoss=false of Spark's reader"
+
 
 def lost(partition: TopicPartition, first: int, end: int, why: str) -> DataLoss:
     """The error that says what is missing: offsets from ``first`` up to ``end``, not included."""
     return DataLoss(
         f"{partition}: offsets {first} to {end - 1} ({end - first} records) are gone: {why}. They were not"
-        " read yet. Retention may be too short for how far this query is behind; with"
-        " failOnDataLoss=false it goes on with what is there"
+        " read yet. Retention may be too short for how far this query is behind. To go on with what is"
+        f" there: {TO_GO_ON}"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from millstream.broker.api import (
     cluster,
     configs,
+    consumer_groups,
     describe_producers,
     fetch,
     groups,
@@ -21,6 +22,7 @@ from millstream.broker.api import (
 __all__ = [
     "cluster",
     "configs",
+    "consumer_groups",
     "describe_producers",
     "fetch",
     "groups",

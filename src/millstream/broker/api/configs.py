@@ -1,26 +1,38 @@
 """DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: settings of topics and of the broker.
 
-Both kinds are declared in ``millstream.config``; the answers here are derived from the declarations.
+Both kinds are declared in ``millstream.config``; the answers here are derived from the declarations. A group
+has one entry that nobody sets: what it missed (``broker.losses``), as JSON.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from millstream.broker.catalogue import Topic
 from millstream.broker.codes import INVALID_CONFIG, INVALID_REQUEST, NONE, UNKNOWN_TOPIC_OR_PARTITION
 from millstream.broker.dispatch import Client, serves
+from millstream.broker.overload_state import overload_state
 from millstream.broker.topicname import check_topic_name
-from millstream.config import BrokerConfig, Setting, TopicConfig, settings_of, value_of, with_changes
+from millstream.config import (
+    BrokerConfig,
+    TopicConfig,
+    check_archive_left,
+    settings_of,
+    value_of,
+    with_changes,
+)
 from millstream.errors import ConfigError, RequestRefused
+from millstream.settings import Setting
 from millstream.wire.codec import Answer
 
 if TYPE_CHECKING:
     from millstream.broker.node import Node
 
-_TOPIC, _BROKER = 2, 4  # kinds of resources
+_TOPIC, _BROKER, _GROUP = 2, 4, 32  # kinds of resources
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)  # what IncrementalAlterConfigs does with a setting
 
 # Where a value comes from.
@@ -34,6 +46,32 @@ _BOOLEAN, _STRING, _INT, _LONG, _DOUBLE, _LIST = 1, 2, 3, 5, 6, 7
 _MAX_INT = 2**31 - 1
 
 Entry = dict[str, Any]
+
+# Not a setting: what a topic's policy is doing now, for those who look at its settings.
+_STATE = Setting(
+    "millstream.overload.state",
+    str,
+    "",
+    "What `millstream.overload` is doing at this moment. Not to be set; there is none if all is quiet.",
+    dynamic=False,
+)
+# What Kafka calls the default of a topic's setting, where it is a broker's: "log." before it, but for these.
+_OF_BROKER = {
+    "compression.type": "compression.type",
+    "delete.retention.ms": "log.cleaner.delete.retention.ms",
+    "file.delete.delay.ms": "log.segment.delete.delay.ms",
+    "flush.messages": "log.flush.interval.messages",
+    "flush.ms": "log.flush.interval.ms",
+    "max.compaction.lag.ms": "log.cleaner.max.compaction.lag.ms",
+    "max.message.bytes": "message.max.bytes",
+    "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
+    "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
+    "min.insync.replicas": "min.insync.replicas",
+    "segment.index.bytes": "log.index.size.max.bytes",
+    "segment.jitter.ms": "log.roll.jitter.ms",
+    "segment.ms": "log.roll.ms",
+    "unclean.leader.election.enable": "unclean.leader.election.enable",
+}
 
 
 @serves(32, versions=(1, 4))
@@ -59,10 +97,15 @@ def describe_configs(node: Node, request: Any, client: Client) -> Answer:
 
 def _entries(node: Node, resource: Any) -> list[Entry]:
     if resource.resource_type == _TOPIC:
-        return topic_entries(node, _topic(node, resource.resource_name))
+        topic = _topic(node, resource.resource_name)
+        state = overload_state(node, topic.name)
+        told = [_entry(_STATE, [(_STATE.name, state, _FROM_DEFAULT)])] if state else []
+        return topic_entries(node, topic) + told
     if resource.resource_type == _BROKER:
         _check_broker(node, resource.resource_name)
         return _broker_entries(node, everything=bool(resource.resource_name))
+    if resource.resource_type == _GROUP:
+        return [_losses_entry(node, resource.resource_name)]
     raise _unknown_kind(resource.resource_type)
 
 
@@ -75,10 +118,15 @@ def topic_entries(node: Node, topic: Topic) -> list[Entry]:
             origins.append((name, value_of(topic.config, name), _FROM_TOPIC))
         default = value_of(node.config.topic, name)
         if default != setting.default:
-            origins.append((f"topic.{name}", default, _FROM_FILE))
-        origins.append((name, setting.default, _FROM_DEFAULT))
+            origins.append((_of_broker(name), default, _FROM_FILE))
+        origins.append((_of_broker(name), setting.default, _FROM_DEFAULT))
         entries.append(_entry(setting, origins))
     return entries
+
+
+def _of_broker(name: str) -> str:
+    """The name of a broker's setting that is the default of a topic's; ours keep their own."""
+    return name if name.startswith("millstream.") else _OF_BROKER.get(name, f"log.{name}")
 
 
 def _broker_entries(node: Node, *, everything: bool) -> list[Entry]:
@@ -95,19 +143,58 @@ def _broker_entries(node: Node, *, everything: bool) -> list[Entry]:
         origins.append((name, setting.default, _FROM_DEFAULT))
         if everything or name in changed:
             entries.append(_entry(setting, origins))
+    return entries + _by_kafkas_names(node) if everything else entries
+
+
+def _by_kafkas_names(node: Node) -> list[Entry]:
+    """What tools look for under Kafka's names, and has others in ``millstream.toml``: to be read only."""
+    entries = []
+    for name, text, doc in (
+        ("advertised.listeners", f"PLAINTEXT://{node.host}:{node.port}", "The address told to clients."),
+        ("broker.id", str(node.config.node_id), "The same as `node.id`."),
+        ("listeners", f"PLAINTEXT://{node.config.listen}", "The address clients connect to: `listen`."),
+        ("log.dirs", node.config.data, "The directory of logs and catalogue: `data`."),
+    ):
+        setting = Setting(name, str, "", doc, dynamic=False)
+        entries.append(_entry(setting, [(name, text, _FROM_FILE)]))
+    for name, topics in settings_of(TopicConfig).items():
+        if name.startswith("millstream."):
+            continue
+        value = value_of(node.config.topic, name)
+        setting = replace(topics, name=_of_broker(name), dynamic=False)
+        source = _FROM_DEFAULT if value == topics.default else _FROM_FILE
+        entries.append(_entry(setting, [(setting.name, value, source)]))
     return entries
+
+
+def _losses_entry(node: Node, group: str) -> Entry:
+    lost = [
+        {"topic": topic, "partition": partition, **loss._asdict()}
+        for (topic, partition), loss in node.catalogue.losses.of(group).items()
+    ]
+    return {
+        "name": "millstream.losses",
+        "value": json.dumps(lost),
+        "read_only": True,
+        "config_source": _FROM_DEFAULT,
+        "is_sensitive": False,
+        "synonyms": [],
+        "config_type": _STRING,
+        "documentation": "Records that were deleted before the group had committed them, by partition.",
+    }
 
 
 def _entry(setting: Setting, origins: list[tuple[str, Any, int]]) -> Entry:
     _, value, source = origins[0]
     return {
         "name": setting.name,
-        "value": setting.text(value),
+        "value": None if setting.secret else setting.text(value),
         "read_only": not setting.dynamic,
         "config_source": source,
-        "is_sensitive": False,
+        "is_sensitive": setting.secret,
         "synonyms": [
-            {"name": name, "value": setting.text(value), "source": source} for name, value, source in origins
+            {"name": name, "value": None if setting.secret else setting.text(value), "source": source}
+            for name, value, source in origins
         ],
         "config_type": _type_of(setting),
         "documentation": setting.doc,
@@ -144,9 +231,9 @@ async def incremental_alter_configs(node: Node, request: Any, client: Client) ->
         overrides = dict(own)
         for change in resource.configs:
             if change.config_operation == _DELETE:
-                overrides.pop(_setting(resource, change.name).name, None)
+                overrides.pop(change.name, None)  # whatever it is, it is not set now
             elif change.value is None:
-                raise RequestRefused(INVALID_CONFIG, f"{change.name} has no value")
+                raise RequestRefused(INVALID_REQUEST, f"{change.name} has no value")
             elif change.config_operation == _SET:
                 overrides[change.name] = change.value
             elif change.config_operation in (_APPEND, _SUBTRACT):
@@ -197,9 +284,11 @@ async def _alter_one(node: Node, resource: Any, change: Any, validate_only: bool
             raise RequestRefused(INVALID_REQUEST, f"the request changes {name} {count} times")
     kind, name = resource.resource_type, resource.resource_name
     if kind == _TOPIC:
+        if not name:
+            raise RequestRefused(INVALID_REQUEST, "no topic is named: there are no settings for all of them")
         topic = _topic(node, name)
         overrides = change(resource, topic.overrides)
-        _check_fixed(resource, topic.config, node.catalogue.topic_config(overrides))
+        _check_change(resource, topic.config, node.catalogue.topic_config(overrides))
         if not validate_only:
             await node.alter_topic(name, overrides)
     elif kind == _BROKER:
@@ -212,7 +301,7 @@ async def _alter_one(node: Node, resource: Any, change: Any, validate_only: bool
         for changed in overrides:
             if not _setting(resource, changed).dynamic:
                 raise RequestRefused(
-                    INVALID_CONFIG,
+                    INVALID_REQUEST,
                     f"{changed} can't be changed while the broker runs; set it in millstream.toml",
                 )
         if not validate_only:
@@ -261,12 +350,16 @@ def _fixed(resource: Any, own: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _check_fixed(resource: Any, before: TopicConfig, after: TopicConfig) -> None:
+def _check_change(resource: Any, before: TopicConfig, after: TopicConfig) -> None:
     for name, setting in _settings(resource).items():
         if not setting.dynamic and value_of(before, name) != value_of(after, name):
             raise RequestRefused(
                 INVALID_CONFIG, f"{name} is chosen when a topic is created and can't be changed afterwards"
             )
+    try:
+        check_archive_left(before, after)
+    except ConfigError as error:
+        raise RequestRefused(INVALID_CONFIG, str(error)) from None
 
 
 def _items(text: str) -> list[str]:
