@@ -442,6 +442,13 @@ def value_of(config: Config, name: str) -> Any:
     return getattr(config, name.replace(".", "_"))
 
 
+def group_defaults(broker: BrokerConfig) -> GroupConfig:
+    """The settings of a group that has none of its own: the broker's of the same names under `group.`."""
+    return GroupConfig(
+        **{f.name: getattr(broker, f"group_{f.name}") for f in dataclasses.fields(GroupConfig)}
+    )
+
+
 def load_broker_config(path: Path) -> BrokerConfig:
     """Read ``millstream.toml``. Names may be quoted (``"num.partitions" = 3``) or nested; topic defaults
     stand in ``[topic]``."""

@@ -329,11 +329,10 @@ class ConsumerGroup:
         subscription_changed: bool,
     ) -> None:
         """Bring the group up to date, and the member one step nearer to its target."""
-        if subscription_changed or self._seen_version != self._topics.topics_version:
-            before = self.subscribed
+        if subscription_changed:
             self._look_up_subscriptions()
-            if subscription_changed or before != self.subscribed:
-                self._bump()
+            self._bump()
+        self.notice_topics()
         if not self.epoch:
             self._bump()  # to be in epoch 0 is not to be a member yet
         if self.epoch > self.target_epoch and now >= self._assign_at:
@@ -355,6 +354,14 @@ class ConsumerGroup:
             revoking = member.state is MemberState.UNREVOKED and member.classic is None
             member.rebalance_deadline = now + member.rebalance_timeout if revoking else inf
             self.touch(member)
+
+    def notice_topics(self) -> None:
+        """Topics may have come, grown or gone."""
+        if self._seen_version != self._topics.topics_version:
+            before = self.subscribed
+            self._look_up_subscriptions()
+            if before != self.subscribed:
+                self._bump()
 
     def restore_subscriptions(self) -> None:
         """Members were added as they were elsewhere: what they subscribe to is nothing new."""

@@ -147,6 +147,7 @@ def heartbeat(
     except RequestRefused as refused:
         return refused.code
     member.deadline = now + classic.session_timeout
+    group.notice_topics()
     if (
         member.epoch < group.epoch
         or member.state is MemberState.UNREVOKED

@@ -185,6 +185,11 @@ class Node:
         self.coordinator.set_config(changed)
         self.transactions.set_config(changed)
 
+    async def alter_group(self, name: str, overrides: Mapping[str, str]) -> None:
+        """Replace all of a group's own settings."""
+        await self.catalogue.set_group_overrides(name, overrides)
+        self.coordinator.alter_group(name)
+
     def _with_overrides(self, overrides: Mapping[str, str]) -> BrokerConfig:
         return with_changes(self._configured, overrides)
 

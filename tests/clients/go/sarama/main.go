@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"time"
 
 	"github.com/IBM/sarama"
 
@@ -25,6 +26,8 @@ func config() *sarama.Config {
 	config.Consumer.Offsets.AutoCommit.Enable = false
 	config.Consumer.IsolationLevel = sarama.ReadCommitted
 	config.Consumer.Return.Errors = true
+	config.Consumer.Group.Heartbeat.Interval = 300 * time.Millisecond
+	config.Consumer.Group.Rebalance.Retry.Backoff = 200 * time.Millisecond
 	return config
 }
 
