@@ -1,5 +1,5 @@
-"""The same small program on every client library there is: administers, produces, seeks, consumes in groups of
-both protocols, and commits and aborts transactions."""
+"""The same small program on every client library there is: administers, produces, seeks, consumes in groups
+of both protocols, and commits and aborts transactions."""
 
 from __future__ import annotations
 

@@ -42,7 +42,9 @@ class Client:
             await admin.create_topics([new])
             again = (await admin.create_topics([new])).topic_errors[0][1]
             said = {"again": again, "partitions": await partitions(), "retention": await setting()}
-            await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, {"retention.ms": "70000"})])
+            await admin.alter_configs(
+                [ConfigResource(ConfigResourceType.TOPIC, topic, {"retention.ms": "70000"})]
+            )
             said["altered"] = await setting()
             await admin.create_partitions({topic: NewPartitions(3)})
             said["grown"] = await partitions()
@@ -65,7 +67,12 @@ class Client:
     async def consume(self, group: str, topic: str, protocol: str) -> None:
         stop = Stop()
         consumer = AIOKafkaConsumer(
-            topic, **self.address, **READING, group_id=group, heartbeat_interval_ms=500, metadata_max_age_ms=2000
+            topic,
+            **self.address,
+            **READING,
+            group_id=group,
+            heartbeat_interval_ms=500,
+            metadata_max_age_ms=2000,
         )
         await consumer.start()
         while not stop:

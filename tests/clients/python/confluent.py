@@ -107,7 +107,9 @@ class Client:
 
     def describe_group(self, group: str, topic: str) -> None:
         described = self.admin.describe_consumer_groups([group])[group].result(20)
-        fetched = self.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(20)
+        fetched = self.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(
+            20
+        )
         offsets = {str(each.partition): each.offset for each in fetched.topic_partitions}
         state = described.state.name.title().replace("_", "")
         say(state=state, members=len(described.members), offsets=offsets)

@@ -50,7 +50,9 @@ class Client:
 
     def consume(self, group: str, topic: str, protocol: str) -> None:
         stop = Stop()
-        with KafkaConsumer(topic, **self.address, **READING, group_id=group, heartbeat_interval_ms=500) as consumer:
+        with KafkaConsumer(
+            topic, **self.address, **READING, group_id=group, heartbeat_interval_ms=500
+        ) as consumer:
             while not stop:
                 for records in consumer.poll(100).values():
                     for each in records:
