@@ -8,6 +8,7 @@
     │   ├── AppendRefused      these records can't be appended; nothing was written
     │   ├── OffsetOutOfRange   there is no such offset in this log
     │   └── LogFailed          this log takes no more writes (disk full, failed sync)
+    │       └── NotLeader      because another broker leads; this log is a copy of its
     ├── RequestRefused         the broker can't do what a request asks; carries Kafka's error code
     │   └── CatalogueFailed    the change could not be written down; nothing changed
     ├── ProtocolError          a peer sent what is not the Kafka protocol
@@ -80,6 +81,14 @@ class LogFailed(LogError):
 
     def __init__(self, message: str) -> None:
         super().__init__(56, message)
+
+
+class NotLeader(LogFailed):
+    """This log takes no writes because another broker leads. Clients look for that one."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.code = 6
 
 
 class RequestRefused(MillstreamError):

@@ -138,6 +138,10 @@ class PartitionLog:
         self._needs_keys = "compact" in config.cleanup_policy
         self.syncs_every_append = config.flush_messages == 1
 
+    def refuse(self, reason: LogFailed | None) -> None:
+        """Take no appends of clients: another broker's log is the one that counts. None takes it back."""
+        self._stopped = reason
+
     @property
     def last_stable_offset(self) -> int:
         """What a reader of committed records may see up to: see ``transactions``."""
@@ -189,7 +193,7 @@ class PartitionLog:
         Raises AppendRefused, with nothing changed. Raises LogFailed if the disk refuses; if that undid what
         was staged before, the next ``write_staged`` raises it again, and no append is taken until then."""
         if self._stopped is not None:
-            raise LogFailed(str(self._stopped))
+            raise type(self._stopped)(str(self._stopped))
         size = len(records)
         if size < HEADER_SIZE:
             raise refusal(records, self.config, now_ms)
@@ -263,7 +267,7 @@ class PartitionLog:
         """Stage the marker that ends a producer's transaction here; its offset. What it decides is seen once
         it is written. Raises as ``append`` does."""
         if self._stopped is not None:
-            raise LogFailed(str(self._stopped))
+            raise type(self._stopped)(str(self._stopped))
         self.producers.check_marker(producer_id, epoch)
         self.transactions.check_coordinator(producer_id, coordinator_epoch)
         offset = self.end_offset
