@@ -40,12 +40,14 @@ class Housekeeping:
             await asyncio.sleep(BEAT)
             beats += 1
             try:
-                server.node.coordinator.tick()
-                server.node.transactions.tick()
+                if server.node.standby is None and not server.node.fenced_by:
+                    server.node.coordinator.tick()
+                    server.node.transactions.tick()
                 self._flush_by_time()
                 if beats % round(1 / BEAT) == 0:
                     server.ticks += 1
                     server.buffers.let_one_pass()
+                    server.node.followers.tick(server.clock.monotonic())
                     if server.ticks % 10 == 0:
                         self._close_idle()
             except Exception:

@@ -42,6 +42,7 @@ class HttpServer:
             ) from error
         name = self._listener.sockets[0].getsockname()
         self.address = f"{name[0]}:{name[1]}"
+        self.port: int = name[1]
 
     async def stop(self) -> None:
         if self._listener is not None:

@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from millstream.wire.apis import APIS, name_of
+from millstream.wire.apis import APIS, PRIVATE, name_of
 
 if TYPE_CHECKING:
     from millstream.broker.server import Server
@@ -44,7 +44,7 @@ class Metrics:
     """One broker's counters since it started."""
 
     def __init__(self) -> None:
-        self.requests = [0] * (max(APIS) + 1)  # by api key
+        self.requests = [0] * (max((*APIS, *PRIVATE)) + 1)  # by api key
         self.bytes_in = 0
         self.bytes_out = 0
         self.connections_opened = 0

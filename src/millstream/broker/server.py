@@ -24,10 +24,11 @@ from millstream.broker.housekeeping import Housekeeping
 from millstream.broker.http import HttpServer
 from millstream.broker.logs import RateLimited, set_up_logging
 from millstream.broker.node import Node
+from millstream.broker.standby import Standby
 from millstream.broker.syncing import Syncer
 from millstream.broker.turn import Turn
 from millstream.clock import Clock, SystemClock
-from millstream.config import BrokerConfig
+from millstream.config import BrokerConfig, with_changes
 from millstream.errors import ConfigError, MillstreamError, ProtocolError
 from millstream.log.files import Files
 
@@ -60,7 +61,13 @@ class Server:
         self.metrics = self.node.metrics
         self.syncer = Syncer(self.loop, self.clock, self.metrics, threads=config.log_flush_threads)
         self.turn = Turn(self.loop, self.clock, self.syncer, self.metrics)
-        self.node.transactions.start(self.turn, self.syncer)
+        if config.follow:
+            host, port = _host_and_port("follow", config.follow)
+            self.node.not_leading(f"this broker is a standby; the one at {config.follow} leads")
+            self.node.standby = Standby(self.node, config.follow, host, port)
+        else:
+            self.node.transactions.start(self.turn, self.syncer)
+        self.following: asyncio.Task[None] | None = None
         self._housekeeping = Housekeeping(self)
         self._listener: asyncio.Server | None = None
         self._http: HttpServer | None = None
@@ -76,7 +83,7 @@ class Server:
                 host, port = _host_and_port("advertised.listener", self.config.advertised_listener)
             elif host in ("0.0.0.0", "::", ""):  # noqa: S104
                 host = socket.gethostname()  # of all interfaces' addresses, a name is what a client can use
-            self.node.host, self.node.port = host, port
+            self.node.host, self.node.port = self.node.own_host, self.node.own_port = host, port
             if self.config.http_listen:
                 self._http = HttpServer(self)
                 await self._http.start(*_host_and_port("http.listen", self.config.http_listen))
@@ -85,8 +92,21 @@ class Server:
             raise
         self._housekeeping.start()
         self.is_ready = True
+        if self.node.standby is not None:
+            self.following = self.node.standby.start()
         threading.Thread(target=_load_schemas, name="millstream-load", daemon=True).start()
         return f"{host}:{port}" if ":" not in host else f"[{host}]:{port}"
+
+    @property
+    def listening(self) -> dict[str, str]:
+        """The settings by which another server listens where this one does."""
+        assert self._listener is not None
+        name = self._listener.sockets[0].getsockname()
+        host, _, _ = self.config.listen.rpartition(":")
+        found = {"listen": f"{host}:{name[1]}"}
+        if self._http is not None:
+            found["http.listen"] = f"{self.config.http_listen.rpartition(':')[0]}:{self._http.port}"
+        return found
 
     @property
     def http_address(self) -> str:
@@ -140,6 +160,9 @@ class Server:
         if self._listener is not None:
             self._listener.close()
         await self._housekeeping.stop()
+        if self.node.standby is not None:
+            await self.node.standby.stop()
+        self.node.followers.close()
         self.node.deadlines.expire_all()
         self.node.coordinator.close()
         await self.node.transactions.close()
@@ -205,18 +228,45 @@ async def serve(
     stop: asyncio.Event,
     hurry: asyncio.Event,
 ) -> None:
-    """Serve until ``stop`` is set."""
-    server = Server(config)
-    address = await server.start()
-    _log.info("ready at %s", address)
-    if server.http_address:
-        _log.info("metrics and health at http://%s", server.http_address)
-    if on_ready is not None:
-        on_ready(address)
-    try:
+    """Serve until ``stop`` is set. A standby that is promoted goes on as a leader at the same address."""
+    while True:
+        server = Server(config)
+        address = await server.start()
+        _log.info("ready at %s", address)
+        if server.http_address:
+            _log.info("metrics and health at http://%s", server.http_address)
+        if on_ready is not None:
+            on_ready(address)
+            on_ready = None
+        listening = server.listening
+        try:
+            await _until_any(stop, server)
+        finally:
+            await server.stop(hurry=hurry)
+        if stop.is_set():
+            return
+        config = with_changes(config, {"follow": "", **listening})
+
+
+async def _until_any(stop: asyncio.Event, server: Server) -> None:
+    """Wait for the end, or for a standby's promotion. Raises what keeps a standby from following."""
+    standby = server.node.standby
+    if standby is None or server.following is None:
         await stop.wait()
+        return
+    stopped, promoted = asyncio.create_task(stop.wait()), asyncio.create_task(standby.promoted.wait())
+    try:
+        ended = {server.following}
+        while True:
+            done, _ = await asyncio.wait({stopped, promoted, *ended}, return_when=asyncio.FIRST_COMPLETED)
+            if stopped in done or promoted in done:
+                return
+            if not server.following.cancelled():
+                server.following.result()
+            ended = set()  # it was told to end, by a promotion that is under way
     finally:
-        await server.stop(hurry=hurry)
+        stopped.cancel()
+        promoted.cancel()
 
 
 def run(config: BrokerConfig, *, on_ready: Callable[[str], None] | None = None) -> int:
