@@ -41,7 +41,6 @@ from millstream.broker.topicname import check_topic_name, metric_name
 from millstream.config import TopicConfig, with_changes
 from millstream.errors import ConfigError, DataDirectoryError, RequestRefused
 
-FILE_NAME = "catalogue.db"
 MAX_PARTITIONS = 10_000  # of one topic
 
 _PRODUCER_ID_BLOCK = 1000

@@ -29,6 +29,7 @@ from millstream.errors import CatalogueFailed, DataDirectoryError, RequestRefuse
 
 _log = logging.getLogger(__name__)
 
+FILE_NAME = "catalogue.db"
 _VERSION = 2  # of the schema; a newer one is refused
 _SCHEMA = """
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;

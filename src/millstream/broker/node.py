@@ -17,10 +17,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from millstream.broker.catalogue import FILE_NAME, Catalogue, Topic
+from millstream.broker.catalogue import Catalogue, Topic
 from millstream.broker.codes import KAFKA_STORAGE_ERROR, NOT_CONTROLLER
 from millstream.broker.coordinator import GroupCoordinator
 from millstream.broker.copy_state import CopyState
+from millstream.broker.database import FILE_NAME
 from millstream.broker.deadlines import Deadlines
 from millstream.broker.followers import Followers
 from millstream.broker.metrics import Metrics

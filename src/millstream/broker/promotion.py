@@ -18,19 +18,23 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 import sqlite3
 import uuid
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from millstream.broker.copy_state import WHOLE, CopyState, forget_state
-from millstream.broker.database import fact, set_fact
+from millstream.broker.copy_state import FENCED, WHOLE, CopyState, forget_state, load_state, save_facts
+from millstream.broker.database import FILE_NAME, Database, fact, set_fact
 from millstream.broker.partition import Partition
+from millstream.errors import DataDirectoryError
+from millstream.log.directory import LogDirectory, take_lock
+from millstream.log.files import OsFiles
 
 if TYPE_CHECKING:
     from millstream.broker.catalogue import Catalogue
-    from millstream.log.directory import LogDirectory
 
 _log = logging.getLogger(__name__)
 
@@ -115,6 +119,47 @@ def standing_left(state: CopyState) -> Standing:
         return Standing(state.leader, whole, False, None, (), 0)
     missing = [Missing(*each) for each in left["missing"]]
     return Standing(state.leader, whole, False, left["silent_seconds"], missing, left["behind_commits"])
+
+
+def promote_directory(path: Path, *, force: bool) -> Verdict:
+    """Judge the copy in a directory that no broker uses, and mark it if it may lead. Raises
+    DataDirectoryError."""
+    if not (path / FILE_NAME).exists():
+        raise DataDirectoryError(f"{path} is no broker's data directory: there is no {FILE_NAME} in it")
+    unlock = take_lock(OsFiles(), str(path))
+    try:
+        database = Database(path / FILE_NAME)
+        try:
+            state = database.read_now(load_state)
+            verdict = _judge_directory(path, state, force)
+            if verdict.allowed:
+                database.change_now(lambda db: save_facts(db, promoted=True))
+        finally:
+            database.close()
+    finally:
+        unlock()
+    return verdict
+
+
+def _judge_directory(path: Path, state: CopyState, force: bool) -> Verdict:
+    if state.is_promoted:
+        return Verdict(True, ["it was promoted before"], ())
+    if state.leader:
+        standing = standing_left(state)
+        return judge(standing._replace(answers=_answers(state.leader)), force=force)
+    if FENCED in state.facts:
+        by = state.facts[FENCED]
+        return Verdict(force, [f"the broker at {by} was promoted in its place and takes records"], ())
+    raise DataDirectoryError(f"{path} is no standby's copy; `millstream serve --data {path}` leads with it")
+
+
+def _answers(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=2.0).close()
+    except OSError:
+        return False
+    return True
 
 
 def succeed(

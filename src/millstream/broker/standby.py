@@ -53,6 +53,7 @@ CONNECTIONS = 4  # that copy records
 MOST_BYTES = 2 * 1024 * 1024  # of one answer
 AT_ONCE = 64  # partitions in one request
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between tries to connect
+STOP_PATIENCE = 5.0  # seconds for the cut at hand when it is stopped
 SWITCH_PATIENCE = 60.0  # seconds for a fenced leader's last records
 _FETCH = 1
 
@@ -110,8 +111,13 @@ class Standby:
         return self._task
 
     async def stop(self) -> None:
-        """Stop following, and write down how it stands."""
+        """Stop following, if it can with all of a cut, and write down how it stands."""
         if self._task is not None:
+            if self._aim is not None and not self._task.done():
+                self._whole_event.clear()
+                whole = asyncio.create_task(self._whole_event.wait())
+                await asyncio.wait({self._task, whole}, timeout=STOP_PATIENCE)
+                whole.cancel()
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         self._close_links()

@@ -73,7 +73,7 @@ class LogDirectory:
         self._clock = clock
         self._pool = FilePool(files)
         self._retention_clock = RetentionClock()
-        self._unlock = self._take_lock()
+        self._unlock = take_lock(files, path)
         try:
             self.clean = self._begin()
         except BaseException:
@@ -96,17 +96,6 @@ class LogDirectory:
                 f"can't use the data directory {name}: {error.strerror or error}; "
                 "give one that this user may read and write"
             ) from error
-
-    def _take_lock(self) -> Callable[[], None]:
-        path = f"{self.path}/{LOCK}"
-        try:
-            return self._files.lock(path)
-        except BlockingIOError:
-            holder = read_file(self._files, path).decode(errors="replace").strip() or "unknown"
-            raise DataDirectoryError(
-                f"the data directory {self.path} is in use by another broker (process {holder}); "
-                "stop it, or give another directory"
-            ) from None
 
     def _begin(self) -> bool:
         """Read the checkpoints, and take away the mark of a clean shutdown: until the next there was none."""
@@ -319,6 +308,19 @@ class LogDirectory:
             )
         self.logs.clear()
         self._unlock()
+
+
+def take_lock(files: Files, directory: str) -> Callable[[], None]:
+    """Have a data directory for this process alone; what gives it back. Raises DataDirectoryError."""
+    path = f"{directory}/{LOCK}"
+    try:
+        return files.lock(path)
+    except BlockingIOError:
+        holder = read_file(files, path).decode(errors="replace").strip() or "unknown"
+        raise DataDirectoryError(
+            f"the data directory {directory} is in use by another broker (process {holder}); "
+            "stop it, or give another directory"
+        ) from None
 
 
 def _closes(log: PartitionLog) -> bool:
