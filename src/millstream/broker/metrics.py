@@ -104,7 +104,34 @@ class Collector:
             yield HistogramMetricFamily(
                 f"millstream_{name}", doc, buckets=histogram.buckets(), sum_value=histogram.total
             )
+        yield from self._standby(CounterMetricFamily, GaugeMetricFamily)
         yield from self._topics(CounterMetricFamily, GaugeMetricFamily)
+
+    def _standby(self, counter: Any, gauge: Any) -> Iterator[Any]:
+        """How far a copy is behind: as the standby knows it, and as its leader does."""
+        node = self._server.node
+        if node.standby is not None:
+            status = node.standby.status()
+            for name, doc in (
+                ("connected", "1: the leader is there."),
+                ("behind_records", "Records that the leader has and this copy has not."),
+                ("behind_bytes", "Bytes of them."),
+                ("behind_seconds", "Since this copy last had everything."),
+                ("silent_seconds", "Since the leader was last heard of."),
+            ):
+                yield gauge(f"millstream_standby_{name}", doc, value=float(status[name]))
+            yield counter("millstream_standby_copied_bytes", "Bytes copied.", value=status["copied_bytes"])
+            yield counter("millstream_standby_breaks", "Times the leader was lost.", value=status["breaks"])
+        yield gauge("millstream_fenced", "1: replaced by another broker.", value=float(bool(node.fenced_by)))
+        labels = ["standby"]
+        records = gauge("millstream_follower_behind_records", "Records a standby has not yet.", labels=labels)
+        seconds = gauge("millstream_follower_behind_seconds", "Since it last had everything.", labels=labels)
+        now = node.clock.monotonic()
+        for follower in node.followers:
+            status = follower.status(now)
+            records.add_metric([follower.name], status["behind_records"])
+            seconds.add_metric([follower.name], status["behind_seconds"])
+        yield from (records, seconds)
 
     def _topics(self, counter: Any, gauge: Any) -> Iterator[Any]:
         bytes_in = counter("millstream_topic_received_bytes", "Record bytes appended.", labels=["topic"])

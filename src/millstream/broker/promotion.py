@@ -5,9 +5,12 @@ Rules:
 1. A copy that never had a whole cut has nothing to lead with, whoever insists.
 2. It is refused while the leader answers: two that lead would each take records that the other has not.
 3. It is refused while records are known that this copy has not: the leader told of them before it was lost.
-4. Who insists is told exactly what may be lost. A leader that answers is then fenced first: it takes no more
+4. It is refused if the leader was there when the standby was stopped: it may have taken any number of records
+   since.
+5. Who insists is told exactly what may be lost. A leader that answers is then fenced first: it takes no more
    writes, this copy takes the rest, and nothing is lost.
-5. What the leader did after it was last heard of nobody here can know. How long ago that was is said.
+6. A standby that is there hears of every record within a moment. What the leader did after that moment nobody
+   here can know; when it was last heard of is said.
 
 What it does: back to the last whole cut, which is a state that the leader could have left by a crash; an
 epoch above all that are known in every log, and a new name in the lineage, so that whoever comes back from
@@ -61,7 +64,8 @@ class Standing(NamedTuple):
     leader: str
     whole: Sequence[int] | None  # the last whole cut: taken by the leader's clock, reached by ours
     answers: bool  # the leader does, now
-    silent_seconds: float | None  # since it was last heard of; None: nobody knows
+    heard_ms: int | None  # when it was last heard of, by our clock; None: nobody knows
+    was_connected: bool  # when the standby was stopped, if it does not run
     missing: Sequence[Missing]
     behind_commits: int  # changes of the catalogue (offsets, topics, transactions) told of and not made
 
@@ -70,6 +74,7 @@ class Verdict(NamedTuple):
     allowed: bool
     reasons: Sequence[str]  # why not, or what is given up
     lost: Sequence[Missing]
+    note: str = ""  # what is known, and up to when
 
 
 def judge(standing: Standing, *, force: bool) -> Verdict:
@@ -92,12 +97,24 @@ def judge(standing: Standing, *, force: bool) -> Verdict:
             f"{standing.behind_commits} changes of topics, groups' offsets or transactions that the leader "
             f"made after {_time(standing.whole[0])} are not here"
         )
-    if standing.silent_seconds is None:
+    if standing.was_connected:
+        assert standing.heard_ms is not None
+        reasons.append(
+            f"the leader was there when this standby was stopped, at {_time(standing.heard_ms)}; what it has "
+            "taken since is not here"
+        )
+    if standing.heard_ms is None:
         reasons.append(
             "the standby was not stopped in order: what it had heard of and not copied is not known; what "
             f"the leader had at {_time(standing.whole[0])} is here"
         )
-    return Verdict(force or not reasons, reasons, standing.missing)
+    note = ""
+    if standing.heard_ms is not None:
+        note = (
+            f"the leader was last heard of at {_time(standing.heard_ms)}; what it had at "
+            f"{_time(standing.whole[0])} is here"
+        )
+    return Verdict(force or not reasons, reasons, standing.missing, note)
 
 
 def _listed(missing: Sequence[Missing]) -> str:
@@ -116,9 +133,16 @@ def standing_left(state: CopyState) -> Standing:
     left = state.facts.get("left")
     whole = state.facts.get(WHOLE)
     if left is None:
-        return Standing(state.leader, whole, False, None, (), 0)
-    missing = [Missing(*each) for each in left["missing"]]
-    return Standing(state.leader, whole, False, left["silent_seconds"], missing, left["behind_commits"])
+        return Standing(state.leader, whole, False, None, False, (), 0)
+    return Standing(
+        state.leader,
+        whole,
+        False,
+        left["heard_ms"],
+        left["was_connected"],
+        [Missing(*each) for each in left["missing"]],
+        left["behind_commits"],
+    )
 
 
 def promote_directory(path: Path, *, force: bool) -> Verdict:
@@ -205,6 +229,7 @@ def described(verdict: Verdict) -> dict[str, Any]:
     """A verdict in a message."""
     return {
         "allowed": verdict.allowed,
+        "note": verdict.note,
         "reasons": list(verdict.reasons),
         "lost": [list(m) for m in verdict.lost],
     }

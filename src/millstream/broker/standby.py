@@ -37,8 +37,8 @@ from millstream.errors import (
     ProtocolError,
     RequestRefused,
 )
-from millstream.log.copying import append_copied, jump, start_segments
-from millstream.wire.apis import COPY_CATALOGUE, FENCE, FOLLOW, STANDBY_STATUS
+from millstream.log.copying import CORRUPT_MESSAGE, append_copied, jump, start_segments
+from millstream.wire.apis import AFTER_DAMAGE, COPY_CATALOGUE, FENCE, FOLLOW, STANDBY_STATUS
 from millstream.wire.replica import VERSION as FETCH_VERSION
 from millstream.wire.replica import fetch_request, read_copied
 from millstream.wire.standby import SPOKEN
@@ -112,6 +112,7 @@ class Standby:
 
     async def stop(self) -> None:
         """Stop following, if it can with all of a cut, and write down how it stands."""
+        was_connected = self.is_connected
         if self._task is not None:
             if self._aim is not None and not self._task.done():
                 self._whole_event.clear()
@@ -124,7 +125,8 @@ class Standby:
         if not self.promoted.is_set():
             standing = self._standing(answers=False)
             left = {
-                "silent_seconds": standing.silent_seconds,
+                "heard_ms": standing.heard_ms,
+                "was_connected": was_connected,
                 "missing": [list(each) for each in standing.missing],
                 "behind_commits": standing.behind_commits,
             }
@@ -327,12 +329,17 @@ class Standby:
             )
             by_place = {(partition.topic.id_bytes, partition.index): partition for partition in chosen}
             taken = 0
+            damaged: list[Partition] = []
             for topic_id, index, error, records in read_copied(body):
                 partition = by_place[topic_id, index]
-                if error:
+                if error == CORRUPT_MESSAGE:
+                    damaged.append(partition)
+                elif error:
                     raise _Again(f"{partition}: the leader answers with error {error}")
                 taken += self._append(partition, records, aim.ends[partition])
             self.copied_bytes += taken
+            for partition in damaged:
+                await self._pass_over(link, partition, aim.ends[partition])
             for partition in chosen:
                 if partition.log.end_offset < aim.ends[partition]:
                     if alone and not taken:
@@ -341,6 +348,20 @@ class Standby:
                     else:
                         waiting.append(partition)
             alone = not taken
+
+    async def _pass_over(self, link: LeaderLink, partition: Partition, upto: int) -> None:
+        """The leader's records are damaged here: it serves them to nobody, and goes on after them."""
+        log = partition.log
+        place = {"topic_id": partition.topic.id.hex, "partition": partition.index, "offset": log.end_offset}
+        answer, _ = await link.ask(AFTER_DAMAGE, place)
+        after = min(answer["offset"], upto)
+        if after <= log.end_offset:
+            raise _Again(f"{partition}: the leader can't read its records from offset {log.end_offset} on")
+        _log.error(
+            "%s: the leader's records %d to %d are damaged; the copy does not have them either",
+            partition, log.end_offset, after - 1,
+        )  # fmt: skip
+        jump(log, after)
 
     def _append(self, partition: Partition, records: memoryview, upto: int) -> int:
         if not records:
@@ -410,8 +431,9 @@ class Standby:
                 for partition, before in sorted(aim.before.items(), key=lambda item: str(item[0]))
                 if before < aim.ends[partition]
             ]
-        silent = self._node.clock.monotonic() - self._heard_at
-        return Standing(self.leader, self._whole, answers, round(silent, 3), missing, commits)
+        silent_ms = round((self._node.clock.monotonic() - self._heard_at) * 1000)
+        heard_ms = self._node.clock.now_ms() - silent_ms
+        return Standing(self.leader, self._whole, answers, heard_ms, False, missing, commits)
 
     def status(self) -> dict[str, Any]:
         """For people and metrics."""

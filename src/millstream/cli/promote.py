@@ -45,21 +45,21 @@ def promote(
         from millstream.client.standby import BrokerPair
 
         verdict = BrokerPair(connection).promote(force=force)
-        allowed, reasons, lost = verdict.allowed, verdict.reasons, verdict.lost
+        allowed, reasons, lost, known = verdict.allowed, verdict.reasons, verdict.lost, verdict.note
         place, done = connection.address, "leads now"
     else:
         from millstream.broker.promotion import promote_directory
 
         judged = promote_directory(data, force=force)
-        allowed, reasons = judged.allowed, tuple(judged.reasons)
+        allowed, reasons, known = judged.allowed, tuple(judged.reasons), judged.note
         lost = tuple((each.topic, each.partition, each.first_offset, each.end_offset) for each in judged.lost)
         place, done = str(data), f"leads from its next start on: millstream serve --data {data}"
     if output is Output.JSON:
-        show_json({"promoted": allowed, "reasons": reasons, "lost": lost})
+        show_json({"promoted": allowed, "reasons": reasons, "lost": lost, "note": known})
         return 0 if allowed else 1
     if not allowed:
         raise MillstreamError(f"{place} is not promoted: {'; '.join(reasons)}. --force does it all the same")
-    for reason in reasons:
-        note(reason)
+    for line in filter(None, (*reasons, known)):
+        note(line)
     print(f"{place} {done}")
     return 0

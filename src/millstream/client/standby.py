@@ -24,6 +24,7 @@ class Promoted:
     allowed: bool
     reasons: tuple[str, ...]
     lost: tuple[tuple[str, int, int, int], ...]  # topic, partition, first offset, offset after the last
+    note: str  # what is known, and up to when
 
 
 class BrokerPair:
@@ -41,7 +42,7 @@ class BrokerPair:
         """Have a standby take its leader's place; returns once it leads, or says why it does not."""
         answer = self._ask(PROMOTE, {"force": force})
         lost = tuple((topic, index, first, end) for topic, index, first, end in answer["lost"])
-        verdict = Promoted(bool(answer["allowed"]), tuple(answer["reasons"]), lost)
+        verdict = Promoted(bool(answer["allowed"]), tuple(answer["reasons"]), lost, answer["note"])
         if verdict.allowed:
             self._wait_until_it_leads()
         return verdict

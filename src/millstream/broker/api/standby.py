@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.broker.dispatch import Client, Reply, serves
 from millstream.broker.promotion import described
 from millstream.errors import RequestRefused
-from millstream.wire.apis import COPY_CATALOGUE, FENCE, FOLLOW, PROMOTE, STANDBY_STATUS
+from millstream.wire.apis import AFTER_DAMAGE, COPY_CATALOGUE, FENCE, FOLLOW, PROMOTE, STANDBY_STATUS
 from millstream.wire.standby import read_message, write_message
 
 if TYPE_CHECKING:
@@ -42,6 +42,17 @@ async def follow(node: Node, asked: Fields) -> tuple[Fields, bytes]:
 @_answers(COPY_CATALOGUE)
 async def copy_catalogue(node: Node, asked: Fields) -> tuple[Fields, bytes]:
     return {}, node.followers.read_catalogue(asked["session"], asked["position"])
+
+
+@_answers(AFTER_DAMAGE)
+async def after_damage(node: Node, asked: Fields) -> tuple[Fields, bytes]:
+    """Where a log goes on after records that are damaged and can't be copied."""
+    topic = node.hosted.get(bytes.fromhex(asked["topic_id"]))
+    if topic is None or asked["partition"] >= len(topic.partitions):
+        raise RequestRefused(0, "there is no such partition")
+    offset = asked["offset"]
+    damage = topic.partitions[asked["partition"]].log.damage
+    return {"offset": max((d.next_offset for d in damage if d.first_offset <= offset), default=offset)}, b""
 
 
 @_answers(STANDBY_STATUS)
