@@ -24,6 +24,7 @@ _TABLES = (
 
 # What copy_facts may say.
 LEADER = "leader"  # of which broker this is a copy: its address
+CLIENTS = "clients"  # where that one's clients go: node id, host and port
 WHOLE = "whole"  # the last whole cut: when it was taken by the leader's clock, and when it was reached here
 LEFT = "left"  # how it stood when the standby was stopped in order: see promotion.Standing
 PROMOTED = "promoted"  # it may lead from the next start on

@@ -40,7 +40,7 @@ class Housekeeping:
             await asyncio.sleep(BEAT)
             beats += 1
             try:
-                if server.node.standby is None and not server.node.fenced_by:
+                if not server.node.is_aside:
                     server.node.coordinator.tick()
                     server.node.transactions.tick()
                 self._flush_by_time()

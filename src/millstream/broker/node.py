@@ -74,6 +74,7 @@ class Node:
         self.fenced_by = ""  # the address of the broker that leads since this one was replaced
         self.trims: dict[Partition, int] = {}  # where a leader's logs begin
         self._not_leading: NotLeader | None = None
+        self.is_aside = False  # another broker leads
         self.flushed_by_time: set[Partition] = set()  # those with flush.ms
         self._memory = MemoryDirectory(clock)
         self._directory = LogDirectory.open(config.data, files=files, clock=clock) if config.data else None
@@ -258,6 +259,7 @@ class Node:
         if by:
             self.followers.wake_all()
             return
+        self.is_aside = False
         self._not_leading = None
         self.catalogue.refuse(None)
         for partition in self.partitions():
@@ -267,6 +269,7 @@ class Node:
 
     def not_leading(self, reason: str) -> None:
         """Take no writes of clients, now or for topics to come."""
+        self.is_aside = True
         self._not_leading = NotLeader(reason)
         self.catalogue.refuse(RequestRefused(NOT_CONTROLLER, reason))
         for partition in self.partitions():

@@ -65,6 +65,8 @@ class Server:
             host, port = _host_and_port("follow", config.follow)
             self.node.not_leading(f"this broker is a standby; the one at {config.follow} leads")
             self.node.standby = Standby(self.node, config.follow, host, port)
+            # Until the leader says where clients reach it: they must never take a standby for it.
+            self.node.lead_clients_to(config.node_id, host, port)
         else:
             self.node.transactions.start(self.turn, self.syncer)
         self.following: asyncio.Task[None] | None = None
@@ -83,7 +85,9 @@ class Server:
                 host, port = _host_and_port("advertised.listener", self.config.advertised_listener)
             elif host in ("0.0.0.0", "::", ""):  # noqa: S104
                 host = socket.gethostname()  # of all interfaces' addresses, a name is what a client can use
-            self.node.host, self.node.port = self.node.own_host, self.node.own_port = host, port
+            self.node.own_host, self.node.own_port = host, port
+            if self.node.standby is None:
+                self.node.host, self.node.port = host, port
             if self.config.http_listen:
                 self._http = HttpServer(self)
                 await self._http.start(*_host_and_port("http.listen", self.config.http_listen))

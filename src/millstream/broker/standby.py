@@ -105,8 +105,11 @@ class Standby:
 
     def start(self) -> asyncio.Task[None]:
         """The task ends only by an error that trying again can't help; it is raised there."""
-        whole = self._node.catalogue_state.facts.get(copy_state.WHOLE)
+        known = self._node.catalogue_state.facts
+        whole = known.get(copy_state.WHOLE)
         self._whole = (whole[0], whole[1]) if whole else None
+        if copy_state.CLIENTS in known and known[copy_state.LEADER] == self.leader:
+            self._node.lead_clients_to(*known[copy_state.CLIENTS])
         self._task = asyncio.create_task(self._run())
         return self._task
 
@@ -400,7 +403,15 @@ class Standby:
                 db.executemany("DELETE FROM topics WHERE id = ?", [(topic_id,) for topic_id in ahead])
             for statement, rows in aim.statements:
                 db.executemany(statement, rows)
-            copy_state.save_facts(db, leader=self.leader, whole=whole, left=None, fenced=None, promoted=None)
+            copy_state.save_facts(
+                db,
+                leader=self.leader,
+                clients=[fields["node_id"], fields["host"], fields["port"]],
+                whole=whole,
+                left=None,
+                fenced=None,
+                promoted=None,
+            )
             copy_state.save_ends(db, ends)
             if aim.catalogue is not None:
                 db.execute("DELETE FROM copy_ends WHERE topic_id NOT IN (SELECT id FROM topics)")
