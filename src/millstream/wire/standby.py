@@ -30,6 +30,8 @@ def read_message(body: Buffer) -> tuple[dict[str, Any], Buffer]:
     """The fields, and the bytes after them. Raises ProtocolError where it is no message."""
     try:
         (size,) = INT.unpack_from(body)
+        if not 0 <= size <= len(body) - 4:
+            raise ValueError(f"{size} bytes of fields are announced, {len(body) - 4} are there")
         fields = json.loads(bytes(body[4 : 4 + size]), object_hook=_bytes_of_text)
     except (StructError, ValueError) as problem:
         raise ProtocolError(f"sent a message between brokers that can't be read: {problem}") from None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.broker.dispatch import Client, Reply, serves
 from millstream.broker.promotion import described
 from millstream.errors import RequestRefused
-from millstream.wire.apis import AFTER_DAMAGE, COPY_CATALOGUE, FENCE, FOLLOW, PROMOTE, STANDBY_STATUS
+from millstream.wire.apis import AFTER_DAMAGE, COPY_CATALOGUE, FENCE, FOLLOW, PROMOTE, STANDBY_STATUS, name_of
 from millstream.wire.standby import read_message, write_message
 
 if TYPE_CHECKING:
@@ -27,6 +27,10 @@ def _answers(api_key: int) -> Callable[[Callable[[Node, Fields], Awaitable[tuple
                 return write_message(*await handler(node, asked))
             except RequestRefused as refused:
                 return write_message({"error": str(refused)})
+            except (KeyError, TypeError, ValueError) as problem:
+                return write_message(
+                    {"error": f"{name_of(api_key)} lacks a field or has a wrong one: {problem}"}
+                )
 
         serves(api_key, versions=(0, 0))(answer)
 
