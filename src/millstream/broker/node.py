@@ -120,10 +120,11 @@ class Node:
                 _log.warning("%s is a log of no known topic; it was set aside as %s", stray, aside.name)
         count = 0
         self._is_copy = bool(self.config.follow or state.is_promoted)
+        logs = self._open_on_disk()
         for topic in self.catalogue.topics.values():
             hosted = HostedTopic(topic.name, topic.id)
             for index in range(topic.partitions):
-                self._open(hosted, index, topic.config)
+                self._open(hosted, index, topic.config, logs.get((topic.name, index)))
             self._host(hosted)
             count += topic.partitions
         if state.is_promoted and not self.config.follow:
@@ -135,6 +136,19 @@ class Node:
             _log.info(
                 "%d partitions of %d topics opened in %.2f s", count, len(self.catalogue.topics), seconds
             )
+
+    def _open_on_disk(self) -> dict[tuple[str, int], PartitionLog]:
+        """The logs of all topics that are on disk."""
+        if self._directory is None:
+            return {}
+        wanted = [
+            (topic.name, index, as_copy(topic.config) if self.config.follow else topic.config)
+            for topic in self.catalogue.topics.values()
+            if self._directory_of(topic.config) is self._directory
+            for index in range(topic.partitions)
+        ]
+        opened = self._directory.open_logs(wanted, is_copy=self._is_copy)
+        return {(log.topic, log.partition): log for log in opened}
 
     @property
     def is_blank(self) -> bool:
@@ -340,9 +354,13 @@ class Node:
             return self._memory
         return self._directory
 
-    def _open(self, topic: HostedTopic, index: int, config: TopicConfig) -> None:
+    def _open(
+        self, topic: HostedTopic, index: int, config: TopicConfig, log: PartitionLog | None = None
+    ) -> None:
         directory = self._directory_of(config)
-        if directory is self._directory:
+        if log is not None:
+            pass  # it is open
+        elif directory is self._directory:
             if self.config.follow:
                 config = as_copy(config)
             log = directory.open_log(topic.name, index, config, is_copy=self._is_copy)

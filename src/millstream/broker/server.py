@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import logging
 import signal
 import socket
@@ -292,7 +293,14 @@ def run(config: BrokerConfig, *, on_ready: Callable[[str], None] | None = None) 
 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, signalled)
-        await serve(config, on_ready=on_ready, stop=stop, hurry=hurry)
+        await serve(config, on_ready=ready, stop=stop, hurry=hurry)
+
+    def ready(address: str) -> None:
+        # What is there now stays: a look through thousands of partitions for garbage would stall the loop.
+        gc.collect()
+        gc.freeze()
+        if on_ready is not None:
+            on_ready(address)
 
     # kio loads hypothesis where it is installed, for the sake of tests; that is a third of an idle broker's
     # memory and most of its start, and this process is a broker and nothing else.
