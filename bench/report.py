@@ -48,9 +48,12 @@ def table(figures: Iterable[Figure], theirs: str) -> str:
 TITLES = {
     "bulk": ("Bulk, librdkafka, acks=1", "Apache Kafka"),
     "requests": ("One record per request, plain sockets", "Apache Kafka"),
+    "connections": ("From one connection to a thousand", "Apache Kafka"),
     "latency": ("Latency", "Apache Kafka"),
     "transactions": ("Transactions", "Apache Kafka"),
     "footprint": ("Memory and start", "Apache Kafka"),
+    "partitions": ("From one partition to ten thousand, at rest", "Apache Kafka"),
+    "standby": ("A standby", "plain copy"),
     "history": ("Does the log's length matter?", "the shortest"),
     "archive": ("The archive", "the local disk"),
     "spark": ("Spark: our source and sink beside Spark's own Kafka connector", "Spark's connector"),

@@ -189,6 +189,12 @@ class BrokerConfig:
     data: str = setting(
         "", "The directory of logs and catalogue. Empty: everything is in memory.", dynamic=False
     )
+    follow: str = setting(
+        "",
+        """HOST:PORT of the broker that this one is a standby of: it keeps a copy of everything there, and
+        takes nothing from clients until it is promoted. Empty: this one leads.""",
+        dynamic=False,
+    )
     http_listen: str = setting(
         "",
         "HOST:PORT for metrics (/metrics), health (/healthz) and readiness (/readyz). Empty: none.",

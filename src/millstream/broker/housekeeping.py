@@ -49,8 +49,9 @@ class Housekeeping:
             await asyncio.sleep(BEAT)
             beats += 1
             try:
-                server.node.coordinator.tick()
-                server.node.transactions.tick()
+                if not server.node.is_aside:
+                    server.node.coordinator.tick()
+                    server.node.transactions.tick()
                 self._flush_by_time()
                 server.node.look_for_room()
                 server.node.backpressure.tick()
@@ -58,6 +59,7 @@ class Housekeeping:
                     server.ticks += 1
                     server.buffers.let_one_pass()
                     self._drops.tick(server.node.topics(), server.clock.monotonic())
+                    server.node.followers.tick(server.clock.monotonic())
                     if server.ticks % 10 == 0:
                         self._close_idle()
             except Exception:

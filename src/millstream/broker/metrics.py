@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.broker.overload_state import dropped
 from millstream.log.archive_copy import unarchived_bytes
-from millstream.wire.apis import APIS, name_of
+from millstream.wire.apis import APIS, PRIVATE, name_of
 
 if TYPE_CHECKING:
     from millstream.broker.server import Server
@@ -46,7 +46,7 @@ class Metrics:
     """One broker's counters since it started."""
 
     def __init__(self) -> None:
-        self.requests = [0] * (max(APIS) + 1)  # by api key
+        self.requests = [0] * (max((*APIS, *PRIVATE)) + 1)  # by api key
         self.bytes_in = 0
         self.bytes_out = 0
         self.connections_opened = 0
@@ -112,7 +112,34 @@ class Collector:
             yield HistogramMetricFamily(
                 f"millstream_{name}", doc, buckets=histogram.buckets(), sum_value=histogram.total
             )
+        yield from self._standby(CounterMetricFamily, GaugeMetricFamily)
         yield from self._topics(CounterMetricFamily, GaugeMetricFamily)
+
+    def _standby(self, counter: Any, gauge: Any) -> Iterator[Any]:
+        """How far a copy is behind: as the standby knows it, and as its leader does."""
+        node = self._server.node
+        if node.standby is not None:
+            status = node.standby.status()
+            for name, doc in (
+                ("connected", "1: the leader is there."),
+                ("behind_records", "Records that the leader has and this copy has not."),
+                ("behind_bytes", "Bytes of them."),
+                ("behind_seconds", "Since this copy last had everything."),
+                ("silent_seconds", "Since the leader was last heard of."),
+            ):
+                yield gauge(f"millstream_standby_{name}", doc, value=float(status[name]))
+            yield counter("millstream_standby_copied_bytes", "Bytes copied.", value=status["copied_bytes"])
+            yield counter("millstream_standby_breaks", "Times the leader was lost.", value=status["breaks"])
+        yield gauge("millstream_fenced", "1: replaced by another broker.", value=float(bool(node.fenced_by)))
+        labels = ["standby"]
+        records = gauge("millstream_follower_behind_records", "Records a standby has not yet.", labels=labels)
+        seconds = gauge("millstream_follower_behind_seconds", "Since it last had everything.", labels=labels)
+        now = node.clock.monotonic()
+        for follower in node.followers:
+            status = follower.status(now)
+            records.add_metric([follower.name], status["behind_records"])
+            seconds.add_metric([follower.name], status["behind_seconds"])
+        yield from (records, seconds)
 
     def _topics(self, counter: Any, gauge: Any) -> Iterator[Any]:
         bytes_in = counter("millstream_topic_received_bytes", "Record bytes appended.", labels=["topic"])

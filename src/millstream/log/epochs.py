@@ -45,6 +45,15 @@ class LeaderEpochs:
         return checkpoint_text([f"{epoch} {start}" for epoch, start in self._entries if start < offset])
 
     @property
+    def entries(self) -> list[tuple[int, int]]:
+        """(epoch, first offset), oldest first."""
+        return list(self._entries)
+
+    def replace(self, entries: list[tuple[int, int]]) -> None:
+        """Be those of another broker's log, which this one is a copy of."""
+        self._entries = list(entries)
+
+    @property
     def latest(self) -> int:
         return self._entries[-1][0] if self._entries else 0
 

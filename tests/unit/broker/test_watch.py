@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client.core import CollectorRegistry
 
+from millstream.broker.cleaning import Cleaner
 from millstream.broker.committed import OffsetToCommit
 from millstream.broker.metrics import Collector
 from millstream.broker.node import Node
@@ -160,6 +161,7 @@ def test_what_was_found_is_in_the_metrics(writer: Writer) -> None:
         node = writer.node
         connections: Any = ()
         buffers = type("Buffers", (), {"used": 0})
+        cleaner = Cleaner(type("Idle", (), {"node": writer.node}))  # type: ignore[arg-type]
 
     writer.partition.in_memory = False
     writer.minutes(1)
