@@ -11,6 +11,7 @@ from contextlib import ExitStack
 
 from bench import (
     bulk,
+    compaction,
     footprint,
     guarantees,
     history,
@@ -33,7 +34,12 @@ BESIDE_KAFKA = {
     "latency": latency.run,
     "transactions": transactions.run,
 }
-ALONE = {"footprint": footprint.run, "history": history.run, "state": state.run}
+ALONE = {
+    "footprint": footprint.run,
+    "history": history.run,
+    "compaction": compaction.run,
+    "state": state.run,
+}
 ON_OURS = {
     "spark": spark.run,
     "guarantees": guarantees.run,

@@ -52,6 +52,7 @@ TITLES = {
     "transactions": ("Transactions", "Apache Kafka"),
     "footprint": ("Memory and start", "Apache Kafka"),
     "history": ("Does the log's length matter?", "one segment"),
+    "compaction": ("Compaction, and what other clients feel of it", "Apache Kafka"),
     "spark": ("Spark: our source and sink beside Spark's own Kafka connector", "Spark's connector"),
     "guarantees": ("What a job's guarantee costs", "Spark's connector, at-least-once"),
     "view_latency": ("From an event to its result in a view", "none"),
