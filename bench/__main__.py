@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 from bench import (
+    archive,
     bulk,
     compaction,
     footprint,
@@ -37,6 +38,7 @@ BESIDE_KAFKA = {
 ALONE = {
     "footprint": footprint.run,
     "history": history.run,
+    "archive": archive.run,
     "compaction": compaction.run,
     "state": state.run,
 }

@@ -164,15 +164,20 @@ class Retention:
             count += 1
         return count
 
+    @property
+    def total_bytes(self) -> int:
+        """Here and in the archive; what is in both places counts once."""
+        archive = self._log.archive
+        return archive.size + sum(s.size for s in self._log.segments if s.base_offset >= archive.end_offset)
+
     def due_in_archive(self, now_ms: int) -> int:
-        """How many of the oldest archived segments are to be deleted. Of what is in both places the total
-        counts once. What is not in the archive yet is not looked at: it goes there first."""
+        """How many of the oldest archived segments are to be deleted. What is not in the archive yet is not
+        looked at: it goes there first."""
         log, config, archive = self._log, self._log.config, self._log.archive
         if not config.remote_storage_enable:
             return len(archive.segments)
         now_ms = self._clock.now_ms(now_ms, log.clock.monotonic())
-        unarchived = sum(s.size for s in log.segments if s.base_offset >= archive.end_offset)
-        surplus = archive.size + unarchived - config.retention_bytes
+        surplus = self.total_bytes - config.retention_bytes
         count = 0
         for segment in archive.segments:
             trimmed = segment.end_offset <= log.log_start_offset
