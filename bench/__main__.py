@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from bench import (
     archive,
     bulk,
+    compaction,
     connections,
     footprint,
     guarantees,
@@ -43,6 +44,7 @@ ALONE = {
     "partitions": partitions.run,
     "history": history.run,
     "archive": archive.run,
+    "compaction": compaction.run,
     "state": state.run,
     "standby": standby.run,
 }

@@ -56,6 +56,7 @@ TITLES = {
     "standby": ("A standby", "plain copy"),
     "history": ("Does the log's length matter?", "the shortest"),
     "archive": ("The archive", "the local disk"),
+    "compaction": ("Compaction, and what other clients feel of it", "Apache Kafka"),
     "spark": ("Spark: our source and sink beside Spark's own Kafka connector", "Spark's connector"),
     "guarantees": ("What a job's guarantee costs", "Spark's connector, at-least-once"),
     "view_latency": ("From an event to its result in a view", "none"),
