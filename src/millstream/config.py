@@ -479,6 +479,11 @@ def _check_overload(config: TopicConfig) -> None:
             "millstream.overload: drop and cleanup.policy=compact exclude each other: the oldest record of a "
             "key may be its only one"
         )
+    if config.millstream_overload == "drop" and config.remote_storage_enable:
+        raise ConfigError(
+            "millstream.overload: drop and remote.storage.enable exclude each other: a ring would drop what "
+            "the archive does not have yet"
+        )
 
 
 def check_archiving(config: TopicConfig, *, archive: bool) -> None:

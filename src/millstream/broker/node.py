@@ -14,7 +14,7 @@ import logging
 import shutil
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from millstream.broker.archiving import Archiving
@@ -27,6 +27,7 @@ from millstream.broker.deadlines import Deadlines
 from millstream.broker.metrics import Metrics
 from millstream.broker.partition import HostedTopic, Partition
 from millstream.broker.sessions import FetchSessions
+from millstream.broker.throttling import Quotas, Throttling
 from millstream.broker.transactions import TransactionCoordinator
 from millstream.broker.watch import Watch
 from millstream.clock import Clock
@@ -98,6 +99,8 @@ class Node:
         self.coordinator = GroupCoordinator(self.catalogue, self.config, clock)
         self.backpressure = Backpressure(self.catalogue, self.coordinator, clock)
         self.catalogue.on_commits = self.backpressure.committed
+        self.throttling = Throttling()
+        self.on_quotas: Callable[[], None] | None = None  # for connections, which look up their own
         for topic in self.topics():
             self.backpressure.configure(topic, self.catalogue.topics[topic.name].config)
         self.watch = Watch(self.catalogue, clock)
@@ -304,6 +307,12 @@ class Node:
             self.flushed_by_time.add(partition)
         else:
             self.flushed_by_time.discard(partition)
+
+    def set_quotas(self, quotas: Quotas) -> None:
+        """The quotas of clients are these."""
+        self.throttling.set_quotas(quotas)
+        if self.on_quotas is not None:
+            self.on_quotas()
 
     # Housekeeping, in steps that never keep the loop for long
 

@@ -64,6 +64,7 @@ class Server:
         self.node.transactions.start(self.turn, self.syncer)
         if self.node.archiving is not None:
             self.node.archiving.start(self.syncer)
+        self.node.on_quotas = self._quotas_changed
         self._housekeeping = Housekeeping(self)
         self.cleaner = Cleaner(self)
         self._listener: asyncio.Server | None = None
@@ -115,6 +116,10 @@ class Server:
                 connection.peer, self.config.max_connections,
             )  # fmt: skip
             connection.close()
+
+    def _quotas_changed(self) -> None:
+        for connection in self.connections:
+            connection.look_up_quotas()
 
     def disconnected(self, connection: Connection) -> None:
         self.connections.discard(connection)

@@ -16,14 +16,13 @@ import logging
 import random
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
-from functools import partial
-from typing import NamedTuple
 
 from crc32c import crc32c
 
 from millstream.clock import Clock
 from millstream.config import TopicConfig
 from millstream.errors import AppendRefused, LogFailed, OffsetArchived, OffsetOutOfRange
+from millstream.log.appended import Appended, appended
 from millstream.log.archive import Archive
 from millstream.log.compaction import Compaction
 from millstream.log.epochs import LeaderEpochs
@@ -63,19 +62,6 @@ _log = logging.getLogger(__name__)
 STAGED_BELOW = 16 * 1024  # larger batches go straight to the file: copying them costs more than a write
 _RECENT = 1024  # appends whose positions are remembered for readers near the end
 _MAX_RELATIVE_OFFSET = 0x7FFFFFFF
-
-
-class Appended(NamedTuple):
-    """What a producer is told."""
-
-    base_offset: int
-    log_append_time: int  # -1 for CreateTime
-    log_start_offset: int
-    duplicate: bool  # it was here before, at base_offset
-
-
-# A named tuple is made by a call of a Python function; this is as fast as a plain one.
-_appended: Callable[[tuple[int, int, int, bool]], Appended] = partial(tuple.__new__, Appended)
 
 
 class PartitionLog:
@@ -263,7 +249,7 @@ class PartitionLog:
             self._staged += records
         else:
             self._write(records)
-        return _appended((offset, append_time, self.log_start_offset, False))
+        return appended((offset, append_time, self.log_start_offset, False))
 
     def _enter_transaction(self, producer_id: int, epoch: int, sequence: int) -> None:
         """A transactional batch is about to be appended. Raises AppendRefused if it can't be."""
@@ -594,7 +580,7 @@ class PartitionLog:
     def delete_records(self, offset: int) -> int:
         """Records below ``offset`` are no more, also after a crash; the new start. -1 stands for all that is
         written. Blocks for a sync. Segments that are wholly below go with the next retention."""
-        return self.retention.delete_records(offset)
+        return self.retention.trim(self.written_offset if offset == -1 else offset)
 
     def apply_retention(self, now_ms: int) -> list[Segment]:
         """Delete the segments that are due, and remove the files of those deleted long enough ago; start a

@@ -79,11 +79,9 @@ class Retention:
         self._save_start_offset = save_start_offset
         self._deleted: list[tuple[int, list[str]]] = []  # when the files may go, and which
 
-    def delete_records(self, offset: int) -> int:
-        """See ``PartitionLog.delete_records``."""
+    def trim(self, offset: int) -> int:
+        """Records below ``offset`` are no more; the new start."""
         log = self._log
-        if offset == -1:
-            offset = log.written_offset
         if not 0 <= offset <= log.written_offset:
             raise OffsetOutOfRange(
                 f"{log.name} has offsets up to {log.written_offset}; it can't be trimmed to {offset}"

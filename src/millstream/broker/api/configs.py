@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.broker.catalogue import Topic
 from millstream.broker.codes import INVALID_CONFIG, INVALID_REQUEST, NONE, UNKNOWN_TOPIC_OR_PARTITION
+from millstream.broker.compaction_state import compaction_state
 from millstream.broker.dispatch import Client, serves
 from millstream.broker.overload_state import overload_state
 from millstream.broker.topicname import check_topic_name
@@ -47,12 +48,19 @@ _MAX_INT = 2**31 - 1
 
 Entry = dict[str, Any]
 
-# Not a setting: what a topic's policy is doing now, for those who look at its settings.
+# Not settings: what is done to a topic now, for those who look at its settings.
 _STATE = Setting(
     "millstream.overload.state",
     str,
     "",
     "What `millstream.overload` is doing at this moment. Not to be set; there is none if all is quiet.",
+    dynamic=False,
+)
+_COMPACTION = Setting(
+    "millstream.compaction.state",
+    str,
+    "",
+    "How far compaction is, and what it did last. Not to be set; there is none if the topic has none.",
     dynamic=False,
 )
 # What Kafka calls the default of a topic's setting, where it is a broker's: "log." before it, but for these.
@@ -98,8 +106,11 @@ def describe_configs(node: Node, request: Any, client: Client) -> Answer:
 def _entries(node: Node, resource: Any) -> list[Entry]:
     if resource.resource_type == _TOPIC:
         topic = _topic(node, resource.resource_name)
-        state = overload_state(node, topic.name)
-        told = [_entry(_STATE, [(_STATE.name, state, _FROM_DEFAULT)])] if state else []
+        states = (
+            (_STATE, overload_state(node, topic.name)),
+            (_COMPACTION, compaction_state(node, topic.name)),
+        )
+        told = [_entry(kind, [(kind.name, state, _FROM_DEFAULT)]) for kind, state in states if state]
         return topic_entries(node, topic) + told
     if resource.resource_type == _BROKER:
         _check_broker(node, resource.resource_name)
