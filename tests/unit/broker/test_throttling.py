@@ -119,6 +119,8 @@ def test_a_producer_above_its_quota_is_answered_at_once_and_not_read_from_for_a_
         other.give(produce(1, "t", batch=records(b"v" * 20_000), acks=acks))
         assert throttle_of(PRODUCE, 9, (await other.answers(2))[1]) == 0
         assert len(await peer.answers(4)) == 4  # after its time
+        assert server.metrics.throttled == 2
+        assert server.metrics.throttled_seconds > 0
 
     with_server(steps)
 
