@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 from bench import (
+    archive,
     bulk,
     footprint,
     guarantees,
@@ -33,7 +34,7 @@ BESIDE_KAFKA = {
     "latency": latency.run,
     "transactions": transactions.run,
 }
-ALONE = {"footprint": footprint.run, "history": history.run, "state": state.run}
+ALONE = {"footprint": footprint.run, "history": history.run, "archive": archive.run, "state": state.run}
 ON_OURS = {
     "spark": spark.run,
     "guarantees": guarantees.run,

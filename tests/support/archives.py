@@ -9,6 +9,7 @@ import fsspec
 
 from millstream.errors import ArchiveError
 from millstream.log.archive_store import ArchiveStore
+from tests.support.wire_client import LIST_OFFSETS, WireClient
 
 
 def memory_url() -> str:
@@ -66,3 +67,12 @@ class Unreliable(ArchiveStore):
     def remove_all(self, prefix: str) -> None:
         self._step(f"remove_all {prefix}")
         super().remove_all(prefix)
+
+
+def local_start(address: str, topic: str) -> int:
+    """The oldest offset that is on the broker's disk."""
+    with WireClient(address) as client:
+        wanted = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": -4}
+        topics = [{"name": topic, "partitions": [wanted]}]
+        found = client.call(LIST_OFFSETS, 9, replica_id=-1, isolation_level=0, topics=topics)
+        return int(found.topics[0].partitions[0].offset)

@@ -35,6 +35,8 @@ from millstream.broker.committed import CommittedOffset, OffsetToCommit
 from millstream.broker.database import Database, damaged, fact, set_fact
 from millstream.broker.decisions import Commits, Decisions
 from millstream.broker.losses import Losses
+from millstream.broker.quotas import Entity, Quotas
+from millstream.broker.scram import Credentials
 from millstream.broker.topicname import check_topic_name, metric_name
 from millstream.config import TopicConfig, check_archiving, with_changes
 from millstream.errors import ConfigError, DataDirectoryError, RequestRefused
@@ -84,6 +86,8 @@ class Catalogue:
         self.topics_version = 0  # counts the changes of topics
         self.broker_overrides: Mapping[str, str] = {}
         self.group_overrides: Mapping[str, Mapping[str, str]] = {}
+        self.quotas: Quotas = {}
+        self.scram: Credentials = {}
         self.cluster_id = ""
         # Called with the groups whose committed offsets changed, whenever some did.
         self.on_commits: Callable[[Iterable[str]], None] | None = None
@@ -255,6 +259,27 @@ class Catalogue:
         return self._database.write(
             lambda db: set_fact(db, "broker.overrides", json.dumps(overrides)), remember
         )
+
+    def set_quotas(self, entity: Entity, quotas: Mapping[str, float]) -> asyncio.Future[None]:
+        """Replace all quotas of an entity; none are no quotas."""
+        changed = {each: own for each, own in self.quotas.items() if each != entity}
+        if quotas:
+            changed[entity] = dict(quotas)
+        text = json.dumps([[sorted(each), own] for each, own in changed.items()])
+
+        def remember(_: None) -> None:
+            self.quotas = changed
+
+        return self._database.write(lambda db: set_fact(db, "client.quotas", text), remember)
+
+    def set_scram(self, credentials: Credentials) -> asyncio.Future[None]:
+        """Replace all SCRAM credentials, by user and mechanism."""
+
+        def remember(_: None) -> None:
+            self.scram = credentials
+
+        text = json.dumps(credentials)
+        return self._database.write(lambda db: set_fact(db, "scram.credentials", text), remember)
 
     def allocate_producer_ids(self, count: int) -> asyncio.Future[range]:
         """Producer ids that were never given out before and never will be again, crash or not."""
@@ -447,6 +472,11 @@ class Catalogue:
                 name.removeprefix(_ARCHIVED): int(value)
                 for name, value in facts.items()
                 if name.startswith(_ARCHIVED)
+            }
+            self.scram = json.loads(facts.get("scram.credentials", "{}"))
+            self.quotas = {
+                frozenset((kind, name) for kind, name in entity): quotas
+                for entity, quotas in json.loads(facts.get("client.quotas", "[]"))
             }
             for name, topic_id, partitions, text in database.rows(
                 "SELECT name, id, partitions, overrides FROM topics ORDER BY name"

@@ -146,6 +146,7 @@ class Collector:
                 missed.add_metric(at, partition.missed_reads)
         yield from (bytes_in, bytes_out, records, end, start, size, unsynced, failed, missed)
         yield from self._archive(counter, gauge)
+        yield from self._compaction(counter, gauge)
         yield from self._overload(counter, gauge)
         yield from self._horizons(gauge)
         yield from self._groups(counter, gauge)
@@ -185,6 +186,32 @@ class Collector:
                 behind.add_metric(at, unarchived_bytes(log))
                 local.add_metric(at, log.local_start_offset)
         yield from (archived, behind, local)
+
+    def _compaction(self, counter: Any, gauge: Any) -> Iterator[Any]:
+        """Compacted topics: how dirty they are, and what compaction did."""
+        cleaner, node = self._server.cleaner, self._server.node
+        for name, doc, value in (
+            ("passes", "Passes over a log that were finished.", cleaner.passes),
+            ("failures", "Passes that failed.", cleaner.failures),
+            ("read_bytes", "Bytes of log before they were compacted.", cleaner.bytes_read),
+            ("left_bytes", "Bytes of them that were left.", cleaner.bytes_written),
+        ):
+            yield counter(f"millstream_compaction_{name}", doc, value=value)
+        at = ["topic", "partition"]
+        dirty = gauge("millstream_compaction_dirty_ratio", "Share that waits to be compacted.", labels=at)
+        since = gauge("millstream_compaction_age_seconds", "Since the last pass.", labels=at)
+        refused = gauge("millstream_compaction_uncleanable", "1: it failed, and is not tried.", labels=at)
+        for partition in node.partitions():
+            compaction = partition.log.compaction
+            if "compact" not in partition.log.config.cleanup_policy:
+                continue
+            names = [partition.topic.name, str(partition.index)]
+            if compaction.dirt is not None:
+                dirty.add_metric(names, compaction.dirt.ratio)
+            if compaction.last is not None:
+                since.add_metric(names, max(0, node.clock.now_ms() - compaction.last_ms) / 1000)
+            refused.add_metric(names, float(bool(compaction.uncleanable)))
+        yield from (dirty, since, refused)
 
     def _overload(self, counter: Any, gauge: Any) -> Iterator[Any]:
         """Topics whose producers are faster than their consumers, by policy."""

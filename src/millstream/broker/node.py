@@ -247,6 +247,11 @@ class Node:
         if self.archiving is not None:
             self.archiving.config = changed
 
+    async def alter_group(self, name: str, overrides: Mapping[str, str]) -> None:
+        """Replace all of a group's own settings."""
+        await self.catalogue.set_group_overrides(name, overrides)
+        self.coordinator.alter_group(name)
+
     def _with_overrides(self, overrides: Mapping[str, str]) -> BrokerConfig:
         return with_changes(self._configured, overrides)
 

@@ -26,6 +26,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
+from millstream.config import TopicConfig
 from millstream.log.checkpoints import read_lines, write_lines
 from millstream.log.compaction_pass import Finished, Group, Job
 from millstream.log.files import FilePool, Files
@@ -77,6 +78,7 @@ class Compaction:
         self.dirt: Dirt | None = None  # as it was last looked at
         self.last: Finished | None = None  # the last pass since this process started
         self.last_ms = -1  # when that was
+        self._refused: tuple[str, TopicConfig] | None = None
 
     def load(self) -> None:
         """Read the checkpoint; before segments are looked at."""
@@ -85,6 +87,16 @@ class Compaction:
     def save(self) -> None:
         """Write the checkpoint; durable once this returns."""
         write_lines(self._log.pool.files, self._path, [f"{self.clean_to} {self.gaps_below}"])
+
+    @property
+    def uncleanable(self) -> str:
+        """Why the log is not compacted any more, under the settings it has; empty if nothing is wrong."""
+        reason, config = self._refused or ("", None)
+        return reason if config is self._log.config else ""
+
+    def give_up(self, reason: str) -> None:
+        """Compact it no more, until its settings are changed or it is opened again."""
+        self._refused = reason, self._log.config
 
     # What is to be done
 
@@ -283,6 +295,21 @@ def finish_swaps(files: Files, path: str) -> None:
     for name in swapped:
         files.rename(f"{path}/{name}", f"{path}/{name.removesuffix(SWAP_SUFFIX)}")
     files.sync_directory(path)
+
+
+def as_swapped(files: Files, path: str, listing: dict[str, int]) -> tuple[dict[str, int], dict[str, str]]:
+    """The listing as ``finish_swaps`` would leave it, and the suffix that a file has until then."""
+    swapped = {offset_of(name) for name in listing if name.endswith(LOG_SUFFIX + SWAP_SUFFIX)}
+    covered = {name for base in swapped for name in covered_by(files, path, listing, base)}
+    after = {name: size for name, size in listing.items() if name not in covered}
+    started = {offset_of(name) for name in listing if name.endswith(LOG_SUFFIX + CLEANED_SUFFIX)}
+    stages = {
+        name.removesuffix(SWAP_SUFFIX): SWAP_SUFFIX
+        for name in listing
+        if name.endswith(SWAP_SUFFIX) and offset_of(name) not in started - swapped
+    }
+    after |= {name: listing[name + SWAP_SUFFIX] for name in stages}
+    return after, stages
 
 
 def covered_by(files: Files, path: str, listing: dict[str, int], base: int) -> list[str]:

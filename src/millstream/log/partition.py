@@ -16,14 +16,13 @@ import logging
 import random
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
-from functools import partial
-from typing import NamedTuple
 
 from crc32c import crc32c
 
 from millstream.clock import Clock
 from millstream.config import TopicConfig
 from millstream.errors import AppendRefused, LogFailed, OffsetArchived, OffsetOutOfRange
+from millstream.log.appended import Appended, appended
 from millstream.log.archive import Archive
 from millstream.log.compaction import Compaction
 from millstream.log.epochs import LeaderEpochs
@@ -63,19 +62,6 @@ _log = logging.getLogger(__name__)
 STAGED_BELOW = 16 * 1024  # larger batches go straight to the file: copying them costs more than a write
 _RECENT = 1024  # appends whose positions are remembered for readers near the end
 _MAX_RELATIVE_OFFSET = 0x7FFFFFFF
-
-
-class Appended(NamedTuple):
-    """What a producer is told."""
-
-    base_offset: int
-    log_append_time: int  # -1 for CreateTime
-    log_start_offset: int
-    duplicate: bool  # it was here before, at base_offset
-
-
-# A named tuple is made by a call of a Python function; this is as fast as a plain one.
-_appended: Callable[[tuple[int, int, int, bool]], Appended] = partial(tuple.__new__, Appended)
 
 
 class PartitionLog:
@@ -119,10 +105,9 @@ class PartitionLog:
         self.start_moves: Callable[[PartitionLog, int], None] | None = None
         self._newest_abort = -1  # no aborted transaction has offsets above this
         self.segments = Segments()
-        self.retention = Retention(self, retention_clock)
+        self.retention = Retention(self, retention_clock, save_start_offset)
         self.compaction = Compaction(self)
         self.archive = Archive(pool.files, path)
-        self._save_start_offset = save_start_offset
         self._staged = bytearray()
         self._recent_offsets: list[int] = []  # of the last appends, all in the last segment
         self._recent_positions: list[int] = []
@@ -264,7 +249,7 @@ class PartitionLog:
             self._staged += records
         else:
             self._write(records)
-        return _appended((offset, append_time, self.log_start_offset, False))
+        return appended((offset, append_time, self.log_start_offset, False))
 
     def _enter_transaction(self, producer_id: int, epoch: int, sequence: int) -> None:
         """A transactional batch is about to be appended. Raises AppendRefused if it can't be."""
@@ -595,23 +580,7 @@ class PartitionLog:
     def delete_records(self, offset: int) -> int:
         """Records below ``offset`` are no more, also after a crash; the new start. -1 stands for all that is
         written. Blocks for a sync. Segments that are wholly below go with the next retention."""
-        if offset == -1:
-            offset = self.written_offset
-        if not 0 <= offset <= self.written_offset:
-            raise OffsetOutOfRange(
-                f"{self.name} has offsets up to {self.written_offset}; it can't be trimmed to {offset}"
-            )
-        if offset > self.log_start_offset:
-            self.sync_names()  # a start offset means nothing if the log itself is gone
-            if self.start_moves is not None:
-                self.start_moves(self, offset)
-            before, self.log_start_offset = self.log_start_offset, offset
-            try:
-                self._save_start_offset()
-            except OSError as error:
-                self.log_start_offset = before
-                raise refused(self, "delete records", error) from error
-        return self.log_start_offset
+        return self.retention.trim(self.written_offset if offset == -1 else offset)
 
     def apply_retention(self, now_ms: int) -> list[Segment]:
         """Delete the segments that are due, and remove the files of those deleted long enough ago; start a

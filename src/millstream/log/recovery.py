@@ -168,7 +168,7 @@ class _Opening:
         times = segment.times.last()
         largest = times[0] if times else NO_TIMESTAMP
         for item in segment.scan(start, segment.size, expected, NO_CEILING, segment.size):
-            if isinstance(item, Damage) or item.header.max_timestamp > largest:
+            if isinstance(item, Damage) or item.header.newest_ms > largest:
                 return None
             expected = item.header.next_offset
         return expected
@@ -179,7 +179,8 @@ class _Opening:
         for segment in segments:
             whole = segment.index.intact(segment.size) and segment.times.intact(segment.size)
             if segment.size > 0 and not whole:
-                _log.warning("%s and its time index are missing or damaged; built anew", segment.index.path)
+                if not segment.gaps or segment.times.count:  # else all records may be gone, and their times
+                    _log.warning("%s or its time index is missing or damaged; built anew", segment.index.path)
                 segment.rebuild_indexes(self._ceiling(segment))
             if not segment.aborted.intact(segment.base_offset, self._ceiling(segment)):
                 _log.warning("%s is damaged; built anew", segment.aborted.path)
@@ -244,7 +245,7 @@ class _Opening:
                 aborted = aborting.show(segment, item)
                 if aborted is not None:
                     segment.aborted.append(aborted)
-                segment.added(item.position, header.size, header.last_offset, header.max_timestamp, interval)
+                segment.added(item.position, header.size, header.last_offset, header.newest_ms, interval)
                 if segment.index.page_waits or segment.aborted.page_waits:
                     segment.write_indexes(final=False)
                 end = header.next_offset

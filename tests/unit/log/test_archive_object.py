@@ -29,7 +29,7 @@ def a_file(data: bytes) -> MemoryFile:
 
 
 def writing(log: bytes = b"batches" * 100) -> Writing:
-    planned = ArchivedSegment(NAME, 7, 107, 1000, 999, 0, 0, {})
+    planned = ArchivedSegment(NAME, 7, 107, 1000, 900, 999, 0, 0, {})
     sources = [
         Source(LOG, a_file(log), len(log)),
         Source(INDEX, a_file(b"index"), 5),
@@ -93,7 +93,7 @@ def test_what_is_read_back_otherwise_than_it_was_written_is_an_error(damage: str
 
 
 def test_a_file_that_is_shorter_than_it_should_be_is_an_error() -> None:
-    planned = ArchivedSegment(NAME, 7, 107, 1000, 999, 0, 0, {})
+    planned = ArchivedSegment(NAME, 7, 107, 1000, 900, 999, 0, 0, {})
     with pytest.raises(ArchiveError, match="has 3 bytes, not 4"):
         list(Writing(planned, [Source(LOG, a_file(b"abc"), 4)], {}).chunks())
 
