@@ -314,6 +314,8 @@ class Connection(FrameReader):
 
     def mute(self, seconds: float) -> None:
         """Read nothing more for so long."""
+        self.server.metrics.throttled += 1
+        self.server.metrics.throttled_seconds += seconds
         self._muted = True
         self._hold()
         self.server.loop.call_later(seconds, self._unmute)

@@ -53,6 +53,8 @@ class Metrics:
         self.connections_refused = 0
         self.protocol_errors = 0
         self.bugs = 0
+        self.throttled = 0  # requests over a client's quota
+        self.throttled_seconds = 0.0
         self.storage_errors = 0  # appends, writes and syncs that the disk refused
         self.turn_seconds = Histogram(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5)
         self.sync_seconds = Histogram(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
@@ -102,6 +104,8 @@ class Collector:
             "storage_errors", "Appends, writes and syncs that the disk refused.", metrics.storage_errors
         )
         yield gauge("disk_full", "1: records are refused until there is room.", float(bool(node.full)))
+        yield counter("throttled_requests", "Requests over their client's quota.", metrics.throttled)
+        yield counter("throttled_seconds", "For how long they were put off.", metrics.throttled_seconds)
         yield gauge("held_requests", "Produce requests held for consumers.", len(node.backpressure))
 
         for name, doc, histogram in (

@@ -31,8 +31,9 @@ from millstream.broker.followers import Followers
 from millstream.broker.metrics import Metrics
 from millstream.broker.partition import HostedTopic, Partition
 from millstream.broker.promotion import succeed
+from millstream.broker.quotas import Entity
 from millstream.broker.sessions import FetchSessions
-from millstream.broker.throttling import Quotas, Throttling
+from millstream.broker.throttling import Throttling
 from millstream.broker.transactions import TransactionCoordinator
 from millstream.broker.watch import Watch
 from millstream.clock import Clock
@@ -119,6 +120,7 @@ class Node:
         self.backpressure = Backpressure(self.catalogue, self.coordinator, clock)
         self.catalogue.on_commits = self.backpressure.committed
         self.throttling = Throttling()
+        self.throttling.set_quotas(self.catalogue.quotas)
         self.on_quotas: Callable[[], None] | None = None  # for connections, which look up their own
         for topic in self.topics():
             self.backpressure.configure(topic, self.catalogue.topics[topic.name].config)
@@ -490,9 +492,10 @@ class Node:
         else:
             self.flushed_by_time.discard(partition)
 
-    def set_quotas(self, quotas: Quotas) -> None:
-        """The quotas of clients are these."""
-        self.throttling.set_quotas(quotas)
+    async def set_quotas(self, entity: Entity, quotas: Mapping[str, float]) -> None:
+        """Replace all quotas of an entity, and have them count."""
+        await self.catalogue.set_quotas(entity, quotas)
+        self.throttling.set_quotas(self.catalogue.quotas)
         if self.on_quotas is not None:
             self.on_quotas()
 
