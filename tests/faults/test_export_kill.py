@@ -19,7 +19,7 @@ from tests.support.waiting import wait_for
 
 TOPIC = "t"
 PARTITIONS = 2
-KILLS = 5
+KILLS = 4
 
 
 class Producer(threading.Thread):

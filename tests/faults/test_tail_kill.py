@@ -22,7 +22,7 @@ from tests.support.waiting import wait_for
 
 TOPIC = "web"
 PLACE = TopicPartition(TOPIC, 0)
-KILLS = 6
+KILLS = 4
 PACE = 0.002  # seconds between two lines
 
 

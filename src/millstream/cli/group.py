@@ -225,8 +225,7 @@ def lag(
     before_ms = None if alert_before is None else parse_duration_ms(alert_before)
     over_ms = None if over is None else parse_duration_ms(over)
     with Admin(connection) as admin:
-        names = [group] if group is not None else [listed.name for listed in admin.groups()]
-        groups = measured(admin, names, before_ms, over_ms)
+        groups = measured(admin, group, before_ms, over_ms)
     show(groups, named=group is not None, json=output is Output.JSON)
     if alert is None and before_ms is None:
         return 0

@@ -7,9 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
+from millstream.cli.decoding import Decode, RecordDecoder
 from millstream.cli.help import examples
 from millstream.cli.options import TopicArgument, connected, parse_size
 from millstream.cli.output import count, note
+from millstream.cli.schema import DEFAULT_REGISTRY, RegistryOption
 from millstream.client.connect import Connection
 from millstream.errors import ConfigError
 
@@ -57,6 +59,16 @@ def export(
     text: Annotated[
         bool, typer.Option("--text", help="Parquet: keys and values as text (UTF-8), not bytes.")
     ] = False,
+    decode: Annotated[
+        Decode | None,
+        typer.Option(
+            "--decode",
+            metavar="auto|avro|protobuf|json",
+            help="Write values decoded by the schema whose id they begin with, as JSON; auto: those that do, "
+            "keys too.",
+        ),
+    ] = None,
+    registry: RegistryOption = DEFAULT_REGISTRY,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing unless something fails.")] = False,
 ) -> int:
     """Write a topic out as files: every committed record in exactly one of them, also over kill -9.
@@ -87,6 +99,7 @@ def export(
             f".{format.value}",
             most_bytes,
             most_ms / 1000,
+            decoded=None if decode is None else RecordDecoder(decode, registry).decoded,
             complain=note,
         )
         with Interrupts() as interrupts:

@@ -84,7 +84,8 @@ class _Open:
 
 @dataclass(slots=True)
 class Export:
-    """One topic to one store. A file is complete after ``most_bytes`` or ``most_seconds``."""
+    """One topic to one store. A file is complete after ``most_bytes`` or ``most_seconds``; ``decoded`` is
+    what is written of a record."""
 
     connection: Connection
     topic: str
@@ -93,6 +94,7 @@ class Export:
     suffix: str
     most_bytes: int
     most_seconds: float
+    decoded: Callable[[Any], Any] | None = None
     complain: Callable[[str], None] = print
     counters: Counters = field(default_factory=Counters)
     _files: dict[TopicPartition, _Open] = field(default_factory=dict)
@@ -172,7 +174,7 @@ class Export:
             file = self.store.create(name)
             opened = _Open(name, file, self.shape(file), first, first, 0, time.monotonic())
             self._files[place] = opened
-        opened.writer.write(records)
+        opened.writer.write(records if self.decoded is None else list(map(self.decoded, records)))
         opened.records += len(records)
         opened.next = self._next[place] = records[-1].offset() + 1
 
