@@ -11,6 +11,7 @@ from contextlib import ExitStack
 
 from bench import (
     bulk,
+    churn,
     footprint,
     guarantees,
     history,
@@ -32,6 +33,7 @@ BESIDE_KAFKA = {
     "bulk": bulk.run,
     "latency": latency.run,
     "transactions": transactions.run,
+    "churn": churn.run,
 }
 ALONE = {"footprint": footprint.run, "history": history.run, "state": state.run}
 ON_OURS = {
