@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from bench import (
     archive,
     bulk,
+    churn,
     compaction,
     connections,
     footprint,
@@ -38,6 +39,7 @@ BESIDE_KAFKA = {
     "bulk": bulk.run,
     "latency": latency.run,
     "transactions": transactions.run,
+    "churn": churn.run,
 }
 ALONE = {
     "footprint": footprint.run,
