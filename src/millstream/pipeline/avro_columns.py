@@ -24,7 +24,7 @@ from millstream.registry.avro import Enum
 
 Ints = Any  # an int64 array of numpy's
 # Items that take no bytes are not bounded by the size of the value.
-_MOST_EMPTY_ITEMS = 1_000_000
+_MOST_EMPTY_ITEMS = 10_000
 
 
 class Rows:
@@ -118,6 +118,10 @@ class Plan(Protocol):
 
     type: pa.DataType
 
+    @property
+    def least(self) -> int:
+        """How many bytes a value has at least."""
+
     def read(self, source: Rows, rows: Ints) -> pa.Array: ...
 
 
@@ -125,6 +129,8 @@ class Plan(Protocol):
 
 
 class Nulls:
+    least = 0
+
     def __init__(self, type: pa.DataType) -> None:
         self.type = type
 
@@ -133,6 +139,7 @@ class Nulls:
 
 
 class Booleans:
+    least = 1
     type = pa.bool_()
 
     def read(self, source: Rows, rows: Ints) -> pa.Array:
@@ -145,6 +152,8 @@ class Booleans:
 
 class Longs:
     """Whole numbers, as themselves, as other numbers, or as times."""
+
+    least = 1
 
     def __init__(self, type: pa.DataType, logical: str | None) -> None:
         self.type = type
@@ -169,6 +178,7 @@ class Longs:
 class Floats:
     def __init__(self, kind: str) -> None:
         self._kind = kind
+        self.least = np.dtype(kind).itemsize
         self.type = pa.float32() if kind == "<f4" else pa.float64()
 
     def read(self, source: Rows, rows: Ints) -> pa.Array:
@@ -178,6 +188,7 @@ class Floats:
 class Cast:
     def __init__(self, type: pa.DataType, inner: Plan) -> None:
         self.type = type
+        self.least = inner.least
         self._inner = inner
 
     def read(self, source: Rows, rows: Ints) -> pa.Array:
@@ -186,6 +197,7 @@ class Cast:
 
 
 class Texts:
+    least = 1
     type = pa.string()
 
     def read(self, source: Rows, rows: Ints) -> pa.Array:
@@ -196,6 +208,7 @@ class Slices:
     type = pa.binary()
 
     def __init__(self, size: int | None) -> None:
+        self.least = 1 if size is None else size
         self._size = size
 
     def read(self, source: Rows, rows: Ints) -> pa.Array:
@@ -208,6 +221,7 @@ class Decimals:
 
     def __init__(self, type: pa.DataType, size: int | None) -> None:
         self.type = type
+        self.least = 1 if size is None else size
         self._size = size
 
     def read(self, source: Rows, rows: Ints) -> pa.Array:
@@ -240,6 +254,7 @@ class Decimals:
 
 
 class Symbols:
+    least = 1
     type = pa.string()
 
     def __init__(self, reader: Enum, writer: Enum) -> None:
@@ -266,6 +281,8 @@ class Symbols:
 
 class Branches:
     """A union: which branch stands before the value."""
+
+    least = 1
 
     def __init__(self, type: pa.DataType, branches: Sequence[Plan | str]) -> None:
         self.type = type
@@ -309,6 +326,7 @@ class Member:
 
     def __init__(self, type: pa.DataType, at: int, inner: Plan) -> None:
         self.type = type
+        self.least = inner.least
         self._at = at
         self._inner = inner
 
@@ -325,6 +343,7 @@ class Fields:
         self, type: pa.DataType, steps: Sequence[tuple[int | None, Plan]], defaults: dict[int, Any]
     ) -> None:
         self.type = type
+        self.least = sum(step.least for _, step in steps)
         self._steps = steps
         self._defaults = defaults
 
@@ -347,12 +366,14 @@ class Fields:
 class Items:
     """An array: blocks of items, each with a count before it, the last with a count of 0."""
 
+    least = 1
+
     def __init__(self, type: pa.DataType, item: Plan) -> None:
         self.type = type
-        self._read = item.read
+        self._item = item
 
     def read(self, source: Rows, rows: Ints) -> pa.Array:
-        parts, owners, counts = _blocks(source, rows, self._read)
+        parts, owners, counts = _blocks(source, rows, self._item.read, self._item.least)
         offsets = np.zeros(len(rows) + 1, np.int32)
         np.cumsum(counts, out=offsets[1:])
         if not parts:
@@ -366,6 +387,8 @@ class Items:
 class Entries:
     """A map: blocks of keys and values."""
 
+    least = 1
+
     def __init__(self, type: pa.DataType, value: Plan) -> None:
         self.type = type
         self._value = value
@@ -377,7 +400,7 @@ class Entries:
             keys.append(source.text(rows).fill_null(""))
             return self._value.read(source, rows)
 
-        parts, owners, counts = _blocks(source, rows, read)
+        parts, owners, counts = _blocks(source, rows, read, 1)
         offsets = np.zeros(len(rows) + 1, np.int32)
         np.cumsum(counts, out=offsets[1:])
         order = pa.array(np.argsort(owners, kind="stable"))
@@ -387,7 +410,7 @@ class Entries:
 
 
 def _blocks(
-    source: Rows, rows: Ints, read: Callable[[Rows, Ints], pa.Array]
+    source: Rows, rows: Ints, read: Callable[[Rows, Ints], pa.Array], least: int
 ) -> tuple[list[pa.Array], Ints, Ints]:
     """The items of all rows, the row that each belongs to, and how many every row has."""
     parts: list[pa.Array] = []
@@ -401,7 +424,7 @@ def _blocks(
             source.long(rows[open_[sized]])  # the block's size in bytes, for those who pass over it
             found[sized] = -found[sized]
         left = source.end[rows[open_]] - source.at[rows[open_]]
-        beyond = found > np.maximum(left, _MOST_EMPTY_ITEMS if not left.any() else left)
+        beyond = found > (left // least if least else _MOST_EMPTY_ITEMS)
         if beyond.any():
             source.fail(rows[open_[beyond]], "more items than there are bytes")
             found[beyond] = 0
