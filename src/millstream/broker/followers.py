@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 LONGEST_WAIT = 5.0  # seconds that a standby is left without an answer
 LOOK_EVERY = 1.0
-FORGET_AFTER = 60.0  # seconds without a request
+FORGET_AFTER = 10.0  # seconds without a request; a standby asks how we stand every second
 CHUNK = 1 << 20  # bytes of the catalogue in one answer
 _NOTHING_TOLD = -1
 
@@ -328,6 +328,12 @@ class Followers:
         if position + len(data) >= size:
             follower.close_catalogue()
         return data
+
+    def heard_of(self, session: str) -> None:
+        """A standby is there, though it is still busy with the last cut."""
+        follower = self._by_session.get(session)
+        if follower is not None:
+            follower.asked_at = self._node.clock.monotonic()
 
     def wake_all(self) -> None:
         for follower in self._by_session.values():
