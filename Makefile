@@ -10,7 +10,7 @@ PY := $(VENV)/bin/python
 .PHONY: all demo test lint bench docs lock clean
 all: $(READY)
 
-$(READY): pyproject.toml requirements.lock setup.py tools/setup $(wildcard src/millstream/records/*.pyx)
+$(READY): pyproject.toml requirements.lock setup.py tools/setup $(wildcard src/millstream/records/*.pyx src/millstream/records/*.pxd)
 	@tools/setup
 
 demo: $(READY)

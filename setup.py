@@ -10,11 +10,12 @@ else:
     extensions = cythonize(
         [
             Extension(
-                "millstream.records._columns",
-                ["src/millstream/records/_columns.pyx"],
+                f"millstream.records.{name}",
+                [f"src/millstream/records/{name}.pyx"],
                 extra_compile_args=["-O3"],
-                optional=True,  # millstream.records falls back to numpy
+                optional=True,  # millstream.records falls back to numpy and plain Python
             )
+            for name in ("_columns", "_keys")
         ],
         compiler_directives={"language_level": 3},
     )

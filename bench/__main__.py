@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 from bench import (
+    archive,
     bulk,
     connections,
     footprint,
@@ -41,6 +42,7 @@ ALONE = {
     "footprint": footprint.run,
     "partitions": partitions.run,
     "history": history.run,
+    "archive": archive.run,
     "state": state.run,
     "standby": standby.run,
 }

@@ -26,12 +26,13 @@ class ServeProcess:
         self,
         data: Path | None = None,
         *,
+        host: str = "127.0.0.1",
         port: int | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> None:
         self.data = data
         self.port = port or free_port()
-        self.address = f"127.0.0.1:{self.port}"
+        self.address = f"{host}:{self.port}"
         self._log = Path(tempfile.mkstemp(prefix="millstream-serve-", suffix=".log")[1])
         self._logged = ""
         self._settings = dict(settings or {})

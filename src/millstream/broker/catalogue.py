@@ -1,7 +1,8 @@
 """The catalogue: what a broker knows besides its records, kept in one SQLite file beside the logs.
 
 Topics and their settings, the broker's own changed settings, committed offsets, the classic groups as they
-last agreed, how far producer ids are given out, and what transactions decided (``broker.decisions``).
+last agreed, what they missed (``broker.losses``), how far producer ids are given out, and what transactions
+decided (``broker.decisions``).
 
 How it works:
 
@@ -37,14 +38,18 @@ from millstream.broker.database import Database, damaged, fact, set_fact
 from millstream.broker.decisions import Commits, Decisions
 from millstream.broker.feed import Feed
 from millstream.broker.lineage import Promotion
+from millstream.broker.losses import Losses
+from millstream.broker.quotas import Entity, Quotas
+from millstream.broker.scram import Credentials
 from millstream.broker.topicname import check_topic_name, metric_name
-from millstream.config import TopicConfig, with_changes
+from millstream.config import TopicConfig, check_archiving, with_changes
 from millstream.errors import ConfigError, DataDirectoryError, RequestRefused
 
 MAX_PARTITIONS = 10_000  # of one topic
 
 _PRODUCER_ID_BLOCK = 1000
 _TOPICS = "SELECT name, id, partitions, overrides FROM topics ORDER BY name"
+_ARCHIVED = "archive.deleted."  # facts: archives of deleted topics
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,25 +71,35 @@ class Catalogue:
         path: Path | None = None,
         *,
         defaults: TopicConfig | None = None,
-        database: Database | None = None,  # for tests that bring their own
+        archive: bool = False,  # there is one: topics may have remote.storage.enable
+        database: Database | None = None,  # for who brings another than one on ``path``
     ) -> None:
         self._defaults = defaults if defaults is not None else TopicConfig()
+        self._archive = archive
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[uuid.UUID, Topic] = {}
         self._by_metric_name: dict[str, str] = {}
         self._offsets: dict[str, dict[str, dict[int, CommittedOffset]]] = {}  # group, topic, partition
         self._groups: dict[str, str] = {}
+        self.deleted_archives: dict[str, int] = {}  # of deleted topics, and when they are to be removed
         self.altering = asyncio.Lock()  # held by who reads settings, computes a change and writes it
         self._producer_ids = iter(range(0))
         self._producer_ids_wanted = asyncio.Lock()
         self.topics: Mapping[str, Topic] = MappingProxyType(self._topics)
         self.by_id: Mapping[uuid.UUID, Topic] = MappingProxyType(self._by_id)
+        self.topics_version = 0  # counts the changes of topics
         self.broker_overrides: Mapping[str, str] = {}
+        self.group_overrides: Mapping[str, Mapping[str, str]] = {}
+        self.quotas: Quotas = {}
+        self.scram: Credentials = {}
         self.cluster_id = ""
         self.promotions: list[Promotion] = []
+        # Called with the groups whose committed offsets changed, whenever some did.
+        self.on_commits: Callable[[Iterable[str]], None] | None = None
 
         self._database = database if database is not None else Database(path)
         self.decisions = Decisions(self._database, self._remember_commits)
+        self.losses = Losses(self._database)
         try:
             self._load()
         except BaseException:
@@ -136,25 +151,45 @@ class Catalogue:
     def topic_config(self, overrides: Mapping[str, str]) -> TopicConfig:
         """A topic's settings: these over the broker's defaults."""
         try:
-            return with_changes(self._defaults, overrides)
+            config = with_changes(self._defaults, overrides)
+            check_archiving(config, archive=self._archive)
+            return config
         except ConfigError as error:
             raise RequestRefused(INVALID_CONFIG, str(error)) from None
 
-    def delete_topic(self, name: str) -> asyncio.Future[Topic]:
-        """Forget a topic, and every group's offsets in it."""
+    def delete_topic(self, name: str, archived: str = "", due_ms: int = 0) -> asyncio.Future[Topic]:
+        """Forget a topic, and every group's offsets in it. What it has in the archive, under ``archived``, is
+        owed to be removed at ``due_ms``: that is known as surely as that the topic is gone."""
 
         def write(db: sqlite3.Connection) -> None:
             if db.execute("DELETE FROM topics WHERE name = ?", (name,)).rowcount == 0:
                 raise _no_topic(name)
+            if archived:
+                set_fact(db, _ARCHIVED + archived, str(due_ms))
 
         def remember(_: None) -> Topic:
+            if archived:
+                self.deleted_archives[archived] = due_ms
             topic = self._topics.pop(name)
+            self.topics_version += 1
             del self._by_id[topic.id]
             del self._by_metric_name[metric_name(name)]
             for group in [g for g, topics in self._offsets.items() if name in topics]:
                 self._forget_offsets(group, [(name, p) for p in self._offsets[group][name]])
             self.decisions.forget_topic(name)
+            self.losses.forget_topic(name)
             return topic
+
+        return self._database.write(write, remember)
+
+    def archive_removed(self, archived: str) -> asyncio.Future[None]:
+        """What a deleted topic had in the archive is gone."""
+
+        def write(db: sqlite3.Connection) -> None:
+            db.execute("DELETE FROM facts WHERE name = ?", (_ARCHIVED + archived,))
+
+        def remember(_: None) -> None:
+            self.deleted_archives.pop(archived, None)
 
         return self._database.write(write, remember)
 
@@ -173,6 +208,18 @@ class Catalogue:
                 raise RequestRefused(
                     INVALID_PARTITIONS, f"topic {name} has {row[0]} partitions already; {total} is not more"
                 )
+            db.execute("UPDATE topics SET partitions = ? WHERE name = ?", (total, name))
+
+        def remember(_: None) -> Topic:
+            topic = self._topics[name]
+            return self._remember_topic(Topic(name, topic.id, total, topic.overrides, topic.config))
+
+        return self._database.write(write, remember)
+
+    def take_back_partitions(self, name: str, total: int) -> asyncio.Future[Topic]:
+        """The newest partitions of a topic could not be made: it has ``total``, as before."""
+
+        def write(db: sqlite3.Connection) -> None:
             db.execute("UPDATE topics SET partitions = ? WHERE name = ?", (total, name))
 
         def remember(_: None) -> Topic:
@@ -201,6 +248,7 @@ class Catalogue:
 
     def _remember_topic(self, topic: Topic) -> Topic:
         self._topics[topic.name] = self._by_id[topic.id] = topic
+        self.topics_version += 1
         self._by_metric_name[metric_name(topic.name)] = topic.name
         return topic
 
@@ -216,6 +264,27 @@ class Catalogue:
         return self._database.write(
             lambda db: set_fact(db, "broker.overrides", json.dumps(overrides)), remember
         )
+
+    def set_quotas(self, entity: Entity, quotas: Mapping[str, float]) -> asyncio.Future[None]:
+        """Replace all quotas of an entity; none are no quotas."""
+        changed = {each: own for each, own in self.quotas.items() if each != entity}
+        if quotas:
+            changed[entity] = dict(quotas)
+        text = json.dumps([[sorted(each), own] for each, own in changed.items()])
+
+        def remember(_: None) -> None:
+            self.quotas = changed
+
+        return self._database.write(lambda db: set_fact(db, "client.quotas", text), remember)
+
+    def set_scram(self, credentials: Credentials) -> asyncio.Future[None]:
+        """Replace all SCRAM credentials, by user and mechanism."""
+
+        def remember(_: None) -> None:
+            self.scram = credentials
+
+        text = json.dumps(credentials)
+        return self._database.write(lambda db: set_fact(db, "scram.credentials", text), remember)
 
     def allocate_producer_ids(self, count: int) -> asyncio.Future[range]:
         """Producer ids that were never given out before and never will be again, crash or not."""
@@ -264,6 +333,8 @@ class Catalogue:
                 if row.topic in self._topics:
                     of_topic = self._offsets.setdefault(group, {}).setdefault(row.topic, {})
                     of_topic[row.partition] = CommittedOffset(*row[2:])
+        if self.on_commits is not None:
+            self.on_commits(commits)
 
     def delete_offsets(
         self, group: str, partitions: Iterable[tuple[str, int]] | None = None
@@ -320,6 +391,11 @@ class Catalogue:
         """Where a group stands, by topic and then partition; empty where it never committed."""
         return self._offsets.get(group, _NO_OFFSETS)
 
+    @property
+    def offsets(self) -> Mapping[str, Mapping[str, Mapping[int, CommittedOffset]]]:
+        """Where every group stands, by group, topic and partition."""
+        return self._offsets
+
     def groups_with_offsets(self) -> list[str]:
         return list(self._offsets)
 
@@ -337,6 +413,17 @@ class Catalogue:
 
         return self._database.write(write, remember)
 
+    def set_group_overrides(self, group: str, overrides: Mapping[str, str]) -> asyncio.Future[None]:
+        """Replace all of a group's own settings; none are no settings of its own."""
+        changed = {name: own for name, own in self.group_overrides.items() if name != group}
+        if overrides:
+            changed[group] = dict(overrides)
+
+        def remember(_: None) -> None:
+            self.group_overrides = changed
+
+        return self._database.write(lambda db: set_fact(db, "group.overrides", json.dumps(changed)), remember)
+
     def delete_group(self, group: str) -> asyncio.Future[None]:
         """Forget a group and all of its offsets, pending ones too."""
 
@@ -344,30 +431,34 @@ class Catalogue:
             self.decisions.drop_pending(db, group, None)
             db.execute('DELETE FROM offsets WHERE "group" = ?', (group,))
             db.execute("DELETE FROM groups WHERE name = ?", (group,))
+            self.losses.forget(group, db)
 
         def remember(_: None) -> None:
             self.decisions.forget_pending(group, None)
             self._offsets.pop(group, None)
             self._groups.pop(group, None)
+            self.losses.forget(group)
 
         return self._database.write(write, remember)
 
     def forget_group(self, group: str) -> asyncio.Future[None]:
-        """Forget what a group agreed on, if no offsets of it are left by then."""
+        """Forget what a group agreed on and what it missed, if no offsets of it are left by then."""
 
         def write(db: sqlite3.Connection) -> bool:
-            return bool(
-                db.execute(
-                    "DELETE FROM groups WHERE name = ?1 "
-                    'AND NOT EXISTS (SELECT 1 FROM offsets WHERE "group" = ?1) '
-                    'AND NOT EXISTS (SELECT 1 FROM pending_offsets WHERE "group" = ?1)',
-                    (group,),
-                ).rowcount
-            )
+            left = db.execute(
+                'SELECT EXISTS (SELECT 1 FROM offsets WHERE "group" = ?1) '
+                'OR EXISTS (SELECT 1 FROM pending_offsets WHERE "group" = ?1)',
+                (group,),
+            ).fetchone()[0]
+            if not left:
+                db.execute("DELETE FROM groups WHERE name = ?", (group,))
+                self.losses.forget(group, db)
+            return not left
 
         def remember(forgotten: bool) -> None:
             if forgotten:
                 self._groups.pop(group, None)
+                self.losses.forget(group)
 
         return self._database.write(write, remember)
 
@@ -440,7 +531,15 @@ class Catalogue:
 
         def write_and_read(db: sqlite3.Connection) -> tuple[dict[str, str], list[tuple[Any, ...]]]:
             write(db)
-            return dict(db.execute("SELECT name, value FROM facts")), db.execute(_TOPICS).fetchall()
+            topics = db.execute(_TOPICS).fetchall()
+            for name, _, _, text in topics:
+                try:
+                    self.topic_config(json.loads(text))
+                except RequestRefused as error:
+                    raise RequestRefused(
+                        error.code, f"topic {name}: {error}; start the standby with its leader's settings"
+                    ) from None
+            return dict(db.execute("SELECT name, value FROM facts")), topics
 
         def remember(read: tuple[dict[str, str], list[tuple[Any, ...]]]) -> None:
             facts, topics = read
@@ -471,10 +570,22 @@ class Catalogue:
             self._offsets.setdefault(group, {}).setdefault(topic, {})[partition] = CommittedOffset(*fields)
         self._groups.update(database.rows("SELECT name, state FROM groups"))
         self.decisions.load()
+        self.losses.load()
 
     def _read_facts(self, facts: Mapping[str, str]) -> None:
         self.cluster_id = facts.get("cluster.id", "")
         self.broker_overrides = json.loads(facts.get("broker.overrides", "{}"))
+        self.group_overrides = json.loads(facts.get("group.overrides", "{}"))
+        self.deleted_archives = {
+            name.removeprefix(_ARCHIVED): int(value)
+            for name, value in facts.items()
+            if name.startswith(_ARCHIVED)
+        }
+        self.scram = json.loads(facts.get("scram.credentials", "{}"))
+        self.quotas = {
+            frozenset((kind, name) for kind, name in entity): quotas
+            for entity, quotas in json.loads(facts.get("client.quotas", "[]"))
+        }
         self.promotions = [Promotion(*each) for each in json.loads(facts.get("promotions", "[]"))]
 
     def _read_topics(self, rows: Iterable[tuple[Any, ...]]) -> None:
@@ -487,8 +598,8 @@ class Catalogue:
                 config = self.topic_config(overrides)
             except RequestRefused as error:
                 raise DataDirectoryError(
-                    f"{self._database.where}: topic {name}: {error}; "
-                    "start it with the millstream that wrote it"
+                    f"{self._database.where}: topic {name}: {error}; start the broker with the settings and "
+                    "the version that it was created with"
                 ) from None
             self._remember_topic(Topic(name, uuid.UUID(bytes=topic_id), partitions, overrides, config))
 

@@ -7,6 +7,8 @@ stands between the two and the request handlers:
   (a generation got its assignment, a static member changed places, everybody left), it is written down before
   the answers leave, so that a broker that is killed and comes back neither forgets a generation that members
   work under nor counts one twice.
+- A group is classic (``broker.group``) or of the consumer protocol (``broker.group848``), and may change over
+  while it runs (``broker.group848_migration``). Members of either protocol can be in the second kind.
 - ``tick`` lets time pass. A group is looked at when its earliest deadline comes, and a heartbeat only moves
   its member's deadline on, so neither costs more with more groups or members.
 """
@@ -16,12 +18,13 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 from typing import Any
 
-from millstream.broker import snapshot
+from millstream.broker import group848_classic, group848_snapshot, snapshot
 from millstream.broker.catalogue import Catalogue
 from millstream.broker.codes import (
     COORDINATOR_NOT_AVAILABLE,
@@ -32,20 +35,33 @@ from millstream.broker.codes import (
     INVALID_SESSION_TIMEOUT,
     NON_EMPTY_GROUP,
     NONE,
+    STALE_MEMBER_EPOCH,
     UNKNOWN_MEMBER_ID,
 )
 from millstream.broker.committed import CommittedOffset, OffsetToCommit
+from millstream.broker.database import ignore_failure
 from millstream.broker.group import Group, State
+from millstream.broker.group848 import JOIN, Beat, ConsumerGroup, Heartbeat
+from millstream.broker.group848_keeper import Keeper
+from millstream.broker.group848_migration import (
+    DOWNGRADES,
+    UPGRADES,
+    downgrade,
+    upgrade,
+    wants_downgrade,
+)
 from millstream.broker.member import Join, Joined, Synced
 from millstream.clock import Clock
-from millstream.config import BrokerConfig
-from millstream.errors import CatalogueFailed
+from millstream.config import BrokerConfig, GroupConfig, group_defaults, with_changes
+from millstream.errors import CatalogueFailed, RequestRefused
 
 _log = logging.getLogger(__name__)
 
 _LOOK_EVERY = 1.0  # seconds between looks for clients that hung up while they wait
 _EXPIRE_EVERY = 60.0  # seconds between looks for offsets beyond their retention
 _EXPIRE_AT_ONCE = 2000  # offsets looked at in one tick
+
+AnyGroup = Group | ConsumerGroup
 
 
 class GroupCoordinator:
@@ -55,10 +71,11 @@ class GroupCoordinator:
         self._catalogue = catalogue
         self._config = config
         self._clock = clock
-        self._groups: dict[str, Group] = {}
+        self._groups: dict[str, AnyGroup] = {}
+        self._keepers: dict[ConsumerGroup, Keeper] = {}
         self._written: dict[str, int] = {}  # group -> its agreement that is in the catalogue or on its way
         self._scheduled: dict[str, float] = {}  # group -> when it is looked at next
-        self._due: list[tuple[float, int, Group]] = []  # a heap; entries that are not in _scheduled are stale
+        self._due: list[tuple[float, int, AnyGroup]] = []  # a heap; what is not in _scheduled is stale
         self._order = itertools.count()
         self._expire_at = clock.monotonic() + _EXPIRE_EVERY
         self._to_expire: list[str] = []  # groups still to be looked at in this round
@@ -66,18 +83,30 @@ class GroupCoordinator:
         self._look_at = 0.0
         self._closed = False
         for name, text in catalogue.group_states.items():
-            group = self._create(name)
-            snapshot.restore(group, text, clock.monotonic())
-            self._schedule(group)
+            self._restore(name, text)
 
     def set_config(self, config: BrokerConfig) -> None:
         """Settings were changed while running."""
         self._config = config
         for group in self._groups.values():
-            group.initial_delay = config.group_initial_rebalance_delay_ms / 1000
-            group.max_size = config.group_max_size
+            self._configure(group)
 
-    def group(self, name: str) -> Group | None:
+    def config_of(self, name: str) -> GroupConfig:
+        """A group's settings: its own, and the broker's for the rest."""
+        own = self._catalogue.group_overrides.get(name, {})
+        return with_changes(group_defaults(self._config), own)
+
+    def heartbeat_interval_ms(self, name: str) -> int:
+        """How often members of a group of the consumer protocol shall send heartbeats. Hot."""
+        group = self._groups.get(name)
+        return group.heartbeat_interval_ms if isinstance(group, ConsumerGroup) else 0
+
+    def alter_group(self, name: str) -> None:
+        """A group's own settings were changed."""
+        if (group := self._groups.get(name)) is not None:
+            self._configure(group)
+
+    def group(self, name: str) -> AnyGroup | None:
         """The group of this name, if it is known here: it has members, agreed on something or has offsets,
         be they pending in a transaction."""
         group = self._groups.get(name)
@@ -87,9 +116,17 @@ class GroupCoordinator:
             group = self._create(name)
         return group
 
-    def groups(self) -> list[Group]:
+    def groups(self) -> list[AnyGroup]:
         names = dict.fromkeys([*self._groups, *self._catalogue.groups_with_offsets()])
         return [group for name in names if (group := self.group(name)) is not None]
+
+    def is_reading(self, name: str, topic: str) -> bool:
+        """Whether the group has live members, and they may be reading this topic."""
+        group = self._groups.get(name)
+        if group is None or not group.members:
+            return False
+        subscribed = group.subscribed_topics()
+        return subscribed is None or topic in subscribed
 
     # The classic protocol
 
@@ -107,10 +144,14 @@ class GroupCoordinator:
             waiter.set_result(Joined(COORDINATOR_NOT_AVAILABLE, join.member_id))
         elif not shortest / 1000 <= join.session_timeout <= longest / 1000:
             waiter.set_result(Joined(INVALID_SESSION_TIMEOUT, join.member_id))
-        elif group is None and join.member_id:
+        elif isinstance(group, ConsumerGroup) and not group.is_empty:
+            joined = group848_classic.join(group, self._catalogue, join, self._clock.monotonic())
+            return self._answer(group, joined, group.agreement)
+        elif (group is None or isinstance(group, ConsumerGroup)) and join.member_id:
             waiter.set_result(Joined(UNKNOWN_MEMBER_ID, join.member_id))
         else:
-            group = group or self._create(name)
+            if not isinstance(group, Group):
+                group = self._create(name, 0 if group is None else group.epoch)
             group.join(join, waiter, self._clock.monotonic())
             self._after(group)
             if not waiter.done():
@@ -140,6 +181,12 @@ class GroupCoordinator:
         group = self.group(name)
         if not name or group is None:
             waiter.set_result(Synced(UNKNOWN_MEMBER_ID if name else INVALID_GROUP_ID))
+        elif isinstance(group, ConsumerGroup):
+            now = self._clock.monotonic()
+            synced = group848_classic.sync(
+                group, self._catalogue, member_id, instance_id, generation, protocol_type, protocol, now
+            )
+            return self._answer(group, synced, group.agreement)
         else:
             now = self._clock.monotonic()
             group.sync(member_id, instance_id, generation, protocol_type, protocol, assignments, waiter, now)
@@ -150,6 +197,11 @@ class GroupCoordinator:
         group = self._groups.get(name)
         if group is None:
             return UNKNOWN_MEMBER_ID if name else INVALID_GROUP_ID
+        if isinstance(group, ConsumerGroup):
+            now = self._clock.monotonic()
+            error = group848_classic.heartbeat(group, member_id, instance_id, generation, now)
+            self._after(group)
+            return error
         return group.heartbeat(member_id, instance_id, generation, self._clock.monotonic())
 
     def leave(self, name: str, leaving: Sequence[tuple[str, str | None]]) -> list[int]:
@@ -157,16 +209,84 @@ class GroupCoordinator:
         group = self.group(name)
         if group is None:
             return [UNKNOWN_MEMBER_ID if name else INVALID_GROUP_ID] * len(leaving)
-        errors = group.leave(leaving, self._clock.monotonic())
+        if isinstance(group, ConsumerGroup):
+            errors = group848_classic.leave(group, leaving)
+        else:
+            errors = group.leave(leaving, self._clock.monotonic())
         self._after(group)
         return errors
+
+    # The consumer protocol
+
+    def consumer_heartbeat(self, name: str, beat: Heartbeat) -> Beat | asyncio.Future[Beat]:
+        """The answer to a ConsumerGroupHeartbeat. Raises RequestRefused."""
+        if self._closed:
+            raise RequestRefused(COORDINATOR_NOT_AVAILABLE, "the broker is shutting down")
+        group = self._groups.get(name)
+        if not isinstance(group, ConsumerGroup):
+            return self._first_heartbeat(name, beat)
+        agreed = group.agreement
+        answer = group.heartbeat(beat, self._clock.monotonic())
+        if group.agreement == agreed and self._keepers[group].covers(answer.revision):
+            self._schedule(group)
+            return answer
+        return self._answer(group, answer, answer.revision)
+
+    def _first_heartbeat(self, name: str, beat: Heartbeat) -> asyncio.Future[Beat]:
+        """Of this protocol in this group: if it joins, the group is made, or made to be of this kind."""
+        classic = self.group(name)
+        if classic is None and beat.epoch != JOIN:
+            raise RequestRefused(GROUP_ID_NOT_FOUND, f"Group {name} not found.")
+        group = self._upgraded(name, classic if isinstance(classic, Group) else None, beat)
+        answer = group.heartbeat(beat, self._clock.monotonic())  # refused, it has changed nothing here
+        self._adopt(group)
+        if isinstance(classic, Group):
+            classic.send_back()
+            self._deliver(classic.take_answers())
+            self._drop(classic)
+        self._groups[name] = group
+        return self._answer(group, answer, answer.revision)
+
+    def _upgraded(self, name: str, classic: Group | None, beat: Heartbeat) -> ConsumerGroup:
+        group: ConsumerGroup | None
+        if classic is None or classic.is_empty:
+            if beat.epoch != JOIN:
+                raise RequestRefused(GROUP_ID_NOT_FOUND, f"Group {name} is not a consumer group.")
+            group = ConsumerGroup(name, self._catalogue, epoch=0 if classic is None else classic.generation)
+        else:
+            group = None
+            if (
+                beat.epoch == JOIN
+                and classic.protocol_type == "consumer"
+                and self._config.group_consumer_migration_policy in UPGRADES
+                and len(classic.members) <= self._config.group_consumer_max_size
+            ):
+                group = upgrade(classic, self._catalogue)
+            if group is None:
+                raise RequestRefused(GROUP_ID_NOT_FOUND, f"Group {name} is not a consumer group.")
+            _log.info("group %s: changes over to the consumer protocol", name)
+        self._configure(group)
+        return group
+
+    def _downgrade(self, group: ConsumerGroup) -> None:
+        if (
+            self._config.group_consumer_migration_policy not in DOWNGRADES
+            or len(group.members) > self._config.group_max_size
+        ):
+            return
+        _log.info("group %s: changes over to the classic protocol", group.name)
+        group.kill()
+        self._drop(group)
+        classic = self._create(group.name)
+        downgrade(group, self._catalogue, classic, self._clock.monotonic())
+        self._after(classic)
 
     async def delete(self, name: str) -> int:
         """Delete a group that has no members, with its offsets."""
         group = self.group(name)
         if group is None:
             return GROUP_ID_NOT_FOUND
-        if group.state is not State.EMPTY:
+        if not group.is_empty:
             return NON_EMPTY_GROUP
         # Out of sight first: who joins from now on joins a new group, written after this one is gone.
         group.kill()
@@ -175,8 +295,7 @@ class GroupCoordinator:
             await self._catalogue.delete_group(name)
         except CatalogueFailed:
             if name not in self._groups and name in self._catalogue.group_states:
-                again = self._create(name)
-                snapshot.restore(again, self._catalogue.group_states[name], self._clock.monotonic())
+                self._restore(name, self._catalogue.group_states[name])
             return COORDINATOR_NOT_AVAILABLE
         return NONE
 
@@ -190,19 +309,36 @@ class GroupCoordinator:
         generation: int,
         *,
         transactional: bool = False,
-        knows_no_group: bool = False,
+        by_epoch: bool = False,
     ) -> int:
         """Whether this member of the group may commit offsets now, at once or with its transaction.
-        ``knows_no_group``: the client understands that there is no such group."""
+        ``by_epoch``: the client knows the consumer protocol, and that there may be no such group."""
         if transactional and not name:
             return INVALID_GROUP_ID
         group = self.group(name)
         if group is None:
             if generation >= 0:
-                return GROUP_ID_NOT_FOUND if knows_no_group else ILLEGAL_GENERATION
+                return GROUP_ID_NOT_FOUND if by_epoch else ILLEGAL_GENERATION
             group = self._create(name)  # a consumer without group management, or an administrator
         now = self._clock.monotonic()
+        if isinstance(group, ConsumerGroup):
+            error = group.check_commit(
+                member_id, instance_id, generation, transactional=transactional, by_epoch=by_epoch
+            )
+            return ILLEGAL_GENERATION if transactional and error == STALE_MEMBER_EPOCH else error
         return group.check_commit(member_id, instance_id, generation, now, transactional=transactional)
+
+    def check_partition(self, name: str, member_id: str, epoch: int, topic: str, partition: int) -> int:
+        """Whether a commit that ``check_commit`` let pass may be for this partition."""
+        group = self._groups.get(name)
+        if isinstance(group, ConsumerGroup) and (known := self._catalogue.topics.get(topic)) is not None:
+            return group.stale(member_id, epoch, (known.id.bytes, partition))
+        return NONE
+
+    def check_fetch(self, name: str, member_id: str | None, epoch: int) -> int:
+        """Whether this member may be told the group's offsets."""
+        group = self._groups.get(name)
+        return group.check_fetch(member_id, epoch) if isinstance(group, ConsumerGroup) else NONE
 
     async def commit(self, name: str, commits: Iterable[OffsetToCommit]) -> int:
         """Write offsets down; an error code."""
@@ -220,7 +356,7 @@ class GroupCoordinator:
         group = self.group(name)
         if group is None:
             return GROUP_ID_NOT_FOUND, set()
-        if group.state is State.EMPTY:
+        if group.is_empty:
             return NONE, set()
         if group.protocol_type != "consumer":
             return NON_EMPTY_GROUP, set()
@@ -253,30 +389,32 @@ class GroupCoordinator:
             expired = self._expired(group, offsets)
             if expired:
                 _log.info("group %s: %d offsets are beyond their retention", group.name, len(expired))
-                _ignore_failure(self._catalogue.expire_offsets(group.name, expired))
+                ignore_failure(self._catalogue.expire_offsets(group.name, expired))
             elif (
                 not offsets
-                and group.state is State.EMPTY
-                and not group.pending
+                and group.is_empty
+                and not (isinstance(group, Group) and group.pending)
                 and not self._catalogue.decisions.has_pending(group.name)
             ):
                 group.kill()
                 self._drop(group)
-                _ignore_failure(self._catalogue.forget_group(group.name))
+                ignore_failure(self._catalogue.forget_group(group.name))
 
     def _expired(
-        self, group: Group, offsets: Mapping[str, Mapping[int, CommittedOffset]]
+        self, group: AnyGroup, offsets: Mapping[str, Mapping[int, CommittedOffset]]
     ) -> list[tuple[str, int, int]]:
         in_use: frozenset[str] | None = frozenset()
-        if group.state is State.STABLE:
+        if isinstance(group, ConsumerGroup) or group.state is State.STABLE:
             in_use = group.subscribed_topics()
-        if group.state not in (State.EMPTY, State.STABLE) or in_use is None:
+        elif group.state is not State.EMPTY:
+            in_use = None
+        if in_use is None:
             return []  # not to be told what members work on
         now_ms = self._clock.now_ms()
         # Counted from when the last member left, or from a later commit by an administrator. A group that
         # never had members, and a topic that members do not read any more, count from the commit.
         oldest_ms = now_ms - self._config.offsets_retention_minutes * 60_000
-        empty_since_ms = group.empty_since_ms if group.state is State.EMPTY else -1
+        empty_since_ms = group.empty_since_ms if group.is_empty else -1
         return [
             (topic, partition, committed.commit_ms)
             for topic, partitions in offsets.items()
@@ -320,32 +458,89 @@ class GroupCoordinator:
         self._closed = True
         for group in self._groups.values():
             group.kill()
-            self._deliver(group.take_answers())
+            if isinstance(group, Group):
+                self._deliver(group.take_answers())
+            else:
+                self._keepers[group].close()
 
     # Between group, catalogue and those who wait
 
-    def _create(self, name: str) -> Group:
-        group = self._groups[name] = Group(
-            name,
-            initial_delay=self._config.group_initial_rebalance_delay_ms / 1000,
-            max_size=self._config.group_max_size,
-        )
+    def _create(self, name: str, generation: int = 0) -> Group:
+        if (before := self._groups.get(name)) is not None:
+            before.kill()
+            self._drop(before)
+        group = self._groups[name] = Group(name)
+        group.generation = generation
+        self._configure(group)
         return group
 
-    def _drop(self, group: Group) -> None:
+    def _restore(self, name: str, text: str) -> None:
+        fields, now = json.loads(text), self._clock.monotonic()
+        if fields["kind"] == ConsumerGroup.kind:
+            group = group848_snapshot.restored(name, fields, self._catalogue, now)
+            self._configure(group)
+            self._adopt(group, kept=group.agreement)
+            for member in group.members.values():
+                session = group.session_timeout if member.classic is None else member.classic.session_timeout
+                member.deadline = now + session
+                group.wake(member)
+            self._groups[name] = group
+            self._schedule(group)
+        else:
+            classic = self._create(name)
+            snapshot.restore(classic, fields, now)
+            self._schedule(classic)
+
+    def _adopt(self, group: ConsumerGroup, *, kept: int = -1) -> None:
+        def write() -> asyncio.Future[None]:
+            group.empty_since_ms = self._clock.now_ms() if group.is_empty else -1
+            return self._catalogue.set_group_state(group.name, group848_snapshot.to_text(group))
+
+        self._keepers[group] = Keeper(group, write, kept=kept)
+
+    def _configure(self, group: AnyGroup) -> None:
+        if isinstance(group, Group):
+            group.initial_delay = self._config.group_initial_rebalance_delay_ms / 1000
+            group.max_size = self._config.group_max_size
+            return
+        own = self.config_of(group.name)
+        group.session_timeout = own.consumer_session_timeout_ms / 1000
+        group.heartbeat_interval_ms = own.consumer_heartbeat_interval_ms
+        group.assignment_interval = own.consumer_assignment_interval_ms / 1000
+        group.max_size = self._config.group_consumer_max_size
+        group.default_assignor = self._config.group_consumer_assignors[0]
+
+    def _drop(self, group: AnyGroup) -> None:
         self._groups.pop(group.name, None)
         self._written.pop(group.name, None)
         self._scheduled.pop(group.name, None)
+        if isinstance(group, ConsumerGroup) and (keeper := self._keepers.pop(group, None)) is not None:
+            keeper.settle()
 
-    def _after(self, group: Group) -> None:
+    def _answer(self, group: ConsumerGroup, answer: Any, revision: int) -> asyncio.Future[Any]:
+        """After a request to a group of the consumer protocol: its answer, when it may be sent."""
+        future = self._keepers[group].answer(answer, revision)
+        self._after(group)
+        return future
+
+    def _after(self, group: AnyGroup) -> None:
         """After anything that may have changed a group: write down what it agreed on, send its answers."""
+        if isinstance(group, ConsumerGroup):
+            self._schedule(group)
+            self._keepers[group].keep()
+            if wants_downgrade(group):
+                self._downgrade(group)
+        else:
+            self._after_classic(group)
+
+    def _after_classic(self, group: Group) -> None:
         answers = group.take_answers()
         self._schedule(group)
         if group.agreement == self._written.get(group.name, 0):
             self._deliver(answers)
             return
         self._written[group.name] = group.agreement
-        group.empty_since_ms = self._clock.now_ms() if group.state is State.EMPTY else -1
+        group.empty_since_ms = self._clock.now_ms() if group.is_empty else -1
         try:
             writing = self._catalogue.set_group_state(group.name, snapshot.to_text(group))
         except CatalogueFailed:
@@ -360,7 +555,7 @@ class GroupCoordinator:
 
         writing.add_done_callback(written)
 
-    def _schedule(self, group: Group) -> None:
+    def _schedule(self, group: AnyGroup) -> None:
         if group.wake_at < self._scheduled.get(group.name, inf):
             self._scheduled[group.name] = group.wake_at
             heapq.heappush(self._due, (group.wake_at, next(self._order), group))
@@ -369,8 +564,3 @@ class GroupCoordinator:
         for waiter, answer in answers:
             if not waiter.done():
                 waiter.set_result(answer)
-
-
-def _ignore_failure(future: asyncio.Future[None]) -> None:
-    """Housekeeping that fails (the disk is full) is tried again at the next turn; the catalogue logs it."""
-    future.add_done_callback(lambda done: done.cancelled() or done.exception())

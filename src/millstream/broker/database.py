@@ -2,7 +2,8 @@
 
 Whatever waits to be written is gathered into one synced commit, so a hundred offset commits at once cost
 one sync. A disk that refuses fails the changes of that one commit with ``CatalogueFailed`` and rolls them
-back; the next write tries anew. What the tables mean is the catalogue's business.
+back; the next write tries anew. On a full disk whoever opened the database may make room first. What the
+tables mean is the catalogue's business.
 
 While a standby follows, every commit's statements are kept, in order, with the values they were run with:
 run again on the same tables they make the same changes. A standby runs them, and nothing else writes there.
@@ -30,7 +31,7 @@ from millstream.errors import CatalogueFailed, DataDirectoryError, RequestRefuse
 _log = logging.getLogger(__name__)
 
 FILE_NAME = "catalogue.db"
-_VERSION = 2  # of the schema; a newer one is refused
+_VERSION = 3  # of the schema; a newer one is refused
 _SCHEMA = """
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE topics (
@@ -52,6 +53,19 @@ CREATE TABLE offsets (
     PRIMARY KEY ("group", topic, partition)
 ) WITHOUT ROWID;
 CREATE INDEX offsets_by_topic ON offsets (topic);
+CREATE TABLE losses (
+    "group" TEXT NOT NULL,
+    topic TEXT NOT NULL REFERENCES topics (name) ON DELETE CASCADE,
+    partition INTEGER NOT NULL,
+    first_offset INTEGER NOT NULL,
+    next_offset INTEGER NOT NULL,
+    first_ms INTEGER NOT NULL,
+    last_ms INTEGER NOT NULL,
+    lost_ms INTEGER NOT NULL,
+    total INTEGER NOT NULL,
+    PRIMARY KEY ("group", topic, partition)
+) WITHOUT ROWID;
+CREATE INDEX losses_by_topic ON losses (topic);
 CREATE TABLE groups (name TEXT PRIMARY KEY, state TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE transactions (
     name TEXT PRIMARY KEY,
@@ -104,9 +118,11 @@ class _Change(NamedTuple):
 
 
 class Database:
-    """One catalogue file, open. ``path`` None is a database in memory."""
+    """One catalogue file, open. ``path`` None is a database in memory. ``make_room`` is called in the writer
+    thread when the disk is full; whether to try once more."""
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, make_room: Callable[[], bool] = bool) -> None:
+        self._make_room = make_room
         self.where = str(path) if path is not None else ":memory:"
         self._closed = False
         self._waiting: queue.SimpleQueue[_Change | None] = queue.SimpleQueue()
@@ -265,7 +281,9 @@ class Database:
                 with contextlib.suppress(RuntimeError):
                     gathered[0].future.get_loop().call_soon_threadsafe(self._settle)
 
-    def _commit(self, gathered: list[_Change]) -> tuple[list[tuple[_Change, Any]], int, list[Statement]]:
+    def _commit(
+        self, gathered: list[_Change], *, room_was_made: bool = False
+    ) -> tuple[list[tuple[_Change, Any]], int, list[Statement]]:
         """Write changes in one transaction; each with its outcome: what it wrote, or why it could not. And
         the number of the commit and its statements, if anybody follows."""
         db = self._db
@@ -292,9 +310,12 @@ class Database:
                 db.execute("RELEASE change")
             db.execute("COMMIT")
         except Exception as error:
-            _log.error("the catalogue could not be written: %s", error)
             if db.in_transaction:
                 db.execute("ROLLBACK")
+            full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+            if full and not room_was_made and self._make_room():
+                return self._commit(gathered, room_was_made=True)
+            _log.error("the catalogue could not be written: %s", error)
             failed = CatalogueFailed(f"the catalogue could not be written: {error}")
             return [(change, failed) for change in gathered], self._number, []
         if recording.statements:
@@ -315,6 +336,11 @@ class Database:
                 result = change.remember(outcome)
                 if not change.future.done():
                     change.future.set_result(result)
+
+
+def ignore_failure(future: asyncio.Future[None]) -> None:
+    """Nobody waits for this change: where it fails (the disk is full) that is logged here and left at it."""
+    future.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
 def fact(db: sqlite3.Connection, name: str) -> str | None:

@@ -187,6 +187,8 @@ class Follower:
         log = partition.log
         bases = [s.base_offset for s in log.segments if s.base_offset > watch.told_base]
         new = watch.told_start == _NOTHING_TOLD
+        if new and log.log_start_offset < bases[0]:
+            bases.insert(0, log.log_start_offset)  # what is in the archive; the copy has it in one segment
         size = log.size_bytes if new else watch.appended_bytes
         watch.appended_bytes = 0
         watch.told_start = log.log_start_offset

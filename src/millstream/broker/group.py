@@ -40,7 +40,7 @@ from __future__ import annotations
 import enum
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from typing import Any
 
@@ -54,14 +54,8 @@ from millstream.broker.codes import (
     REBALANCE_IN_PROGRESS,
     UNKNOWN_MEMBER_ID,
 )
-from millstream.broker.member import (
-    NEW_MEMBER_JOIN_TIMEOUT,
-    Join,
-    Joined,
-    Member,
-    Synced,
-    subscribed_topics,
-)
+from millstream.broker.consumer_protocol import subscribed_topics
+from millstream.broker.member import NEW_MEMBER_JOIN_TIMEOUT, Join, Joined, Member, Synced
 
 
 class State(enum.Enum):
@@ -85,6 +79,8 @@ TRANSITIONS: Mapping[State, frozenset[State]] = {
 
 class Group:
     """One group of the classic protocol."""
+
+    kind = "classic"
 
     def __init__(self, name: str, *, initial_delay: float = 0.0, max_size: int = 2**31 - 1) -> None:
         self.name = name
@@ -356,6 +352,13 @@ class Group:
                 self._after_removal(now)
                 return
 
+    def send_back(self) -> None:
+        """The group becomes one of another protocol; everyone who waits has to join again."""
+        for member in self.members.values():
+            self._answer_join(member, Joined(REBALANCE_IN_PROGRESS, member.member_id))
+            self._answer_sync(member, Synced(REBALANCE_IN_PROGRESS))
+        self.kill()
+
     def kill(self) -> None:
         """The group is deleted, or its broker stops; everyone who waits looks for a coordinator again."""
         for member in self.members.values():
@@ -384,6 +387,13 @@ class Group:
             self._wake(member.deadline)
         if self.members:
             self.state = State.STABLE
+
+    def adopt(self, generation: int, protocol_type: str, members: Sequence[Member], now: float) -> None:
+        """Take over members of a group that was of another protocol, and have them join again."""
+        self.restore(generation, protocol_type, None, members[0].member_id, members)
+        self.protocol = self._select_protocol()
+        self.agreement += 1
+        self._prepare(now)
 
     # Time
 
@@ -554,6 +564,10 @@ class Group:
                 next(name for name, _ in member.protocols if self._supported[name] == len(self.members))
             ] += 1
         return votes.most_common(1)[0][0]
+
+    @property
+    def is_empty(self) -> bool:
+        return self.state is State.EMPTY
 
     def _rebalance_timeout(self) -> float:
         return max((m.rebalance_timeout for m in self.members.values()), default=0.0)

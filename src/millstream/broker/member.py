@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -92,23 +91,3 @@ class Member:
             if name == protocol:
                 return metadata
         return b""
-
-
-def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
-    """The topics in a consumer's subscription, or None where the bytes are not one.
-
-    Only the part that every version of the subscription begins with is read: version, then names.
-    """
-    try:
-        (count,) = struct.unpack_from(">i", metadata, 2)
-        topics, position = [], 6
-        for _ in range(count):
-            (size,) = struct.unpack_from(">h", metadata, position)
-            position += 2
-            if size < 0 or position + size > len(metadata):
-                return None
-            topics.append(metadata[position : position + size].decode())
-            position += size
-    except (struct.error, UnicodeDecodeError):
-        return None
-    return frozenset(topics)

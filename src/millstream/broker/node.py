@@ -9,29 +9,35 @@ behind.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
+import shutil
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from millstream.broker.archiving import Archiving
+from millstream.broker.backpressure import Backpressure
 from millstream.broker.catalogue import Catalogue, Topic
 from millstream.broker.codes import KAFKA_STORAGE_ERROR, NOT_CONTROLLER
 from millstream.broker.coordinator import GroupCoordinator
 from millstream.broker.copy_state import CopyState
-from millstream.broker.database import FILE_NAME
+from millstream.broker.database import FILE_NAME, Database
 from millstream.broker.deadlines import Deadlines
 from millstream.broker.followers import Followers
 from millstream.broker.metrics import Metrics
 from millstream.broker.partition import HostedTopic, Partition
 from millstream.broker.promotion import succeed
 from millstream.broker.sessions import FetchSessions
+from millstream.broker.throttling import Quotas, Throttling
 from millstream.broker.transactions import TransactionCoordinator
+from millstream.broker.watch import Watch
 from millstream.clock import Clock
 from millstream.config import BrokerConfig, TopicConfig, settings_of, with_changes
-from millstream.errors import ConfigError, LogError, MillstreamError, NotLeader, RequestRefused
+from millstream.errors import ConfigError, LogError, LogFailed, MillstreamError, NotLeader, RequestRefused
 from millstream.log.directory import LogDirectory, MemoryDirectory
 from millstream.log.files import Files
 from millstream.log.partition import PartitionLog
@@ -77,13 +83,26 @@ class Node:
         self.is_aside = False  # another broker leads
         self.flushed_by_time: set[Partition] = set()  # those with flush.ms
         self._memory = MemoryDirectory(clock)
-        self._directory = LogDirectory.open(config.data, files=files, clock=clock) if config.data else None
+        self.archiving: Archiving | None = None
+        has_archive = bool(config.millstream_archive_url)
+        if has_archive and not config.data:
+            raise ConfigError(
+                "millstream.archive.url: a broker without a data directory has nothing to archive"
+            )
+        self._directory: LogDirectory | None = None
+        database = None
+        if config.data:
+            reserve = config.millstream_disk_reserve_bytes
+            self._directory = LogDirectory.open(config.data, files=files, clock=clock, reserve=reserve)
         try:
-            path = Path(config.data) / FILE_NAME if config.data else None
-            self.catalogue = Catalogue(path, defaults=config.topic)
+            if self._directory is not None:
+                database = Database(Path(config.data) / FILE_NAME, self._directory.make_room)
+            self.catalogue = Catalogue(defaults=config.topic, archive=has_archive, database=database)
             self.transactions = TransactionCoordinator(self.catalogue, config, clock, self.hosted)
             try:
                 self.catalogue_state = self._check_role()
+                if has_archive:
+                    self.archiving = Archiving(config, self.catalogue, clock, loop)
                 self._open_logs(self.catalogue_state)
             except BaseException:
                 self.catalogue.close()
@@ -95,6 +114,13 @@ class Node:
         self.config = self._with_overrides(self.catalogue.broker_overrides)
         self.transactions.set_config(self.config)
         self.coordinator = GroupCoordinator(self.catalogue, self.config, clock)
+        self.backpressure = Backpressure(self.catalogue, self.coordinator, clock)
+        self.catalogue.on_commits = self.backpressure.committed
+        self.throttling = Throttling()
+        self.on_quotas: Callable[[], None] | None = None  # for connections, which look up their own
+        for topic in self.topics():
+            self.backpressure.configure(topic, self.catalogue.topics[topic.name].config)
+        self.watch = Watch(self.catalogue, clock)
 
     def _check_role(self) -> CopyState:
         """Whether this directory may lead, or follow, as it is told to. Raises DataDirectoryError."""
@@ -131,6 +157,8 @@ class Node:
             assert self._directory is not None
             succeed(state, self.catalogue, self._directory, self.partitions())
             self._is_copy = False
+        if self.archiving is not None:
+            self.archiving.adopt_lost(self.partitions())
         if count:
             seconds = time.monotonic() - started
             _log.info(
@@ -185,15 +213,21 @@ class Node:
         topic_id: uuid.UUID | None = None,
     ) -> Topic:
         """Create a topic and serve it. Raises RequestRefused, or LogError where the disk refuses."""
+        self._check_room(self.catalogue.topic_config(overrides))
         topic = await self.catalogue.create_topic(name, partitions, overrides, topic_id)
         hosted = HostedTopic(name, topic.id)
-        await self._open_many(hosted, range(partitions), topic.config)
+        try:
+            await self._open_many(hosted, range(partitions), topic.config)
+        except LogError as error:
+            await self._take_back(self.catalogue.delete_topic(name), hosted, range(partitions), error)
+            raise
         self._host(hosted)
+        self.backpressure.configure(hosted, topic.config)
         return topic
 
     async def delete_topic(self, name: str) -> None:
-        """Stop serving a topic and delete its logs."""
-        await self.catalogue.delete_topic(name)
+        """Stop serving a topic and delete its logs, and a little later what it has in the archive."""
+        await self.catalogue.delete_topic(name, *self._archived(name))
         await self._stop_serving(name)
 
     async def _stop_serving(self, name: str) -> None:
@@ -203,6 +237,8 @@ class Node:
         self.topics_number += 1
         del self.hosted[hosted.id_bytes]
         gone, hosted.partitions = hosted.partitions, []
+        hosted.guard(None)
+        self.backpressure.forget_topic(name)
         for partition in gone:
             self.flushed_by_time.discard(partition)
             partition.close()
@@ -213,19 +249,39 @@ class Node:
             self._directory_of(partition.log.config).delete_log(name, partition.index)
             started = await _breathe(started)
 
+    def _archived(self, name: str) -> tuple[str, int]:
+        """What a topic that is about to be deleted has in the archive, and when that may go."""
+        hosted = self.hosted.get(name)
+        if hosted is None or self.archiving is None:
+            return "", 0
+        logs = [partition.log for partition in hosted.partitions]
+        if not any(log.config.remote_storage_enable or log.archive.is_known for log in logs):
+            return "", 0
+        return self.archiving.prefix(hosted), self.clock.now_ms() + logs[0].config.file_delete_delay_ms
+
     async def add_partitions(self, name: str, total: int) -> Topic:
+        if (known := self.catalogue.topics.get(name)) is not None:
+            self._check_room(known.config)
         topic = await self.catalogue.add_partitions(name, total)
-        await self._grow(self.hosted[name], topic)
+        hosted = self.hosted[name]
+        have = len(hosted.partitions)
+        more = HostedTopic(name, topic.id)
+        try:
+            await self._open_many(more, range(have, total), topic.config)
+        except LogError as error:
+            taking_back = self.catalogue.take_back_partitions(name, have)
+            await self._take_back(taking_back, more, range(have, total), error)
+            raise
+        self._grow(hosted, more, topic.config)
         return topic
 
-    async def _grow(self, hosted: HostedTopic, topic: Topic) -> None:
-        more = HostedTopic(topic.name, topic.id)
-        await self._open_many(more, range(len(hosted.partitions), topic.partitions), topic.config)
+    def _grow(self, hosted: HostedTopic, more: HostedTopic, config: TopicConfig) -> None:
         for partition in more.partitions:
             partition.topic = hosted
         self.topics_number += 1
         hosted.partitions += more.partitions
         hosted.described.clear()
+        self.backpressure.configure(hosted, config)
 
     async def alter_topic(self, name: str, overrides: Mapping[str, str]) -> Topic:
         """Replace all of a topic's own settings."""
@@ -238,8 +294,11 @@ class Node:
 
     def _set_config(self, hosted: HostedTopic, config: TopicConfig) -> None:
         for partition in hosted.partitions:
+            if config.remote_storage_enable and not partition.log.config.remote_storage_enable:
+                partition.log.archive.create()
             partition.log.set_config(config)
             self._watch_flushing(partition)
+        self.backpressure.configure(hosted, config)
 
     async def alter_broker(self, overrides: Mapping[str, str]) -> None:
         """Replace all settings of the broker that were changed while it ran."""
@@ -248,6 +307,13 @@ class Node:
         self.config = changed
         self.coordinator.set_config(changed)
         self.transactions.set_config(changed)
+        if self.archiving is not None:
+            self.archiving.config = changed
+
+    async def alter_group(self, name: str, overrides: Mapping[str, str]) -> None:
+        """Replace all of a group's own settings."""
+        await self.catalogue.set_group_overrides(name, overrides)
+        self.coordinator.alter_group(name)
 
     def _with_overrides(self, overrides: Mapping[str, str]) -> BrokerConfig:
         return with_changes(self._configured, overrides)
@@ -277,7 +343,7 @@ class Node:
         self._not_leading = None
         self.catalogue.refuse(None)
         for partition in self.partitions():
-            partition.log.refuse(partition.log.failed)
+            partition.log.refuse(None)
         self.coordinator = GroupCoordinator(self.catalogue, self.config, self.clock)
         self.lead_clients_to(self._configured.node_id, self.own_host, self.own_port)
 
@@ -301,24 +367,23 @@ class Node:
             found = self.hosted.get(topic.name)
             if found is None:
                 found = HostedTopic(topic.name, topic.id)
-                await self._open_many(found, range(topic.partitions), topic.config)
+                await self._open_many(found, range(topic.partitions), as_copy(topic.config))
                 self._host(found)
             elif len(found.partitions) < topic.partitions:
-                await self._grow(found, topic)
+                more = HostedTopic(topic.name, topic.id)
+                indexes = range(len(found.partitions), topic.partitions)
+                await self._open_many(more, indexes, as_copy(topic.config))
+                self._grow(found, more, as_copy(topic.config))
             else:
                 self._set_config(found, as_copy(topic.config))
 
     def cut_log(self, log: PartitionLog, offset: int) -> tuple[PartitionLog, Path]:
         assert self._directory is not None
-        log, aside = self._directory.cut_log(log, offset)
-        log.refuse(self._not_leading or NotLeader(""))
-        return log, aside
+        return self._directory.cut_log(log, offset)
 
     def restart_log(self, log: PartitionLog, offset: int) -> PartitionLog:
         assert self._directory is not None
-        log = self._directory.restart_log(log, offset)
-        log.refuse(self._not_leading or NotLeader(""))
-        return log
+        return self._directory.restart_log(log, offset)
 
     async def apply_trims(self) -> None:
         """Let logs begin where the leader's do, which is in ``trims``."""
@@ -369,6 +434,7 @@ class Node:
         log.transactions_gate = self.transactions.gate
         if self._not_leading is not None:
             log.refuse(self._not_leading)
+        log.start_moves = self._start_moves
         partition = Partition(topic, index, log, in_memory=directory is self._memory)
         topic.partitions.append(partition)
         self._watch_flushing(partition)
@@ -378,12 +444,33 @@ class Node:
         try:
             for index in indexes:
                 self._open(topic, index, config)
+                if config.remote_storage_enable:
+                    topic.partitions[-1].log.archive.create()
                 started = await _breathe(started)
         except LogError:
             raise
         except MillstreamError as error:
-            # The topic stays in the catalogue: a restart opens what can't be opened now.
             raise LogError(KAFKA_STORAGE_ERROR, str(error)) from error
+
+    def _check_room(self, config: TopicConfig) -> None:
+        """Files of no topic are begun on a full disk."""
+        directory = self._directory_of(config)
+        if isinstance(directory, LogDirectory) and directory.full:
+            raise LogError(KAFKA_STORAGE_ERROR, directory.full)
+
+    async def _take_back(
+        self, change: asyncio.Future[Topic], topic: HostedTopic, indexes: range, error: LogError
+    ) -> None:
+        """Partitions that the catalogue knows could not be opened: nobody is to see them."""
+        try:
+            taken_back = await change
+        except RequestRefused as refused:
+            _log.error("%s: %s; what was begun of it can't be taken back: %s", topic.name, error, refused)
+            return
+        for partition in topic.partitions:
+            self.flushed_by_time.discard(partition)
+        for index in indexes:
+            self._directory_of(taken_back.config).delete_log(topic.name, index)
 
     def _host(self, topic: HostedTopic) -> None:
         self.topics_number += 1
@@ -395,6 +482,12 @@ class Node:
         else:
             self.flushed_by_time.discard(partition)
 
+    def set_quotas(self, quotas: Quotas) -> None:
+        """The quotas of clients are these."""
+        self.throttling.set_quotas(quotas)
+        if self.on_quotas is not None:
+            self.on_quotas()
+
     # Housekeeping, in steps that never keep the loop for long
 
     async def apply_retention(self) -> None:
@@ -404,17 +497,51 @@ class Node:
             log = partition.log
             if log.failed is None:
                 log.expire_producers(self.clock.now_ms(), self.config.producer_id_expiration_ms)
-                log.apply_retention(self.clock.now_ms())
+                with contextlib.suppress(LogFailed):  # it has logged why; the others' turn
+                    log.apply_retention(self.clock.now_ms())
             started = await _breathe(started)
+
+    def _start_moves(self, log: PartitionLog, start: int) -> None:
+        self.catalogue.losses.start_moves(log, start, self.catalogue.offsets, self.clock)
+
+    async def look_ahead(self) -> None:
+        """Find out how long the logs are, when the disk is full, and who is being overtaken."""
+        started = time.monotonic()
+        for _ in self.watch.look(self.config, self.topics(), self._free_bytes):
+            started = await _breathe(started)
+
+    def _free_bytes(self) -> int | None:
+        if self._directory is None:
+            return None
+        try:
+            return shutil.disk_usage(self._directory.path).free
+        except OSError:
+            return None
 
     def checkpoint(self) -> None:
         """Write down how far each log is synced, so that less is checked after a crash."""
         if self._directory is not None:
-            self._directory.checkpoint()
+            try:
+                self._directory.checkpoint()
+            except OSError as error:
+                self._directory.make_room()
+                _log.error("can't write the checkpoints: %s; after a crash more is checked", error)
+
+    @property
+    def full(self) -> str:
+        """What is to be said while the disk is full; empty while it is not."""
+        return self._directory.full if self._directory is not None else ""
+
+    def look_for_room(self) -> None:
+        """See whether the disk is full, or has room again."""
+        if self._directory is not None:
+            self._directory.look_for_room()
 
     def close(self) -> None:
         """Sync and close everything; the next start finds it in order."""
         self.deadlines.close()
+        if self.archiving is not None:
+            self.archiving.close()
         self.catalogue.close()
         self._memory.close()
         if self._directory is not None:
@@ -431,6 +558,8 @@ def as_copy(config: TopicConfig) -> TopicConfig:
         segment_jitter_ms=0,
         flush_ms=_NEVER,
         flush_messages=_NEVER,
+        remote_storage_enable=False,
+        millstream_overload="buffer",
     )
 
 

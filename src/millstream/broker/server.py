@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 
 from millstream.broker.buffers import RequestBuffers
+from millstream.broker.cleaning import Cleaner
 from millstream.broker.connection import Connection
 from millstream.broker.dispatch import Reply
 from millstream.broker.housekeeping import Housekeeping
@@ -71,7 +72,11 @@ class Server:
         else:
             self.node.transactions.start(self.turn, self.syncer)
         self.following: asyncio.Task[None] | None = None
+        if self.node.archiving is not None:
+            self.node.archiving.start(self.syncer)
+        self.node.on_quotas = self._quotas_changed
         self._housekeeping = Housekeeping(self)
+        self.cleaner = Cleaner(self)
         self._listener: asyncio.Server | None = None
         self._http: HttpServer | None = None
         self._stopping = False
@@ -96,6 +101,7 @@ class Server:
             await self.stop()
             raise
         self._housekeeping.start()
+        self.cleaner.start()
         self.is_ready = True
         if self.node.standby is not None:
             self.following = self.node.standby.start()
@@ -136,6 +142,10 @@ class Server:
             )  # fmt: skip
             connection.close()
 
+    def _quotas_changed(self) -> None:
+        for connection in self.connections:
+            connection.look_up_quotas()
+
     def disconnected(self, connection: Connection) -> None:
         self.connections.discard(connection)
 
@@ -168,7 +178,9 @@ class Server:
         if self.node.standby is not None:
             await self.node.standby.stop()
         self.node.followers.close()
+        await self.cleaner.stop()
         self.node.deadlines.expire_all()
+        self.node.backpressure.close()
         self.node.coordinator.close()
         await self.node.transactions.close()
         for connection in list(self.connections):

@@ -1,9 +1,10 @@
-"""A group as it is written in the catalogue: what it last agreed on, as JSON."""
+"""A classic group as it is written in the catalogue: what it last agreed on, as JSON."""
 
 from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from millstream.broker.group import Group, State
@@ -15,6 +16,7 @@ def to_text(group: Group) -> str:
     members = group.members.values() if group.state is State.STABLE else ()
     return json.dumps(
         {
+            "kind": group.kind,
             "generation": group.generation,
             "protocol_type": group.protocol_type,
             "protocol": group.protocol,
@@ -25,9 +27,8 @@ def to_text(group: Group) -> str:
     )
 
 
-def restore(group: Group, text: str, now: float) -> None:
+def restore(group: Group, fields: Mapping[str, Any], now: float) -> None:
     """Make a new group be the one written down; every member's session starts anew."""
-    fields = json.loads(text)
     group.empty_since_ms = fields["empty_since_ms"]
     group.restore(
         fields["generation"],

@@ -374,7 +374,7 @@ class Standby:
         )
         partition.topic.bytes_in += taken
         if taken and partition.waiters:
-            partition.wake(taken)
+            partition.wake(taken, _nothing)  # their answers leave with the turn they make
         return taken
 
     async def _sync(self, aim: _Aim) -> None:
@@ -510,6 +510,10 @@ class Standby:
                 ) from None
         finally:
             link.close()
+
+
+def _nothing() -> None:
+    """There is nothing to be sent in between."""
 
 
 def _replace_catalogue(db: sqlite3.Connection, path: Path) -> None:

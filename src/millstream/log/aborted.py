@@ -44,6 +44,10 @@ class AbortedIndex:
     def path(self) -> str:
         return self._file.path
 
+    @path.setter
+    def path(self, path: str) -> None:
+        self._file.path = path
+
     def append(self, aborted: Aborted) -> None:
         self._pending.append(aborted)
         self.count += 1

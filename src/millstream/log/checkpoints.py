@@ -35,8 +35,12 @@ def read_lines(files: Files, path: str) -> list[list[str]] | None:
     return None
 
 
+def checkpoint_text(lines: list[str]) -> bytes:
+    return "\n".join(["0", str(len(lines)), *lines, ""]).encode()
+
+
 def write_lines(files: Files, path: str, lines: list[str], *, sync: bool = True) -> None:
-    replace_file(files, path, "\n".join(["0", str(len(lines)), *lines, ""]).encode(), sync=sync)
+    replace_file(files, path, checkpoint_text(lines), sync=sync)
 
 
 def read_offsets(files: Files, path: str) -> Offsets:

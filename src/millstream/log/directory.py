@@ -1,5 +1,6 @@
 """A data directory: one lock, the checkpoints of all partitions in it, and a directory for each.
 
+.reserve                           room for what a broker has to write on a full disk
 .lock                              held by the broker that uses the directory; names its process
 meta.properties                    whose directory this is
 .kafka_cleanshutdown               there only while no broker runs, and if the last one ended in order
@@ -23,8 +24,9 @@ from pathlib import Path
 
 from millstream.clock import Clock, SystemClock
 from millstream.config import TopicConfig
-from millstream.errors import DataDirectoryError, LogError
+from millstream.errors import DataDirectoryError, LogError, LogFailed
 from millstream.log.checkpoints import LOG_START_OFFSETS, RECOVERY_POINTS, read_offsets, write_offsets
+from millstream.log.failing import NO_ROOM
 from millstream.log.files import (
     DIRECTORY,
     File,
@@ -38,6 +40,7 @@ from millstream.log.files import (
 from millstream.log.partition import PartitionLog
 from millstream.log.recovery import open_partition
 from millstream.log.retention import RetentionClock
+from millstream.log.room import DiskRoom
 from millstream.log.scan import WINDOW
 from millstream.log.segment import INDEX_SUFFIXES, LOG_SUFFIX, file_name, offset_of
 from millstream.log.snapshots import SNAPSHOT_SUFFIX
@@ -67,7 +70,7 @@ def partition_of(name: str) -> tuple[str, int] | None:
 class LogDirectory:
     """One data directory, in use by this process alone. Made by ``open``."""
 
-    def __init__(self, path: str, files: Files, clock: Clock) -> None:
+    def __init__(self, path: str, files: Files, clock: Clock, reserve: int) -> None:
         self.path = path
         self.logs: dict[tuple[str, int], PartitionLog] = {}
         self._files = files
@@ -76,6 +79,9 @@ class LogDirectory:
         self._retention_clock = RetentionClock()
         self._unlock = take_lock(files, path)
         try:
+            self._room = DiskRoom(files, path, reserve) if reserve else None
+            if self._room is not None:
+                self._pool.out_of_room = self._out_of_room
             self.clean = self._begin()
         except BaseException:
             self._unlock()
@@ -83,16 +89,26 @@ class LogDirectory:
 
     @classmethod
     def open(
-        cls, path: str | Path, *, files: Files | None = None, clock: Clock | None = None
+        cls,
+        path: str | Path,
+        *,
+        files: Files | None = None,
+        clock: Clock | None = None,
+        reserve: int = 0,
     ) -> LogDirectory:
-        """Take the directory, which is made if it is not there. Raises DataDirectoryError if it can't be
-        used, or if another broker uses it."""
+        """Take the directory, which is made if it is not there, and ``reserve`` bytes of its disk. Raises
+        DataDirectoryError if it can't be used, or if another broker uses it."""
         files = files or OsFiles()
         name = os.path.abspath(path)
         try:
             files.make_directory(name)
-            return cls(name, files, clock or SystemClock())
+            return cls(name, files, clock or SystemClock(), reserve)
         except OSError as error:
+            if error.errno in NO_ROOM:
+                raise DataDirectoryError(
+                    f"can't use the data directory {name}: its disk is full, and nothing can be written to "
+                    "it; make room, then start again"
+                ) from error
             raise DataDirectoryError(
                 f"can't use the data directory {name}: {error.strerror or error}; "
                 "give one that this user may read and write"
@@ -187,9 +203,35 @@ class LogDirectory:
                 is_copy=is_copy,
             )
         except OSError as error:
+            if error.errno in NO_ROOM:
+                self._out_of_room()
             raise DataDirectoryError(f"can't open the log {path}: {error.strerror or error}") from error
+        if self.full:
+            log.suspend(LogFailed(self.full))
         self.logs[key] = log
         return log
+
+    # Room
+
+    @property
+    def full(self) -> str:
+        """What is to be said while the disk takes no records; empty while it does."""
+        return self._room.why if self._room is not None and self._room.is_full else ""
+
+    def make_room(self) -> bool:
+        """Something that is not a log could not be written. From any thread; whether to try again."""
+        return self._room is not None and self._room.refused()
+
+    def look_for_room(self) -> None:
+        """To be called several times a second: records are refused while the disk is full."""
+        if self._room is not None and self._room.look():
+            why = LogFailed(self.full) if self.full else None
+            for log in self.logs.values():
+                log.suspend(why)
+
+    def _out_of_room(self) -> None:
+        self.make_room()
+        self.look_for_room()
 
     def _forget_offsets(self, key: tuple[str, int]) -> None:
         """What the checkpoints say of a log that was deleted does not hold for a new one of the same name."""
@@ -230,7 +272,7 @@ class LogDirectory:
         del self.logs[key]
         log.abandon()
         self._recovery_points[key] = min(log.synced_offset, offset)
-        return self._open(*key, log.config, clean=False, is_copy=True), Path(aside)
+        return _in_place_of(log, self._open(*key, log.config, clean=False, is_copy=True)), Path(aside)
 
     def _copy(self, source: File, position: int, end: int, path: str) -> None:
         target = self._files.open(path, create=True)
@@ -250,7 +292,7 @@ class LogDirectory:
         self._start_offsets[key] = offset
         self._files.make_directory(log.path)
         self._files.sync_directory(self.path)
-        return self._open(*key, log.config, clean=False, is_copy=True)
+        return _in_place_of(log, self._open(*key, log.config, clean=False, is_copy=True))
 
     def delete_log(self, topic: str, partition: int) -> None:
         """Take a partition's log away. Once this returns it does not come back, even after a crash; its space
@@ -289,7 +331,7 @@ class LogDirectory:
 
     def checkpoint(self) -> None:
         """Write down how far each log is synced and where it starts. To be called now and then: after a
-        crash, only what lies beyond is read and checked. Blocks for a sync."""
+        crash, only what lies beyond is read and checked. Blocks for a sync. May raise OSError."""
         for key, log in self.logs.items():
             self._recovery_points[key] = log.synced_offset
         write_offsets(self._files, f"{self.path}/{RECOVERY_POINTS}", self._recovery_points)
@@ -297,7 +339,7 @@ class LogDirectory:
 
     def _save_start_offsets(self) -> None:
         for key, log in self.logs.items():
-            if log.log_start_offset > log.segments[0].base_offset:
+            if log.log_start_offset > log.archive.oldest_offset(log.segments[0].base_offset):
                 self._start_offsets[key] = log.log_start_offset
             else:
                 self._start_offsets.pop(key, None)
@@ -317,7 +359,17 @@ class LogDirectory:
                 "can't write the checkpoints in %s: %s; the next start checks the logs", self.path, error
             )
         self.logs.clear()
+        if self._room is not None:
+            self._room.close()
         self._unlock()
+
+
+def _in_place_of(old: PartitionLog, new: PartitionLog) -> PartitionLog:
+    """A log opened anew asks and tells those that the old one did."""
+    new.transactions_gate = old.transactions_gate
+    new.start_moves = old.start_moves
+    new.refuse(old.refusal)
+    return new
 
 
 def take_lock(files: Files, directory: str) -> Callable[[], None]:

@@ -7,7 +7,7 @@ took along finds out by asking where its epoch ended.
 
 from __future__ import annotations
 
-from millstream.log.checkpoints import read_lines, write_lines
+from millstream.log.checkpoints import checkpoint_text, read_lines, write_lines
 from millstream.log.files import Files
 
 CHECKPOINT = "leader-epoch-checkpoint"
@@ -39,6 +39,10 @@ class LeaderEpochs:
         write_lines(
             self._files, self._path, [f"{epoch} {offset}" for epoch, offset in self._entries], sync=sync
         )
+
+    def text_upto(self, offset: int) -> bytes:
+        """What the checkpoint of a log that ends at ``offset`` would hold."""
+        return checkpoint_text([f"{epoch} {start}" for epoch, start in self._entries if start < offset])
 
     @property
     def entries(self) -> list[tuple[int, int]]:
@@ -77,10 +81,11 @@ class LeaderEpochs:
         return next((epoch for epoch, start in reversed(self._entries) if start <= offset), self.latest)
 
     def end_of(self, epoch: int, end_offset: int) -> tuple[int, int]:
-        """(epoch, end offset) of the newest epoch not above ``epoch``; (-1, -1) for one yet to come."""
+        """(epoch, end offset) of the newest epoch not above ``epoch``; (-1, -1) for one yet to come, and for
+        -1, which is how a client says that it knows of none."""
         if epoch == self.latest:
             return epoch, end_offset
-        if epoch > self.latest:
+        if epoch > self.latest or epoch == NONE[0]:
             return NONE
         below = -1
         for known, offset in self._entries:

@@ -19,12 +19,13 @@ from millstream.records.batch import (
     TRANSACTIONAL,
     read_header,
 )
-from millstream.records.build import read_records
+from millstream.records.keys import first_without_key
 
 CORRUPT_MESSAGE = 2
 MESSAGE_TOO_LARGE = 10
 RECORD_LIST_TOO_LARGE = 18
 INVALID_TIMESTAMP = 32
+INVALID_PRODUCER_EPOCH = 47
 UNSUPPORTED_COMPRESSION_TYPE = 76
 INVALID_RECORD = 87
 
@@ -39,7 +40,7 @@ def refusal(records: bytearray | memoryview, config: TopicConfig, now_ms: int) -
     size = len(records)
     if size < HEADER_SIZE:
         return AppendRefused(
-            CORRUPT_MESSAGE, f"{size} bytes are no record batch, which has {HEADER_SIZE} at least"
+            INVALID_RECORD, f"{size} bytes are no record batch, which has {HEADER_SIZE} at least"
         )
     magic = records[MAGIC_AT]
     if magic != MAGIC:
@@ -53,7 +54,7 @@ def refusal(records: bytearray | memoryview, config: TopicConfig, now_ms: int) -
             f"{size} bytes were sent, the batch has {header.size}: send one batch for a partition",
         )
     if header.size != size:
-        return AppendRefused(CORRUPT_MESSAGE, f"the batch says it has {header.size} bytes, {size} were sent")
+        return AppendRefused(INVALID_RECORD, f"the batch says it has {header.size} bytes, {size} were sent")
     if size > config.max_message_bytes:
         return AppendRefused(
             MESSAGE_TOO_LARGE, f"the batch has {size} bytes, max.message.bytes is {config.max_message_bytes}"
@@ -61,6 +62,11 @@ def refusal(records: bytearray | memoryview, config: TopicConfig, now_ms: int) -
     if size > config.segment_bytes:
         return AppendRefused(
             RECORD_LIST_TOO_LARGE, f"the batch has {size} bytes, segment.bytes is {config.segment_bytes}"
+        )
+    if config.millstream_overload == "drop" and size > config.millstream_overload_bytes:
+        return AppendRefused(
+            RECORD_LIST_TOO_LARGE,
+            f"the batch has {size} bytes, millstream.overload.bytes is {config.millstream_overload_bytes}",
         )
     if header.base_offset != 0:
         return AppendRefused(
@@ -90,7 +96,7 @@ def refusal(records: bytearray | memoryview, config: TopicConfig, now_ms: int) -
         and min(header.producer_id, header.producer_epoch, header.base_sequence) < 0
     ):
         return AppendRefused(
-            INVALID_RECORD,
+            INVALID_PRODUCER_EPOCH if header.producer_epoch < 0 else INVALID_RECORD,
             f"producer {header.producer_id} sent epoch {header.producer_epoch}, "
             f"sequence {header.base_sequence}: none may be negative",
         )
@@ -100,12 +106,10 @@ def refusal(records: bytearray | memoryview, config: TopicConfig, now_ms: int) -
 def require_keys(records: bytearray | memoryview) -> None:
     """Every record of a compacted topic needs a key. The one check that looks at records."""
     try:
-        keyless = next(
-            (number for number, record in enumerate(read_records(records)) if record.key is None), None
-        )
+        keyless = first_without_key(records)
     except CorruptBatch as problem:
         raise AppendRefused(CORRUPT_MESSAGE, str(problem)) from None
-    if keyless is not None:
+    if keyless >= 0:
         raise AppendRefused(
             INVALID_RECORD,
             f"record {keyless} of the batch has no key: a compacted topic takes records with keys only",

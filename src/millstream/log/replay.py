@@ -43,6 +43,10 @@ class Replay:
             return None
         # Else when it came is not known: better kept a little longer than forgotten early.
         time_ms = header.max_timestamp if attributes & LOG_APPEND_TIME else self._now_ms
+        if attributes & CONTROL and header.record_count == 0:
+            # Compaction took the marker and left the batch, for the producer's epoch.
+            self.producers.record_marker(producer_id, header.producer_epoch, time_ms)
+            return None
         if attributes & CONTROL:
             if marker is None:
                 return None

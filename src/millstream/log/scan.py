@@ -4,6 +4,10 @@
 checksum), it looks for the next whole, valid batch that fits: same segment, higher offsets, right checksum.
 If there is one, what lies between is **damage** in the middle: it is reported and passed over, never deleted.
 If there is none, it is the **tail**: after a crash a write that was cut off, which recovery may cut.
+
+Offsets follow one another, which is what guards them: they are not under the checksum. Where compaction has
+been there are gaps, and all that can be asked is that they grow: a batch after a gap whose last offset is not
+below the next batch's is taken for damaged.
 """
 
 from __future__ import annotations
@@ -85,6 +89,14 @@ class _Window:
         self.at = position
         return len(self.data) >= size
 
+    def overtakes(self, following: int, next_offset: int, last_offset: int) -> bool:
+        """Has the batch at ``following`` an offset that the one before it, up to ``last_offset``, leaves no
+        room for? Then that one's is wrong."""
+        if not self.have(following, HEADER_SIZE):
+            return False
+        header = read_header(self.data, following - self.at)
+        return header.magic == MAGIC and next_offset <= header.base_offset <= last_offset
+
     def checksum(self, position: int, size: int) -> int:
         """CRC-32C over the checked part of a batch; of a large one a part at a time."""
         at, end = position - self.at, position - self.at + size
@@ -113,14 +125,15 @@ def scan(
     next_offset: int,
     ceiling: int,
     verify_from: int = 0,
+    gaps: bool = False,
     read: int = WINDOW,
 ) -> Iterator[Batch | Damage]:
     """The batches of ``file`` from ``start`` to ``end``, both positions.
 
     ``next_offset`` is the first batch's offset; ``ceiling`` is what all offsets are below (the next segment's
-    base). A batch that does not start where the last one ended is damaged: base offsets are not under the
-    checksum, this is what guards them. Checksums are verified of batches at ``verify_from`` and after.
-    ``read`` is how many bytes are read at a time.
+    base). A batch that does not start where the last one ended is damaged, unless there may be ``gaps``.
+    Checksums are verified of batches at ``verify_from`` and after. ``read`` is how many bytes are read at a
+    time.
     """
     window = _Window(file, end, read)
     unpack_from = HEADER.unpack_from
@@ -137,19 +150,20 @@ def scan(
             # What implausible() asks one by one, at the speed of a scan.
             if (
                 magic == MAGIC
-                and base == next_offset
+                and (base == next_offset or (gaps and base > next_offset))
                 and HEADER_SIZE <= size <= end - position
                 and 0 <= delta <= highest - base
                 and 0 <= count <= delta + 1
                 and 0 <= attributes <= _KNOWN_ATTRIBUTES
                 and attributes & CODEC_MASK <= _HIGHEST_CODEC
                 and (position < verify_from or window.checksum(position, size) == crc)
+                and (base == next_offset or not window.overtakes(position + size, next_offset, base + delta))
             ):
                 yield Batch(position, BatchHeader._make(fields))
                 position += size
                 next_offset = base + delta + 1
                 continue
-        reason = _what_is_wrong(window, base_offset, position, end, next_offset, ceiling)
+        reason = _what_is_wrong(window, base_offset, position, end, next_offset, ceiling, gaps)
         found = _next_valid(window, base_offset, position, end, next_offset, ceiling)
         if found is None:
             yield Damage(path, position, end - position, next_offset, ceiling, reason, True)
@@ -160,17 +174,20 @@ def scan(
 
 
 def _what_is_wrong(
-    window: _Window, base_offset: int, position: int, end: int, next_offset: int, ceiling: int
+    window: _Window, base_offset: int, position: int, end: int, next_offset: int, ceiling: int, gaps: bool
 ) -> str:
     if not window.have(position, HEADER_SIZE):
         return f"{end - position} bytes are left, a batch has {HEADER_SIZE} at least"
     header = read_header(window.data, position - window.at)
     reason = implausible(header, base_offset, ceiling, end - position)
-    if not reason and header.base_offset != next_offset:
+    if not reason and header.base_offset != next_offset and not (gaps and header.base_offset > next_offset):
         reason = f"the batch has offset {header.base_offset}, {next_offset} should be here"
     if not reason:
         actual = window.checksum(position, header.size)
-        reason = f"the batch's checksum is {header.crc:#010x}, its bytes give {actual:#010x}"
+        if actual != header.crc:
+            reason = f"the batch's checksum is {header.crc:#010x}, its bytes give {actual:#010x}"
+        else:
+            reason = f"the batch has offset {header.base_offset}, the next one has an earlier one"
     return reason
 
 

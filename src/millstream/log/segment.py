@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import NamedTuple
 
@@ -23,6 +23,8 @@ TIME_INDEX_SUFFIX = ".timeindex"
 ABORTED_SUFFIX = ".txnindex"
 INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, ABORTED_SUFFIX)
 DELETED_SUFFIX = ".deleted"
+CLEANED_SUFFIX = ".cleaned"  # written by compaction, not in its place yet
+SWAP_SUFFIX = ".swap"  # on its way there: what it is for is to go
 
 _WALK = Struct(">qi4xb6xi")  # base offset, length, magic, last offset delta: what a walk looks at
 _WALK_READ = 8192
@@ -62,6 +64,7 @@ class Segment:
         "damage",
         "deleted",
         "first_timestamp",
+        "gaps",
         "index",
         "jitter_ms",
         "log",
@@ -84,16 +87,21 @@ class Segment:
         index_size: int = 0,
         times_size: int = 0,
         aborted_size: int = 0,
+        gaps: bool = False,
+        stage: str = "",
     ) -> None:
+        """``path`` is without a suffix; ``stage`` is what its files' names end with while they are not in
+        their place yet."""
         self._pool = pool
-        self.path = path  # without a suffix
+        self.path = path
         self.base_offset = base_offset
+        self.gaps = gaps  # compaction has been here: not every offset is in a batch
         self.size = size  # of the log file, with what is staged for it
         self.written = size  # of the log file
-        self.log = LazyFile(pool, path + LOG_SUFFIX)
-        self.index = OffsetIndex(pool, path + INDEX_SUFFIX, base_offset, index_size)
-        self.times = TimeIndex(pool, path + TIME_INDEX_SUFFIX, base_offset, times_size)
-        self.aborted = AbortedIndex(pool, path + ABORTED_SUFFIX, aborted_size)
+        self.log = LazyFile(pool, path + LOG_SUFFIX + stage)
+        self.index = OffsetIndex(pool, path + INDEX_SUFFIX + stage, base_offset, index_size)
+        self.times = TimeIndex(pool, path + TIME_INDEX_SUFFIX + stage, base_offset, times_size)
+        self.aborted = AbortedIndex(pool, path + ABORTED_SUFFIX + stage, aborted_size)
         self.bytes_since_index = 0
         self.max_timestamp = None if size else NO_TIMESTAMP  # None: not read yet, see largest_timestamp()
         self.max_timestamp_offset = -1
@@ -139,7 +147,7 @@ class Segment:
         batch = next(self.good_batches(offset, ceiling), None)
         if batch is None or batch.header.base_offset > offset:
             return self.damage_of(offset) is not None
-        return batch.header.max_timestamp == timestamp and batch.header.last_offset == offset
+        return batch.header.newest_ms == timestamp and batch.header.last_offset == offset
 
     def _distrust(self, index: OffsetIndex | TimeIndex, ceiling: int) -> None:
         _log.warning("%s disagrees with the log; built anew", index.path)
@@ -178,9 +186,13 @@ class Segment:
                         break
                 base, length, magic, delta = _WALK.unpack_from(data, at)
                 size = length + PREFIX_SIZE
-                if magic != MAGIC or base != expected or size < HEADER_SIZE or position + size > end:
+                if magic != MAGIC or size < HEADER_SIZE or position + size > end:
+                    break
+                if base != expected and (base < expected or not self.gaps):
                     break
                 if base + delta >= offset:
+                    if base > expected and self._overtakes(position + size, expected, base + delta):
+                        break
                     return Found(position, size, base, base + delta)
                 expected = base + delta + 1
                 position += size
@@ -191,6 +203,11 @@ class Segment:
             # Something is wrong here, or in a batch passed on the way: their checksums tell which.
             if not self.examine(start, end, ceiling):
                 return None
+
+    def _overtakes(self, following: int, expected: int, last_offset: int) -> bool:
+        """After a gap, the next batch tells whether the offset that was found can be."""
+        header = self.header_at(following)
+        return header is not None and expected <= header.base_offset <= last_offset
 
     def anchor(self, offset: int, ceiling: int) -> tuple[int, int]:
         """A batch's position and base offset, at or before the one wanted: by the index, which is checked
@@ -230,6 +247,7 @@ class Segment:
             next_offset=next_offset,
             ceiling=ceiling,
             verify_from=verify_from,
+            gaps=self.gaps,
             # Large batches are jumped over when only headers are wanted: don't read what is not looked at.
             read=read if verify_from < end else _HEADERS_READ,
         )
@@ -371,7 +389,7 @@ class Segment:
                 self.report(item)
                 continue
             header = item.header
-            self.added(item.position, header.size, header.last_offset, header.max_timestamp, interval)
+            self.added(item.position, header.size, header.last_offset, header.newest_ms, interval)
             if self.index.page_waits:
                 self.write_indexes(final=False)
         self.write_indexes(final=self.written == self.size)
@@ -389,8 +407,13 @@ class Segment:
         return self.first_timestamp if self.first_timestamp >= 0 else now_ms
 
     def newest_ms(self, ceiling: int) -> int:
-        """The time of the newest record; when the file was last written, if the records carry none."""
+        """The time of the newest record; when the file was last written, if the records carry none. Where
+        compaction left no record, its last batch tells still."""
         largest = self.largest_timestamp(ceiling)[0]
+        if largest < 0 and self.gaps:
+            last = self.header_at(self.written - HEADER_SIZE)
+            if last is not None and last.size == HEADER_SIZE:
+                largest = last.max_timestamp
         return largest if largest >= 0 else self._pool.files.modified_ms(self.log.path)
 
     def sync(self) -> None:
@@ -412,6 +435,22 @@ class Segment:
         except FileNotFoundError:
             if not self.deleted:
                 raise
+
+    def move(self, old: str, new: str) -> None:
+        """Rename its files from one stage to the next; those that are there. The log is the last: it is what
+        the others are of."""
+        files = self._pool.files
+        for suffix in (*INDEX_SUFFIXES, LOG_SUFFIX):
+            if files.exists(self.path + suffix + old):
+                files.rename(self.path + suffix + old, self.path + suffix + new)
+        self.stand_at(lambda suffix: new)
+
+    def stand_at(self, stage: Callable[[str], str]) -> None:
+        """What its files' names end with from now on, by suffix."""
+        self.log.path = self.path + LOG_SUFFIX + stage(LOG_SUFFIX)
+        self.index.path = self.path + INDEX_SUFFIX + stage(INDEX_SUFFIX)
+        self.times.path = self.path + TIME_INDEX_SUFFIX + stage(TIME_INDEX_SUFFIX)
+        self.aborted.path = self.path + ABORTED_SUFFIX + stage(ABORTED_SUFFIX)
 
     def delete_log(self) -> list[str]:
         """Rename the log file as deleted; its new name. Whoever has it open reads on."""

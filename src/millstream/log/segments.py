@@ -10,6 +10,7 @@ from millstream.errors import CorruptBatch, LogError
 from millstream.log.files import File
 from millstream.log.scan import Batch
 from millstream.log.segment import Segment
+from millstream.records.batch import HEADER_SIZE
 from millstream.records.build import read_records
 
 
@@ -58,6 +59,14 @@ class Segments:
     def size(self) -> int:
         return sum(segment.size for segment in self._segments)
 
+    def size_from(self, offset: int) -> int:
+        """The bytes from the last indexed batch that ends before ``offset``."""
+        number = max(bisect_right(self._bases, offset) - 1, 0)
+        segment = self._segments[number]
+        indexed = segment.index.lookup(offset - 1)
+        later = sum(each.size for each in islice(self._segments, number + 1, None))
+        return later + segment.size - (indexed[1] if indexed is not None else 0)
+
     def append(self, segment: Segment) -> None:
         self._segments.append(segment)
         self._bases.append(segment.base_offset)
@@ -69,6 +78,12 @@ class Segments:
         self._segments = self._segments[count:]
         self._bases = self._bases[count:]
         return removed
+
+    def replace(self, old: Sequence[Segment], new: Segment) -> None:
+        """Put ``new`` in the place of segments that follow one another, of which the last one is never."""
+        number = self._segments.index(old[0])
+        self._segments[number : number + len(old)] = [new]
+        self._bases[number : number + len(old)] = [new.base_offset]
 
     def aborted(self, start: int, upto: int) -> list[tuple[int, int]]:
         """Producer id and first offset of the aborted transactions with offsets from ``start`` up to
@@ -102,8 +117,12 @@ class Segments:
         self, offset: int, max_bytes: int, limit: int, at_least_one: bool, *, end: int, stop: int | None
     ) -> Slice:
         """Batches from the one that holds ``offset``, all below ``limit``. ``stop`` is the position of
-        ``limit`` in the last segment, if the caller knows it."""
+        ``limit`` in the last segment, if the caller knows it.
+
+        Batches that compaction emptied are passed over as long as others follow: there are readers
+        (librdkafka) that take an answer without a record for one that was too small."""
         number = max(bisect_right(self._bases, offset) - 1, 0)
+        emptied = NOTHING
         while number < len(self._segments):
             segment = self._segments[number]
             ceiling = self.ceiling(number, end)
@@ -112,7 +131,11 @@ class Segments:
                 number += 1
                 continue
             if found.base_offset >= limit or (found.size > max_bytes and not at_least_one):
-                return NOTHING
+                return emptied
+            if segment.gaps and found.size == HEADER_SIZE:
+                emptied = Slice(segment.log.get(), found.position, found.size)
+                offset = found.last_offset + 1
+                continue
             if limit >= ceiling:
                 until = segment.written
             elif stop is not None and segment is self.last:
@@ -124,7 +147,7 @@ class Segments:
             if good > found.position:
                 return Slice(segment.log.get(), found.position, good - found.position)
             # Damaged after all. Whether what is wanted is part of it, the next look knows.
-        return NOTHING
+        return emptied
 
     def _position_of(self, segment: Segment, limit: int, ceiling: int) -> int:
         """Where a reader that may see offsets below ``limit`` has to stop in a segment."""
@@ -166,13 +189,15 @@ def _newest_in(segment: Segment, start: int, ceiling: int) -> tuple[int, int]:
     largest, offset = segment.largest_timestamp(ceiling)
     for batch in islice(segment.good_batches(max(offset, start), ceiling), 1):
         if batch.header.max_timestamp == largest and batch.header.base_offset >= start:
-            return max(_times(segment, batch), key=lambda found: found[1])
-    # That record is deleted, damaged, or not in the file yet: look at all the others.
+            found = max(_times(segment, batch), key=lambda found: found[1], default=None)
+            if found is not None:
+                return found
+    # That record is deleted, compacted, damaged, or not in the file yet: look at all the others.
     best = (-1, -1)
     for batch in segment.good_batches(start, ceiling):
         if batch.header.max_timestamp > best[1]:
-            left = (found for found in _times(segment, batch) if found[0] >= start)
-            best = max(best, *left, key=lambda found: found[1])
+            left = [found for found in _times(segment, batch) if found[0] >= start]
+            best = max([best, *left], key=lambda found: found[1])
     return best
 
 

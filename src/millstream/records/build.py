@@ -69,7 +69,7 @@ def build_batch(
         delta = record.offset - base_offset if record.offset >= 0 else delta + 1
         if delta <= previous:
             raise ValueError(f"offset {record.offset} does not follow {base_offset + previous}")
-        _write_record(body, record, record.timestamp - base_timestamp, delta)
+        write_record(body, record, record.timestamp - base_timestamp, delta)
     if last_offset_delta is None:
         last_offset_delta = delta
     attributes = codec
@@ -196,7 +196,7 @@ def check_plausible(header: BatchHeader, body_size: int) -> None:
 def _records(body: memoryview, header: BatchHeader) -> Iterator[Record]:
     check_plausible(header, len(body))
     append_time = header.max_timestamp if header.attributes & batch.LOG_APPEND_TIME else None
-    reader = _Reader(body)
+    reader = RecordReader(body)
     previous = -1
     for _ in range(header.record_count):
         timestamp_delta, offset_delta, key, value, headers = reader.record()
@@ -215,7 +215,7 @@ def _records(body: memoryview, header: BatchHeader) -> Iterator[Record]:
         raise CorruptBatch(f"{len(body) - reader.position} bytes after the last record")
 
 
-class _Reader:
+class RecordReader:
     """A position in a batch's records, and what can be read from there."""
 
     __slots__ = ("body", "end", "position")
@@ -225,7 +225,8 @@ class _Reader:
         self.position = 0
         self.end = len(body)  # of the record at hand
 
-    def record(self) -> tuple[int, int, bytes | None, bytes | None, tuple[Header, ...]]:
+    def begin(self) -> None:
+        """Go to the timestamp of the next record, whose end is known then."""
         self.end = len(self.body)
         length = self.varint()
         if not 0 <= length <= self.end - self.position:
@@ -234,6 +235,9 @@ class _Reader:
         if length == 0:
             raise CorruptBatch("a record without a byte")
         self.position += 1  # attributes, unused
+
+    def record(self) -> tuple[int, int, bytes | None, bytes | None, tuple[Header, ...]]:
+        self.begin()
         timestamp_delta = self.varint(10)
         offset_delta = self.varint()
         key = self.data()
@@ -277,7 +281,7 @@ class _Reader:
         raise CorruptBatch("a number that does not end, or is too large")
 
 
-def _write_record(out: bytearray, record: Record, timestamp_delta: int, offset_delta: int) -> None:
+def write_record(out: bytearray, record: Record, timestamp_delta: int, offset_delta: int) -> None:
     body = bytearray(1)  # attributes
     write_varint(body, timestamp_delta)
     write_varint(body, offset_delta)

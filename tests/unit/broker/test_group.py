@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import struct
 from collections.abc import Sequence
 
@@ -12,8 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from millstream.broker import snapshot
+from millstream.broker.consumer_protocol import subscribed_topics
 from millstream.broker.group import TRANSITIONS, Group, State
-from millstream.broker.member import Join, Joined, Protocols, Synced, subscribed_topics
+from millstream.broker.member import Join, Joined, Protocols, Synced
 from millstream.clock import ManualClock
 
 SESSION, REBALANCE = 10.0, 60.0
@@ -693,7 +695,7 @@ def test_a_restored_group_goes_on_where_it_was() -> None:
     ids = table.stable(2)
     text = snapshot.to_text(table.group)
     again = Table()
-    snapshot.restore(again.group, text, again.clock.monotonic())
+    snapshot.restore(again.group, json.loads(text), again.clock.monotonic())
     assert again.group.state is State.STABLE
     assert again.group.leader == ids[0]
     assert again.heartbeat(ids[1]) == 0
@@ -711,7 +713,7 @@ def test_a_group_that_rebalances_is_written_down_without_members() -> None:
     ids = table.stable(1)
     table.join()
     again = Table()
-    snapshot.restore(again.group, snapshot.to_text(table.group), 0.0)
+    snapshot.restore(again.group, json.loads(snapshot.to_text(table.group)), 0.0)
     assert again.group.state is State.EMPTY
     assert again.group.generation == 1
     assert again.heartbeat(ids[0]) == 25

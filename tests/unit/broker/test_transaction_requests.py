@@ -220,7 +220,6 @@ def test_offsets_of_strangers_are_refused(node: Node, run: Run, topic: None, ver
     assert run(commit_offset(node, me._replace(epoch=7), 5, version)) == 47
     assert run(commit_offset(node, me, 5, version, group_id="")) == 24
     assert run(commit_offset(node, me, 5, version, index=7)) == 3
-    assert run(commit_offset(node, me, -2, version)) == 42
 
 
 @pytest.mark.parametrize("version", versions(25))
@@ -537,9 +536,9 @@ def test_the_second_protocol_is_announced(node: Node, run: Run) -> None:
         answer = run(ask(node, 18, version, client_software_name="x", client_software_version="1"))
         assert answer.error_code == 0
         if version >= 3:
-            (supported,) = answer.supported_features
-            (finalized,) = answer.finalized_features
-            assert (supported.name, supported.max_version) == ("transaction.version", 2)
+            supported = {each.name: each for each in answer.supported_features}["transaction.version"]
+            finalized = {each.name: each for each in answer.finalized_features}["transaction.version"]
+            assert supported.max_version == 2
             assert supported.min_version == (0 if version >= 4 else 1)
-            assert (finalized.name, finalized.max_version_level) == ("transaction.version", 2)
+            assert finalized.max_version_level == 2
             assert answer.finalized_features_epoch == 0

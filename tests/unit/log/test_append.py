@@ -9,8 +9,9 @@ import pytest
 from millstream.clock import ManualClock
 from millstream.errors import AppendRefused, LogFailed
 from millstream.log import partition
+from millstream.log.appended import Appended
 from millstream.log.files import MemoryFiles
-from millstream.log.partition import Appended, PartitionLog
+from millstream.log.partition import PartitionLog
 from millstream.records.batch import LOG_APPEND_TIME, read_header, seal, verify
 from millstream.records.build import Record, build_batch
 from tests.support.disk import SimulatedDisk, bad_disk
@@ -93,9 +94,9 @@ def test_log_append_time_is_stamped_under_a_new_checksum() -> None:
 @pytest.mark.parametrize(
     ("batch", "code", "message"),
     [
-        (bytearray(), 2, "0 bytes"),
-        (bytearray(60), 2, "60 bytes"),
-        (a_batch()[:-1], 2, "were sent"),
+        (bytearray(), 87, "0 bytes"),
+        (bytearray(60), 87, "60 bytes"),
+        (a_batch()[:-1], 87, "were sent"),
         (a_batch() + a_batch(), 87, "one batch"),
         (changed(a_batch(), 16, ">b", 1), 87, "format 1"),
         (changed(a_batch(), 0, ">q", 9), 87, "base offset is 9"),
@@ -110,7 +111,7 @@ def test_log_append_time_is_stamped_under_a_new_checksum() -> None:
         (changed(a_batch(), 35, ">q", -5), 32, "1970"),
         (a_batch(at=NOW + 3_600_001), 32, "ahead of the broker's clock"),
         (a_batch(producer_id=7, producer_epoch=0, base_sequence=-1), 87, "negative"),
-        (a_batch(producer_id=7, producer_epoch=-1, base_sequence=0), 87, "negative"),
+        (a_batch(producer_id=7, producer_epoch=-1, base_sequence=0), 47, "negative"),
         (a_batch(producer_id=-2, producer_epoch=0, base_sequence=0), 87, "negative"),
         (a_batch(b"l" * 1_048_588), 10, "max.message.bytes"),
     ],

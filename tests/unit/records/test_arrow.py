@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from millstream.errors import CorruptBatch
 from millstream.records import arrow, batch, compiled_columns, numpy_columns
-from millstream.records.arrow import Encoder, Producer, decode, next_offset, partitions_of
+from millstream.records.arrow import Encoder, Producer, decode, partitions_of
 from millstream.records.build import Record, build_batch, read_batches, read_records
 from millstream.records.columns import HEADERS_TYPE, MAX_MS
+from millstream.records.fetched import next_offset
 from millstream.records.markers import Marker, build_marker
 from millstream.records.murmur2 import partition_of
 from tests.support.records import CODECS, as_log, record_lists

@@ -1,26 +1,51 @@
-"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: settings of topics and of the broker.
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources: settings of topics, of groups
+and of the broker.
 
-Both kinds are declared in ``millstream.config``; the answers here are derived from the declarations.
+All are declared in ``millstream.config``; the answers here are derived from the declarations. A group has one
+entry that nobody sets: what it missed (``broker.losses``), as JSON.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from millstream.broker.catalogue import Topic
-from millstream.broker.codes import INVALID_CONFIG, INVALID_REQUEST, NONE, UNKNOWN_TOPIC_OR_PARTITION
+from millstream.broker.codes import (
+    INVALID_CONFIG,
+    INVALID_REQUEST,
+    NONE,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    UNSUPPORTED_VERSION,
+)
+from millstream.broker.compaction_state import compaction_state
 from millstream.broker.dispatch import Client, serves
+from millstream.broker.overload_state import overload_state
 from millstream.broker.topicname import check_topic_name
-from millstream.config import BrokerConfig, Setting, TopicConfig, settings_of, value_of, with_changes
+from millstream.config import (
+    BrokerConfig,
+    Config,
+    GroupConfig,
+    TopicConfig,
+    check_archive_left,
+    group_defaults,
+    settings_of,
+    value_of,
+    with_changes,
+)
 from millstream.errors import ConfigError, RequestRefused
+from millstream.settings import Setting
 from millstream.wire.codec import Answer
 
 if TYPE_CHECKING:
     from millstream.broker.node import Node
 
-_TOPIC, _BROKER = 2, 4  # kinds of resources
+_TOPIC, _BROKER, _GROUP = 2, 4, 32  # kinds of resources
+_LOGGER, _CLIENT_METRICS = 8, 16  # of which there are none here
+_CONFIGS: Mapping[int, type[Config]] = {_TOPIC: TopicConfig, _BROKER: BrokerConfig, _GROUP: GroupConfig}
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)  # what IncrementalAlterConfigs does with a setting
 
 # Where a value comes from.
@@ -29,11 +54,45 @@ _FROM_BROKER_CHANGE = 2
 _FROM_CLUSTER_CHANGE = 3
 _FROM_FILE = 4
 _FROM_DEFAULT = 5
+_FROM_GROUP = 8
 
 _BOOLEAN, _STRING, _INT, _LONG, _DOUBLE, _LIST = 1, 2, 3, 5, 6, 7
 _MAX_INT = 2**31 - 1
 
 Entry = dict[str, Any]
+
+# Not settings: what is done to a topic now, for those who look at its settings.
+_STATE = Setting(
+    "millstream.overload.state",
+    str,
+    "",
+    "What `millstream.overload` is doing at this moment. Not to be set; there is none if all is quiet.",
+    dynamic=False,
+)
+_COMPACTION = Setting(
+    "millstream.compaction.state",
+    str,
+    "",
+    "How far compaction is, and what it did last. Not to be set; there is none if the topic has none.",
+    dynamic=False,
+)
+# What Kafka calls the default of a topic's setting, where it is a broker's: "log." before it, but for these.
+_OF_BROKER = {
+    "compression.type": "compression.type",
+    "delete.retention.ms": "log.cleaner.delete.retention.ms",
+    "file.delete.delay.ms": "log.segment.delete.delay.ms",
+    "flush.messages": "log.flush.interval.messages",
+    "flush.ms": "log.flush.interval.ms",
+    "max.compaction.lag.ms": "log.cleaner.max.compaction.lag.ms",
+    "max.message.bytes": "message.max.bytes",
+    "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
+    "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
+    "min.insync.replicas": "min.insync.replicas",
+    "segment.index.bytes": "log.index.size.max.bytes",
+    "segment.jitter.ms": "log.roll.jitter.ms",
+    "segment.ms": "log.roll.ms",
+    "unclean.leader.election.enable": "unclean.leader.election.enable",
+}
 
 
 @serves(32, versions=(1, 4))
@@ -59,10 +118,19 @@ def describe_configs(node: Node, request: Any, client: Client) -> Answer:
 
 def _entries(node: Node, resource: Any) -> list[Entry]:
     if resource.resource_type == _TOPIC:
-        return topic_entries(node, _topic(node, resource.resource_name))
+        topic = _topic(node, resource.resource_name)
+        states = (
+            (_STATE, overload_state(node, topic.name)),
+            (_COMPACTION, compaction_state(node, topic.name)),
+        )
+        told = [_entry(kind, [(kind.name, state, _FROM_DEFAULT)]) for kind, state in states if state]
+        return topic_entries(node, topic) + told
     if resource.resource_type == _BROKER:
         _check_broker(node, resource.resource_name)
         return _broker_entries(node, everything=bool(resource.resource_name))
+    if resource.resource_type == _GROUP:
+        _check_group(resource.resource_name)
+        return [*_group_entries(node, resource.resource_name), _losses_entry(node, resource.resource_name)]
     raise _unknown_kind(resource.resource_type)
 
 
@@ -75,10 +143,15 @@ def topic_entries(node: Node, topic: Topic) -> list[Entry]:
             origins.append((name, value_of(topic.config, name), _FROM_TOPIC))
         default = value_of(node.config.topic, name)
         if default != setting.default:
-            origins.append((f"topic.{name}", default, _FROM_FILE))
-        origins.append((name, setting.default, _FROM_DEFAULT))
+            origins.append((_of_broker(name), default, _FROM_FILE))
+        origins.append((_of_broker(name), setting.default, _FROM_DEFAULT))
         entries.append(_entry(setting, origins))
     return entries
+
+
+def _of_broker(name: str) -> str:
+    """The name of a broker's setting that is the default of a topic's; ours keep their own."""
+    return name if name.startswith("millstream.") else _OF_BROKER.get(name, f"log.{name}")
 
 
 def _broker_entries(node: Node, *, everything: bool) -> list[Entry]:
@@ -95,19 +168,73 @@ def _broker_entries(node: Node, *, everything: bool) -> list[Entry]:
         origins.append((name, setting.default, _FROM_DEFAULT))
         if everything or name in changed:
             entries.append(_entry(setting, origins))
+    return entries + _by_kafkas_names(node) if everything else entries
+
+
+def _by_kafkas_names(node: Node) -> list[Entry]:
+    """What tools look for under Kafka's names, and has others in ``millstream.toml``: to be read only."""
+    entries = []
+    for name, text, doc in (
+        ("advertised.listeners", f"PLAINTEXT://{node.host}:{node.port}", "The address told to clients."),
+        ("broker.id", str(node.config.node_id), "The same as `node.id`."),
+        ("listeners", f"PLAINTEXT://{node.config.listen}", "The address clients connect to: `listen`."),
+        ("log.dirs", node.config.data, "The directory of logs and catalogue: `data`."),
+    ):
+        setting = Setting(name, str, "", doc, dynamic=False)
+        entries.append(_entry(setting, [(name, text, _FROM_FILE)]))
+    for name, topics in settings_of(TopicConfig).items():
+        if name.startswith("millstream."):
+            continue
+        value = value_of(node.config.topic, name)
+        setting = replace(topics, name=_of_broker(name), dynamic=False)
+        source = _FROM_DEFAULT if value == topics.default else _FROM_FILE
+        entries.append(_entry(setting, [(setting.name, value, source)]))
+    return entries
+
+
+def _losses_entry(node: Node, group: str) -> Entry:
+    lost = [
+        {"topic": topic, "partition": partition, **loss._asdict()}
+        for (topic, partition), loss in node.catalogue.losses.of(group).items()
+    ]
+    return {
+        "name": "millstream.losses",
+        "value": json.dumps(lost),
+        "read_only": True,
+        "config_source": _FROM_DEFAULT,
+        "is_sensitive": False,
+        "synonyms": [],
+        "config_type": _STRING,
+        "documentation": "Records that were deleted before the group had committed them, by partition.",
+    }
+
+
+def _group_entries(node: Node, group: str) -> list[Entry]:
+    """All settings of a group, which need not exist: its own, and the broker's for the rest."""
+    own = node.catalogue.group_overrides.get(group, {})
+    of_broker = {entry["name"]: entry for entry in _broker_entries(node, everything=True)}
+    entries = []
+    for name, setting in settings_of(GroupConfig).items():
+        above = of_broker[f"group.{name}"]
+        entry = _entry(setting, [(name, setting.parse(own[name]), _FROM_GROUP)] if name in own else [])
+        entry["synonyms"] += above["synonyms"]
+        if name not in own:
+            entry.update(value=above["value"], config_source=above["config_source"])
+        entries.append(entry)
     return entries
 
 
 def _entry(setting: Setting, origins: list[tuple[str, Any, int]]) -> Entry:
-    _, value, source = origins[0]
+    _, value, source = origins[0] if origins else ("", setting.default, _FROM_DEFAULT)
     return {
         "name": setting.name,
-        "value": setting.text(value),
+        "value": None if setting.secret else setting.text(value),
         "read_only": not setting.dynamic,
         "config_source": source,
-        "is_sensitive": False,
+        "is_sensitive": setting.secret,
         "synonyms": [
-            {"name": name, "value": setting.text(value), "source": source} for name, value, source in origins
+            {"name": name, "value": None if setting.secret else setting.text(value), "source": source}
+            for name, value, source in origins
         ],
         "config_type": _type_of(setting),
         "documentation": setting.doc,
@@ -144,9 +271,9 @@ async def incremental_alter_configs(node: Node, request: Any, client: Client) ->
         overrides = dict(own)
         for change in resource.configs:
             if change.config_operation == _DELETE:
-                overrides.pop(_setting(resource, change.name).name, None)
+                overrides.pop(change.name, None)  # whatever it is, it is not set now
             elif change.value is None:
-                raise RequestRefused(INVALID_CONFIG, f"{change.name} has no value")
+                raise RequestRefused(INVALID_REQUEST, f"{change.name} has no value")
             elif change.config_operation == _SET:
                 overrides[change.name] = change.value
             elif change.config_operation in (_APPEND, _SUBTRACT):
@@ -197,9 +324,11 @@ async def _alter_one(node: Node, resource: Any, change: Any, validate_only: bool
             raise RequestRefused(INVALID_REQUEST, f"the request changes {name} {count} times")
     kind, name = resource.resource_type, resource.resource_name
     if kind == _TOPIC:
+        if not name:
+            raise RequestRefused(INVALID_REQUEST, "no topic is named: there are no settings for all of them")
         topic = _topic(node, name)
         overrides = change(resource, topic.overrides)
-        _check_fixed(resource, topic.config, node.catalogue.topic_config(overrides))
+        _check_change(resource, topic.config, node.catalogue.topic_config(overrides))
         if not validate_only:
             await node.alter_topic(name, overrides)
     elif kind == _BROKER:
@@ -212,11 +341,17 @@ async def _alter_one(node: Node, resource: Any, change: Any, validate_only: bool
         for changed in overrides:
             if not _setting(resource, changed).dynamic:
                 raise RequestRefused(
-                    INVALID_CONFIG,
+                    INVALID_REQUEST,
                     f"{changed} can't be changed while the broker runs; set it in millstream.toml",
                 )
         if not validate_only:
             await node.alter_broker(overrides)
+    elif kind == _GROUP:
+        _check_group(name, "Default group resources are not allowed.")
+        overrides = change(resource, node.catalogue.group_overrides.get(name, {}))
+        _check_group_settings(node, overrides)
+        if not validate_only:
+            await node.alter_group(name, overrides)
     else:
         raise _unknown_kind(kind)
 
@@ -236,8 +371,53 @@ def _check_broker(node: Node, name: str) -> None:
         )
 
 
+def _check_group(name: str, wrong: str = "Group name must not be empty") -> None:
+    if not name:
+        raise RequestRefused(INVALID_REQUEST, wrong)
+
+
+def _check_group_settings(node: Node, overrides: Mapping[str, str]) -> None:
+    """Of a group's own settings, each within what the broker allows, and all together."""
+    broker = node.config
+    try:
+        own = with_changes(group_defaults(broker), overrides)
+    except ConfigError as error:
+        raise RequestRefused(INVALID_CONFIG, str(error)) from None
+    for name in overrides:
+        value = value_of(own, name)
+        least, most = (f"group.consumer.{bound}.{name.removeprefix('consumer.')}" for bound in ("min", "max"))
+        if value < value_of(broker, least):
+            raise RequestRefused(INVALID_CONFIG, f"{name} must be greater than or equal to {least}")
+        if value > value_of(broker, most):
+            raise RequestRefused(INVALID_CONFIG, f"{name} must be less than or equal to {most}")
+    if own.consumer_session_timeout_ms <= own.consumer_heartbeat_interval_ms:
+        raise RequestRefused(
+            INVALID_CONFIG, "consumer.session.timeout.ms must be greater than consumer.heartbeat.interval.ms"
+        )
+
+
+@serves(74, versions=(0, 1))
+def list_config_resources(node: Node, request: Any, client: Client) -> Answer:
+    """What has settings: topics, the broker, and groups that have some of their own. Version 0 asks for the
+    metrics that clients should send: none."""
+    kinds = set(request.resource_types) if client.version >= 1 else {_CLIENT_METRICS}
+    if kinds - {_TOPIC, _BROKER, _GROUP, _LOGGER, _CLIENT_METRICS}:
+        return {"error_code": UNSUPPORTED_VERSION, "config_resources": []}
+    found = [(_BROKER, str(node.config.node_id))]
+    found += [(_TOPIC, topic.name) for topic in node.topics()]
+    found += [(_GROUP, name) for name in node.catalogue.group_overrides]
+    return {
+        "error_code": NONE,
+        "config_resources": [
+            {"resource_name": name, "resource_type": kind}
+            for kind, name in found
+            if not kinds or kind in kinds
+        ],
+    }
+
+
 def _settings(resource: Any) -> Mapping[str, Setting]:
-    return settings_of(TopicConfig if resource.resource_type == _TOPIC else BrokerConfig)
+    return settings_of(_CONFIGS[resource.resource_type])
 
 
 def _setting(resource: Any, name: str) -> Setting:
@@ -248,6 +428,8 @@ def _setting(resource: Any, name: str) -> Setting:
 
 
 def _default(node: Node, resource: Any, setting: Setting) -> Any:
+    if resource.resource_type == _GROUP:
+        return value_of(node.config, f"group.{setting.name}")
     config = node.config.topic if resource.resource_type == _TOPIC else node.config
     return value_of(config, setting.name)
 
@@ -261,12 +443,16 @@ def _fixed(resource: Any, own: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _check_fixed(resource: Any, before: TopicConfig, after: TopicConfig) -> None:
+def _check_change(resource: Any, before: TopicConfig, after: TopicConfig) -> None:
     for name, setting in _settings(resource).items():
         if not setting.dynamic and value_of(before, name) != value_of(after, name):
             raise RequestRefused(
                 INVALID_CONFIG, f"{name} is chosen when a topic is created and can't be changed afterwards"
             )
+    try:
+        check_archive_left(before, after)
+    except ConfigError as error:
+        raise RequestRefused(INVALID_CONFIG, str(error)) from None
 
 
 def _items(text: str) -> list[str]:
@@ -275,5 +461,6 @@ def _items(text: str) -> list[str]:
 
 def _unknown_kind(kind: int) -> RequestRefused:
     return RequestRefused(
-        INVALID_REQUEST, f"resources of type {kind} have no settings here, only topics (2) and brokers (4)"
+        INVALID_REQUEST,
+        f"resources of type {kind} have no settings here, only topics (2), brokers (4) and groups (32)",
     )

@@ -1,4 +1,7 @@
-"""FindCoordinator and the classic groups: joining, syncing, heartbeats, leaving, and looking at them."""
+"""FindCoordinator and the classic groups: joining, syncing, heartbeats, leaving, and looking at them.
+
+What a group of the consumer protocol is asked for alone is in ``api.consumer_groups``.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.broker.codes import (
     GROUP_ID_NOT_FOUND,
+    INCONSISTENT_GROUP_PROTOCOL,
     INVALID_GROUP_ID,
     INVALID_REQUEST,
     NONE,
@@ -19,11 +23,13 @@ from millstream.wire.codec import Answer, answer_writer
 if TYPE_CHECKING:
     from millstream.broker.node import Node
 
-# What may be done with a group where there are no access rules: read, delete, describe; a bit each.
-_ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
-_NOT_ASKED = -(2**31)
+# What may be done with a group where there are no access rules: read, delete, describe, describe and alter
+# settings; a bit each.
+ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
+NOT_ASKED = -(2**31)
 
 _GROUP, _TRANSACTION = 0, 1
+_PROTOCOL_NAMED_FROM = 5  # SyncGroup has to say what was agreed on from this version on
 
 
 @serves(10, versions=(0, 6))
@@ -86,13 +92,17 @@ async def join_group(node: Node, request: Any, client: Client) -> Answer:
 
 @serves(14, versions=(0, 5))
 async def sync_group(node: Node, request: Any, client: Client) -> Answer:
+    protocol_type = getattr(request, "protocol_type", None)
+    protocol_name = getattr(request, "protocol_name", None)
+    if client.version >= _PROTOCOL_NAMED_FROM and (protocol_type is None or protocol_name is None):
+        return {"error_code": INCONSISTENT_GROUP_PROTOCOL, "assignment": b""}
     synced = await node.coordinator.sync(
         request.group_id,
         request.member_id,
         getattr(request, "group_instance_id", None),
         request.generation_id,
-        getattr(request, "protocol_type", None),
-        getattr(request, "protocol_name", None),
+        protocol_type,
+        protocol_name,
         {each.member_id: bytes(each.assignment) for each in request.assignments},
     )
     return {
@@ -141,22 +151,24 @@ def leave_group(node: Node, request: Any, client: Client) -> Answer:
 
 @serves(15, versions=(0, 6))
 def describe_groups(node: Node, request: Any, client: Client) -> Answer:
-    """A group that is not there is Dead; from version 6 on that is an error, too."""
-    operations = _ALL_OPERATIONS if getattr(request, "include_authorized_operations", False) else _NOT_ASKED
+    """A group that is not there, or is none of the classic kind, is Dead; from version 6 on that is an error,
+    too."""
+    operations = ALL_OPERATIONS if getattr(request, "include_authorized_operations", False) else NOT_ASKED
     described = []
     for name in request.groups:
         group = node.coordinator.group(name)
-        if group is not None:
+        if isinstance(group, Group):
             described.append({**_described(group), "authorized_operations": operations})
         else:
             missing = client.version >= 6
+            message = f"Group {name} not found." if group is None else f"Group {name} is not a classic group."
             described.append(
                 {
                     "error_code": GROUP_ID_NOT_FOUND if missing else NONE,
-                    "error_message": f"there is no group {name!r}" if missing else None,
+                    "error_message": message if missing else None,
                     "group_id": name,
                     "group_state": State.DEAD.value,
-                    "authorized_operations": operations,
+                    "authorized_operations": NOT_ASKED if missing else operations,
                 }
             )
     return {"groups": described}
@@ -187,9 +199,7 @@ def _described(group: Group) -> dict[str, Any]:
 @serves(16, versions=(0, 5))
 def list_groups(node: Node, request: Any, client: Client) -> Answer:
     states = {state.lower() for state in getattr(request, "states_filter", ())}
-    types = {kind.lower() for kind in getattr(request, "types_filter", ())}
-    if types and "classic" not in types:
-        return {"error_code": NONE, "groups": []}
+    kinds = {kind.lower() for kind in getattr(request, "types_filter", ())}
     return {
         "error_code": NONE,
         "groups": [
@@ -197,10 +207,10 @@ def list_groups(node: Node, request: Any, client: Client) -> Answer:
                 "group_id": group.name,
                 "protocol_type": group.protocol_type or "",
                 "group_state": group.state.value,
-                "group_type": "classic",
+                "group_type": group.kind,
             }
             for group in node.coordinator.groups()
-            if not states or group.state.value.lower() in states
+            if (not states or group.state.value.lower() in states) and (not kinds or group.kind in kinds)
         ],
     }
 

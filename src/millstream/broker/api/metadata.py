@@ -36,14 +36,14 @@ DESCRIBE_LIMIT = 2000  # partitions in one answer, whatever the client asks for
 
 @serves(3, versions=(0, 13))
 def metadata(node: Node, request: Any, client: Client) -> Reply | Awaitable[Reply]:
-    wanted = request.topics
+    wanted = None if request.topics is None else list(dict.fromkeys(request.topics))
     if wanted is None or (client.version == 0 and not wanted):
         return _answer(node, request, client.version, [(topic, 0, "", b"") for topic in node.topics()])
     allowed = getattr(request, "allow_auto_topic_creation", True) and node.config.auto_create_topics_enable
     if allowed:
         missing = [t.name for t in wanted if t.name is not None and t.name not in node.hosted]
         if missing:
-            return _create_and_answer(node, request, client.version, missing)
+            return _create_and_answer(node, request, client.version, wanted, missing)
     return _answer(node, request, client.version, [_find(node, topic) for topic in wanted])
 
 
@@ -67,7 +67,9 @@ def _find(node: Node, wanted: Any) -> Found:
     return topic, UNKNOWN_TOPIC_OR_PARTITION, name, bytes(16)
 
 
-async def _create_and_answer(node: Node, request: Any, version: int, missing: list[str]) -> Reply:
+async def _create_and_answer(
+    node: Node, request: Any, version: int, wanted: list[Any], missing: list[str]
+) -> Reply:
     failed: dict[str, int] = {}
 
     async def create(name: str) -> None:
@@ -81,7 +83,7 @@ async def _create_and_answer(node: Node, request: Any, version: int, missing: li
             failed[name] = error.code
 
     await asyncio.gather(*(create(name) for name in dict.fromkeys(missing)))
-    found = [_find(node, topic) for topic in request.topics]
+    found = [_find(node, topic) for topic in wanted]
     return _answer(
         node,
         request,
@@ -117,12 +119,15 @@ def _answer(node: Node, request: Any, version: int, topics: list[Found]) -> byte
 @serves(75, versions=(0, 0))
 def describe_topic_partitions(node: Node, request: Any, client: Client) -> Answer:
     """In order of names, a limited number of partitions at a time; the cursor says where to go on."""
+    if request.cursor is not None and not _is_sound(request):
+        refused = [{"name": topic.name, "error_code": INVALID_REQUEST} for topic in request.topics]
+        return {"topics": refused, "next_cursor": None}
     names = sorted({topic.name for topic in request.topics} or {topic.name for topic in node.topics()})
     first = 0
     if request.cursor is not None:
         names = [name for name in names if name >= request.cursor.topic_name]
         if names and names[0] == request.cursor.topic_name:
-            first = max(0, request.cursor.partition_index)
+            first = request.cursor.partition_index
     left = max(1, min(request.response_partition_limit, DESCRIBE_LIMIT))
     topics: list[dict[str, Any]] = []
     cursor = None
@@ -163,6 +168,12 @@ def describe_topic_partitions(node: Node, request: Any, client: Client) -> Answe
             break
         first = 0
     return {"topics": topics, "next_cursor": cursor}
+
+
+def _is_sound(request: Any) -> bool:
+    """Whether the cursor is one that an answer to this request could have had."""
+    names = [topic.name for topic in request.topics]
+    return request.cursor.partition_index >= 0 and (not names or request.cursor.topic_name in names)
 
 
 def _name_error(name: str) -> int:

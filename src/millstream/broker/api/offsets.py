@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.broker.catalogue import Topic
 from millstream.broker.codes import (
-    INVALID_REQUEST,
+    INVALID_GROUP_ID,
     NONE,
     OFFSET_METADATA_TOO_LARGE,
     UNKNOWN_TOPIC_ID,
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from millstream.broker.node import Node
 
 _NEVER_COMMITTED = CommittedOffset(-1, -1, "", -1, -1)
-_GROUP_ID_NOT_FOUND_FROM = 9  # OffsetCommit knows that error from this version on
+_EPOCHS_FROM = 9  # OffsetCommit knows of the consumer protocol's groups, and that there may be none
 _TOPIC_IDS_FROM = 10  # OffsetCommit and OffsetFetch name topics by id from this version on
 
 
@@ -41,8 +41,10 @@ async def offset_commit(node: Node, request: Any, client: Client) -> Answer:
         request.member_id,
         getattr(request, "group_instance_id", None),
         request.generation_id_or_member_epoch,
-        knows_no_group=client.version >= _GROUP_ID_NOT_FOUND_FROM,
+        by_epoch=client.version >= _EPOCHS_FROM,
     )
+    if not error:
+        commits, good = without_stale(node, request, request.generation_id_or_member_epoch, commits, good)
     if not error and commits:
         error = await node.coordinator.commit(request.group_id, commits)
     if error:
@@ -84,13 +86,28 @@ def offsets_to_commit(
     return commits, told, good
 
 
+def without_stale(
+    node: Node, request: Any, epoch: int, commits: list[OffsetToCommit], good: list[dict[str, Any]]
+) -> tuple[list[OffsetToCommit], list[dict[str, Any]]]:
+    """The commits, and their parts of the answer, without those for partitions that were not the member's in
+    the epoch it commits under; their parts of the answer say so."""
+    kept: list[OffsetToCommit] = []
+    told: list[dict[str, Any]] = []
+    for commit, answer in zip(commits, good, strict=True):
+        answer["error_code"] = node.coordinator.check_partition(
+            request.group_id, getattr(request, "member_id", ""), epoch, commit.topic, commit.partition
+        )
+        if not answer["error_code"]:
+            kept.append(commit)
+            told.append(answer)
+    return kept, told
+
+
 def _check(node: Node, topic: Topic | None, partition: Any, by_id: bool) -> int:
     if topic is None:
         return UNKNOWN_TOPIC_ID if by_id else UNKNOWN_TOPIC_OR_PARTITION
     if not 0 <= partition.partition_index < topic.partitions:
         return UNKNOWN_TOPIC_OR_PARTITION
-    if partition.committed_offset < 0:
-        return INVALID_REQUEST  # it would be read back as "never committed", or worse
     metadata = partition.committed_metadata
     if metadata and len(metadata.encode()) > node.config.offset_metadata_max_bytes:
         return OFFSET_METADATA_TOO_LARGE
@@ -116,16 +133,15 @@ def offset_fetch(node: Node, request: Any, client: Client) -> Answer:
     if client.version < 8:
         return {"topics": _fetched(node, request.group_id, request.topics, False, stable), "error_code": NONE}
     by_id = client.version >= _TOPIC_IDS_FROM
-    return {
-        "groups": [
-            {
-                "group_id": group.group_id,
-                "topics": _fetched(node, group.group_id, group.topics, by_id, stable),
-                "error_code": NONE,
-            }
-            for group in request.groups
-        ]
-    }
+    groups: list[dict[str, Any]] = []
+    for group in request.groups:
+        name = group.group_id
+        error = node.coordinator.check_fetch(
+            name, getattr(group, "member_id", None), getattr(group, "member_epoch", -1)
+        )
+        topics = [] if error else _fetched(node, name, group.topics, by_id, stable)
+        groups.append({"group_id": name, "topics": topics, "error_code": error})
+    return {"groups": groups}
 
 
 def _fetched(
@@ -175,6 +191,8 @@ def _partition(index: int, committed: CommittedOffset, error: int = NONE) -> dic
 @serves(47, versions=(0, 0))
 async def offset_delete(node: Node, request: Any, client: Client) -> Answer:
     """Forget offsets, but not those in topics that members of the group are reading."""
+    if not request.group_id:
+        return {"error_code": INVALID_GROUP_ID}
     error, refused = await node.coordinator.delete_offsets(
         request.group_id,
         [(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions],

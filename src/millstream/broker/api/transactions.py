@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from millstream.broker.api.offsets import offsets_to_commit
+from millstream.broker.api.offsets import offsets_to_commit, without_stale
 from millstream.broker.codes import (
     CONCURRENT_TRANSACTIONS,
     COORDINATOR_LOAD_IN_PROGRESS,
@@ -155,6 +155,7 @@ async def txn_offset_commit(node: Node, request: Any, client: Client) -> Answer:
         transactional=True,
     )
     if not error:
+        commits, good = without_stale(node, request, getattr(request, "generation_id", -1), commits, good)
         try:
             await node.transactions.add_offsets(
                 request.transactional_id,
@@ -257,7 +258,7 @@ def _described(node: Node, name: str) -> dict[str, Any]:
     found = node.transactions.describe(name) if name else None
     if found is None:
         error = TRANSACTIONAL_ID_NOT_FOUND if name else INVALID_REQUEST
-        return {"error_code": error, "transactional_id": name, "producer_id": -1, "producer_epoch": -1}
+        return {"error_code": error, "transactional_id": name, "producer_id": 0, "producer_epoch": 0}
     transaction = found.transaction
     topics: dict[str, list[int]] = {}
     for topic, index in found.partitions:

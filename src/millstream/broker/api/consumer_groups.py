@@ -1,0 +1,174 @@
+"""ConsumerGroupHeartbeat and ConsumerGroupDescribe: groups of the consumer protocol (KIP-848)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from millstream.broker.api.groups import ALL_OPERATIONS, NOT_ASKED
+from millstream.broker.codes import GROUP_ID_NOT_FOUND, INVALID_REQUEST, NONE, UNSUPPORTED_ASSIGNOR
+from millstream.broker.dispatch import Client, serves
+from millstream.broker.group848 import JOIN, LEAVE, Beat, ConsumerGroup, Heartbeat
+from millstream.broker.group848_member import LEFT_STATIC, ConsumerMember, Partition
+from millstream.errors import RequestRefused
+from millstream.wire.codec import Answer
+
+if TYPE_CHECKING:
+    from millstream.broker.node import Node
+
+_ID_BY_CLIENT_FROM = 1  # clients name themselves from this version on
+_CLASSIC, _CONSUMER = 0, 1  # how a member speaks
+
+
+@serves(68, versions=(0, 1))
+def consumer_group_heartbeat(node: Node, request: Any, client: Client) -> Answer | Awaitable[Answer]:
+    try:
+        _check(node, request, client.version)
+        beat = node.coordinator.consumer_heartbeat(request.group_id, _heartbeat(request, client))
+    except RequestRefused as refused:
+        return _refused(refused)
+    if isinstance(beat, asyncio.Future):
+        return _later(node, request.group_id, beat)
+    return _answer(node, request.group_id, beat)
+
+
+async def _later(node: Node, group: str, beat: asyncio.Future[Beat]) -> Answer:
+    try:
+        return _answer(node, group, await beat)
+    except RequestRefused as refused:
+        return _refused(refused)
+
+
+def _refused(refused: RequestRefused) -> Answer:
+    return {"error_code": refused.code, "error_message": str(refused), "member_id": None}
+
+
+def _answer(node: Node, group: str, beat: Beat) -> Answer:
+    interval = node.coordinator.heartbeat_interval_ms(group) if beat.epoch >= 0 else 0
+    return {
+        "error_code": NONE,
+        "member_id": beat.member_id,
+        "member_epoch": beat.epoch,
+        "heartbeat_interval": interval,
+        "assignment": None if beat.assignment is None else _assignment(node, beat.assignment),
+    }
+
+
+def _heartbeat(request: Any, client: Client) -> Heartbeat:
+    names, owned = request.subscribed_topic_names, request.topic_partitions
+    timeout = request.rebalance_timeout
+    return Heartbeat(
+        request.member_id,
+        request.member_epoch,
+        request.instance_id,
+        request.rack_id,
+        timeout.total_seconds() if timeout >= timedelta(0) else None,
+        None if names is None else frozenset(names),
+        getattr(request, "subscribed_topic_regex", None),
+        request.server_assignor,
+        None
+        if owned is None
+        else frozenset(
+            (each.topic_id.bytes, index)
+            for each in owned
+            if each.topic_id is not None
+            for index in each.partitions
+        ),
+        client.client_id,
+        f"/{client.host}",
+    )
+
+
+def _check(node: Node, request: Any, version: int) -> None:
+    """What can be wrong with a heartbeat whatever the group; in Kafka's order and words."""
+    epoch = request.member_epoch
+    joins = epoch == JOIN
+    regex = getattr(request, "subscribed_topic_regex", None)
+    assignors = node.config.group_consumer_assignors
+    wrong = None
+    if not request.group_id.strip():
+        wrong = "GroupId can't be empty."
+    elif request.instance_id is not None and not request.instance_id.strip():
+        wrong = "InstanceId can't be empty."
+    elif request.rack_id is not None and not request.rack_id.strip():
+        wrong = "RackId can't be empty."
+    elif epoch < LEFT_STATIC:
+        wrong = "MemberEpoch is invalid."
+    elif not request.member_id.strip() and (not joins or version >= _ID_BY_CLIENT_FROM):
+        wrong = "MemberId can't be empty."
+    elif epoch == LEFT_STATIC and request.instance_id is None:
+        wrong = "InstanceId can't be null."
+    elif joins and request.rebalance_timeout == timedelta(milliseconds=-1):
+        wrong = "RebalanceTimeoutMs must be provided in first request."
+    elif joins and (request.topic_partitions is None or request.topic_partitions):
+        wrong = "TopicPartitions must be empty when (re-)joining."
+    elif joins and request.subscribed_topic_names is None and regex is None:
+        wrong = "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
+    if wrong is not None:
+        raise RequestRefused(INVALID_REQUEST, wrong)
+    if epoch not in (LEAVE, LEFT_STATIC) and request.server_assignor not in (None, *assignors):
+        raise RequestRefused(
+            UNSUPPORTED_ASSIGNOR,
+            f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: "
+            f"{', '.join(assignors)}.",
+        )
+
+
+def _assignment(node: Node, partitions: Iterable[Partition], *, named: bool = False) -> dict[str, Any]:
+    """Partitions as they stand in an answer; those of deleted topics can't be named and are left out."""
+    indexes: dict[bytes, list[int]] = {}
+    for topic, index in sorted(partitions):
+        indexes.setdefault(topic, []).append(index)
+    found = []
+    for topic, of_topic in indexes.items():
+        hosted = node.hosted.get(topic)
+        if hosted is not None:
+            name = {"topic_name": hosted.name} if named else {}
+            found.append({"topic_id": hosted.id, **name, "partitions": of_topic})
+    return {"topic_partitions": found}
+
+
+@serves(69, versions=(0, 1))
+def consumer_group_describe(node: Node, request: Any, client: Client) -> Answer:
+    operations = ALL_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+    described = []
+    for name in request.group_ids:
+        group = node.coordinator.group(name)
+        if isinstance(group, ConsumerGroup):
+            described.append({**_described(node, group), "authorized_operations": operations})
+        else:
+            message = (
+                f"Group {name} not found." if group is None else f"Group {name} is not a consumer group."
+            )
+            described.append({"error_code": GROUP_ID_NOT_FOUND, "error_message": message, "group_id": name})
+    return {"groups": described}
+
+
+def _described(node: Node, group: ConsumerGroup) -> dict[str, Any]:
+    return {
+        "error_code": NONE,
+        "group_id": group.name,
+        "group_state": group.state.value,
+        "group_epoch": group.epoch,
+        "assignment_epoch": group.target_epoch,
+        "assignor_name": group.assignor,
+        "members": [_member(node, member) for member in group.members.values()],
+    }
+
+
+def _member(node: Node, member: ConsumerMember) -> dict[str, Any]:
+    return {
+        "member_id": member.member_id,
+        "instance_id": member.instance_id,
+        "rack_id": member.rack_id,
+        "member_epoch": member.epoch,
+        "client_id": member.client_id,
+        "client_host": member.client_host,
+        "subscribed_topic_names": sorted(member.names),
+        "subscribed_topic_regex": member.regex,
+        "assignment": _assignment(node, member.assigned, named=True),
+        "target_assignment": _assignment(node, member.target, named=True),
+        "member_type": _CONSUMER if member.classic is None else _CLASSIC,
+    }

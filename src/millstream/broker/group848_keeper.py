@@ -1,0 +1,85 @@
+"""Keeps a group of the consumer protocol in the catalogue, and holds answers back until they are true there.
+
+A group of a hundred members changes a hundred times while they join. One write is under way at a time;
+whatever changes meanwhile shares the next, and each answer waits for the write that covers what it rests on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from millstream.broker.codes import COORDINATOR_NOT_AVAILABLE
+from millstream.broker.group848 import ConsumerGroup
+from millstream.errors import CatalogueFailed, RequestRefused
+
+_log = logging.getLogger(__name__)
+
+
+class Keeper:
+    """Of one group; ``write`` has it written down as it is at that moment."""
+
+    def __init__(self, group: ConsumerGroup, write: Callable[[], asyncio.Future[None]], *, kept: int) -> None:
+        self._group = group
+        self._write = write
+        self._kept = kept  # as much of the group is written down
+        self._is_writing = False
+        self._waiting: list[tuple[int, asyncio.Future[Any], Any]] = []
+
+    def keep(self) -> None:
+        """The group may have changed."""
+        group = self._group
+        if self._is_writing or group.agreement == self._kept or group.is_dead:
+            return
+        agreement = group.agreement
+        try:
+            writing = self._write()
+        except CatalogueFailed:
+            self._done(agreement)
+            return
+        self._is_writing = True
+
+        def written(future: asyncio.Future[None]) -> None:
+            if not future.cancelled() and (error := future.exception()) is not None:
+                # The group works on from memory; the next change is written again.
+                _log.warning("group %s: epoch %d is not kept: %s", group.name, group.epoch, error)
+            self._is_writing = False
+            self._done(agreement)
+            self.keep()
+
+        writing.add_done_callback(written)
+
+    def covers(self, revision: int) -> bool:
+        """Whether this much of the group is written down."""
+        return revision <= self._kept
+
+    def answer(self, answer: Any, revision: int) -> asyncio.Future[Any]:
+        """``answer``, once this much of the group is written down."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        if self.covers(revision) or self._group.is_dead:
+            future.set_result(answer)
+        else:
+            self._waiting.append((revision, future, answer))
+        return future
+
+    def settle(self) -> None:
+        """The group is gone, deleted or become another, and that is written down after it."""
+        self._done(self._group.agreement)
+
+    def close(self) -> None:
+        """The broker stops: whoever waits is told to look for a coordinator again."""
+        waiting, self._waiting = self._waiting, []
+        for _, future, _ in waiting:
+            if not future.done():
+                future.set_exception(RequestRefused(COORDINATOR_NOT_AVAILABLE, "the broker is shutting down"))
+
+    def _done(self, agreement: int) -> None:
+        self._kept = agreement
+        waiting, self._waiting = self._waiting, []
+        for revision, future, answer in waiting:
+            if revision > agreement and not self._group.is_dead:
+                self._waiting.append((revision, future, answer))
+            elif not future.done():
+                future.set_result(answer)

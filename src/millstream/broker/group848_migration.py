@@ -1,0 +1,88 @@
+"""A group changes over from one protocol to the other while its members go on reading (KIP-848). No I/O.
+
+- **Upgrade**: a member of the consumer protocol joins a classic group of consumers. Its members stay, with
+  what they have, as members that speak the classic protocol (``group848_classic``); the generation becomes
+  the epoch.
+- **Downgrade**: the last member of the consumer protocol has gone and classic ones are left. They go on as a
+  classic group with what the target gives them, and are asked to join again.
+
+Which of the two are allowed is ``group.consumer.migration.policy``.
+"""
+
+from __future__ import annotations
+
+from millstream.broker.consumer_protocol import read_assignment, read_subscription, write_assignment
+from millstream.broker.group import Group
+from millstream.broker.group848 import ConsumerGroup, Topics
+from millstream.broker.group848_classic import named
+from millstream.broker.group848_member import ClassicPart, ConsumerMember
+from millstream.broker.member import Join, Member
+
+UPGRADES = ("upgrade", "bidirectional")
+DOWNGRADES = ("downgrade", "bidirectional")
+
+
+def upgrade(group: Group, topics: Topics) -> ConsumerGroup | None:
+    """The group that a classic one becomes; the classic one is left as it is. None where its members do not
+    say in the consumers' way what they read."""
+    upgraded = ConsumerGroup(group.name, topics, epoch=group.generation)
+    for classic in group.members.values():
+        member = _upgraded(classic, group, topics, upgraded)
+        if member is None:
+            return None
+        upgraded.add(member)
+    upgraded.restore_subscriptions()
+    return upgraded
+
+
+def _upgraded(
+    classic: Member, group: Group, topics: Topics, upgraded: ConsumerGroup
+) -> ConsumerMember | None:
+    name, metadata = classic.protocols[0]
+    subscription = read_subscription(classic.metadata(group.protocol) or metadata)
+    assignment = read_assignment(classic.assignment)
+    if subscription is None or assignment is None:
+        return None
+    member = ConsumerMember(classic.member_id, classic.instance_id)
+    member.epoch = member.previous_epoch = group.generation
+    member.rack_id = subscription.rack
+    member.client_id, member.client_host = classic.client_id, classic.client_host
+    member.rebalance_timeout = classic.rebalance_timeout
+    member.names = subscription.topics
+    member.classic = ClassicPart(classic.session_timeout, classic.protocols)
+    member.deadline = classic.deadline
+    for name, indexes in assignment.items():
+        topic = topics.topics.get(name)
+        if topic is None:
+            continue
+        for partition in ((topic.id.bytes, index) for index in indexes):
+            if partition not in upgraded.owners:  # an assignor of a client's own may have given it twice
+                member.assigned[partition] = group.generation
+    member.target = frozenset(member.assigned)
+    return member
+
+
+def wants_downgrade(group: ConsumerGroup) -> bool:
+    """Whether only classic members are left."""
+    return bool(group.members) and all(member.classic is not None for member in group.members.values())
+
+
+def downgrade(group: ConsumerGroup, topics: Topics, into: Group, now: float) -> None:
+    """Make a new classic group be what is left of this one, and have it rebalance."""
+    members = []
+    for member in group.members.values():
+        assert member.classic is not None
+        join = Join(
+            member.member_id,
+            member.instance_id,
+            member.client_id,
+            member.client_host,
+            member.classic.session_timeout,
+            member.rebalance_timeout,
+            "consumer",
+            member.classic.protocols,
+        )
+        classic = Member(member.member_id, join, deadline=now + join.session_timeout)
+        classic.assignment = write_assignment(named(member.target, topics), join.protocols[0][1])
+        members.append(classic)
+    into.adopt(group.epoch, "consumer", members, now)

@@ -1,0 +1,84 @@
+"""Finding out from the archive itself what of a partition is in it.
+
+Needed where the journal beside the log is lost or damaged: the data directory was restored without it, or the
+partition's directory is gone. Objects that are whole and follow one another are served again; what is there
+twice, or cut off, is left over from a crash and is removed. Where the log has given the same offsets to other
+records since, nothing is taken and nothing removed: a person has to decide.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+from millstream.log.archive_object import OBJECT_SUFFIX, ArchivedSegment, read_manifest
+from millstream.log.archive_store import ArchiveStore
+from millstream.log.partition import PartitionLog
+
+_log = logging.getLogger(__name__)
+
+
+class Found(NamedTuple):
+    segments: list[ArchivedSegment]  # one after the other, without a gap
+    leftovers: list[str]
+
+
+def find_archived(store: ArchiveStore, prefix: str) -> Found:
+    """What the archive has of a partition. Blocks; raises ArchiveError."""
+    whole: list[ArchivedSegment] = []
+    leftovers: list[str] = []
+    for name in store.names(prefix):
+        found = read_manifest(store, name) if name.endswith(OBJECT_SUFFIX) else None
+        if found is None:
+            leftovers.append(name.removesuffix(OBJECT_SUFFIX))
+        else:
+            whole.append(found[0])
+    whole.sort(key=lambda segment: (segment.base_offset, -segment.end_offset))
+    chain: list[ArchivedSegment] = []
+    for segment in whole:
+        if chain and segment.base_offset < chain[-1].end_offset:
+            leftovers.append(segment.name)
+            continue
+        if chain and segment.base_offset > chain[-1].end_offset:
+            # Retention deletes from the oldest on: what is before a gap was on its way out.
+            leftovers += [older.name for older in chain]
+            chain.clear()
+        chain.append(segment)
+    return Found(chain, leftovers)
+
+
+def adopt(log: PartitionLog, found: Found) -> bool:
+    """Serve what was found. False, and nothing changed, where it does not fit to the log."""
+    segments = found.segments
+    end = segments[-1].end_offset if segments else -1
+    local = log.segments[0].base_offset
+    if end > log.end_offset:
+        if log.size_bytes:
+            _log.error(
+                "%s: the archive has records up to offset %d of this partition, and the log here has others, "
+                "from %d to %d. Nothing is archived until one of them is taken away: delete the topic, or "
+                "restore the partition's directory from a backup",
+                log.path,
+                end - 1,
+                log.log_start_offset,
+                log.end_offset - 1,
+            )
+            return False
+        log.start_at(end)
+        log.segments.remove_first(1)
+        local = end
+    if segments:
+        if end < local:
+            _log.error(
+                "%s: records %d to %d are missing: neither here nor in the archive", log.path, end, local - 1
+            )
+        if log.log_start_offset <= local:
+            log.log_start_offset = segments[0].base_offset
+        _log.warning(
+            "%s: what is archived was not known any more; found anew: offsets %d to %d",
+            log.path,
+            segments[0].base_offset,
+            end - 1,
+        )
+    log.archive.adopt(segments, found.leftovers)
+    return True

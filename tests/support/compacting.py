@@ -1,0 +1,54 @@
+"""Compaction done at once, in this thread, for tests of what it leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from millstream.log.compaction_pass import Finished, Group, compact
+from millstream.log.partition import PartitionLog
+
+MEMORY = 1 << 20
+
+
+def compact_now(
+    log: PartitionLog,
+    now_ms: int,
+    *,
+    memory: int = MEMORY,
+    passes: int = 50,
+    step: Callable[[], None] = lambda: None,
+) -> list[Finished]:
+    """Clean all that may be cleaned, however little it is; what each pass reports. ``step`` is called between
+    the steps of every swap."""
+    files = log.pool.files
+    done: list[Finished] = []
+    for _ in range(passes):
+        dirt = log.compaction.look(now_ms)
+        job = log.compaction.job(dirt, now_ms, memory)
+        if dirt.dirty_bytes == 0 or job is None:
+            break
+        for event in compact(files, job):
+            step()
+            if isinstance(event, Group):
+                if event.is_changed:
+                    put_in_place(log, event, step)
+                continue
+            log.compaction.finished(event, now_ms)
+            step()
+            log.compaction.save()
+            done.append(event)
+    return done
+
+
+def put_in_place(log: PartitionLog, group: Group, step: Callable[[], None] = lambda: None) -> None:
+    swap = log.compaction.begin(group)
+    assert swap is not None
+    swap.commit()
+    step()
+    swap.swap()
+    step()
+    log.pool.files.sync_directory(log.path)
+    step()
+    swap.settle()
+    step()
+    log.pool.files.sync_directory(log.path)
