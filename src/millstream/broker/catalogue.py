@@ -48,8 +48,8 @@ from millstream.errors import ConfigError, DataDirectoryError, RequestRefused
 MAX_PARTITIONS = 10_000  # of one topic
 
 _PRODUCER_ID_BLOCK = 1000
-_ARCHIVED = "archive.deleted."  # facts: archives of deleted topics
 _TOPICS = "SELECT name, id, partitions, overrides FROM topics ORDER BY name"
+_ARCHIVED = "archive.deleted."  # facts: archives of deleted topics
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +93,9 @@ class Catalogue:
         self.quotas: Quotas = {}
         self.scram: Credentials = {}
         self.cluster_id = ""
+        self.promotions: list[Promotion] = []
         # Called with the groups whose committed offsets changed, whenever some did.
         self.on_commits: Callable[[Iterable[str]], None] | None = None
-        self.promotions: list[Promotion] = []
 
         self._database = database if database is not None else Database(path)
         self.decisions = Decisions(self._database, self._remember_commits)
@@ -531,7 +531,15 @@ class Catalogue:
 
         def write_and_read(db: sqlite3.Connection) -> tuple[dict[str, str], list[tuple[Any, ...]]]:
             write(db)
-            return dict(db.execute("SELECT name, value FROM facts")), db.execute(_TOPICS).fetchall()
+            topics = db.execute(_TOPICS).fetchall()
+            for name, _, _, text in topics:
+                try:
+                    self.topic_config(json.loads(text))
+                except RequestRefused as error:
+                    raise RequestRefused(
+                        error.code, f"topic {name}: {error}; start the standby with its leader's settings"
+                    ) from None
+            return dict(db.execute("SELECT name, value FROM facts")), topics
 
         def remember(read: tuple[dict[str, str], list[tuple[Any, ...]]]) -> None:
             facts, topics = read

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 LONGEST_WAIT = 5.0  # seconds that a standby is left without an answer
 LOOK_EVERY = 1.0
-FORGET_AFTER = 60.0  # seconds without a request
+FORGET_AFTER = 10.0  # seconds without a request; a standby asks how we stand every second
 CHUNK = 1 << 20  # bytes of the catalogue in one answer
 _NOTHING_TOLD = -1
 
@@ -187,6 +187,8 @@ class Follower:
         log = partition.log
         bases = [s.base_offset for s in log.segments if s.base_offset > watch.told_base]
         new = watch.told_start == _NOTHING_TOLD
+        if new and log.log_start_offset < bases[0]:
+            bases.insert(0, log.log_start_offset)  # what is in the archive; the copy has it in one segment
         size = log.size_bytes if new else watch.appended_bytes
         watch.appended_bytes = 0
         watch.told_start = log.log_start_offset
@@ -328,6 +330,12 @@ class Followers:
         if position + len(data) >= size:
             follower.close_catalogue()
         return data
+
+    def heard_of(self, session: str) -> None:
+        """A standby is there, though it is still busy with the last cut."""
+        follower = self._by_session.get(session)
+        if follower is not None:
+            follower.asked_at = self._node.clock.monotonic()
 
     def wake_all(self) -> None:
         for follower in self._by_session.values():

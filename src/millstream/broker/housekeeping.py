@@ -58,8 +58,8 @@ class Housekeeping:
                 if beats % round(1 / BEAT) == 0:
                     server.ticks += 1
                     server.buffers.let_one_pass()
-                    self._drops.tick(server.node.topics(), server.clock.monotonic())
                     server.node.followers.tick(server.clock.monotonic())
+                    self._drops.tick(server.node.topics(), server.clock.monotonic())
                     if server.ticks % 10 == 0:
                         self._close_idle()
             except Exception:

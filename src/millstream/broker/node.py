@@ -103,9 +103,9 @@ class Node:
             self.catalogue = Catalogue(defaults=config.topic, archive=may_archive, database=database)
             self.transactions = TransactionCoordinator(self.catalogue, config, clock, self.hosted)
             try:
+                self.catalogue_state = self._check_role()
                 if has_archive:
                     self.archiving = Archiving(config, self.catalogue, clock, loop)
-                self.catalogue_state = self._check_role()
                 self._open_logs(self.catalogue_state)
             except BaseException:
                 self.catalogue.close()
@@ -276,15 +276,10 @@ class Node:
             taking_back = self.catalogue.take_back_partitions(name, have)
             await self._take_back(taking_back, more, range(have, total), error)
             raise
-        self._add(hosted, more, topic.config)
+        self._grow(hosted, more, topic.config)
         return topic
 
-    async def _grow(self, hosted: HostedTopic, topic: Topic) -> None:
-        more = HostedTopic(topic.name, topic.id)
-        await self._open_many(more, range(len(hosted.partitions), topic.partitions), topic.config)
-        self._add(hosted, more, topic.config)
-
-    def _add(self, hosted: HostedTopic, more: HostedTopic, config: TopicConfig) -> None:
+    def _grow(self, hosted: HostedTopic, more: HostedTopic, config: TopicConfig) -> None:
         for partition in more.partitions:
             partition.topic = hosted
         self.topics_number += 1
@@ -299,7 +294,6 @@ class Node:
         hosted = self.hosted.get(name)
         if hosted is not None:
             self._set_config(hosted, topic.config)
-            self.backpressure.configure(hosted, topic.config)
         return topic
 
     def _set_config(self, hosted: HostedTopic, config: TopicConfig) -> None:
@@ -308,6 +302,7 @@ class Node:
                 partition.log.archive.create()
             partition.log.set_config(config)
             self._watch_flushing(partition)
+        self.backpressure.configure(hosted, config)
 
     async def alter_broker(self, overrides: Mapping[str, str]) -> None:
         """Replace all settings of the broker that were changed while it ran."""
@@ -352,7 +347,7 @@ class Node:
         self._not_leading = None
         self.catalogue.refuse(None)
         for partition in self.partitions():
-            partition.log.refuse(partition.log.failed)
+            partition.log.refuse(None)
         self.coordinator = GroupCoordinator(self.catalogue, self.config, self.clock)
         self.lead_clients_to(self._configured.node_id, self.own_host, self.own_port)
 
@@ -376,24 +371,23 @@ class Node:
             found = self.hosted.get(topic.name)
             if found is None:
                 found = HostedTopic(topic.name, topic.id)
-                await self._open_many(found, range(topic.partitions), topic.config)
+                await self._open_many(found, range(topic.partitions), as_copy(topic.config))
                 self._host(found)
             elif len(found.partitions) < topic.partitions:
-                await self._grow(found, topic)
+                more = HostedTopic(topic.name, topic.id)
+                indexes = range(len(found.partitions), topic.partitions)
+                await self._open_many(more, indexes, as_copy(topic.config))
+                self._grow(found, more, as_copy(topic.config))
             else:
                 self._set_config(found, as_copy(topic.config))
 
     def cut_log(self, log: PartitionLog, offset: int) -> tuple[PartitionLog, Path]:
         assert self._directory is not None
-        log, aside = self._directory.cut_log(log, offset)
-        log.refuse(self._not_leading or NotLeader(""))
-        return log, aside
+        return self._directory.cut_log(log, offset)
 
     def restart_log(self, log: PartitionLog, offset: int) -> PartitionLog:
         assert self._directory is not None
-        log = self._directory.restart_log(log, offset)
-        log.refuse(self._not_leading or NotLeader(""))
-        return log
+        return self._directory.restart_log(log, offset)
 
     async def apply_trims(self) -> None:
         """Let logs begin where the leader's do, which is in ``trims``."""
@@ -442,9 +436,9 @@ class Node:
         else:
             log = self._memory.open_log(topic.name, index, config)
         log.transactions_gate = self.transactions.gate
-        log.start_moves = self._start_moves
         if self._not_leading is not None:
             log.refuse(self._not_leading)
+        log.start_moves = self._start_moves
         partition = Partition(topic, index, log, in_memory=directory is self._memory)
         topic.partitions.append(partition)
         self._watch_flushing(partition)
@@ -567,12 +561,12 @@ def as_copy(config: TopicConfig) -> TopicConfig:
         cleanup_policy=("delete",),
         retention_ms=-1,
         retention_bytes=-1,
-        remote_storage_enable=False,
-        millstream_overload="buffer",
         segment_ms=_NEVER,
         segment_jitter_ms=0,
         flush_ms=_NEVER,
         flush_messages=_NEVER,
+        remote_storage_enable=False,
+        millstream_overload="buffer",
     )
 
 

@@ -71,10 +71,10 @@ class Server:
             self.node.lead_clients_to(config.node_id, host, port)
         else:
             self.node.transactions.start(self.turn, self.syncer)
-            if self.node.archiving is not None:
-                self.node.archiving.start(self.syncer)
-        self.node.on_quotas = self._quotas_changed
         self.following: asyncio.Task[None] | None = None
+        if self.node.archiving is not None:
+            self.node.archiving.start(self.syncer)
+        self.node.on_quotas = self._quotas_changed
         self._housekeeping = Housekeeping(self)
         self.cleaner = Cleaner(self)
         self._listener: asyncio.Server | None = None
@@ -175,10 +175,10 @@ class Server:
         if self._listener is not None:
             self._listener.close()
         await self._housekeeping.stop()
-        await self.cleaner.stop()
         if self.node.standby is not None:
             await self.node.standby.stop()
         self.node.followers.close()
+        await self.cleaner.stop()
         self.node.deadlines.expire_all()
         self.node.backpressure.close()
         self.node.coordinator.close()

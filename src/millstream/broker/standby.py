@@ -19,7 +19,6 @@ import logging
 import os
 import random
 import sqlite3
-import uuid
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -79,9 +78,8 @@ class _Aim:
 class Standby:
     """See the module's description. Lives on the server's loop."""
 
-    def __init__(self, node: Node, leader: str, host: str, port: int, *, name: str = "") -> None:
+    def __init__(self, node: Node, leader: str, host: str, port: int) -> None:
         self.leader = leader
-        self.name = name or uuid.uuid4().hex
         self.promoted = asyncio.Event()
         self.is_connected = False
         self._node = node
@@ -90,6 +88,7 @@ class Standby:
         self._threads = ThreadPoolExecutor(node.config.log_flush_threads, "millstream-copy")
         self._links: list[LeaderLink] = []
         self._copying: list[LeaderLink] = []  # those of them that copy records
+        self._session = ""  # by which the leader knows us
         self._bases: dict[Partition, list[int]] = {}
         self._ahead: set[bytes] = set()  # topics made before the leader's catalogue says so
         self._aim: _Aim | None = None
@@ -179,21 +178,21 @@ class Standby:
         asked: dict[str, Any] = {
             "spoken": SPOKEN,
             "schema": catalogue.schema,
-            "name": self.name,
+            "name": f"{self._node.own_host}:{self._node.own_port}",
             "cluster_id": None if blank else catalogue.cluster_id,
             "lineage": catalogue.lineage,
             "wait_ms": WAIT_MS,
         }
         watching = asyncio.create_task(self._watch())
         try:
-            session, cut, complete = "", 0, 0
+            self._session, cut, complete = "", 0, 0
             while True:
-                news = asked | {"session": session, "cut": cut, "complete": complete}
+                news = asked | {"session": self._session, "cut": cut, "complete": complete}
                 fields, _ = await link.ask(FOLLOW, news)
                 self._heard_at = self._node.clock.monotonic()
-                if fields["first"] and session:
+                if fields["first"] and self._session:
                     raise _Again("the leader begins anew")
-                session, cut = fields["session"], fields["cut"]
+                self._session, cut = fields["session"], fields["cut"]
                 await self._take(link, fields)
                 complete = cut
         finally:
@@ -204,7 +203,7 @@ class Standby:
         """Know how much the leader has, also while a large cut is being copied."""
         link = await self._open()
         while True:
-            fields, _ = await link.ask(STANDBY_STATUS, {})
+            fields, _ = await link.ask(STANDBY_STATUS, {"session": self._session})
             self._leader_has = fields["records"], fields["bytes"]
             self._heard_at = self._node.clock.monotonic()
             await asyncio.sleep(1)
@@ -375,7 +374,7 @@ class Standby:
         )
         partition.topic.bytes_in += taken
         if taken and partition.waiters:
-            partition.wake(taken)
+            partition.wake(taken, _nothing)  # their answers leave with the turn they make
         return taken
 
     async def _sync(self, aim: _Aim) -> None:
@@ -511,6 +510,10 @@ class Standby:
                 ) from None
         finally:
             link.close()
+
+
+def _nothing() -> None:
+    """There is nothing to be sent in between."""
 
 
 def _replace_catalogue(db: sqlite3.Connection, path: Path) -> None:

@@ -27,8 +27,8 @@ app = App()
             "millstream serve --data /var/lib/millstream --listen 0.0.0.0:9092 --http :9644",
             "for other machines",
         ),
-        ("millstream serve --data ./data --registry :8081", "with a schema registry beside it"),
         ("millstream serve --data ./copy --follow db1:9092", "a standby of the broker at db1"),
+        ("millstream serve --data ./data --registry :8081", "with a schema registry beside it"),
         (
             "millstream serve --config millstream.toml --set num.partitions=6",
             "settings from a file, and one more",

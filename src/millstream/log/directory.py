@@ -272,7 +272,7 @@ class LogDirectory:
         del self.logs[key]
         log.abandon()
         self._recovery_points[key] = min(log.synced_offset, offset)
-        return self._open(*key, log.config, clean=False, is_copy=True), Path(aside)
+        return _in_place_of(log, self._open(*key, log.config, clean=False, is_copy=True)), Path(aside)
 
     def _copy(self, source: File, position: int, end: int, path: str) -> None:
         target = self._files.open(path, create=True)
@@ -292,7 +292,7 @@ class LogDirectory:
         self._start_offsets[key] = offset
         self._files.make_directory(log.path)
         self._files.sync_directory(self.path)
-        return self._open(*key, log.config, clean=False, is_copy=True)
+        return _in_place_of(log, self._open(*key, log.config, clean=False, is_copy=True))
 
     def delete_log(self, topic: str, partition: int) -> None:
         """Take a partition's log away. Once this returns it does not come back, even after a crash; its space
@@ -362,6 +362,14 @@ class LogDirectory:
         if self._room is not None:
             self._room.close()
         self._unlock()
+
+
+def _in_place_of(old: PartitionLog, new: PartitionLog) -> PartitionLog:
+    """A log opened anew asks and tells those that the old one did."""
+    new.transactions_gate = old.transactions_gate
+    new.start_moves = old.start_moves
+    new.refuse(old.refusal)
+    return new
 
 
 def take_lock(files: Files, directory: str) -> Callable[[], None]:

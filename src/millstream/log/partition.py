@@ -86,8 +86,8 @@ class PartitionLog:
         self.clock = clock
         self.failed: LogFailed | None = None  # for good
         self._undone: LogFailed | None = None  # what write_staged has yet to tell
-        self._refusing: LogFailed | None = None  # another broker's log is the one that counts
         self._suspended: LogFailed | None = None  # records are not to be taken for now
+        self.refusal: LogFailed | None = None  # nor anything of clients': another broker leads
         self._stopped: LogFailed | None = None  # any of them: appends are refused
         self.ring: Ring | None = None  # once it was one; see set_config()
         self.log_start_offset = 0
@@ -138,8 +138,8 @@ class PartitionLog:
 
     def refuse(self, reason: LogFailed | None) -> None:
         """Take no appends of clients: another broker's log is the one that counts. None takes it back."""
-        self._refusing = reason
-        self._stopped = self.failed or self._undone or reason or self._suspended
+        self.refusal = reason
+        self.suspend(self._suspended)
 
     @property
     def last_stable_offset(self) -> int:
@@ -271,7 +271,7 @@ class PartitionLog:
         """Stage the marker that ends a producer's transaction here; its offset. What it decides is seen once
         it is written. Raises as ``append`` does."""
         # Not where records are suspended: markers are few, and end things.
-        if (stopped := self.failed or self._undone or self._refusing) is not None:
+        if stopped := self.failed or self._undone or self.refusal:
             raise type(stopped)(str(stopped))
         self.producers.check_marker(producer_id, epoch)
         self.transactions.check_coordinator(producer_id, coordinator_epoch)
@@ -370,7 +370,7 @@ class PartitionLog:
         since the last call of this is undone, but for what ``written_offset`` covers."""
         if self._undone is not None:
             undone, self._undone = self._undone, None
-            self._stopped = self.failed or self._refusing or self._suspended
+            self._stopped = self.failed or self.refusal or self._suspended
             raise undone
         if self._staged:
             self._write(self._staged)
@@ -460,7 +460,7 @@ class PartitionLog:
     def suspend(self, why: LogFailed | None) -> None:
         """Take no more records, until this is called with None. Markers are taken, reads go on."""
         self._suspended = why
-        self._stopped = self.failed or self._undone or self._refusing or why
+        self._stopped = self.failed or self._undone or self.refusal or why
 
     def sync(self) -> int:
         """Block until all that was written when this was called is on the disk; the offset below which all

@@ -30,6 +30,7 @@ _FIELDS: dict[int, dict[str, Any]] = {
     28: {"topics": [{"name": "t", "partitions": [{"partition_index": 3}]}]},
     42: {"groups_names": ["g"]},
     65: {"transactional_ids": ["x"]},
+    69: {"group_ids": ["g"]},
 }
 
 

@@ -70,6 +70,10 @@ def _of_groups(request: Any, version: int) -> Answer:
     return {"groups": [{"group_id": name, **_ERROR} for name in request.groups]}
 
 
+def _of_described_groups(request: Any, version: int) -> Answer:
+    return {"groups": [{"group_id": name, **_ERROR} for name in request.group_ids]}
+
+
 def _of_deleted_groups(request: Any, version: int) -> Answer:
     return {"results": [{"group_id": name, **_ERROR} for name in request.groups_names]}
 
@@ -97,4 +101,6 @@ REFUSED: dict[int, Callable[[Any, int], Answer]] = {
     47: _of_all,
     65: _of_transactions,
     66: _of_all,
+    68: _of_all,
+    69: _of_described_groups,
 }

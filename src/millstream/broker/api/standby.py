@@ -62,6 +62,7 @@ async def after_damage(node: Node, asked: Fields) -> tuple[Fields, bytes]:
 @_answers(STANDBY_STATUS)
 async def standby_status(node: Node, asked: Fields) -> tuple[Fields, bytes]:
     """Which part this broker has, and how it stands beside the other."""
+    node.followers.heard_of(asked.get("session", ""))
     logs = [partition.log for partition in node.partitions() if not partition.in_memory]
     now = node.clock.monotonic()
     status: dict[str, Any] = {
