@@ -1,7 +1,7 @@
 """The programs that Kafka's own system tests run: it is they who say whether a broker behaves.
 
-``ClientCompatibilityTest`` walks through what a client does; ``LogCompactionTester`` writes keys over and over
-and compares what compaction left with what it should; ``TransactionalMessageCopier`` copies a topic in
+``ClientCompatibilityTest`` walks through what a client does; ``LogCompactionTester`` writes keys over and
+over and compares what compaction left with what it should; ``TransactionalMessageCopier`` copies a topic in
 transactions and aborts some; the Verifiable programs say line by line what they sent, got and committed.
 """
 

@@ -30,8 +30,13 @@ LATEST_TIERED = -5  # the newest record in archive storage
 EARLIEST_PENDING_UPLOAD = -6
 # The version from which on a client may ask for one of these instead of a time.
 _ASKED_FROM = {
-    LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11,
-}  # fmt: skip
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
 READ_COMMITTED = 1
 
 
