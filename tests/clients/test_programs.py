@@ -3,14 +3,23 @@ of both protocols, and commits and aborts transactions."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
 
 from tests.support.programs import PROGRAMS, Member, Program, ProgramUnavailable, values, wait_until_read
+from tests.support.serve import ServeProcess
 from tests.support.topics import create_topic, produce
 from tests.support.topics import values as records
 from tests.support.waiting import wait_for
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Our broker alone: on Apache Kafka, whose answers are held against ours elsewhere, nothing is learnt."""
+    with ServeProcess(tmp_path_factory.mktemp("broker") / "data") as broker:
+        yield broker.address
 
 
 @pytest.fixture(params=PROGRAMS, ids=lambda program: program.name)

@@ -18,9 +18,7 @@ var ctx = context.Background()
 type client struct{ address string }
 
 func (c client) ask() *kafka.Client {
-	// It keeps what it knows of topics for so long.
-	transport := &kafka.Transport{MetadataTTL: 50 * time.Millisecond}
-	return &kafka.Client{Addr: kafka.TCP(c.address), Timeout: 10 * time.Second, Transport: transport}
+	return &kafka.Client{Addr: kafka.TCP(c.address), Timeout: 10 * time.Second}
 }
 
 func code(err error) int {
@@ -102,7 +100,7 @@ func (c client) Produce(topic string, count int, codec string) {
 	offsets := make([]kafka.Message, 0, count)
 	writer := &kafka.Writer{
 		Addr: kafka.TCP(c.address), Topic: topic, RequiredAcks: kafka.RequireAll, Compression: codecs[codec],
-		BatchTimeout: 10 * time.Millisecond, Transport: c.ask().Transport,
+		BatchTimeout: 10 * time.Millisecond,
 		Balancer: kafka.BalancerFunc(func(message kafka.Message, partitions ...int) int {
 			n, err := strconv.Atoi(string(message.Headers[0].Value))
 			command.Must(err)
