@@ -189,6 +189,12 @@ class BrokerConfig:
     data: str = setting(
         "", "The directory of logs and catalogue. Empty: everything is in memory.", dynamic=False
     )
+    follow: str = setting(
+        "",
+        """HOST:PORT of the broker that this one is a standby of: it keeps a copy of everything there, and
+        takes nothing from clients until it is promoted. Empty: this one leads.""",
+        dynamic=False,
+    )
     http_listen: str = setting(
         "",
         "HOST:PORT for metrics (/metrics), health (/healthz) and readiness (/readyz). Empty: none.",
@@ -535,6 +541,13 @@ def check_archive_left(before: TopicConfig, after: TopicConfig) -> None:
 def value_of(config: Config, name: str) -> Any:
     """The value of a setting by its public name."""
     return getattr(config, name.replace(".", "_"))
+
+
+def group_defaults(broker: BrokerConfig) -> GroupConfig:
+    """The settings of a group that has none of its own: the broker's of the same names under `group.`."""
+    return GroupConfig(
+        **{f.name: getattr(broker, f"group_{f.name}") for f in dataclasses.fields(GroupConfig)}
+    )
 
 
 def load_broker_config(path: Path) -> BrokerConfig:

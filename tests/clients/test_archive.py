@@ -13,9 +13,10 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from millstream import Broker
+from millstream.log.archive_store import ArchiveStore
 from millstream.records.build import Record
 from tests.support.apache_kafka import free_port
-from tests.support.archives import local_start
+from tests.support.archives import keeps_its_promises, local_start
 from tests.support.command import CommandLine
 from tests.support.readers import LIBRARIES, Reader
 from tests.support.serve import ServeProcess
@@ -103,6 +104,11 @@ def broker(s3: S3, http: str, tmp_path_factory: pytest.TempPathFactory) -> Itera
     }
     with ServeProcess(tmp_path_factory.mktemp("broker") / "data", settings=settings) as broker:
         yield broker
+
+
+def test_an_object_storage_keeps_its_promises(s3: S3) -> None:
+    options = {name: value for name, value in s3.options().items() if name != "skip_instance_cache"}
+    keeps_its_promises(ArchiveStore("s3://archive/promises", json.dumps(options)))
 
 
 def filled(address: str, topic: str, first: int = 0) -> None:

@@ -24,6 +24,7 @@ from tests.support.maven import JarsUnavailable
 from tests.support.serve import ServeProcess
 from tests.support.topics import create_topic
 from tests.support.waiting import wait_for
+from tests.support.wire_client import WireClient
 
 VALUE = bytes(1000)
 LIMIT = 200  # records that a group may be behind
@@ -318,3 +319,43 @@ def test_java_s_producer_is_held_and_shows_it_as_throttled(broker: Broker, name:
         assert float(throttled.split()[-1]) > 0
         assert "Exception" not in ended.stdout + ended.stderr
         wait_for(lambda: len(consumer.consumed) == 2000, timeout=30, what="every record")
+
+
+def test_a_client_over_its_quota_is_throttled_and_told_so(broker: Broker, name: str) -> None:
+    create_topic(broker.address, name, 1)
+    with WireClient(broker.address) as admin:
+        changed = admin.call(
+            49,
+            1,
+            entries=[
+                {
+                    "entity": [{"entity_type": "client-id", "entity_name": name}],
+                    "ops": [
+                        {"key": key, "value": 100_000.0, "remove": False}
+                        for key in ("producer_byte_rate", "consumer_byte_rate")
+                    ],
+                }
+            ],
+            validate_only=False,
+        )
+        assert changed.entries[0].error_code.value == 0
+    throttled: list[float] = []
+    settings = {"client.id": name, "throttle_cb": lambda event: throttled.append(event.throttle_time)}
+    assert send(broker.address, name, 1100, **settings) == []  # 1.1 MB: ten seconds' worth is 1 MB
+    assert max(throttled) > 0
+    throttled.clear()
+    consumer = Consumer({"bootstrap.servers": broker.address, "group.id": name, **settings})
+    try:
+        consumer.assign([TopicPartition(name, 0, 0)])
+        found: list[int] = []
+
+        def all_there() -> bool:
+            found.extend(message.offset() for message in consumer.consume(500, 0.1))
+            return len(found) >= 1100
+
+        wait_for(all_there, timeout=60, what="every record")
+        assert found == list(range(1100))
+        assert max(throttled) > 0
+    finally:
+        consumer.close()
+    assert send(broker.address, name, 1100, **{"client.id": "another"}) == []

@@ -8,12 +8,12 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.conformance import go_modules, kafka_python
+from tests.conformance import go_modules, kafka_python, kafka_tools
 from tests.conformance.reasons import REASONS
 from tests.conformance.suite import FAILED, PASSED, SKIPPED, Outcome, Suite, SuiteUnavailable
 from tests.conformance.targets import TARGETS
 
-SUITES: list[Suite] = [kafka_python.SUITE, *go_modules.SUITES]
+SUITES: list[Suite] = [kafka_tools.SUITE, kafka_python.SUITE, *go_modules.SUITES]
 RECORD = Path(__file__).with_name("passes_on_kafka.json")
 
 Passing = dict[str, list[str]]  # suite -> tests

@@ -21,6 +21,7 @@ import termios
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
+from millstream.broker.api.aside import REFUSED
 from millstream.broker.api.fetch import FetchShape, fetch
 from millstream.broker.api.produce import ProduceShape, failed_ack, produce
 from millstream.broker.api.versions import unsupported_version
@@ -218,6 +219,9 @@ class Connection(FrameReader):
         if client_id != self.client_id:
             self.client_id = client_id
             self.look_up_quotas()
+        if self.node.is_aside and api_key in REFUSED:
+            self.answer(encode_answer(api_key, version, correlation_id, REFUSED[api_key](request, version)))
+            return
         try:
             answer = served.handler(self.node, request, Client(client_id, self.host, version, self.is_gone))
         except Exception as error:
@@ -310,6 +314,8 @@ class Connection(FrameReader):
 
     def mute(self, seconds: float) -> None:
         """Read nothing more for so long."""
+        self.server.metrics.throttled += 1
+        self.server.metrics.throttled_seconds += seconds
         self._muted = True
         self._hold()
         self.server.loop.call_later(seconds, self._unmute)

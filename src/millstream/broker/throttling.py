@@ -15,10 +15,8 @@ No I/O, and the clock is passed in.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 
-Entity = frozenset[tuple[str, str | None]]  # kinds with names; None is the default of the kind
-Quotas = Mapping[Entity, Mapping[str, float]]
+from millstream.broker.quotas import CLIENT_ID, USER, Entity, Quotas
 
 ANONYMOUS = "ANONYMOUS"  # the user of a connection that said nothing of who it is
 PRODUCE_RATE, FETCH_RATE = "producer_byte_rate", "consumer_byte_rate"
@@ -66,24 +64,24 @@ class Meter:
 
 def _precedence(user: str, client: str) -> list[tuple[Entity, tuple[str, str]]]:
     """The entities that may have a quota for this client, the most particular first; and who shares it."""
-    both = {"user", "client-id"}
+    both = {USER, CLIENT_ID}
     found = []
     for user_name, client_name, kinds in (
         (user, client, both),
         (user, None, both),
-        (user, "", {"user"}),
+        (user, "", {USER}),
         (None, client, both),
         (None, None, both),
-        (None, "", {"user"}),
-        ("", client, {"client-id"}),
-        ("", None, {"client-id"}),
+        (None, "", {USER}),
+        ("", client, {CLIENT_ID}),
+        ("", None, {CLIENT_ID}),
     ):
         names: dict[str, str | None] = {}
-        if "user" in kinds:
-            names["user"] = user_name
-        if "client-id" in kinds:
-            names["client-id"] = client_name
-        shared = (user if "user" in kinds else "", client if "client-id" in kinds else "")
+        if USER in kinds:
+            names[USER] = user_name
+        if CLIENT_ID in kinds:
+            names[CLIENT_ID] = client_name
+        shared = (user if USER in kinds else "", client if CLIENT_ID in kinds else "")
         found.append((frozenset(names.items()), shared))
     return found
 

@@ -53,6 +53,7 @@ class Journal:
         self._cluster = Cluster(connection, patience=patience)
         self._coordinator = TransactionCoordinator(self._cluster)
         self._transactional_id = transactional_id
+        self._own_end = 0  # where what was committed here ends
         self._producer: Producer | None = None
         self._sender: Sender | None = None
 
@@ -72,6 +73,8 @@ class Journal:
     def catch_up(self) -> Iterator[list[Record]]:
         """Everything up to where what is committed ends now."""
         end = self._cluster.ends([self.partition], LATEST, read_committed=True)[self.partition]
+        # Apache Kafka says that a transaction is committed before readers can see it.
+        end = max(end, self._own_end)
         deadline = time.monotonic() + self._cluster.patience
         while self.position is None or self.position < end:
             records = self.read(100)
@@ -128,6 +131,7 @@ class Journal:
         try:
             self._sender.send([(self.partition, build_batch(records, transactional=True))])
             self._sender.flush()
+            end = self._cluster.ends([self.partition], LATEST)[self.partition]
             after = self._coordinator.end(producer, commit=True)
         except RequestFailed as error:
             if error.code in _OVERTAKEN and not isinstance(error, ProducerFenced):
@@ -135,4 +139,4 @@ class Journal:
             raise
         if after != producer:
             self._sender = None  # a new epoch counts its batches from the start
-        self._producer = after
+        self._producer, self._own_end = after, end

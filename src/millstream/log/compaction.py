@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 CHECKPOINT = "compaction-checkpoint"
-_EVERYWHERE = (1 << 63) - 1
+EVERYWHERE = (1 << 63) - 1
 
 
 class Dirt(NamedTuple):
@@ -98,6 +98,14 @@ class Compaction:
         """Compact it no more, until its settings are changed or it is opened again."""
         self._refused = reason, self._log.config
 
+    def expect_gaps(self) -> None:
+        """There may be gaps anywhere from now on: this is a copy of a log that has some. Durable once this
+        returns. May raise OSError."""
+        if self.gaps_below != EVERYWHERE:
+            self.gaps_below = EVERYWHERE
+            self.save()
+        self._log.segments.last.gaps = True
+
     # What is to be done
 
     def look(self, now_ms: int) -> Dirt:
@@ -124,7 +132,7 @@ class Compaction:
                 if lag > 0 and segment.largest_timestamp(ceiling)[0] > young_ms:
                     break
                 dirty += segment.size
-                if segment.size and 0 < segment.rolls_from(_EVERYWHERE) < overdue_ms:
+                if segment.size and 0 < segment.rolls_from(EVERYWHERE) < overdue_ms:
                     is_overdue = True
             dirty_to = ceiling
         self.dirt = Dirt(self.clean_to, max(dirty_to, self.clean_to), clean, dirty, is_overdue)
@@ -270,7 +278,7 @@ def read_checkpoint(files: Files, path: str) -> tuple[int, int]:
     lines = read_lines(files, name) or []
     if len(lines) == 1 and len(lines[0]) == 2 and all(word.isdigit() for word in lines[0]):
         return int(lines[0][0]), int(lines[0][1])
-    return 0, _EVERYWHERE  # damaged: then there may be gaps anywhere
+    return 0, EVERYWHERE  # damaged: then there may be gaps anywhere
 
 
 def finish_swaps(files: Files, path: str) -> None:
@@ -320,7 +328,7 @@ def covered_by(files: Files, path: str, listing: dict[str, int], base: int) -> l
         FilePool(files), f"{path}/{file_name(base)}", base, size=listing[name], gaps=True, stage=SWAP_SUFFIX
     )
     end = base
-    for item in segment.scan(0, segment.size, base, _EVERYWHERE, segment.size):
+    for item in segment.scan(0, segment.size, base, EVERYWHERE, segment.size):
         end = item.header.next_offset if isinstance(item, Batch) else item.first_offset
     suffixes = (LOG_SUFFIX, *INDEX_SUFFIXES, SNAPSHOT_SUFFIX)
     return [name for name in listing if name.endswith(suffixes) and base < offset_of(name) < end]

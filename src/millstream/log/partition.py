@@ -87,6 +87,7 @@ class PartitionLog:
         self.failed: LogFailed | None = None  # for good
         self._undone: LogFailed | None = None  # what write_staged has yet to tell
         self._suspended: LogFailed | None = None  # records are not to be taken for now
+        self.refusal: LogFailed | None = None  # nor anything of clients': another broker leads
         self._stopped: LogFailed | None = None  # any of them: appends are refused
         self.ring: Ring | None = None  # once it was one; see set_config()
         self.log_start_offset = 0
@@ -134,6 +135,11 @@ class PartitionLog:
         self._interval = config.index_interval_bytes
         self._index_entries = max(config.segment_index_bytes // 12, 1)
         self.syncs_every_append = config.flush_messages == 1
+
+    def refuse(self, reason: LogFailed | None) -> None:
+        """Take no appends of clients: another broker's log is the one that counts. None takes it back."""
+        self.refusal = reason
+        self.suspend(self._suspended)
 
     @property
     def last_stable_offset(self) -> int:
@@ -191,7 +197,7 @@ class PartitionLog:
         Raises AppendRefused, with nothing changed. Raises LogFailed if the disk refuses; if that undid what
         was staged before, the next ``write_staged`` raises it again, and no append is taken until then."""
         if self._stopped is not None:
-            raise LogFailed(str(self._stopped))
+            raise type(self._stopped)(str(self._stopped))
         size = len(records)
         if size < HEADER_SIZE:
             raise refusal(records, self.config, now_ms)
@@ -264,8 +270,9 @@ class PartitionLog:
     ) -> int:
         """Stage the marker that ends a producer's transaction here; its offset. What it decides is seen once
         it is written. Raises as ``append`` does."""
-        if self.failed or self._undone:  # not where records are suspended: markers are few, and end things
-            raise LogFailed(str(self.failed or self._undone))
+        # Not where records are suspended: markers are few, and end things.
+        if stopped := self.failed or self._undone or self.refusal:
+            raise type(stopped)(str(stopped))
         self.producers.check_marker(producer_id, epoch)
         self.transactions.check_coordinator(producer_id, coordinator_epoch)
         offset = self.end_offset
@@ -336,7 +343,9 @@ class PartitionLog:
 
     def _start_segment(self) -> None:
         """A new last segment; raises OSError, with nothing changed, if its file can't be made."""
-        segment = Segment(self.pool, f"{self.path}/{file_name(self.end_offset)}", self.end_offset)
+        gaps = self.end_offset < self.compaction.gaps_below
+        path = f"{self.path}/{file_name(self.end_offset)}"
+        segment = Segment(self.pool, path, self.end_offset, gaps=gaps)
         segment.log.get(create=True).truncate(0)
         if self.config.segment_jitter_ms:
             segment.jitter_ms = random.randrange(self.config.segment_jitter_ms)
@@ -361,7 +370,7 @@ class PartitionLog:
         since the last call of this is undone, but for what ``written_offset`` covers."""
         if self._undone is not None:
             undone, self._undone = self._undone, None
-            self._stopped = self.failed or self._suspended
+            self._stopped = self.failed or self.refusal or self._suspended
             raise undone
         if self._staged:
             self._write(self._staged)
@@ -451,7 +460,7 @@ class PartitionLog:
     def suspend(self, why: LogFailed | None) -> None:
         """Take no more records, until this is called with None. Markers are taken, reads go on."""
         self._suspended = why
-        self._stopped = self.failed or self._undone or why
+        self._stopped = self.failed or self._undone or self.refusal or why
 
     def sync(self) -> int:
         """Block until all that was written when this was called is on the disk; the offset below which all

@@ -51,10 +51,17 @@ LEFTOVERS = (DELETED_SUFFIX, ".tmp")
 
 
 def open_partition(
-    log: PartitionLog, *, new: bool, clean: bool, recovery_point: int, start_offset: int
+    log: PartitionLog,
+    *,
+    new: bool,
+    clean: bool,
+    recovery_point: int,
+    start_offset: int,
+    is_copy: bool = False,
 ) -> None:
-    """Bring ``log`` to the state that its directory holds. May raise OSError."""
-    opening = _Opening(log, recovery_point)
+    """Bring ``log`` to the state that its directory holds. May raise OSError. A copy of another broker's log
+    gives no offsets: what is missing at its end is fetched again, in the epochs of its leader."""
+    opening = _Opening(log, recovery_point, is_copy)
     finish_swaps(log.pool.files, log.path)
     log.compaction.load()
     opening.list_files()
@@ -72,8 +79,9 @@ def open_partition(
 class _Opening:
     """One opening of one log."""
 
-    def __init__(self, log: PartitionLog, recovery_point: int) -> None:
+    def __init__(self, log: PartitionLog, recovery_point: int, is_copy: bool) -> None:
         self.log = log
+        self.is_copy = is_copy
         self.files = log.pool.files
         self.recovery_point = recovery_point
         self.snapshots: list[int] = []
@@ -105,9 +113,11 @@ class _Opening:
             if sync_failed:
                 unmark(self.files, log.path)
         start = max(start_offset, log.archive.oldest_offset(self.segments[0].base_offset))
-        go_on = max(end, self.recovery_point, start)
+        go_on = max(end, start) if self.is_copy else max(end, self.recovery_point, start)
         log.epochs.cut_start(start)
-        if recovered:
+        if self.is_copy:
+            log.epochs.cut_end(go_on)
+        elif recovered:
             # Readers that saw more than what is left find out by where their epoch ended.
             log.epochs.cut_end(go_on)
             log.epochs.begin(log.epochs.latest + 1, go_on)
@@ -249,7 +259,7 @@ class _Opening:
                 if segment.index.page_waits or segment.aborted.page_waits:
                     segment.write_indexes(final=False)
                 end = header.next_offset
-            elif last and item.tail and item.first_offset >= self.recovery_point:
+            elif last and item.tail and (item.first_offset >= self.recovery_point or self.is_copy):
                 self._cut_tail(segment, item)
             else:
                 if item.tail and last:

@@ -170,6 +170,7 @@ class Job:
         from millstream.pipeline.frames import Frames
         from millstream.pipeline.outgoing import output
         from millstream.pipeline.progress import Listener
+        from millstream.pipeline.schema_encode import encode_function
 
         _hush_pyspark()
         _check_session(spark, self.flow)
@@ -185,6 +186,7 @@ class Job:
                 run=self._run,
                 output_mode=query.output_mode,
                 keeping=partial(self._keeping, query),
+                encode=partial(encode_function, spark),
             )
             for sink in query.sinks:
                 frames.of(sink.stream)  # the whole way to every sink once, for what Spark has to say

@@ -76,9 +76,13 @@ class RegistryClient:
 
     def parse(self, schema: Schema) -> ParsedSchema:
         """A schema, with what it refers to fetched from the registry."""
+        return parse(schema.type, schema.text, self.dependencies(schema))
+
+    def dependencies(self, schema: Schema) -> tuple[tuple[str, str], ...]:
+        """Names and texts of all that a schema refers to, each after what it needs itself."""
         found: dict[str, str] = {}
         self._collect(schema.references, found, 0)
-        return parse(schema.type, schema.text, tuple(found.items()))
+        return tuple(found.items())
 
     def _collect(self, references: tuple[Reference, ...], found: dict[str, str], depth: int) -> None:
         if depth > 100:

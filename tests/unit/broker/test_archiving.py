@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import shutil
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -586,6 +587,30 @@ def test_after_a_restart_everything_is_served_and_archiving_goes_on(config: Brok
         assert log.archive.end_offset > COUNT
 
     run(config, first)
+    run(config, second, topics={})
+
+
+@pytest.mark.parametrize("lost", ["archived-segments", ""])
+def test_a_broker_that_lost_its_journal_or_a_whole_partition_finds_what_is_archived(
+    config: BrokerConfig, lost: str
+) -> None:
+    ends: list[int] = []
+
+    async def first(server: Server, connect: Connect) -> None:
+        ends.append((await archived_topic(server)).archive.end_offset)
+
+    async def second(server: Server, connect: Connect) -> None:
+        log = log_of(server)
+        assert (log.log_start_offset, log.archive.end_offset) == (0, ends[0])
+        assert log.end_offset == (COUNT if lost else ends[0])
+        fill(server.node, count=COUNT - log.end_offset)
+        assert await read_everything(connect) == list(range(COUNT))
+        await archive(server.node)
+        assert not at_work(server).is_away
+
+    run(config, first)
+    place = Path(config.data) / "a-0" / lost
+    shutil.rmtree(place) if place.is_dir() else place.unlink()
     run(config, second, topics={})
 
 

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from millstream.broker.quotas import Entity
 from millstream.broker.server import Server
-from millstream.broker.throttling import FETCH_RATE, PRODUCE_RATE, Entity, Meter, Throttling
+from millstream.broker.throttling import FETCH_RATE, PRODUCE_RATE, Meter, Throttling
 from tests.support.fake_peer import FakePeer, with_server
 from tests.support.wire_client import API_VERSIONS, FETCH, PRODUCE, answer, fetch, produce, records, request
 
@@ -108,7 +109,7 @@ def test_a_producer_above_its_quota_is_answered_at_once_and_not_read_from_for_a_
         for each, client in ((peer, b"busy"), (other, b"free")):
             each.give(hello(client))
             await each.answers(1)
-        server.node.set_quotas({entity(client_id="busy"): {"producer_byte_rate": 1000.0}})
+        await server.node.set_quotas(entity(client_id="busy"), {"producer_byte_rate": 1000.0})
         peer.give(produce(1, "t", batch=records(b"v" * 9_000), acks=acks))
         assert throttle_of(PRODUCE, 9, (await peer.answers(2))[1]) == 0
         peer.give(produce(2, "t", batch=records(b"v" * 1_000), acks=acks) + produce(3, "t", acks=acks))
@@ -119,6 +120,8 @@ def test_a_producer_above_its_quota_is_answered_at_once_and_not_read_from_for_a_
         other.give(produce(1, "t", batch=records(b"v" * 20_000), acks=acks))
         assert throttle_of(PRODUCE, 9, (await other.answers(2))[1]) == 0
         assert len(await peer.answers(4)) == 4  # after its time
+        assert server.metrics.throttled == 2
+        assert server.metrics.throttled_seconds > 0
 
     with_server(steps)
 
@@ -128,7 +131,7 @@ def test_a_reader_above_its_quota_gets_nothing_for_a_while() -> None:
         peer = connect()
         peer.give(hello(b"busy") + produce(1, "t", batch=records(b"v" * 10_000)))
         await peer.answers(2)
-        server.node.set_quotas({entity(client_id="busy"): {"consumer_byte_rate": 1000.0}})
+        await server.node.set_quotas(entity(client_id="busy"), {"consumer_byte_rate": 1000.0})
         peer.give(fetch(2, "t"))
         first = (await peer.answers(3))[2]
         assert throttle_of(FETCH, 12, first) == 0
@@ -149,7 +152,7 @@ def test_a_fetch_session_outlives_being_throttled() -> None:
         peer = connect()
         peer.give(hello(b"busy") + produce(1, "t", batch=records(b"v" * 10_000)))
         await peer.answers(2)
-        server.node.set_quotas({entity(client_id="busy"): {"consumer_byte_rate": 2000.0}})
+        await server.node.set_quotas(entity(client_id="busy"), {"consumer_byte_rate": 2000.0})
         peer.give(fetch(2, "t", session_epoch=0))
         session = answer(FETCH, 12, (await peer.answers(3))[2])[1].session_id
         assert session > 0
@@ -172,7 +175,7 @@ def test_a_quota_bounds_what_one_fetch_may_have() -> None:
         peer = connect()
         peer.give(hello(b"busy") + b"".join(produce(n, "t", batch=records(b"v" * 1_000)) for n in range(10)))
         await peer.answers(11)
-        server.node.set_quotas({entity(client_id="busy"): {"consumer_byte_rate": 300.0}})
+        await server.node.set_quotas(entity(client_id="busy"), {"consumer_byte_rate": 300.0})
         peer.give(fetch(20, "t"))
         assert 1_000 < len((await peer.answers(12))[11]) < 4_000
 

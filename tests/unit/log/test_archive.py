@@ -17,7 +17,15 @@ from millstream.log.partition import PartitionLog
 from millstream.log.times import times_at
 from tests.support.archives import Unreliable, memory_url, objects
 from tests.support.disk import SimulatedDisk
-from tests.support.logs import NOW, a_transactional_batch, append, contents, open_log, reopen
+from tests.support.logs import (
+    NOW,
+    a_transactional_batch,
+    an_idempotent_batch,
+    append,
+    contents,
+    open_log,
+    reopen,
+)
 
 PATH = f"/log/{JOURNAL}"
 ARCHIVED = {"segment_bytes": 1024, "remote_storage_enable": True, "local_retention_bytes": 1}
@@ -312,19 +320,33 @@ def test_without_its_journal_a_log_finds_its_segments_in_the_archive() -> None:
     assert (log.log_start_offset, log.local_start_offset) == (0, local)
     assert list(log.archive.segments) == segments
     assert list(log.archive.leftovers) == [f"{PREFIX}/0/00000000000000000099-cut"]
+    assert log.epochs.at(0) == 0
     again = reopen(disk.process_killed(), **ARCHIVED)
     assert list(again.archive.segments) == segments
 
 
-def test_a_partition_that_lost_everything_goes_on_after_what_is_archived() -> None:
+def test_a_partition_that_lost_everything_goes_on_after_what_is_archived_with_its_producers() -> None:
     store = ArchiveStore(memory_url())
-    _, log = archived_log(SimulatedDisk(), store)
-    end = log.archive.end_offset
     _, log = open_log(SimulatedDisk(), **ARCHIVED)
+    log.append(an_idempotent_batch(0, b"first", producer=7), NOW)
+    log.write_staged()
+    log.archive.create()
+    fill(log)
+    log.sync()
+    copy_all(log, store)
+    end = log.archive.end_offset
+    disk = SimulatedDisk()
+    _, log = open_log(disk, **ARCHIVED)
     assert log.end_offset == 0
     assert adopt(log, find_archived(store, f"{PREFIX}/0"))
-    assert (log.log_start_offset, log.local_start_offset, log.end_offset) == (0, end, end)
-    assert append(log) == end
+    again = reopen(disk.process_killed(), **ARCHIVED)
+    for each in (log, again):
+        assert (each.log_start_offset, each.local_start_offset, each.end_offset) == (0, end, end)
+        assert not each.damage
+        assert each.epochs.end_of(0, each.end_offset) == (0, end)
+        assert each.leader_epoch > 0, "readers of what was lost find out"
+        assert each.append(an_idempotent_batch(0, b"first", producer=7), NOW).duplicate
+    assert append(again) == end
 
 
 def test_a_log_that_gave_the_same_offsets_again_is_left_alone_and_so_is_the_archive() -> None:

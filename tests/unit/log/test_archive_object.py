@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from millstream.errors import ArchiveError, ArchiveMissing, ConfigError
+from millstream.errors import ArchiveError, ConfigError
 from millstream.log.archive_object import (
     INDEX,
     LOG,
@@ -17,7 +19,7 @@ from millstream.log.archive_object import (
 )
 from millstream.log.archive_store import ArchiveStore
 from millstream.log.files import MemoryFile
-from tests.support.archives import Unreliable, memory_url, objects
+from tests.support.archives import keeps_its_promises, memory_url, objects
 
 NAME = "cluster/t-1/0/00000000000000000007-abc"
 
@@ -98,15 +100,17 @@ def test_a_file_that_is_shorter_than_it_should_be_is_an_error() -> None:
         list(Writing(planned, [Source(LOG, a_file(b"abc"), 4)], {}).chunks())
 
 
-def test_what_is_not_there_is_told_apart_from_an_archive_that_is_away() -> None:
-    store = Unreliable(memory_url())
-    with pytest.raises(ArchiveMissing):
-        store.read("nothing", 0, 1)
-    with pytest.raises(ArchiveMissing):
-        store.size("nothing")
-    assert store.names("nothing") == []
-    store.remove("nothing")
-    store.remove_all("nothing")
+@pytest.mark.parametrize("place", ["memory", "directory", "relative", "file URL"])
+def test_a_storage_keeps_its_promises(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    directory = tmp_path / "not there yet" / "archive"
+    url = {
+        "memory": memory_url(),
+        "directory": str(directory),
+        "relative": "archive",
+        "file URL": directory.as_uri().replace("%20", " "),
+    }[place]
+    keeps_its_promises(ArchiveStore(url))
 
 
 @pytest.mark.parametrize(
