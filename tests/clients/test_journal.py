@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -78,11 +78,9 @@ def test_of_many_who_count_none_counts_on_what_is_old(make: Make) -> None:
             except ProducerFenced:
                 continue
 
-    threads = [threading.Thread(target=count) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
+    with ThreadPoolExecutor(3) as threads:
+        for done in [threads.submit(count) for _ in range(3)]:
+            done.result(120)
     assert read(make()) == [str(number) for number in range(1, 31)]
 
 

@@ -33,8 +33,9 @@ __all__ = ["Journal", "Record"]
 _OFFSET_OUT_OF_RANGE = 1
 _FETCH_BYTES = 4 * 1024 * 1024
 _TRANSACTION_MS = 10_000  # after which one that nobody ends is aborted
-# The coordinator knows nothing of our transaction any more: somebody has ended it for us.
-_OVERTAKEN = (48, 49, 51, 53, 59)
+# The broker knows nothing of our transaction any more, or of our place in it: somebody has ended it for us.
+# Out of order, invalid state, invalid mapping, concurrent, fenced coordinator, unknown producer, abortable.
+_OVERTAKEN = (45, 48, 49, 51, 53, 59, 120)
 
 
 class Journal:
