@@ -16,99 +16,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from millstream.errors import ConfigError
+from millstream.settings import Setting, setting
 
 _DAY_MS = 24 * 60 * 60 * 1000
 _MAX_INT = 2**31 - 1
 _MAX_LONG = 2**63 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One declared setting: enough to document it, to check a value and to print one."""
-
-    name: str
-    kind: type  # bool, int, float, str, or tuple for a comma-separated list
-    default: Any
-    doc: str
-    at_least: float | None = None
-    at_most: float | None = None
-    one_of: tuple[str, ...] | None = None
-    dynamic: bool = True  # can be changed while the broker runs
-
-    def parse(self, text: str) -> Any:
-        """The value that ``text`` means, or a ConfigError that says what would be accepted."""
-        value: Any
-        try:
-            if self.kind is bool:
-                value = {"true": True, "false": False}[text.strip().lower()]
-            elif self.kind is tuple:
-                value = tuple(part.strip() for part in text.split(",") if part.strip())
-            else:
-                value = self.kind(text.strip())
-        except (ValueError, KeyError):
-            raise ConfigError(f"{self.name}: {text!r} is not {self.accepted()}") from None
-        self.check(value)
-        return value
-
-    def check(self, value: Any) -> None:
-        if self.at_least is not None and value < self.at_least:
-            raise ConfigError(f"{self.name}: {value} is not {self.accepted()}")
-        if self.at_most is not None and value > self.at_most:
-            raise ConfigError(f"{self.name}: {value} is not {self.accepted()}")
-        if self.one_of is not None:
-            for part in value if isinstance(value, tuple) else (value,):
-                if part not in self.one_of:
-                    raise ConfigError(f"{self.name}: {part!r} is not {self.accepted()}")
-
-    def accepted(self) -> str:
-        """What is accepted, in words that finish the sentence "... is not"."""
-        if self.one_of is not None:
-            words = ", ".join(self.one_of)
-            return f"one of {words}" if self.kind is not tuple else f"a list of {words}"
-        noun = {
-            bool: "true or false",
-            int: "a whole number",
-            float: "a number",
-            str: "text",
-            tuple: "a list",
-        }[self.kind]
-        if self.at_least is not None and self.at_most is not None:
-            return f"{noun} from {self.at_least:,} to {self.at_most:,}"
-        if self.at_least is not None:
-            return f"{noun} of at least {self.at_least:,}"
-        if self.at_most is not None:
-            return f"{noun} of at most {self.at_most:,}"
-        return noun
-
-    def text(self, value: Any) -> str:
-        """The value as Kafka writes it in a configuration entry."""
-        if isinstance(value, bool):
-            return "true" if value else "false"
-        if isinstance(value, tuple):
-            return ",".join(value)
-        return str(value)
-
-
-def setting(
-    default: Any,
-    doc: str,
-    *,
-    at_least: float | None = None,
-    at_most: float | None = None,
-    one_of: tuple[str, ...] | None = None,
-    dynamic: bool = True,
-) -> Any:
-    """Declare a setting as a dataclass field."""
-    return field(
-        default=default,
-        metadata={
-            "doc": " ".join(doc.split()),
-            "at_least": at_least,
-            "at_most": at_most,
-            "one_of": one_of,
-            "dynamic": dynamic,
-        },
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +57,18 @@ class TopicConfig:
     index_interval_bytes: int = setting(
         4096, "Bytes of log between two entries of the sparse offset index.", at_least=0, at_most=_MAX_INT
     )
+    local_retention_bytes: int = setting(
+        -2,
+        """With `remote.storage.enable`: oldest segments that are in the archive are deleted here while a
+        partition takes more than this on the broker's own disk. -2: as `retention.bytes`; -1: no limit.""",
+        at_least=-2,
+    )
+    local_retention_ms: int = setting(
+        -2,
+        """With `remote.storage.enable`: segments that are in the archive stay on the broker's own disk as
+        well while their newest record is not older than this. -2: as `retention.ms`; -1: for ever.""",
+        at_least=-2,
+    )
     max_compaction_lag_ms: int = setting(
         _MAX_LONG, "A record is compacted at the latest this long after it was written.", at_least=1
     )
@@ -178,6 +102,17 @@ class TopicConfig:
         1, "Replicas that must have a record before acks=all is answered. One node: always 1.", at_least=1
     )
     preallocate: bool = setting(False, "Reserve a new segment's disk space at once.")
+    remote_log_copy_disable: bool = setting(
+        False, "With `remote.storage.enable`: copy nothing more to the archive; what is there is served on."
+    )
+    remote_log_delete_on_disable: bool = setting(
+        False, "When `remote.storage.enable` is turned off, delete what the archive has of the topic."
+    )
+    remote_storage_enable: bool = setting(
+        False,
+        """Move sealed segments to the broker's archive (`millstream.archive.url`), from where they are read
+        as if they were here. `retention.*` then bounds both together, `local.retention.*` what is here.""",
+    )
     retention_bytes: int = setting(
         -1, "Oldest segments are deleted while a partition is larger than this. -1: no limit.", at_least=-1
     )
@@ -206,6 +141,38 @@ class TopicConfig:
         one_of=("disk", "memory"),
         dynamic=False,
     )
+    millstream_overload: str = setting(
+        "buffer",
+        """What happens where producers are faster than consumers. `buffer`: the log grows, as far as
+        retention and the disk allow. `drop`: it is a ring of `millstream.overload.bytes`, the oldest records
+        go. `backpressure`: producers are held while a group of `millstream.overload.groups` is too far
+        behind.""",
+        one_of=("buffer", "drop", "backpressure"),
+    )
+    millstream_overload_bytes: int = setting(
+        67_108_864, "The most a partition keeps under `millstream.overload=drop`.", at_least=65_536
+    )
+    millstream_overload_groups: tuple[str, ...] = setting(
+        (), "The consumer groups that producers wait for under `millstream.overload=backpressure`."
+    )
+    millstream_overload_lag_records: int = setting(
+        100_000,
+        """Producers are held while one of the groups has more records than this before it in a partition.
+        -1: any number.""",
+        at_least=-1,
+    )
+    millstream_overload_lag_bytes: int = setting(
+        -1,
+        "The same in bytes. -1: any number. What is reached first counts.",
+        at_least=-1,
+    )
+    millstream_overload_hold_ms: int = setting(
+        10_000,
+        """The longest that a producer is held before it is answered, and at most half of the time that its
+        request gives the broker.""",
+        at_least=1,
+        at_most=60_000,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +188,12 @@ class BrokerConfig:
     )
     data: str = setting(
         "", "The directory of logs and catalogue. Empty: everything is in memory.", dynamic=False
+    )
+    follow: str = setting(
+        "",
+        """HOST:PORT of the broker that this one is a standby of: it keeps a copy of everything there, and
+        takes nothing from clients until it is promoted. Empty: this one leads.""",
+        dynamic=False,
     )
     http_listen: str = setting(
         "",
@@ -368,8 +341,63 @@ class BrokerConfig:
         "Compaction reads and writes no more than this, together.",
         at_least=1024,
     )
+    millstream_disk_full_warning_ms: int = setting(
+        86_400_000,
+        "Warn in the log when the disk is full sooner than this at present rates. 0: never.",
+        at_least=0,
+    )
+    millstream_group_loss_warning_ms: int = setting(
+        7_200_000,
+        "Warn in the log when retention overtakes a group sooner than this at present rates. 0: never.",
+        at_least=0,
+    )
     log_flush_threads: int = setting(
         8, "Threads that sync logs to disk.", at_least=1, at_most=256, dynamic=False
+    )
+    millstream_archive_url: str = setting(
+        "",
+        """Where the archive is: a directory, or a URL that fsspec knows (`s3://bucket/path`, `sftp://...`).
+        Empty: none, and no topic can have `remote.storage.enable`.""",
+        dynamic=False,
+    )
+    millstream_archive_options: str = setting(
+        "",
+        """What fsspec needs to know besides the URL, as a JSON object; for S3, for example,
+        `{"endpoint_url": "http://localhost:9000"}`. What holds a password is better given by the environment
+        variables that the storage's own tools know.""",
+        dynamic=False,
+        secret=True,
+    )
+    millstream_archive_cache_bytes: int = setting(
+        67_108_864,
+        "Memory for what was read from the archive, shared by all readers.",
+        at_least=1_048_576,
+        dynamic=False,
+    )
+    remote_log_manager_task_interval_ms: int = setting(
+        30_000, "How often segments to be archived, or beyond retention there, are looked for.", at_least=1
+    )
+    remote_log_manager_copier_thread_pool_size: int = setting(
+        2, "Segments copied to the archive at once.", at_least=1, at_most=64, dynamic=False
+    )
+    remote_log_manager_copy_max_bytes_per_second: int = setting(
+        _MAX_LONG, "Bytes a second copied to the archive at most.", at_least=1, at_most=_MAX_LONG
+    )
+    remote_log_reader_threads: int = setting(
+        10, "Threads that read from the archive.", at_least=1, at_most=256, dynamic=False
+    )
+    remote_fetch_max_wait_ms: int = setting(
+        500, "How long a Fetch waits for the archive before it is answered without it.", at_least=1
+    )
+    remote_list_offsets_request_timeout_ms: int = setting(
+        30_000, "How long a look-up by time waits for the archive.", at_least=1
+    )
+    millstream_disk_reserve_bytes: int = setting(
+        16_777_216,
+        """Room kept on the data directory's disk, at most a twentieth of it, so that offsets can be committed
+        and topics deleted when producers have filled it. 0: none; then every write is tried.""",
+        at_least=0,
+        dynamic=False,
     )
     log_level: str = setting(
         "info", "How much is logged.", one_of=("debug", "info", "warning", "error"), dynamic=False
@@ -434,7 +462,80 @@ def with_changes(config: C, changes: Mapping[str, str]) -> C:
         if declared is None:
             raise ConfigError(f"unknown setting {name!r}{_closest(name, known)}")
         values[name.replace(".", "_")] = declared.parse(text)
-    return dataclasses.replace(config, **values)
+    changed = dataclasses.replace(config, **values)
+    if isinstance(changed, TopicConfig):
+        _check_overload(changed)
+    return changed
+
+
+def _check_overload(config: TopicConfig) -> None:
+    """Settings that make sense one by one, but not together."""
+    if config.millstream_overload == "backpressure":
+        if not config.millstream_overload_groups:
+            raise ConfigError(
+                "millstream.overload: backpressure needs millstream.overload.groups, the groups to wait for"
+            )
+        if config.millstream_overload_lag_records < 0 and config.millstream_overload_lag_bytes < 0:
+            raise ConfigError(
+                "millstream.overload: backpressure needs millstream.overload.lag.records or "
+                "millstream.overload.lag.bytes, how far behind a group may be"
+            )
+    if config.millstream_overload == "drop" and "compact" in config.cleanup_policy:
+        raise ConfigError(
+            "millstream.overload: drop and cleanup.policy=compact exclude each other: the oldest record of a "
+            "key may be its only one"
+        )
+    if config.millstream_overload == "drop" and config.remote_storage_enable:
+        raise ConfigError(
+            "millstream.overload: drop and remote.storage.enable exclude each other: a ring would drop what "
+            "the archive does not have yet"
+        )
+
+
+def check_archiving(config: TopicConfig, *, archive: bool) -> None:
+    """What Kafka demands of a topic that is archived; ``archive``: there is one. Raises ConfigError."""
+    if not config.remote_storage_enable:
+        return
+    if not archive:
+        raise ConfigError(
+            "remote.storage.enable: this broker has no archive; set millstream.archive.url (and data) first"
+        )
+    if "compact" in config.cleanup_policy:
+        raise ConfigError("remote.storage.enable: a compacted topic can't be archived")
+    if config.millstream_storage == "memory":
+        raise ConfigError("remote.storage.enable: a topic with millstream.storage=memory can't be archived")
+    if config.millstream_overload == "drop":
+        raise ConfigError(
+            "remote.storage.enable: a ring (millstream.overload=drop) can't be archived, its oldest part goes"
+        )
+    for unit in ("ms", "bytes"):
+        local = value_of(config, f"local.retention.{unit}")
+        total = value_of(config, f"retention.{unit}")
+        if local == -2:
+            continue
+        if total >= 0 and (local == -1 or local > total):
+            raise ConfigError(
+                f"local.retention.{unit}: {local} is more than retention.{unit}, which is {total}"
+            )
+        if config.remote_log_copy_disable and local != total:
+            raise ConfigError(
+                f"local.retention.{unit}: with remote.log.copy.disable it must be the same as "
+                f"retention.{unit} ({total}) or -2, not {local}: nothing more is moved to the archive"
+            )
+
+
+def check_archive_left(before: TopicConfig, after: TopicConfig) -> None:
+    """Turning archiving off deletes what is in the archive, and has to say so. Raises ConfigError."""
+    if (
+        before.remote_storage_enable
+        and not after.remote_storage_enable
+        and not after.remote_log_delete_on_disable
+    ):
+        raise ConfigError(
+            "remote.storage.enable: turning it off deletes what is in the archive; set "
+            "remote.log.delete.on.disable=true with it, or keep it and set remote.log.copy.disable=true to "
+            "copy nothing more"
+        )
 
 
 def value_of(config: Config, name: str) -> Any:

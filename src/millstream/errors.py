@@ -7,7 +7,11 @@
     ├── LogError               a partition's log refuses an operation; carries Kafka's error code
     │   ├── AppendRefused      these records can't be appended; nothing was written
     │   ├── OffsetOutOfRange   there is no such offset in this log
+    │   ├── OffsetArchived     the records are in the archive only, which is read elsewhere
     │   └── LogFailed          this log takes no more writes (disk full, failed sync)
+    │       └── NotLeader      because another broker leads; this log is a copy of its
+    ├── ArchiveError           the archive does not answer, or does not have what it should
+    │   └── ArchiveMissing     there is no such object
     ├── RequestRefused         the broker can't do what a request asks; carries Kafka's error code
     │   └── CatalogueFailed    the change could not be written down; nothing changed
     ├── ProtocolError          a peer sent what is not the Kafka protocol
@@ -21,6 +25,10 @@
     ├── OperatorFailed         a function of the user's raised; says for which key and record
     ├── StateError             the state of a stateful operator can't be used, or is too large; says which
     │   └── StateConnectionError   the database that it is kept in does not answer
+    ├── RegistryUnavailable    no schema registry answers at the given address
+    ├── RegistryRefused        a schema registry can't do what is asked; carries the code of its error
+    │   └── InvalidSchema      a schema is not one, or refers to one that is not there
+    ├── UndecodableRecord      a record's bytes are not what their schema says
     └── TopologyError          a pipeline is wrong; says where in the user's file
 
 The message of each says what was wrong, where, and what to do next: the command line prints it
@@ -75,11 +83,34 @@ class OffsetOutOfRange(LogError):
         super().__init__(1, message)
 
 
+class OffsetArchived(LogError):
+    """The records at this offset are in the archive only: whoever can wait for it reads them from there."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(56, message)
+
+
 class LogFailed(LogError):
     """This log takes no more writes; reads go on. Kafka calls it KAFKA_STORAGE_ERROR."""
 
     def __init__(self, message: str) -> None:
         super().__init__(56, message)
+
+
+class NotLeader(LogFailed):
+    """This log takes no writes because another broker leads. Clients look for that one."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.code = 6
+
+
+class ArchiveError(MillstreamError):
+    """The archive does not answer, or does not have what it should; it may a little later."""
+
+
+class ArchiveMissing(ArchiveError):
+    """There is no such object in the archive."""
 
 
 class RequestRefused(MillstreamError):
@@ -149,6 +180,30 @@ class StateError(MillstreamError):
 
 class StateConnectionError(StateError):
     """The database that state is kept in does not answer: it may a little later."""
+
+
+class RegistryUnavailable(MillstreamError):
+    """No schema registry answers at the given address: it may a little later."""
+
+
+class RegistryRefused(MillstreamError):
+    """A schema registry can't do what is asked. ``code`` is the number that Confluent's registry gives it
+    (40401: no such subject); its first three digits are the HTTP status."""
+
+    def __init__(self, code: int, message: str) -> None:
+        self.code = code
+        super().__init__(message)
+
+
+class InvalidSchema(RegistryRefused):
+    """A schema is not one, or refers to one that is not there."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(42201, message)
+
+
+class UndecodableRecord(MillstreamError):
+    """A record's bytes are not what their schema says, or nobody knows which schema is theirs."""
 
 
 class TopologyError(MillstreamError):

@@ -5,6 +5,8 @@ Comes with the package: a test that takes ``millstream_broker`` has one, in memo
     def test_orders(millstream_broker):
         producer = confluent_kafka.Producer({"bootstrap.servers": millstream_broker.address})
 
+``millstream_registry`` is a schema registry for that broker, with a ``.url``.
+
 ``millstream_driver`` makes drivers of pipelines, and closes them after the test::
 
     def test_alerts(millstream_driver):
@@ -23,6 +25,7 @@ import pytest
 from millstream.embedded import Broker
 
 if TYPE_CHECKING:
+    from millstream.registry.running import Registry
     from millstream.testing import Driver
 
 
@@ -31,6 +34,15 @@ def millstream_broker() -> Iterator[Broker]:
     """A running broker, in memory; ``.address`` is what clients connect to."""
     with Broker() as broker:
         yield broker
+
+
+@pytest.fixture
+def millstream_registry(millstream_broker: Broker) -> Iterator[Registry]:
+    """A schema registry for ``millstream_broker``; ``.url`` is what clients are given."""
+    from millstream.registry.running import Registry
+
+    with Registry(millstream_broker.address) as registry:
+        yield registry
 
 
 @pytest.fixture

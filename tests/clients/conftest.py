@@ -7,10 +7,18 @@ from collections.abc import Iterator
 
 import pytest
 
+from millstream.client.admin import Admin
+from millstream.client.connect import Connection
+from millstream.client.lines import Outgoing
+from millstream.client.position import TopicPartition
+from millstream.client.produce import Sender
+from millstream.clock import SystemClock
 from tests.support.apache_kafka import apache_kafka
 from tests.support.command import CommandLine
 from tests.support.maven import JarsUnavailable
 from tests.support.serve import ServeProcess
+
+MINUTE = 60_000
 
 
 @pytest.fixture(scope="session", params=["ours", "Apache Kafka"])
@@ -39,3 +47,24 @@ def millstream(address: str) -> CommandLine:
 def name() -> str:
     """A name that no other test has: for a topic, a group."""
     return f"t-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def admin(address: str) -> Iterator[Admin]:
+    with Admin(Connection.of(address)) as admin:
+        yield admin
+
+
+@pytest.fixture
+def group(admin: Admin, name: str) -> str:
+    """A group that has read 4 of 10 records of partition 0, and nothing of the 3 in partition 1."""
+    now = SystemClock().now_ms()
+    admin.create_topic(name, partitions=2)
+    sender = Sender(admin.connection, name)
+    sender.send([Outgoing(b"x", partition=0, timestamp=now - 60 * MINUTE)] * 4)
+    sender.send([Outgoing(b"x", partition=0, timestamp=now - 30 * MINUTE)] * 6)
+    sender.send([Outgoing(b"y", partition=1, timestamp=now - 10 * MINUTE)] * 3)
+    assert sender.finish(30)
+    assert sender.delivered == 13
+    admin.commit(name, {TopicPartition(name, 0): 4, TopicPartition(name, 1): 0})
+    return name

@@ -4,40 +4,15 @@ from __future__ import annotations
 
 import signal
 import subprocess
-from collections.abc import Iterator
 
 import pytest
+from confluent_kafka import Consumer
 
 from millstream.client.admin import Admin
-from millstream.client.connect import Connection
-from millstream.client.lines import Outgoing
-from millstream.client.position import TopicPartition
-from millstream.client.produce import Sender
-from millstream.clock import SystemClock
 from tests.support.command import CommandLine
+from tests.support.waiting import wait_for
 
 MINUTE = 60_000
-
-
-@pytest.fixture
-def admin(address: str) -> Iterator[Admin]:
-    with Admin(Connection.of(address)) as admin:
-        yield admin
-
-
-@pytest.fixture
-def group(admin: Admin, name: str) -> str:
-    """A group that has read 4 of 10 records of partition 0, and nothing of the 3 in partition 1."""
-    now = SystemClock().now_ms()
-    admin.create_topic(name, partitions=2)
-    sender = Sender(admin.connection, name)
-    sender.send([Outgoing(b"x", partition=0, timestamp=now - 60 * MINUTE)] * 4)
-    sender.send([Outgoing(b"x", partition=0, timestamp=now - 30 * MINUTE)] * 6)
-    sender.send([Outgoing(b"y", partition=1, timestamp=now - 10 * MINUTE)] * 3)
-    assert sender.finish(30)
-    assert sender.delivered == 13
-    admin.commit(name, {TopicPartition(name, 0): 4, TopicPartition(name, 1): 0})
-    return name
 
 
 def offsets(admin: Admin, group: str) -> dict[int, int]:
@@ -139,3 +114,38 @@ def test_an_unknown_group_is_told_with_the_nearest_names(millstream: CommandLine
 def test_seeking_by_steps_needs_an_offset_to_count_from(millstream: CommandLine, group: str) -> None:
     said = millstream.refused("group", "seek", f"{group}-new", "--topic", group, "--to", "-3", code=2)
     assert "to count from" in said
+
+
+def test_a_group_of_the_consumer_protocol_is_described_with_its_epochs(
+    millstream: CommandLine, address: str, group: str
+) -> None:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": address,
+            "group.id": f"{group}-new",
+            "group.protocol": "consumer",
+            "group.instance.id": "static",
+            "auto.offset.reset": "earliest",
+        }
+    )
+    try:
+        consumer.subscribe([group])
+        wait_for(lambda: consumer.poll(0.1) is not None, timeout=30, what="it reads")
+        listed = {each["group"]: each for each in millstream.json("group", "list")}
+        assert listed[f"{group}-new"]["type"] == "consumer"
+        described = millstream.json("group", "describe", f"{group}-new")
+        (member,) = described["members"]
+        assert (described["type"], described["assignor"]) == ("consumer", "uniform")
+        assert described["epoch"] == described["assignment_epoch"] == member["epoch"] >= 1
+        assert (member["instance"], member["awaited"]) == ("static", [])
+        assert {place["partition"] for place in member["assigned"]} == {0, 1}
+        shown = millstream.ok("group", "describe", f"{group}-new").splitlines()
+        epochs = f"epoch {described['epoch']}, assigned in {described['epoch']}"
+        assert shown[0] == f"{group}-new: Stable, consumer, 1 member, assignor uniform, {epochs}"
+        lags = millstream.json("group", "lag", f"{group}-new")
+        assert {each["member"] for each in lags} == {member["client"]}
+    finally:
+        consumer.close()
+    # Gone for now, it is listed in a state that only groups of this kind have.
+    listed = {each["group"]: each for each in millstream.json("group", "list")}
+    assert listed[f"{group}-new"]["state"] in ("Reconciling", "Assigning")

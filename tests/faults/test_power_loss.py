@@ -120,6 +120,24 @@ def test_retention_does_not_take_the_end_offset_along() -> None:
         assert append(log) == 30
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_what_a_failed_sync_missed_is_written_again_before_it_is_believed(seed: int) -> None:
+    """Operating systems count such pages as written, and the next sync as a success."""
+    disk = SimulatedDisk()
+    directory, log = open_log(disk)
+    append(log, b"safe")
+    log.sync()
+    directory.checkpoint()
+    append(log, b"missed")
+    disk.fail_sync = lambda path: True
+    with pytest.raises(LogFailed, match="restart the broker"):
+        log.sync()
+    disk.fail_sync = lambda path: False
+    served = contents(reopen(disk.process_killed()))
+    assert served == [(0, b"safe"), (1, b"missed")]
+    assert contents(reopen(disk.power_loss(seed))) == served
+
+
 def test_a_log_that_failed_to_sync_is_not_called_clean() -> None:
     disk = SimulatedDisk()
     directory, log = open_log(disk)

@@ -86,14 +86,13 @@ class Killed(Exception):
         ("begin", "driver"),
         ("send", "driver"),
         ("offsets", "tasks"),
-        ("commit", "tasks, being too large for the driver"),
+        ("commit", "tasks"),
     ],
 )
 def test_a_driver_that_ends_after_any_step_is_continued_by_the_next(
     scene: Scene, where: str, sender: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deliver, "_IN_DRIVER", 0 if sender == "tasks" else 10_000)
-    monkeypatch.setattr(deliver, "_IN_DRIVER_BYTES", 10_000 if sender == "driver" else 0)
+    monkeypatch.setattr(deliver, "is_one_machine", lambda context: sender == "driver")
     scene.produce(payment("a", 5, 1), payment("b", 7, 2))
     scene.run()
     scene.produce(payment("a", 1, 3), payment("b", 1, 3), partition=1)
@@ -133,6 +132,7 @@ def test_a_task_that_fails_after_having_sent_fails_the_transaction_and_not_the_j
     from tests.support import failing_tasks
 
     cloudpickle.register_pickle_by_value(failing_tasks)
+    monkeypatch.setattr(deliver, "is_one_machine", lambda context: False)
     monkeypatch.setattr(
         deliver, "SendInTransaction", failing_tasks.once(scene.home / "failed", failing_tasks.after_sending)
     )

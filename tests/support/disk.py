@@ -34,6 +34,18 @@ class Content:
     synced: bytes = b""
     unsynced: list[tuple[int, bytes | None]] = field(default_factory=list)  # position and bytes; None: cut
 
+    def sync(self) -> None:
+        """The platter gets what was written since the last sync, and nothing else."""
+        synced = bytearray(self.synced)
+        for position, written in self.unsynced:
+            if written is None:
+                del synced[position:]
+            else:
+                synced.extend(bytes(max(0, position - len(synced))))
+                synced[position : position + len(written)] = written
+        self.synced = bytes(synced)
+        self.unsynced.clear()
+
     def after_power_loss(self, chance: random.Random) -> Content:
         data = bytearray(self.synced)
         for position, written in self.unsynced:
@@ -83,10 +95,17 @@ class SimulatedFile:
             del self._content.data[size:]
             self._content.unsynced.append((size, None))
 
+    def allocate(self, size: int) -> None:
+        self.pwrite(bytes(size), 0)
+
     def sync(self) -> None:
-        self._disk.maybe_fail_sync(self._path)
-        self._content.synced = bytes(self._content.data)
-        self._content.unsynced.clear()
+        try:
+            self._disk.maybe_fail_sync(self._path)
+        except OSError:
+            # As operating systems do: what could not be written stays in memory, and counts as written.
+            self._content.unsynced.clear()
+            raise
+        self._content.sync()
 
     def size(self) -> int:
         return len(self._content.data)
@@ -108,6 +127,7 @@ class SimulatedDisk:
         self._synced_directories: set[str] = set()
         self._changes: list[tuple[str, NameChange]] = []  # directory, and what was done there since its sync
         self._locked: set[str] = set()
+        self.size = 1 << 40
         self.room: int | None = None  # bytes that may still be written; None: no end
         self.write_error = no_space
         self.fail_sync: Callable[[str], bool] = lambda path: False
@@ -223,6 +243,9 @@ class SimulatedDisk:
 
     def modified_ms(self, path: str) -> int:
         return 0
+
+    def space(self, path: str) -> tuple[int, int]:
+        return (self.size, self.size) if self.room is None else (self.room, self.size)
 
     def lock(self, path: str) -> Callable[[], None]:
         if path in self._locked:

@@ -122,7 +122,7 @@ def with_server(
             return peers[-1]
 
         try:
-            for name, partitions in (topics or {"t": 2}).items():
+            for name, partitions in ({"t": 2} if topics is None else topics).items():
                 await server.node.create_topic(name, partitions, {})
             return await steps(server, connect)
         finally:

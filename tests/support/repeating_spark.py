@@ -62,6 +62,7 @@ def main(address: str, home: Path) -> None:
 def disturbed(spark: SparkSession, address: str, home: Path, fault: Callable[[], None]) -> dict[str, Any]:
     """What came of a job in which one task had a fault."""
     home.mkdir()
+    vars(deliver)["is_one_machine"] = lambda context: False
     vars(deliver)["SendInTransaction"] = failing_tasks.once(home / "failed", fault)
     scene = Scene(spark, address, home, f"repeated-{home.name}")
     scene.produce(*(f'{{"card": "card {n}", "amount": {n}}}'.encode() for n in range(40)))

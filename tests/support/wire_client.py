@@ -65,11 +65,10 @@ def produce(
         version,
         correlation_id,
         acks=acks,
-        timeout=5000,
         topic_data=[
             {"name": topic, "partition_data": [{"index": p, "records": data} for p in partitions or (0,)]}
         ],
-        **fields,
+        **{"timeout": 5000, **fields},
     )
 
 

@@ -1,7 +1,8 @@
 """The catalogue: what a broker knows besides its records, kept in one SQLite file beside the logs.
 
 Topics and their settings, the broker's own changed settings, committed offsets, the classic groups as they
-last agreed, how far producer ids are given out, and what transactions decided (``broker.decisions``).
+last agreed, what they missed (``broker.losses``), how far producer ids are given out, and what transactions
+decided (``broker.decisions``).
 
 How it works:
 
@@ -18,10 +19,11 @@ import asyncio
 import json
 import sqlite3
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from millstream.broker.codes import (
     INVALID_CONFIG,
@@ -31,18 +33,23 @@ from millstream.broker.codes import (
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 from millstream.broker.committed import CommittedOffset, OffsetToCommit
+from millstream.broker.copy_state import CopyState, load_state, save_facts
 from millstream.broker.database import Database, damaged, fact, set_fact
 from millstream.broker.decisions import Commits, Decisions
+from millstream.broker.feed import Feed
+from millstream.broker.lineage import Promotion
+from millstream.broker.losses import Losses
 from millstream.broker.quotas import Entity, Quotas
 from millstream.broker.scram import Credentials
 from millstream.broker.topicname import check_topic_name, metric_name
-from millstream.config import TopicConfig, with_changes
+from millstream.config import TopicConfig, check_archiving, with_changes
 from millstream.errors import ConfigError, DataDirectoryError, RequestRefused
 
-FILE_NAME = "catalogue.db"
 MAX_PARTITIONS = 10_000  # of one topic
 
 _PRODUCER_ID_BLOCK = 1000
+_TOPICS = "SELECT name, id, partitions, overrides FROM topics ORDER BY name"
+_ARCHIVED = "archive.deleted."  # facts: archives of deleted topics
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +71,17 @@ class Catalogue:
         path: Path | None = None,
         *,
         defaults: TopicConfig | None = None,
-        database: Database | None = None,  # for tests that bring their own
+        archive: bool = False,  # there is one: topics may have remote.storage.enable
+        database: Database | None = None,  # for who brings another than one on ``path``
     ) -> None:
         self._defaults = defaults if defaults is not None else TopicConfig()
+        self._archive = archive
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[uuid.UUID, Topic] = {}
         self._by_metric_name: dict[str, str] = {}
         self._offsets: dict[str, dict[str, dict[int, CommittedOffset]]] = {}  # group, topic, partition
         self._groups: dict[str, str] = {}
+        self.deleted_archives: dict[str, int] = {}  # of deleted topics, and when they are to be removed
         self.altering = asyncio.Lock()  # held by who reads settings, computes a change and writes it
         self._producer_ids = iter(range(0))
         self._producer_ids_wanted = asyncio.Lock()
@@ -83,9 +93,13 @@ class Catalogue:
         self.quotas: Quotas = {}
         self.scram: Credentials = {}
         self.cluster_id = ""
+        self.promotions: list[Promotion] = []
+        # Called with the groups whose committed offsets changed, whenever some did.
+        self.on_commits: Callable[[Iterable[str]], None] | None = None
 
         self._database = database if database is not None else Database(path)
         self.decisions = Decisions(self._database, self._remember_commits)
+        self.losses = Losses(self._database)
         try:
             self._load()
         except BaseException:
@@ -137,18 +151,25 @@ class Catalogue:
     def topic_config(self, overrides: Mapping[str, str]) -> TopicConfig:
         """A topic's settings: these over the broker's defaults."""
         try:
-            return with_changes(self._defaults, overrides)
+            config = with_changes(self._defaults, overrides)
+            check_archiving(config, archive=self._archive)
+            return config
         except ConfigError as error:
             raise RequestRefused(INVALID_CONFIG, str(error)) from None
 
-    def delete_topic(self, name: str) -> asyncio.Future[Topic]:
-        """Forget a topic, and every group's offsets in it."""
+    def delete_topic(self, name: str, archived: str = "", due_ms: int = 0) -> asyncio.Future[Topic]:
+        """Forget a topic, and every group's offsets in it. What it has in the archive, under ``archived``, is
+        owed to be removed at ``due_ms``: that is known as surely as that the topic is gone."""
 
         def write(db: sqlite3.Connection) -> None:
             if db.execute("DELETE FROM topics WHERE name = ?", (name,)).rowcount == 0:
                 raise _no_topic(name)
+            if archived:
+                set_fact(db, _ARCHIVED + archived, str(due_ms))
 
         def remember(_: None) -> Topic:
+            if archived:
+                self.deleted_archives[archived] = due_ms
             topic = self._topics.pop(name)
             self.topics_version += 1
             del self._by_id[topic.id]
@@ -156,7 +177,19 @@ class Catalogue:
             for group in [g for g, topics in self._offsets.items() if name in topics]:
                 self._forget_offsets(group, [(name, p) for p in self._offsets[group][name]])
             self.decisions.forget_topic(name)
+            self.losses.forget_topic(name)
             return topic
+
+        return self._database.write(write, remember)
+
+    def archive_removed(self, archived: str) -> asyncio.Future[None]:
+        """What a deleted topic had in the archive is gone."""
+
+        def write(db: sqlite3.Connection) -> None:
+            db.execute("DELETE FROM facts WHERE name = ?", (_ARCHIVED + archived,))
+
+        def remember(_: None) -> None:
+            self.deleted_archives.pop(archived, None)
 
         return self._database.write(write, remember)
 
@@ -175,6 +208,18 @@ class Catalogue:
                 raise RequestRefused(
                     INVALID_PARTITIONS, f"topic {name} has {row[0]} partitions already; {total} is not more"
                 )
+            db.execute("UPDATE topics SET partitions = ? WHERE name = ?", (total, name))
+
+        def remember(_: None) -> Topic:
+            topic = self._topics[name]
+            return self._remember_topic(Topic(name, topic.id, total, topic.overrides, topic.config))
+
+        return self._database.write(write, remember)
+
+    def take_back_partitions(self, name: str, total: int) -> asyncio.Future[Topic]:
+        """The newest partitions of a topic could not be made: it has ``total``, as before."""
+
+        def write(db: sqlite3.Connection) -> None:
             db.execute("UPDATE topics SET partitions = ? WHERE name = ?", (total, name))
 
         def remember(_: None) -> Topic:
@@ -288,6 +333,8 @@ class Catalogue:
                 if row.topic in self._topics:
                     of_topic = self._offsets.setdefault(group, {}).setdefault(row.topic, {})
                     of_topic[row.partition] = CommittedOffset(*row[2:])
+        if self.on_commits is not None:
+            self.on_commits(commits)
 
     def delete_offsets(
         self, group: str, partitions: Iterable[tuple[str, int]] | None = None
@@ -344,6 +391,11 @@ class Catalogue:
         """Where a group stands, by topic and then partition; empty where it never committed."""
         return self._offsets.get(group, _NO_OFFSETS)
 
+    @property
+    def offsets(self) -> Mapping[str, Mapping[str, Mapping[int, CommittedOffset]]]:
+        """Where every group stands, by group, topic and partition."""
+        return self._offsets
+
     def groups_with_offsets(self) -> list[str]:
         return list(self._offsets)
 
@@ -379,32 +431,124 @@ class Catalogue:
             self.decisions.drop_pending(db, group, None)
             db.execute('DELETE FROM offsets WHERE "group" = ?', (group,))
             db.execute("DELETE FROM groups WHERE name = ?", (group,))
+            self.losses.forget(group, db)
 
         def remember(_: None) -> None:
             self.decisions.forget_pending(group, None)
             self._offsets.pop(group, None)
             self._groups.pop(group, None)
+            self.losses.forget(group)
 
         return self._database.write(write, remember)
 
     def forget_group(self, group: str) -> asyncio.Future[None]:
-        """Forget what a group agreed on, if no offsets of it are left by then."""
+        """Forget what a group agreed on and what it missed, if no offsets of it are left by then."""
 
         def write(db: sqlite3.Connection) -> bool:
-            return bool(
-                db.execute(
-                    "DELETE FROM groups WHERE name = ?1 "
-                    'AND NOT EXISTS (SELECT 1 FROM offsets WHERE "group" = ?1) '
-                    'AND NOT EXISTS (SELECT 1 FROM pending_offsets WHERE "group" = ?1)',
-                    (group,),
-                ).rowcount
-            )
+            left = db.execute(
+                'SELECT EXISTS (SELECT 1 FROM offsets WHERE "group" = ?1) '
+                'OR EXISTS (SELECT 1 FROM pending_offsets WHERE "group" = ?1)',
+                (group,),
+            ).fetchone()[0]
+            if not left:
+                db.execute("DELETE FROM groups WHERE name = ?", (group,))
+                self.losses.forget(group, db)
+            return not left
 
         def remember(forgotten: bool) -> None:
             if forgotten:
                 self._groups.pop(group, None)
+                self.losses.forget(group)
 
         return self._database.write(write, remember)
+
+    # For standbys
+
+    @property
+    def lineage(self) -> list[Promotion]:
+        """Who led these logs, up to this broker."""
+        return [Promotion(self.cluster_id, 0), *self.promotions]
+
+    @property
+    def schema(self) -> str:
+        """What the tables look like: who has other ones can't take the same changes."""
+        return self._database.schema
+
+    @property
+    def feed(self) -> Feed | None:
+        return self._database.feed
+
+    def follow(self, added: Callable[[], None]) -> Feed:
+        """Keep what is committed from now on, for who makes the same changes."""
+        return self._database.follow(added)
+
+    def unfollow(self) -> None:
+        self._database.feed = None
+
+    def pinned(self) -> asyncio.Future[tuple[int, sqlite3.Connection]]:
+        return self._database.pinned()
+
+    def copy_state(self) -> CopyState:
+        """What a standby's directory says of itself. Only before anything is written."""
+        return self._database.read_now(load_state)
+
+    def change_now(self, write: Callable[[sqlite3.Connection], None]) -> None:
+        """Change the file before anything else is written, and read it anew."""
+        self._database.change_now(write)
+        self._read_facts(self._database.facts)
+
+    def save_as(self, path: Path) -> None:
+        """Keep a copy of the file as it is."""
+        self._database.save_as(path)
+
+    def write_copy_facts(self, **facts: Any) -> asyncio.Future[None]:
+        """Say what part this directory has (``broker.copy_state``)."""
+        return self._database.write_copied(lambda db: save_facts(db, **facts), lambda _: None)
+
+    def refuse(self, reason: RequestRefused | None) -> None:
+        """Take no changes of clients: another broker leads. None takes it back."""
+        self._database.refuse(reason)
+
+    def foresee(self, topics: Iterable[tuple[str, bytes, int, Mapping[str, str]]]) -> asyncio.Future[None]:
+        """Topics (name, id, partitions, settings) that a leader has made or grown: they are made here before
+        its own change comes, so that there are logs for their records."""
+        rows = list(topics)
+
+        def write(db: sqlite3.Connection) -> None:
+            for name, topic_id, partitions, overrides in rows:
+                db.execute("DELETE FROM topics WHERE name = ? AND id != ?", (name, topic_id))
+                db.execute(
+                    "INSERT INTO topics VALUES (?, ?, ?, ?, ?) "
+                    "ON CONFLICT (name) DO UPDATE SET partitions = excluded.partitions",
+                    (name, metric_name(name), topic_id, partitions, json.dumps(dict(overrides))),
+                )
+
+        return self.copy(write)
+
+    def copy(self, write: Callable[[sqlite3.Connection], None]) -> asyncio.Future[None]:
+        """Make changes that a leader made, or that only this copy is about; then know its topics anew, and
+        nothing of groups and transactions: those are read when it is promoted."""
+
+        def write_and_read(db: sqlite3.Connection) -> tuple[dict[str, str], list[tuple[Any, ...]]]:
+            write(db)
+            topics = db.execute(_TOPICS).fetchall()
+            for name, _, _, text in topics:
+                try:
+                    self.topic_config(json.loads(text))
+                except RequestRefused as error:
+                    raise RequestRefused(
+                        error.code, f"topic {name}: {error}; start the standby with its leader's settings"
+                    ) from None
+            return dict(db.execute("SELECT name, value FROM facts")), topics
+
+        def remember(read: tuple[dict[str, str], list[tuple[Any, ...]]]) -> None:
+            facts, topics = read
+            self._offsets.clear()
+            self._groups.clear()
+            self._read_facts(facts)
+            self._read_topics(topics)
+
+        return self._database.write_copied(write_and_read, remember)
 
     def close(self) -> None:
         """Write what is waiting, settle every future, close the file. Called twice, it does nothing."""
@@ -413,26 +557,8 @@ class Catalogue:
     def _load(self) -> None:
         database = self._database
         try:
-            facts = database.facts
-            self.cluster_id = facts.get("cluster.id", "")
-            self.broker_overrides = json.loads(facts.get("broker.overrides", "{}"))
-            self.group_overrides = json.loads(facts.get("group.overrides", "{}"))
-            self.scram = json.loads(facts.get("scram.credentials", "{}"))
-            self.quotas = {
-                frozenset((kind, name) for kind, name in entity): quotas
-                for entity, quotas in json.loads(facts.get("client.quotas", "[]"))
-            }
-            for name, topic_id, partitions, text in database.rows(
-                "SELECT name, id, partitions, overrides FROM topics ORDER BY name"
-            ):
-                overrides = json.loads(text)
-                try:
-                    config = self.topic_config(overrides)
-                except RequestRefused as error:
-                    raise DataDirectoryError(
-                        f"{database.where}: topic {name}: {error}; start it with the millstream that wrote it"
-                    ) from None
-                self._remember_topic(Topic(name, uuid.UUID(bytes=topic_id), partitions, overrides, config))
+            self._read_facts(database.facts)
+            self._read_topics(database.rows(_TOPICS))
         except (ValueError, AttributeError, TypeError) as error:
             raise damaged(database.where, str(error)) from None
         # The records of a memory topic died with the last process: an offset into them would make its
@@ -444,6 +570,38 @@ class Catalogue:
             self._offsets.setdefault(group, {}).setdefault(topic, {})[partition] = CommittedOffset(*fields)
         self._groups.update(database.rows("SELECT name, state FROM groups"))
         self.decisions.load()
+        self.losses.load()
+
+    def _read_facts(self, facts: Mapping[str, str]) -> None:
+        self.cluster_id = facts.get("cluster.id", "")
+        self.broker_overrides = json.loads(facts.get("broker.overrides", "{}"))
+        self.group_overrides = json.loads(facts.get("group.overrides", "{}"))
+        self.deleted_archives = {
+            name.removeprefix(_ARCHIVED): int(value)
+            for name, value in facts.items()
+            if name.startswith(_ARCHIVED)
+        }
+        self.scram = json.loads(facts.get("scram.credentials", "{}"))
+        self.quotas = {
+            frozenset((kind, name) for kind, name in entity): quotas
+            for entity, quotas in json.loads(facts.get("client.quotas", "[]"))
+        }
+        self.promotions = [Promotion(*each) for each in json.loads(facts.get("promotions", "[]"))]
+
+    def _read_topics(self, rows: Iterable[tuple[Any, ...]]) -> None:
+        self._topics.clear()
+        self._by_id.clear()
+        self._by_metric_name.clear()
+        for name, topic_id, partitions, text in rows:
+            overrides = json.loads(text)
+            try:
+                config = self.topic_config(overrides)
+            except RequestRefused as error:
+                raise DataDirectoryError(
+                    f"{self._database.where}: topic {name}: {error}; start the broker with the settings and "
+                    "the version that it was created with"
+                ) from None
+            self._remember_topic(Topic(name, uuid.UUID(bytes=topic_id), partitions, overrides, config))
 
 
 _NO_OFFSETS: Mapping[str, Mapping[int, CommittedOffset]] = MappingProxyType({})

@@ -15,10 +15,13 @@ Reading, and when it stops, is in ``broker.reading``.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import socket
+import termios
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
+from millstream.broker.api.aside import REFUSED
 from millstream.broker.api.fetch import FetchShape, fetch
 from millstream.broker.api.produce import ProduceShape, failed_ack, produce
 from millstream.broker.api.versions import unsupported_version
@@ -26,12 +29,14 @@ from millstream.broker.dispatch import HANDLERS, Client, Reply, encode_answer, r
 from millstream.broker.outbox import Outbox
 from millstream.broker.reading import SMALLEST_FRAME, FrameReader
 from millstream.broker.slot import Slot
+from millstream.broker.throttling import FETCH_RATE, PRODUCE_RATE, Meter
 from millstream.errors import LogError, ProtocolError
 from millstream.wire.apis import name_of
 from millstream.wire.fetch import Part
 from millstream.wire.frame import API_VERSIONS, HEAD, HEAD_SIZE
 
 if TYPE_CHECKING:
+    from millstream.broker.backpressure import HeldRequest
     from millstream.broker.partition import Partition
     from millstream.broker.server import Server
 
@@ -49,9 +54,12 @@ class Connection(FrameReader):
         "_closing",
         "_max_in_flight",
         "_max_unsent",
+        "_muted",
         "_socket",
+        "_stalled_by",
         "appended_in",
         "client_id",
+        "fetch_meter",
         "fetch_shape",
         "host",
         "node",
@@ -59,9 +67,11 @@ class Connection(FrameReader):
         "outbox",
         "peer",
         "pending",
+        "produce_meter",
         "produce_shape",
         "queued",
         "turn",
+        "waiting_since",
     )
 
     def __init__(self, server: Server) -> None:
@@ -81,6 +91,11 @@ class Connection(FrameReader):
         self._max_in_flight = server.config.connection_max_in_flight
         self._max_unsent = server.config.connection_max_unsent_bytes
         self._busy = False  # a handler runs
+        self._stalled_by: HeldRequest | None = None  # consumers are behind: see broker.backpressure
+        self.waiting_since: float | None = None
+        self.produce_meter: Meter | None = None  # its client's quotas
+        self.fetch_meter: Meter | None = None
+        self._muted = False  # they are used up for now
         self._closing = False
 
     # Life
@@ -111,6 +126,8 @@ class Connection(FrameReader):
         for slot in self.pending:
             slot.abandon()
         self.pending.clear()
+        if self._stalled_by is not None:
+            self.node.backpressure.forget(self._stalled_by)
         self.server.disconnected(self)
 
     def is_gone(self) -> bool:
@@ -199,7 +216,12 @@ class Connection(FrameReader):
             self.turn.write()
         self.server.metrics.requests[api_key] += 1
         request, client_id = read_request(bytes(view[position:stop]), api_key, version)
-        self.client_id = client_id
+        if client_id != self.client_id:
+            self.client_id = client_id
+            self.look_up_quotas()
+        if self.node.is_aside and api_key in REFUSED:
+            self.answer(encode_answer(api_key, version, correlation_id, REFUSED[api_key](request, version)))
+            return
         try:
             answer = served.handler(self.node, request, Client(client_id, self.host, version, self.is_gone))
         except Exception as error:
@@ -256,9 +278,51 @@ class Connection(FrameReader):
         return not (
             self._closing
             or self._busy
+            or self._stalled_by is not None
+            or self._muted
             or len(self.pending) >= self._max_in_flight
             or self.outbox.unsent > self._max_unsent
         )
+
+    # Waiting for consumers
+
+    def stall(self, held: HeldRequest) -> None:
+        """Read nothing more, until ``go_on``."""
+        self._stalled_by = held
+        self._hold()
+
+    def go_on(self) -> None:
+        self._stalled_by = None
+        self.resume_if_possible()
+
+    def is_drained(self) -> bool:
+        """Whether nothing more of it is to be read for now."""
+        if self._socket is None:
+            return True
+        waiting = fcntl.ioctl(self._socket.fileno(), termios.FIONREAD, bytes(4))
+        return waiting == bytes(4)
+
+    # Quotas
+
+    def look_up_quotas(self) -> None:
+        """Quotas were changed, or it became known who the client is."""
+        throttling = self.node.throttling
+        self.produce_meter = throttling.meter(PRODUCE_RATE, self.client_id)
+        self.fetch_meter = throttling.meter(FETCH_RATE, self.client_id)
+        if self.produce_meter is not None:
+            self.produce_shape = None  # its requests are counted on the long way
+
+    def mute(self, seconds: float) -> None:
+        """Read nothing more for so long."""
+        self.server.metrics.throttled += 1
+        self.server.metrics.throttled_seconds += seconds
+        self._muted = True
+        self._hold()
+        self.server.loop.call_later(seconds, self._unmute)
+
+    def _unmute(self) -> None:
+        self._muted = False
+        self.resume_if_possible()
 
     # Answering
 
@@ -326,6 +390,10 @@ class Connection(FrameReader):
         if ready:
             del self.pending[:ready]
             self._queued()
+        self.answered()
+
+    def answered(self) -> None:
+        """One that may have held the connection has its answer."""
         if self._held:
             self.turn.resume(self)
 

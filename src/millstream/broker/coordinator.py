@@ -39,6 +39,7 @@ from millstream.broker.codes import (
     UNKNOWN_MEMBER_ID,
 )
 from millstream.broker.committed import CommittedOffset, OffsetToCommit
+from millstream.broker.database import ignore_failure
 from millstream.broker.group import Group, State
 from millstream.broker.group848 import JOIN, Beat, ConsumerGroup, Heartbeat
 from millstream.broker.group848_keeper import Keeper
@@ -118,6 +119,14 @@ class GroupCoordinator:
     def groups(self) -> list[AnyGroup]:
         names = dict.fromkeys([*self._groups, *self._catalogue.groups_with_offsets()])
         return [group for name in names if (group := self.group(name)) is not None]
+
+    def is_reading(self, name: str, topic: str) -> bool:
+        """Whether the group has live members, and they may be reading this topic."""
+        group = self._groups.get(name)
+        if group is None or not group.members:
+            return False
+        subscribed = group.subscribed_topics()
+        return subscribed is None or topic in subscribed
 
     # The classic protocol
 
@@ -380,7 +389,7 @@ class GroupCoordinator:
             expired = self._expired(group, offsets)
             if expired:
                 _log.info("group %s: %d offsets are beyond their retention", group.name, len(expired))
-                _ignore_failure(self._catalogue.expire_offsets(group.name, expired))
+                ignore_failure(self._catalogue.expire_offsets(group.name, expired))
             elif (
                 not offsets
                 and group.is_empty
@@ -389,7 +398,7 @@ class GroupCoordinator:
             ):
                 group.kill()
                 self._drop(group)
-                _ignore_failure(self._catalogue.forget_group(group.name))
+                ignore_failure(self._catalogue.forget_group(group.name))
 
     def _expired(
         self, group: AnyGroup, offsets: Mapping[str, Mapping[int, CommittedOffset]]
@@ -555,8 +564,3 @@ class GroupCoordinator:
         for waiter, answer in answers:
             if not waiter.done():
                 waiter.set_result(answer)
-
-
-def _ignore_failure(future: asyncio.Future[None]) -> None:
-    """Housekeeping that fails (the disk is full) is tried again at the next turn; the catalogue logs it."""
-    future.add_done_callback(lambda done: done.cancelled() or done.exception())

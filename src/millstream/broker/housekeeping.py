@@ -1,5 +1,5 @@
-"""What a broker does by the clock: time-outs of groups and transactions, ``flush.ms``, retention, idle
-connections."""
+"""What a broker does by the clock: time-outs of groups and transactions, ``flush.ms``, retention, a look at
+what comes, idle connections."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from millstream.broker.overload_state import DropWatch
+from millstream.broker.watch import LOOK_EVERY
+
 if TYPE_CHECKING:
     from millstream.broker.server import Server
 
@@ -15,17 +18,23 @@ _log = logging.getLogger(__name__)
 
 BEAT = 0.1  # seconds; the grain of session time-outs and flush.ms
 CHECKPOINT_EVERY = 60.0
+WHILE_FULL = 5.0  # seconds between looks for what retention can give back to a full disk
 
 
 class Housekeeping:
-    """Two tasks: a beat of short steps, and the longer jobs, which give the loop its turn in between."""
+    """Two tasks: a beat of short steps, and the longer jobs, which give the loop its turn in between. A third
+    one where there is an archive: copying there may take any time, and the others don't wait for it."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
+        self._drops = DropWatch()
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
         self._tasks = [asyncio.create_task(self._beat()), asyncio.create_task(self._jobs())]
+        node = self._server.node
+        if node.archiving is not None:
+            self._tasks.append(asyncio.create_task(node.archiving.run(node.partitions)))
 
     async def stop(self) -> None:
         for task in self._tasks:
@@ -40,12 +49,17 @@ class Housekeeping:
             await asyncio.sleep(BEAT)
             beats += 1
             try:
-                server.node.coordinator.tick()
-                server.node.transactions.tick()
+                if not server.node.is_aside:
+                    server.node.coordinator.tick()
+                    server.node.transactions.tick()
                 self._flush_by_time()
+                server.node.look_for_room()
+                server.node.backpressure.tick()
                 if beats % round(1 / BEAT) == 0:
                     server.ticks += 1
                     server.buffers.let_one_pass()
+                    server.node.followers.tick(server.clock.monotonic())
+                    self._drops.tick(server.node.topics(), server.clock.monotonic())
                     if server.ticks % 10 == 0:
                         self._close_idle()
             except Exception:
@@ -71,12 +85,13 @@ class Housekeeping:
                 connection.close()
 
     async def _jobs(self) -> None:
-        """Retention and checkpoints, each when its time has come."""
+        """Retention, checkpoints and the look ahead, each when its time has come."""
         server = self._server
         clock = server.clock
         jobs: list[tuple[Callable[[], float], Callable[[], Awaitable[None]]]] = [
-            (lambda: server.node.config.log_retention_check_interval_ms / 1000, server.node.apply_retention),
+            (self._retention_interval, server.node.apply_retention),
             (lambda: CHECKPOINT_EVERY, self._checkpoint),
+            (lambda: LOOK_EVERY, server.node.look_ahead),
         ]
         last = [clock.monotonic()] * len(jobs)
         while True:
@@ -89,6 +104,11 @@ class Housekeeping:
                 except Exception:
                     _log.exception("housekeeping failed; it goes on")
                 last[number] = clock.monotonic()
+
+    def _retention_interval(self) -> float:
+        node = self._server.node
+        interval = node.config.log_retention_check_interval_ms / 1000
+        return min(interval, WHILE_FULL) if node.full else interval
 
     async def _checkpoint(self) -> None:
         self._server.node.checkpoint()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from millstream.broker.codes import UNKNOWN_TOPIC_OR_PARTITION
+from millstream.broker.logs import RateLimited
 from millstream.errors import LogError, LogFailed
 from millstream.log.partition import PartitionLog
 from millstream.records.markers import MARKER_SIZE
@@ -14,11 +16,14 @@ from millstream.wire.fetch import Fetched, Part, topic_head
 from millstream.wire.produce import AckTemplate, ack_template
 
 if TYPE_CHECKING:
+    from millstream.broker.backpressure import Gate
     from millstream.broker.connection import Connection
     from millstream.broker.turn import Turn
 
+_complaints = RateLimited(logging.getLogger(__name__))
 
 MANY = 1 << 62  # bytes; more than any long poll waits for
+_TOGETHER = 50  # long polls whose answers are made before any is sent
 
 
 class Unsettled(Protocol):
@@ -57,17 +62,35 @@ class Waiter(Protocol):
 class HostedTopic:
     """A topic with its partitions, looked up by name or by the bytes of its id."""
 
-    __slots__ = ("_heads", "bytes_in", "bytes_out", "described", "id", "id_bytes", "name", "partitions")
+    __slots__ = (
+        "_heads",
+        "bytes_in",
+        "bytes_out",
+        "described",
+        "direct",
+        "gate",
+        "id",
+        "id_bytes",
+        "name",
+        "partitions",
+    )
 
     def __init__(self, name: str, topic_id: uuid.UUID) -> None:
         self.name = name
         self.id = topic_id
         self.id_bytes = topic_id.bytes
         self.partitions: list[Partition] = []  # empty once the topic is deleted
+        self.gate: Gate | None = None  # where producers may have to wait
+        self.direct = self.partitions  # those that a Produce may go to on the short way
         self.bytes_in = 0
         self.bytes_out = 0
         self.described: dict[tuple[int, int], bytes] = {}  # in answers to Metadata
         self._heads: dict[int, bytes] = {}
+
+    def guard(self, gate: Gate | None) -> None:
+        """Have producers pass this gate, or none; to be called again when the partitions are others."""
+        self.gate = gate
+        self.direct = self.partitions if gate is None else []
 
     def head(self, version: int) -> bytes:
         """How the topic opens in the answer to a Fetch."""
@@ -90,6 +113,7 @@ class Partition:
         "is_staged",
         "is_syncing",
         "log",
+        "missed_reads",
         "stable_offset",
         "sync_again",
         "topic",
@@ -119,6 +143,7 @@ class Partition:
         self.stable_offset = 0  # as the waiters know it; see wake()
         self.held_back = False  # an open transaction kept it below what was written
         self.acks: dict[int, AckTemplate] = {}
+        self.missed_reads = 0  # of offsets that were deleted already
 
     def __str__(self) -> str:
         return f"{self.topic.name}-{self.index}"
@@ -128,6 +153,21 @@ class Partition:
         topic = self.topic
         template = self.acks[version] = ack_template(version, topic.name, topic.id_bytes, self.index)
         return template
+
+    def missed(self, offset: int) -> None:
+        """A reader asked for an offset before the log's start. (Groups are told apart in ``losses``, when
+        what they have not read is deleted; a Fetch does not say on whose behalf it comes.)"""
+        self.missed_reads += 1
+        start = self.log.log_start_offset
+        _complaints.warning(
+            "missed",
+            "a reader of %s asked for offset %d, but the log starts at %d: %d records were deleted before it"
+            " had read them",
+            self,
+            offset,
+            start,
+            start - offset,
+        )
 
     def append_marker(
         self, turn: Turn, producer_id: int, epoch: int, *, commit: bool, coordinator_epoch: int
@@ -190,20 +230,23 @@ class Partition:
         self.stable_offset = stable
         self.held_back = stable < self.log.written_offset
 
-    def wake(self, count: int) -> None:
+    def wake(self, count: int, send: Callable[[], None] = lambda: None) -> None:
         """Tell the long polls of ``count`` new bytes. Who waits for committed records is told when the last
         stable offset moves; if it had been held back there may be more of them than ``count``, so then all
-        are to look."""
+        are to look. ``send`` is called now and then, so that the first have theirs while the others' are
+        made."""
         shared = Shared()
         stable = self.log.last_stable_offset
         moved = stable != self.stable_offset
         committed = MANY if self.held_back else count
         self._note_stable(stable)
-        for waiter in list(self.waiters):
+        for number, waiter in enumerate(list(self.waiters), start=1):
             if not waiter.committed:
                 waiter.appended(count, shared)
             elif moved:
                 waiter.appended(committed, shared)
+            if number % _TOGETHER == 0:
+                send()
 
     def close(self) -> None:
         """The partition is no longer served: whoever waits is told."""

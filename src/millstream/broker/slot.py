@@ -21,10 +21,17 @@ class Slot:
 
     def resolve(self, answer: list[Part], size: int) -> None:
         """The answer is there; it leaves when all before it have."""
-        self.answer = answer
-        if not self.connection.is_closed:
-            self.connection.owe(size)
-            self.connection.advance()
+        connection = self.connection
+        if connection.is_closed:
+            return
+        if len(connection.pending) == 1:  # nobody but this one
+            connection.pending.clear()
+            connection.answer_parts(answer, size)
+            connection.answered()
+        else:
+            self.answer = answer
+            connection.owe(size)
+            connection.advance()
 
     def abandon(self) -> None:
         """The connection is gone; nobody waits for this answer."""

@@ -80,6 +80,7 @@ class Syncer:
             partition, offset, failure, seconds = done.popleft()
             self._under_way -= 1
             self._metrics.sync_seconds.observe(seconds)
+            self._metrics.storage_errors += failure is not None
             partition.is_syncing = False
             again, partition.sync_again = partition.sync_again, False
             partition.synced(offset, failure)

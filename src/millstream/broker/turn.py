@@ -12,7 +12,8 @@ acknowledged them are replaced by the error before any leaves.
 
 A turn ends once the loop has handled whatever else was there to be read: with many clients, that is what
 their requests share a write and a sync through. With a single busy client nothing else comes, and to go
-through the loop's queue would be a fifth of the cost of a request: its turns end where its requests do.
+through the loop's queue would be a fifth of the cost of a request: its turns end where its requests do. If
+its next one follows at once, ``is_of_a_quick_client`` says so, and it pays to wait for the one after that.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _ALONE = 8  # reads of one connection, and of no other, after which it counts as the only busy one
+_QUICK = 100e-6  # seconds from a turn to the next, sleep and waking included
 
 
 class Turn:
@@ -45,11 +47,13 @@ class Turn:
         self._syncer = syncer
         self._metrics = metrics
         self._started = 0.0
+        self._ended = 0.0
         self.scheduled = False
         self._ends_with_read = False
         self._is_reading_alone = False
         self._reader: object = None  # the connection that was read from last
         self._reads = 0  # how often in a row
+        self.is_of_a_quick_client = False
         self.number = 0
         self.now_ms = 0  # of the turn, once scheduled
         self.partitions: list[Partition] = []  # with records written or staged in this turn
@@ -80,7 +84,15 @@ class Turn:
         self._is_reading_alone = False
         if self._ends_with_read:
             self._ends_with_read = False
+            self.is_of_a_quick_client = self._started - self._ended < _QUICK
             self.flush()
+        else:
+            self.is_of_a_quick_client = False
+
+    def not_so_quick(self) -> None:
+        """The client was waited for in vain: it has to show again that it is quick."""
+        self.is_of_a_quick_client = False
+        self._reads = 0
 
     def resume(self, connection: Connection) -> None:
         """Let a held connection go on after this turn, if it can."""
@@ -97,6 +109,7 @@ class Turn:
             try:
                 partition.log.write_staged()
             except LogFailed as error:
+                self._metrics.storage_errors += 1
                 partition.write_failed(error)
             except Exception as error:
                 _log.exception("writing to %s failed in a way nobody expected", partition)
@@ -121,11 +134,12 @@ class Turn:
                 count, partition.turn_bytes = partition.turn_bytes, 0
                 partition.topic.bytes_in += count
                 if count and partition.waiters:
-                    partition.wake(count)
+                    partition.wake(count, self._send)
         if self.connections:
             self._send()
         self.scheduled = False
-        self._metrics.turn_seconds.observe(self._clock.monotonic() - self._started)
+        self._ended = self._clock.monotonic()
+        self._metrics.turn_seconds.observe(self._ended - self._started)
         if self._resuming:
             resuming, self._resuming = self._resuming, []
             for connection in resuming:

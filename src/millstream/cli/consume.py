@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from millstream.cli.decoding import Decode, Decoding
 from millstream.cli.help import App, examples
 from millstream.cli.options import complete_topic, connected
 from millstream.cli.output import count, nobody_reads, note
+from millstream.cli.schema import DEFAULT_REGISTRY, RegistryOption
 from millstream.client.connect import Connection
 from millstream.errors import ConfigError
 
@@ -46,6 +48,7 @@ _LOOK_FOR_NEW_EVERY = 5.0  # seconds
         ("millstream consume payments -o -3 -n 3", "the last three of each partition, at most three in all"),
         ("millstream consume payments -o @-1h:end -J | jq .value", "the last hour, as JSON"),
         ("millstream consume payments -f '%t[%p]@%o %D %k=%s\\n' -o 10:20", "offsets 10 to 19, by template"),
+        ("millstream consume payments --decode auto -J", "values in Avro, Protobuf or JSON with a schema"),
         ("millstream consume --pattern 'pay.*' --group audit -o start", "as a member of a group"),
     )
 )
@@ -106,6 +109,15 @@ def consume(
             "--pattern", metavar="REGEX", help="Every topic whose whole name matches, new ones too."
         ),
     ] = None,
+    decode: Annotated[
+        Decode | None,
+        typer.Option(
+            "--decode",
+            metavar="auto|avro|protobuf|json",
+            help="Decode values by the schema whose id they begin with; auto: those that do, keys too.",
+        ),
+    ] = None,
+    registry: RegistryOption = DEFAULT_REGISTRY,
 ) -> int:
     """Print records: from now on like tail -f, from anywhere in the past, or a range.
 
@@ -121,7 +133,8 @@ def consume(
         if template is not None:
             raise ConfigError("--format and --output json exclude each other; %J in a template is the JSON")
         template = "%J\\n"
-    shape = Template(template if template is not None else "%s\\n", safe=sys.stdout.isatty())
+    plain = Template(template if template is not None else "%s\\n", safe=sys.stdout.isatty())
+    shape = plain if decode is None else Decoding(plain, decode, registry)
     expression = _expression(pattern)
     if not topics and expression is None:
         raise ConfigError("say which topics to read, or give a --pattern")
@@ -196,7 +209,7 @@ def _say_gap(place: TopicPartition, first: int, until: int) -> None:
 
 def _print(
     reader: Reader | Subscription,
-    shape: Template,
+    shape: Template | Decoding,
     number: int | None,
     *,
     expression: re.Pattern[str] | None = None,

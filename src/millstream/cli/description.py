@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import shutil
 import textwrap
+from datetime import datetime
 from typing import Any
 
 from millstream.cli.output import bytes_text, count, duration_text, show_table
 from millstream.client.admin import Admin, TopicInfo
+from millstream.client.extents import archived_extents
+from millstream.client.outlook import Outlook
 from millstream.client.position import TopicPartition
-from millstream.client.sizes import partition_sizes
 from millstream.client.template import utc
 from millstream.config import TopicConfig, settings_of
-from millstream.errors import RequestFailed
 
 _WIDTH = min(100, shutil.get_terminal_size().columns)
+_POLICY, _STATE = "millstream.overload", "millstream.overload.state"
+_COMPACTION = "millstream.compaction.state"
 _NO_LIMIT = 2**31 - 1  # larger numbers mean "never" or "no limit"
 
 
-def described(admin: Admin, topic: TopicInfo) -> dict[str, Any]:
+def described(admin: Admin, topic: TopicInfo, outlook: Outlook) -> dict[str, Any]:
     places = [TopicPartition(topic.name, partition.index) for partition in topic.partitions]
     bounds = admin.bounds(places)
-    newest = _newest(admin, places)
-    sizes = partition_sizes(admin.connection, places)
+    newest = admin.newest_if_told(places)
+    extents = archived_extents(admin.connection, places)
     known = settings_of(TopicConfig)
     partitions = []
     for partition, place in zip(topic.partitions, places, strict=True):
@@ -35,17 +38,26 @@ def described(admin: Admin, topic: TopicInfo) -> dict[str, Any]:
                 "end": end,
                 "records": end - start,
                 "newest": None if time is None else utc(time),
-                "bytes": sizes.get(place),
+                "bytes": outlook.sizes.get(place),
+                "local_start": extents[place].local_start if place in extents else start,
+                "archived_end": extents[place].archived_end if place in extents else None,
                 "leader": partition.leader,
                 "replicas": list(partition.replicas),
                 "in_sync": list(partition.in_sync),
             }
         )
+    settings = {value.name: value for value in admin.topic_config(topic.name)}
+    state, compaction = settings.pop(_STATE, None), settings.pop(_COMPACTION, None)
+    policy = settings.get(_POLICY)
     return {
         "topic": topic.name,
         "id": topic.id,
         "internal": topic.internal,
         "partitions": partitions,
+        # None on a Kafka that is not ours: it has no such policies.
+        "overload": policy and {"policy": policy.value, "state": state and state.value},
+        "compaction": compaction and compaction.value,
+        "horizon": _horizon(outlook, topic),
         "settings": [
             {
                 "name": value.name,
@@ -53,21 +65,54 @@ def described(admin: Admin, topic: TopicInfo) -> dict[str, Any]:
                 "own": value.own,
                 "meaning": known[value.name].doc if value.name in known else None,
             }
-            for value in admin.topic_config(topic.name)
+            for value in settings.values()
         ],
     }
 
 
-def _newest(admin: Admin, places: list[TopicPartition]) -> dict[TopicPartition, int | None]:
-    try:
-        return admin.newest(places)
-    except RequestFailed:
-        return {}  # brokers before Kafka 3.0 do not know the question
+def _horizon(outlook: Outlook, topic: TopicInfo) -> dict[str, Any]:
+    """How long the topic is, and how soon a disk that it is on is full."""
+    ahead = outlook.topics[topic.name]
+    full = [disk.full_seconds for disk in outlook.disks if disk.full_seconds is not None]
+    volume = ahead.bytes_per_second
+    return {
+        "records_per_second": round(ahead.records_per_second, 3),
+        "bytes_per_second": None if volume is None else round(volume, 3),
+        "kept_ms": _ms(ahead.kept_seconds),
+        "oldest": None if ahead.oldest_ms is None else utc(ahead.oldest_ms),
+        "disk_free_bytes": min((disk.free_bytes for disk in outlook.disks), default=None),
+        "disk_full_ms": _ms(min(full, default=None)),
+    }
 
 
-def show_description(topic: dict[str, Any], *, all_settings: bool) -> None:
+def _ms(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1000)
+
+
+def _show_horizon(horizon: dict[str, Any], now_ms: int) -> None:
+    rate, volume = horizon["records_per_second"], horizon["bytes_per_second"]
+    if rate:
+        amount = "" if volume is None else f", {bytes_text(round(volume))}/s"
+        print(f"Written at {rate:,.3g} records/s{amount} (over the last 10 minutes).")
+    else:
+        print("Nothing was written in the last 10 minutes.")
+    kept = horizon["kept_ms"]
+    reach = "Nothing is deleted by retention" if kept is None else f"Retention keeps {duration_text(kept)}"
+    if kept is not None and rate:
+        reach += " at that rate"
+    if horizon["oldest"] is not None:
+        age = now_ms - round(datetime.fromisoformat(horizon["oldest"]).timestamp() * 1000)
+        reach += f"; the oldest record is {duration_text(age)} old"
+    print(f"{reach}.")
+    if horizon["disk_full_ms"] is not None:
+        free = bytes_text(horizon["disk_free_bytes"])
+        print(f"The disk is full in {duration_text(horizon['disk_full_ms'])} at present rates ({free} free).")
+
+
+def show_description(topic: dict[str, Any], *, now_ms: int, all_settings: bool) -> None:
     partitions = topic["partitions"]
     sized = any(partition["bytes"] is not None for partition in partitions)
+    archived = any(partition["archived_end"] is not None for partition in partitions)
     several = any(len(partition["replicas"]) > 1 for partition in partitions)
     total = sum(partition["records"] for partition in partitions)
     size = sum(partition["bytes"] or 0 for partition in partitions)
@@ -76,12 +121,15 @@ def show_description(topic: dict[str, Any], *, all_settings: bool) -> None:
         + (f", {bytes_text(size)}" if sized else "")
     )
     columns: list[str] = ["partition", "start", "end", "records"]
+    columns += ["local from", "archived to"] if archived else []
     columns += ["size"] if sized else []
     columns += ["newest"]
     columns += ["leader", "replicas", "in sync"] if several else []
     rows = []
     for partition in partitions:
         row: list[Any] = [partition[name] for name in ("partition", "start", "end", "records")]
+        if archived:
+            row += [partition["local_start"], partition["archived_end"]]
         if sized:
             row.append(None if partition["bytes"] is None else bytes_text(partition["bytes"]))
         row.append(partition["newest"])
@@ -90,6 +138,12 @@ def show_description(topic: dict[str, Any], *, all_settings: bool) -> None:
             row += [",".join(map(str, partition[name])) for name in ("replicas", "in_sync")]
         rows.append(row)
     show_table(columns, rows)
+    overload = topic["overload"]
+    if overload is not None and (overload["state"] or overload["policy"] != "buffer"):
+        print(f"overload: {overload['policy']}" + (f"; {overload['state']}" if overload["state"] else ""))
+    if topic["compaction"]:
+        print(f"compaction: {topic['compaction']}")
+    _show_horizon(topic["horizon"], now_ms)
     settings = [setting for setting in topic["settings"] if all_settings or setting["own"]]
     if not settings:
         print("All settings are the broker's defaults; --all shows them.")

@@ -20,7 +20,6 @@ from millstream.cli.output import (
     OutputOption,
     ask,
     count,
-    duration_text,
     note,
     show_json,
     show_table,
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
 app = App(help="Consumer groups: look at, measure their lag, move, delete.")
 
 _NON_EMPTY_GROUP = 68
+_ALARM = 3  # an exit code of its own: 1 is "could not be found out"
 _WHY_NOT_MOVED = "they would go on from where they are and commit over the new offsets"
 
 
@@ -62,18 +62,26 @@ def list_(connection: Connection, output: OutputOption = Output.TABLE) -> None:
 
 @app.command(
     epilog=examples(
-        ("millstream group describe audit", "state, members and what each of them reads"),
+        ("millstream group describe audit", "its state, its kind, members and what each of them reads"),
         ("millstream group describe audit --output json", "for a program"),
     )
 )
 @connected
 def describe(connection: Connection, group: GroupArgument, output: OutputOption = Output.TABLE) -> None:
-    """Show a group's state and members, and what each of them reads."""
+    """Show a group's state and members, what each of them reads, and what the group missed.
+
+    Of a group of the consumer protocol (KIP-848) also its epochs, and what members wait for because others
+    have not given it up yet. What a group missed are records that were deleted before it had committed them;
+    Apache Kafka does not remember that, but `millstream group lag` shows what is missing at the moment.
+    """
+    from millstream.cli.group_lag import missed_json, show_missed
     from millstream.client.admin import Admin
+    from millstream.client.lag import missed_by
 
     with Admin(connection) as admin:
         info = admin.group(group)
         committed = admin.committed(group)
+        missed = missed_by(admin, group)
     if output is Output.JSON:
         show_json(
             {
@@ -81,6 +89,8 @@ def describe(connection: Connection, group: GroupArgument, output: OutputOption 
                 "state": info.state,
                 "type": info.kind,
                 "assignor": info.assignor,
+                "epoch": info.epoch,
+                "assignment_epoch": info.assignment_epoch,
                 "coordinator": info.coordinator,
                 "members": [
                     {
@@ -88,9 +98,9 @@ def describe(connection: Connection, group: GroupArgument, output: OutputOption 
                         "instance": member.instance,
                         "client": member.client,
                         "host": member.host,
-                        "assigned": [
-                            {"topic": place.topic, "partition": place.partition} for place in member.assigned
-                        ],
+                        "epoch": member.epoch,
+                        "assigned": _as_json(member.assigned),
+                        "awaited": _as_json(member.awaited),
                     }
                     for member in info.members
                 ],
@@ -98,19 +108,25 @@ def describe(connection: Connection, group: GroupArgument, output: OutputOption 
                     {"topic": place.topic, "partition": place.partition, "offset": offset}
                     for place, offset in committed.items()
                 ],
+                "missed": missed_json(missed),
             }
         )
         return
     assignor = f", assignor {info.assignor}" if info.assignor else ""
-    print(f"{info.name}: {info.state}, {count(len(info.members), 'member')}{assignor}")
+    epochs = f", epoch {info.epoch}, assigned in {info.assignment_epoch}" if info.epoch is not None else ""
+    what = f"{info.state}, {info.kind}, {count(len(info.members), 'member')}"
+    print(f"{info.name}: {what}{assignor}{epochs}")
     if info.members:
-        show_table(
-            ["client", "host", "partitions", "reads"],
-            [
-                [member.instance or member.client, member.host, len(member.assigned), _reads(member.assigned)]
-                for member in info.members
-            ],
-        )
+        columns = ["client", "host", "partitions", "reads"]
+        rows: list[list[Any]] = [
+            [member.instance or member.client, member.host, len(member.assigned), _reads(member.assigned)]
+            for member in info.members
+        ]
+        if info.epoch is not None:
+            columns += ["waits for", "epoch"]
+            for row, member in zip(rows, info.members, strict=True):
+                row += [_reads(member.awaited), member.epoch]
+        show_table(columns, rows)
     if committed:
         show_table(
             ["topic", "partition", "committed"],
@@ -118,6 +134,11 @@ def describe(connection: Connection, group: GroupArgument, output: OutputOption 
         )
     else:
         print("It has committed no offsets.")
+    show_missed(missed)
+
+
+def _as_json(places: tuple[TopicPartition, ...]) -> list[dict[str, Any]]:
+    return [{"topic": place.topic, "partition": place.partition} for place in places]
 
 
 def _reads(places: tuple[TopicPartition, ...]) -> str:
@@ -140,73 +161,78 @@ def _runs(numbers: list[int]) -> str:
 
 @app.command(
     epilog=examples(
-        ("millstream group lag audit", "unread records, and how old the oldest of them is"),
+        ("millstream group lag audit", "unread records, how old they are, and when they will be deleted"),
+        ("millstream group lag", "of every group"),
+        ("millstream group lag audit --alert 10000", "exits with 3 if it is further behind than that"),
+        (
+            "millstream group lag --alert-before 2h",
+            "exits with 3 if any group loses records within two hours",
+        ),
         ("millstream group lag audit --output json | jq '[.[].records] | add'", "all of it, as a number"),
     )
 )
 @connected
-def lag(connection: Connection, group: GroupArgument, output: OutputOption = Output.TABLE) -> None:
-    """Show how far a group is behind, in records and in time.
+def lag(
+    connection: Connection,
+    group: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[GROUP]",
+            help="The consumer group. [default: all of them]",
+            autocompletion=complete_group,
+            show_default=False,
+        ),
+    ] = None,
+    alert: Annotated[
+        int | None,
+        typer.Option(
+            "--alert", metavar="N", min=0, help="Fail if a group is more than this many records behind."
+        ),
+    ] = None,
+    alert_before: Annotated[
+        str | None,
+        typer.Option(
+            "--alert-before",
+            metavar="TIME",
+            help="Fail if retention overtakes a group within this time: 30m, 2h, 1d.",
+        ),
+    ] = None,
+    over: Annotated[
+        str | None,
+        typer.Option(
+            "--over",
+            metavar="TIME",
+            help="Measure for this long how fast groups read. [default: they stand still; 10s before an "
+            "--alert-before fails]",
+        ),
+    ] = None,
+    output: OutputOption = Output.TABLE,
+) -> int:
+    """Show how far groups are behind, in records and in time, and when they lose records.
 
-    The time is the age of the oldest record the group has not read. Records that were deleted before the
-    group read them are shown as lost.
+    Behind is the time from the oldest record a group has not read to the newest one. "Loses in" is when
+    retention, by time or by size, deletes records that it has not read: at the rate of the last ten minutes,
+    and for a group that stands still, unless --over measures how fast it reads. Records that were deleted
+    already are shown as lost.
+
+    With an --alert option it also fails if anything is lost already, says why on standard error, and exits
+    with 3, which nothing else does: fit for cron and for monitoring.
     """
+    from millstream.cli.group_lag import alarms, measured, show
     from millstream.client.admin import Admin
-    from millstream.client.lag import group_lag
-    from millstream.client.template import utc
-    from millstream.clock import SystemClock
+    from millstream.client.position import parse_duration_ms
 
+    before_ms = None if alert_before is None else parse_duration_ms(alert_before)
+    over_ms = None if over is None else parse_duration_ms(over)
     with Admin(connection) as admin:
-        lags = group_lag(admin, group)
-    now = SystemClock().now_ms()
-    if output is Output.JSON:
-        show_json(
-            [
-                {
-                    "topic": lag.partition.topic,
-                    "partition": lag.partition.partition,
-                    "committed": lag.committed,
-                    "start": lag.bounds.start,
-                    "end": lag.bounds.end,
-                    "records": lag.records,
-                    "age_ms": lag.age_ms(now),
-                    "oldest_unread": None if lag.oldest_ms is None else utc(lag.oldest_ms),
-                    "lost": lag.lost,
-                    "member": lag.member,
-                }
-                for lag in lags
-            ]
-        )
-        return
-    if not lags:
-        print(f"{group} has committed no offsets and reads nothing.")
-        return
-    lost = any(lag.lost for lag in lags)
-    rows: list[list[Any]] = []
-    for lag in lags:
-        age = lag.age_ms(now)
-        row: list[Any] = [lag.partition.topic, lag.partition.partition, lag.committed, lag.bounds.end]
-        row += [lag.records, None if age is None else duration_text(age) if age else "none"]
-        row += [lag.lost] if lost else []
-        rows.append([*row, lag.member])
-    columns = [
-        "topic",
-        "partition",
-        "committed",
-        "end",
-        "lag",
-        "behind",
-        *(["lost"] if lost else []),
-        "member",
-    ]
-    show_table(columns, rows)
-    unread = sum(lag.records or 0 for lag in lags)
-    ages = [age for lag in lags if (age := lag.age_ms(now))]
-    print(
-        f"{count(unread, 'record')} behind" + (f", the oldest {duration_text(max(ages))} old" if ages else "")
-    )
-    if lost:
-        note(f"{count(sum(lag.lost for lag in lags), 'record')} deleted before this group read them")
+        groups = measured(admin, group, before_ms, over_ms)
+    show(groups, named=group is not None, json=output is Output.JSON)
+    if alert is None and before_ms is None:
+        return 0
+    reasons = alarms(groups, alert, before_ms)
+    for reason in reasons:
+        note(reason)
+    return _ALARM if reasons else 0
 
 
 @app.command(

@@ -14,8 +14,9 @@ import typer
 from millstream.cli.help import App, examples
 from millstream.cli.options import TopicArgument, connected
 from millstream.cli.output import count, note
+from millstream.cli.schema import DEFAULT_REGISTRY, RegistryOption, open_registry, read_schema
 from millstream.client.connect import Connection
-from millstream.errors import ConfigError, InputError, MillstreamError
+from millstream.errors import ConfigError, InputError, MillstreamError, UndecodableRecord
 
 if TYPE_CHECKING:
     from millstream.cli.signals import Input, Interrupts
@@ -55,6 +56,10 @@ class Compression(StrEnum):
         ),
         ("millstream produce payments --file big.txt --compression zstd", "with a progress bar"),
         ("millstream consume a -J -o :end | millstream produce b --format json", "copy a topic"),
+        (
+            """echo '{"card": "c1", "eur": 9.5}' | millstream produce payments --schema payment.avsc""",
+            "JSON lines as Avro, their schema registered",
+        ),
         ("printf 'k:' | millstream produce t --key-separator : --tombstones", "a null value: delete key k"),
     )
 )
@@ -118,6 +123,29 @@ def produce(
         float,
         typer.Option("--timeout", metavar="SECONDS", min=0.1, help="A record not taken by then has failed."),
     ] = 30.0,
+    schema: Annotated[
+        Path | None,
+        typer.Option(
+            "--schema",
+            metavar="FILE",
+            help="Register this schema (.avsc, .json, .proto) and encode values, which are JSON, by it.",
+        ),
+    ] = None,
+    subject: Annotated[
+        str | None,
+        typer.Option(
+            "--subject", metavar="SUBJECT", help="Under which it is registered. [default: TOPIC-value]"
+        ),
+    ] = None,
+    message: Annotated[
+        str | None,
+        typer.Option(
+            "--message",
+            metavar="NAME",
+            help="Which message of a .proto file values are. [default: the first]",
+        ),
+    ] = None,
+    registry: RegistryOption = DEFAULT_REGISTRY,
     create: Annotated[bool, typer.Option("--create", help="Create the topic if it is not there.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing unless something fails.")] = False,
 ) -> int:
@@ -133,6 +161,10 @@ def produce(
     if format is not Format.LINES and key_separator is not None:
         raise ConfigError("--key-separator goes with --format lines")
     parse = _parser(format, key, key_separator, header, tombstones, partition, timestamp)
+    if schema is not None:
+        parse = _encoding(parse, schema, subject or f"{topic}-value", message, registry)
+    elif subject is not None or message is not None:
+        raise ConfigError("--subject and --message go with --schema")
     if file is not None and not file.is_file():
         raise ConfigError(f"can't read {file}: {'not a file' if file.exists() else 'no such file'}")
     with Admin(connection) as admin:
@@ -198,6 +230,36 @@ def _parser(
         if not separator:
             raise ConfigError("--key-separator must not be empty")
     return line_parser(key_separator=separator, tombstones=tombstones, **shared)
+
+
+def _encoding(parse: Any, file: Path, subject: str, message: str | None, registry: str) -> Any:
+    """A parser whose records' values are encoded by a schema, which is registered."""
+    import json
+
+    client = open_registry(registry)
+    from millstream.registry.schema import Schema
+    from millstream.registry.values import encoder
+
+    kind, text = read_schema(file, None)
+    schema = Schema(kind, text)
+    encode = encoder(client.parse(schema), client.register(subject, schema), message)
+
+    def encoded(line: bytes, number: int) -> Outgoing:
+        record: Outgoing = parse(line, number)
+        if record.value is None:
+            return record
+        try:
+            value = json.loads(record.value)
+        except ValueError as error:
+            raise InputError(
+                number, f"a value that is encoded by a schema is JSON; this is not: {error}"
+            ) from None
+        try:
+            return record._replace(value=encode(value))
+        except UndecodableRecord as error:
+            raise InputError(number, str(error)) from None
+
+    return encoded
 
 
 def _records(format: Format, parse: Any, source: Input) -> Iterator[list[Outgoing]]:

@@ -16,8 +16,9 @@ import typer
 
 from millstream.cli import app
 from millstream.cli.help import Entry, Page, page
-from millstream.config import BrokerConfig, GroupConfig, Setting, TopicConfig, settings_of
+from millstream.config import BrokerConfig, GroupConfig, TopicConfig, settings_of
 from millstream.pipeline.options import OPTIONS
+from millstream.settings import Setting
 
 _GENERATED = "<!-- Written by `make docs` from the code; changes here are overwritten. -->"
 

@@ -135,6 +135,13 @@ def run(
             help="Forget which batches the group's offsets say are done, and go by the checkpoint alone.",
         ),
     ] = False,
+    skip_lost: Annotated[
+        bool,
+        typer.Option(
+            "--skip-lost",
+            help="Go on where records were deleted before they were read, instead of stopping to say so.",
+        ),
+    ] = False,
     transaction_timeout: Annotated[
         str,
         typer.Option(
@@ -196,6 +203,7 @@ def run(
             create_topics=create_topics,
             new_ledger=new_ledger or watch,
             start=start,
+            skip_lost=skip_lost,
             transaction_timeout_s=timeout_s,
             on_progress=totals.show,
             on_trouble=note,

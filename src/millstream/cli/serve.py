@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +13,7 @@ import typer
 
 from millstream.cli.help import App, examples
 from millstream.cli.options import pairs
+from millstream.cli.output import note
 from millstream.errors import ConfigError, MillstreamError
 
 app = App()
@@ -24,6 +27,8 @@ app = App()
             "millstream serve --data /var/lib/millstream --listen 0.0.0.0:9092 --http :9644",
             "for other machines",
         ),
+        ("millstream serve --data ./copy --follow db1:9092", "a standby of the broker at db1"),
+        ("millstream serve --data ./data --registry :8081", "with a schema registry beside it"),
         (
             "millstream serve --config millstream.toml --set num.partitions=6",
             "settings from a file, and one more",
@@ -41,10 +46,26 @@ def serve(
             "--listen", metavar="HOST:PORT", help="Where clients connect. [default: 127.0.0.1:9092]"
         ),
     ] = None,
+    follow: Annotated[
+        str | None,
+        typer.Option(
+            "--follow",
+            metavar="HOST:PORT",
+            help="Be the standby of the broker there: keep a copy of all it has, until promoted.",
+        ),
+    ] = None,
     http: Annotated[
         str | None,
         typer.Option(
             "--http", metavar="HOST:PORT", help="Where metrics and health are served. [default: nowhere]"
+        ),
+    ] = None,
+    registry: Annotated[
+        str | None,
+        typer.Option(
+            "--registry",
+            metavar="HOST:PORT",
+            help="Where a schema registry is served, in a process beside the broker. [default: nowhere]",
         ),
     ] = None,
     config: Annotated[
@@ -72,20 +93,61 @@ def serve(
         name.removeprefix("topic."): value for name, value in changes.items() if name.startswith("topic.")
     }
     changes = {name: value for name, value in changes.items() if not name.startswith("topic.")}
-    for name, value in (("data", data), ("listen", listen), ("http.listen", http)):
+    for name, value in (("data", data), ("listen", listen), ("follow", follow), ("http.listen", http)):
         if value is not None:
             changes[name] = value
     settings = with_changes(settings, changes)
     if topic_changes:
         settings = dataclasses.replace(settings, topic=with_changes(settings.topic, topic_changes))
+    beside = None if registry is None else _RegistryBeside(registry)
+
+    def ready(address: str) -> None:
+        if beside is not None:
+            beside.start(address)
+        print(address, flush=True)
+        if sys.stdout.isatty():
+            print(f"try: millstream topic list --broker {address}", file=sys.stderr)
+
     try:
-        return run(settings, on_ready=_ready)
+        return run(settings, on_ready=ready)
     except ConfigError as error:
         # The settings are well formed; the machine refuses them (a port in use, say): not a usage error.
         raise MillstreamError(str(error)) from None
+    finally:
+        if beside is not None:
+            beside.stop()
 
 
-def _ready(address: str) -> None:
-    print(address, flush=True)
-    if sys.stdout.isatty():
-        print(f"try: millstream topic list --broker {address}", file=sys.stderr)
+class _RegistryBeside:
+    """A schema registry as a child process: what it parses and compares can't hold up the broker."""
+
+    def __init__(self, listen: str) -> None:
+        from millstream.registry import needs_extra
+
+        with needs_extra():
+            import starlette  # noqa: F401  (known to be missing before a broker starts)
+        host, _, port = listen.rpartition(":")
+        self._listen = f"{host or '127.0.0.1'}:{port}"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stopping = False
+
+    def start(self, broker: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "millstream.registry", broker, self._listen],
+            stdin=subprocess.PIPE,  # it ends when this does, be it that we are killed
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is for the broker, which ends it in order
+        )
+        threading.Thread(target=self._watch, name="millstream-registry", daemon=True).start()
+
+    def _watch(self) -> None:
+        assert self._process is not None
+        code = self._process.wait()
+        if not self._stopping:
+            note(f"the schema registry has ended, with exit code {code}; the broker goes on without it")
+
+    def stop(self) -> None:
+        self._stopping = True
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+            self._process.wait()

@@ -1,4 +1,4 @@
-"""``millstream topic``: create, list, describe, alter, delete, add-partitions, trim."""
+"""``millstream topic``: create, list, describe, alter, delete, add-partitions, trim, export."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ from millstream.cli.output import (
     show_json,
     show_table,
 )
+from millstream.cli.topic_export import EXPORT_EXAMPLES, export
 from millstream.client.connect import Connection
 from millstream.errors import ConfigError, RequestFailed
 
-app = App(help="Topics: create, look at, change, delete, shorten.")
+app = App(help="Topics: create, look at, change, delete, shorten, write out as files.")
 
 ConfigOption = Annotated[
     list[str] | None,
@@ -156,7 +157,7 @@ def list_(
 
 @app.command(
     epilog=examples(
-        ("millstream topic describe payments", "partitions, offsets, size, and settings that were changed"),
+        ("millstream topic describe payments", "partitions, size, horizon, settings that were changed"),
         ("millstream topic describe payments --all", "every setting, with its default and meaning"),
         ("millstream topic describe payments --output json", "the same for a program"),
     )
@@ -168,19 +169,29 @@ def describe(
     all_settings: Annotated[bool, typer.Option("--all", help="Every setting, inherited ones too.")] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show topics: partitions, offsets, records, sizes, settings."""
+    """Show topics: partitions, offsets, records, sizes, how far back they reach, settings.
+
+    Rates are those of the last ten minutes, by the records' timestamps. How far back a topic reaches is what
+    retention keeps at these rates, by time or by size; the disk is full when all topics on it have grown as
+    far as their retention lets them.
+    """
     from millstream.cli.description import described, show_description
     from millstream.client.admin import Admin
+    from millstream.client.outlook import look_ahead
+    from millstream.clock import SystemClock
 
+    now_ms = SystemClock().now_ms()
     with Admin(connection) as admin:
-        topics_described = [described(admin, topic) for topic in admin.describe_topics(topics)]
+        found = admin.describe_topics(topics)
+        outlook = look_ahead(admin, now_ms)
+        topics_described = [described(admin, topic, outlook) for topic in found]
     if output is Output.JSON:
         show_json(topics_described)
         return
     for at, topic in enumerate(topics_described):
         if at:
             print()
-        show_description(topic, all_settings=all_settings)
+        show_description(topic, now_ms=now_ms, all_settings=all_settings)
 
 
 @app.command(
@@ -348,3 +359,6 @@ def chosen_partitions(places: list[Any], wanted: list[int] | None) -> list[Any]:
                 else f"there is no partition {index}"
             )
     return [place for place in places if place.partition in set(wanted)]
+
+
+app.command(epilog=EXPORT_EXAMPLES)(export)

@@ -165,21 +165,45 @@ class Admin(Groups):
 
     def topic_config(self, name: str) -> list[ConfigValue]:
         """Every setting of a topic, inherited ones too."""
+        return self.topic_configs([name])[name]
+
+    def topic_configs(self, names: Sequence[str]) -> dict[str, list[ConfigValue]]:
+        """The same of several topics."""
         from confluent_kafka.admin import ConfigResource, ConfigSource
 
-        resource = ConfigResource(ConfigResource.Type.TOPIC, name)
-        futures = self._client.describe_configs([resource], request_timeout=self._timeout)
-        entries = self._result(futures[resource], f"can't read the settings of topic {name!r}")
         own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+        resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
+        return {
+            resource.name: [
+                ConfigValue(
+                    entry.name,
+                    entry.value,
+                    entry.source == own,
+                    bool(entry.is_read_only),
+                    bool(entry.is_sensitive),
+                )
+                for _, entry in sorted(entries.items())
+            ]
+            for resource, entries in self._described(resources, "topic")
+        }
+
+    def group_config(self, group: str) -> dict[str, str | None]:
+        """The settings of a consumer group, as far as the broker keeps any."""
+        from confluent_kafka.admin import ConfigResource
+
+        (described,) = self._described([ConfigResource(ConfigResource.Type.GROUP, group)], "group")
+        return {name: entry.value for name, entry in described[1].items()}
+
+    def _described(self, resources: Sequence[Any], kind: str) -> list[tuple[Any, Mapping[str, Any]]]:
+        if not resources:
+            return []
+        futures = self._client.describe_configs(list(resources), request_timeout=self._timeout)
         return [
-            ConfigValue(
-                entry.name,
-                entry.value,
-                entry.source == own,
-                bool(entry.is_read_only),
-                bool(entry.is_sensitive),
+            (
+                resource,
+                self._result(futures[resource], f"can't read the settings of {kind} {resource.name!r}"),
             )
-            for _, entry in sorted(entries.items())
+            for resource in resources
         ]
 
     def alter_topic(self, name: str, changes: Mapping[str, str], unset: Sequence[str] = ()) -> None:
@@ -219,11 +243,17 @@ class Admin(Groups):
 
     def offsets_at(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """The offset of the first record at or after a time; None where every record is older."""
+        return {place: found and found[0] for place, found in self.first_since(times_ms).items()}
+
+    def first_since(
+        self, times_ms: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, tuple[int, int] | None]:
+        """Offset and time of the first record at or after a time; None where every record is older."""
         from confluent_kafka.admin import OffsetSpec
 
         specs = {partition: OffsetSpec.for_timestamp(moment) for partition, moment in times_ms.items()}
         answers = self._list_offsets(specs, committed_only=False)
-        return {partition: offset if offset >= 0 else None for partition, (offset, _) in answers.items()}
+        return {partition: found if found[0] >= 0 else None for partition, found in answers.items()}
 
     def newest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
         """The largest timestamp in each partition, in milliseconds; None where there is none."""
@@ -235,6 +265,13 @@ class Admin(Groups):
         return {
             partition: timestamp if timestamp >= 0 else None for partition, (_, timestamp) in answers.items()
         }
+
+    def newest_if_told(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+        """The same, from a broker that may not know the question: Kafka does since 3.0."""
+        try:
+            return self.newest(partitions)
+        except RequestFailed:
+            return {}
 
     def resolve(
         self,

@@ -1,12 +1,24 @@
-"""How far a consumer group is behind: in records, and in time."""
+"""How far a consumer group is behind, in records and in time, and when retention will overtake it."""
 
 from __future__ import annotations
 
+import dataclasses
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from millstream.client.admin import Admin
 from millstream.client.consume import first_timestamps
+from millstream.client.outlook import Writing, retention_of, writing
 from millstream.client.position import Bounds, TopicPartition
+from millstream.client.sizes import log_dirs, partition_sizes
+from millstream.errors import RequestFailed
+from millstream.horizon import Keeping, Reader, seconds_to_loss
+
+_LOSSES = "millstream.losses"
+_NO_RETENTION = Keeping()
+_NOT_WRITTEN = Writing(0.0, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +26,7 @@ class Lag:
     """One partition of a group. What is not known is None.
 
     ``records`` counts the unread ones that are still there; ``lost`` those that were deleted unread.
-    ``oldest_ms`` is the time of the oldest unread record.
+    ``oldest_ms`` is the time of the oldest unread record, ``newest_ms`` that of the newest of all.
     """
 
     partition: TopicPartition
@@ -22,6 +34,10 @@ class Lag:
     bounds: Bounds
     member: str | None
     oldest_ms: int | None
+    newest_ms: int | None = None
+    keeping: Keeping = _NO_RETENTION
+    writing: Writing = _NOT_WRITTEN
+    read_per_second: float = 0.0
 
     @property
     def records(self) -> int | None:
@@ -39,9 +55,37 @@ class Lag:
             return 0
         return None if self.oldest_ms is None else max(0, now_ms - self.oldest_ms)
 
+    @property
+    def behind_ms(self) -> int | None:
+        """The time from the oldest unread record to the newest one; 0 when everything is read."""
+        if self.records == 0:
+            return 0
+        if self.oldest_ms is None or self.newest_ms is None:
+            return None
+        return max(0, self.newest_ms - self.oldest_ms)
 
-def group_lag(admin: Admin, group: str, *, with_time: bool = True, timeout: float = 10.0) -> list[Lag]:
-    """The lag of every partition of the topics that a group has committed offsets of, or members on."""
+    def loss_ms(self, now_ms: int) -> int | None:
+        """How long until retention overtakes the group at these rates; None if it does not."""
+        if not self.records:
+            return None
+        age, behind = self.age_ms(now_ms), self.behind_ms
+        seconds = seconds_to_loss(
+            self.keeping,
+            Reader(
+                self.records,
+                self.records * (self.writing.bytes_per_record or 0.0),
+                None if age is None else age / 1000,
+                None if behind is None else behind / 1000,
+                self.writing.records_per_second,
+                self.read_per_second,
+            ),
+        )
+        return None if seconds is None else round(seconds * 1000)
+
+
+def group_lag(admin: Admin, group: str, now_ms: int, *, timeout: float = 10.0) -> list[Lag]:
+    """The lag of every partition of the topics that a group has committed offsets of, or members on. It is
+    taken to stand still: see ``with_progress``."""
     holders = {
         partition: member.client for member in admin.group(group).members for partition in member.assigned
     }
@@ -58,8 +102,68 @@ def group_lag(admin: Admin, group: str, *, with_time: bool = True, timeout: floa
         for place in places
         if place in committed and committed[place] < bounds[place].end
     }
-    oldest = first_timestamps(admin.connection, unread, timeout) if with_time else {}
+    oldest = first_timestamps(admin.connection, unread, timeout) if unread else {}
+    newest = admin.newest_if_told(unread)
+    keepings = retention_of(admin, {place.topic for place in unread})
+    sizes = partition_sizes(log_dirs(admin.connection)) if unread else {}
+    written = writing(admin, {place: bounds[place] for place in unread}, sizes, now_ms)
     return [
-        Lag(place, committed.get(place), bounds[place], holders.get(place), oldest.get(place))
+        Lag(
+            place,
+            committed.get(place),
+            bounds[place],
+            holders.get(place),
+            oldest.get(place),
+            newest.get(place),
+            keepings.get(place.topic, _NO_RETENTION),
+            written.get(place, _NOT_WRITTEN),
+        )
         for place in places
+    ]
+
+
+def with_progress(admin: Admin, group: str, lags: list[Lag], passed: float) -> list[Lag]:
+    """The same, with how fast the group reads: by what it has committed in the seconds that have ``passed``
+    since."""
+    now = admin.committed(group)
+
+    def rate(lag: Lag) -> float:
+        return max(0, now.get(lag.partition, 0) - (lag.committed or 0)) / passed
+
+    return [dataclasses.replace(lag, read_per_second=rate(lag)) for lag in lags]
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """Records that were deleted before a group had committed them: from ``first_offset`` up to
+    ``next_offset``, written from ``first_ms`` to ``last_ms`` (-1: not known), deleted by ``lost_ms``.
+    ``total`` counts what it missed of the partition before that too."""
+
+    partition: TopicPartition
+    first_offset: int
+    next_offset: int
+    first_ms: int
+    last_ms: int
+    lost_ms: int
+    total: int
+
+    @property
+    def records(self) -> int:
+        return self.next_offset - self.first_offset
+
+
+def missed_by(admin: Admin, group: str) -> list[Missed]:
+    """What a group missed, as millstream's broker remembers it. Apache Kafka does not: there, only what is
+    missing at the moment can be told (``Lag.lost``)."""
+    try:
+        told = admin.group_config(group).get(_LOSSES)
+        entries: list[Mapping[str, Any]] = json.loads(told or "[]")
+    except (RequestFailed, ValueError):
+        return []  # a broker that keeps no settings of groups, or others than ours
+    return [
+        Missed(
+            TopicPartition(entry["topic"], entry["partition"]),
+            *(entry[name] for name in Missed.__dataclass_fields__ if name != "partition"),
+        )
+        for entry in sorted(entries, key=lambda entry: (entry["topic"], entry["partition"]))
     ]

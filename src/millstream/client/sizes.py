@@ -1,35 +1,58 @@
-"""How large partitions are on disk, which only their brokers know and librdkafka does not ask."""
+"""How large partitions are on disk and what is left there, which only their brokers know and librdkafka does
+not ask."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from millstream.client.cluster import Cluster
 from millstream.client.connect import Connection
 from millstream.client.position import TopicPartition
-from millstream.client.raw import DESCRIBE_LOG_DIRS
+from millstream.client.raw import DESCRIBE_LOG_DIRS, VERSIONS
 from millstream.errors import MillstreamError
 
+_TELLS_SPACE = 4  # the version that tells what is free; Kafka has it since 3.3
 
-def partition_sizes(
-    connection: Connection, partitions: Collection[TopicPartition]
-) -> dict[TopicPartition, int]:
-    """Bytes of each partition at its leader; those that no broker tells are left out."""
-    sizes: dict[TopicPartition, int] = {}
+
+@dataclass(slots=True)
+class LogDir:
+    """One log directory of one broker. ``free`` is None where it does not tell."""
+
+    broker: str
+    path: str
+    free: int | None
+    sizes: dict[TopicPartition, int] = field(default_factory=dict)
+
+
+def log_dirs(connection: Connection) -> list[LogDir]:
+    """Every log directory with the replicas in it. Those of brokers that do not tell (it is not permitted, or
+    not served) are left out: a size is good to know, and never worth a failure."""
+    found: list[LogDir] = []
     cluster = Cluster(connection)
     try:
-        for link, led in cluster.by_leader(partitions).items():
-            topics: dict[str, list[int]] = {}
-            for partition in led:
-                topics.setdefault(partition.topic, []).append(partition.partition)
-            asked = [{"topic": topic, "partitions": indexes} for topic, indexes in topics.items()]
-            for directory in link.request(DESCRIBE_LOG_DIRS, {"topics": asked}).results:
+        for link in cluster.every_link():
+            version = max(VERSIONS[DESCRIBE_LOG_DIRS], min(_TELLS_SPACE, link.newest(DESCRIBE_LOG_DIRS)))
+            for directory in link.request(DESCRIBE_LOG_DIRS, {"topics": None}, version).results:
+                free = getattr(directory, "usable_bytes", -1)
+                known = LogDir(link.address, directory.log_dir, free if free >= 0 else None)
                 for topic in directory.topics:
                     for entry in topic.partitions:
                         if not entry.is_future_key:  # a copy on its way to another disk
-                            sizes[TopicPartition(topic.name, entry.partition_index)] = entry.partition_size
-    except MillstreamError:
-        return sizes  # not permitted, or not served: a size is good to know, and never worth a failure
+                            place = TopicPartition(topic.name, entry.partition_index)
+                            known.sizes[place] = entry.partition_size
+                found.append(known)
+    except (MillstreamError, OSError):
+        return found
     finally:
         cluster.close()
+    return found
+
+
+def partition_sizes(dirs: Iterable[LogDir]) -> dict[TopicPartition, int]:
+    """Bytes of each partition: of its largest replica, the others are on their way."""
+    sizes: dict[TopicPartition, int] = {}
+    for directory in dirs:
+        for place, size in directory.sizes.items():
+            sizes[place] = max(size, sizes.get(place, 0))
     return sizes

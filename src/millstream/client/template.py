@@ -65,7 +65,8 @@ def utc(timestamp_ms: int) -> str:
 def as_json(record: Record) -> dict[str, Any]:
     """A record as JSON has it. Bytes that are not UTF-8 stand in a ``..._base64`` field beside a null.
 
-    ``millstream produce --format json`` reads the same shape.
+    ``millstream produce --format json`` reads the same shape. A record that was decoded by its schema has
+    values instead of texts: whoever decoded it gives them as ``structured``.
     """
     kind, timestamp = record.timestamp()
     fields: dict[str, Any] = {
@@ -76,8 +77,12 @@ def as_json(record: Record) -> dict[str, Any]:
     if kind in _TIMESTAMP_TYPES:
         fields["timestamp"] = timestamp
         fields["timestamp_type"] = _TIMESTAMP_TYPES[kind]
-    _put(fields, "key", record.key())
-    _put(fields, "value", record.value())
+    decoded = getattr(record, "structured", {})
+    for name, data in (("key", record.key()), ("value", record.value())):
+        if name in decoded:
+            fields[name] = decoded[name]
+        else:
+            _put(fields, name, data)
     headers = record.headers()
     if headers:
         fields["headers"] = []

@@ -32,6 +32,7 @@ from millstream.records.batch import Buffer
 
 _log = logging.getLogger(__name__)
 
+_NO_END = 1 << 62
 DIRECTORY = -1  # the "size" of a directory in a listing
 
 
@@ -44,6 +45,9 @@ class File(Protocol):
     def pwrite(self, data: Buffer, position: int) -> None: ...
 
     def truncate(self, size: int) -> None: ...
+
+    def allocate(self, size: int) -> None:
+        """Have exactly so many bytes, in blocks of its own."""
 
     def sync(self) -> None:
         """Block until everything written to this file, through any descriptor, is on the disk."""
@@ -79,6 +83,9 @@ class Files(Protocol):
     def sync_directory(self, path: str) -> None: ...
 
     def modified_ms(self, path: str) -> int: ...
+
+    def space(self, path: str) -> tuple[int, int]:
+        """How many bytes are free on the disk of a directory, and how many it has."""
 
     def lock(self, path: str) -> Callable[[], None]:
         """Take the lock file, for this process alone, and return what releases it. Raises
@@ -135,6 +142,11 @@ class OsFile:
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)
 
+    def allocate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+        if size:
+            os.posix_fallocate(self._fd, 0, size)
+
     def sync(self) -> None:
         os.fdatasync(self._fd)
 
@@ -185,12 +197,17 @@ class OsFiles:
     def modified_ms(self, path: str) -> int:
         return os.stat(path).st_mtime_ns // 1_000_000
 
+    def space(self, path: str) -> tuple[int, int]:
+        found = os.statvfs(path)
+        return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+
     def lock(self, path: str) -> Callable[[], None]:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.ftruncate(fd, 0)
-            os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+            with contextlib.suppress(OSError):  # of a full disk: the lock is what counts, not whose it is
+                os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         except BaseException:
             os.close(fd)
             raise
@@ -247,6 +264,8 @@ class MemoryFile:
             del self.data[size:]
         else:
             self.data.extend(bytes(size - len(self.data)))
+
+    allocate = truncate
 
     def sync(self) -> None:
         pass
@@ -326,6 +345,9 @@ class MemoryFiles:
         file = names[name]
         return 0 if file is None else file.modified_ms
 
+    def space(self, path: str) -> tuple[int, int]:
+        return _NO_END, _NO_END
+
     def lock(self, path: str) -> Callable[[], None]:
         if path in self._locks:
             raise BlockingIOError(errno.EWOULDBLOCK, os.strerror(errno.EWOULDBLOCK), path)
@@ -357,6 +379,10 @@ class LazyFile:
         return self.file or self._pool.open(self, create=create)
 
 
+def _nobody_watches() -> None:
+    """The log says so itself."""
+
+
 class FilePool:
     """Bounds how many files of a directory are open at once, however many segments there are.
 
@@ -366,6 +392,8 @@ class FilePool:
 
     def __init__(self, files: Files, limit: int | None = None) -> None:
         self.files = files
+        # What to call where the disk took no more; whoever watches over its space sets it.
+        self.out_of_room: Callable[[], None] = _nobody_watches
         # Half of what the process may have: the other half is for connections.
         self.limit = limit or min(max(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2, 16), 4096)
         self._open: deque[LazyFile] = deque()

@@ -5,33 +5,33 @@
 ``append`` gives offsets and stages small batches in memory; ``write_staged`` puts what is staged into the
 file with one write, and from then on it is read; ``sync`` makes it survive the machine. If a write fails,
 all that was staged is undone: offsets, index entries, producers' sequences, as if it had never been
-appended. If a sync fails the log takes no more writes, for good: after that nobody knows what is on the
-disk (fail-stop).
+appended. If a sync fails the log takes no more writes, for good (``log.failing``).
 
 All methods belong to one thread, but for ``sync``, which may run in another, one at a time.
 """
 
 from __future__ import annotations
 
-import errno
 import logging
 import random
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
-from functools import partial
-from typing import NamedTuple
 
 from crc32c import crc32c
 
 from millstream.clock import Clock
 from millstream.config import TopicConfig
-from millstream.errors import AppendRefused, LogFailed, OffsetOutOfRange
+from millstream.errors import AppendRefused, LogFailed, OffsetArchived, OffsetOutOfRange
+from millstream.log.appended import Appended, appended
+from millstream.log.archive import Archive
 from millstream.log.compaction import Compaction
 from millstream.log.epochs import LeaderEpochs
+from millstream.log.failing import fail, refused, sync_failed
 from millstream.log.files import FilePool, replace_file
 from millstream.log.producers import Producers
 from millstream.log.refusal import CORRUPT_MESSAGE, FROM_PRODUCERS, HIGHEST_CODEC, refusal, require_keys
 from millstream.log.retention import Retention, RetentionClock
+from millstream.log.ring import Ring
 from millstream.log.scan import Damage
 from millstream.log.segment import Segment, file_name
 from millstream.log.segments import NOTHING, Segments, Slice
@@ -62,21 +62,6 @@ _log = logging.getLogger(__name__)
 STAGED_BELOW = 16 * 1024  # larger batches go straight to the file: copying them costs more than a write
 _RECENT = 1024  # appends whose positions are remembered for readers near the end
 _MAX_RELATIVE_OFFSET = 0x7FFFFFFF
-# Errors that pass: the write is undone, and the next one tried. After any other the log takes no more writes.
-_PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-
-
-class Appended(NamedTuple):
-    """What a producer is told."""
-
-    base_offset: int
-    log_append_time: int  # -1 for CreateTime
-    log_start_offset: int
-    duplicate: bool  # it was here before, at base_offset
-
-
-# A named tuple is made by a call of a Python function; this is as fast as a plain one.
-_appended: Callable[[tuple[int, int, int, bool]], Appended] = partial(tuple.__new__, Appended)
 
 
 class PartitionLog:
@@ -101,7 +86,10 @@ class PartitionLog:
         self.clock = clock
         self.failed: LogFailed | None = None  # for good
         self._undone: LogFailed | None = None  # what write_staged has yet to tell
-        self._stopped: LogFailed | None = None  # either of them: appends are refused
+        self._suspended: LogFailed | None = None  # records are not to be taken for now
+        self.refusal: LogFailed | None = None  # nor anything of clients': another broker leads
+        self._stopped: LogFailed | None = None  # any of them: appends are refused
+        self.ring: Ring | None = None  # once it was one; see set_config()
         self.log_start_offset = 0
         self.end_offset = 0
         self.written_offset = 0
@@ -114,11 +102,13 @@ class PartitionLog:
         # Asked before a transactional batch is appended: (log, producer id, epoch, base sequence). Raises
         # AppendRefused if there is no such transaction. None: all are taken.
         self.transactions_gate: Callable[[PartitionLog, int, int, int], None] | None = None
+        # Told the new start before the log's start moves there: what goes can still be read.
+        self.start_moves: Callable[[PartitionLog, int], None] | None = None
         self._newest_abort = -1  # no aborted transaction has offsets above this
         self.segments = Segments()
-        self.retention = Retention(self, retention_clock)
+        self.retention = Retention(self, retention_clock, save_start_offset)
         self.compaction = Compaction(self)
-        self._save_start_offset = save_start_offset
+        self.archive = Archive(pool.files, path)
         self._staged = bytearray()
         self._recent_offsets: list[int] = []  # of the last appends, all in the last segment
         self._recent_positions: list[int] = []
@@ -130,10 +120,14 @@ class PartitionLog:
         """Settings may change while the log is in use; they count from the next append on."""
         self.config = config
         self._max_message_bytes = min(config.max_message_bytes, config.segment_bytes)
+        self._segment_bytes = config.segment_bytes
+        if self.ring is not None or config.millstream_overload == "drop":
+            self.ring = self.ring or Ring(self)
+            self._segment_bytes = self.ring.set_config(config)
+            self._max_message_bytes = min(self._max_message_bytes, self.ring.limit)
         self._stamps_time = config.message_timestamp_type == "LogAppendTime"
         self._after_max_ms = config.message_timestamp_after_max_ms
         self._before_max_ms = config.message_timestamp_before_max_ms
-        self._segment_bytes = config.segment_bytes
         self._needs_keys = "compact" in config.cleanup_policy
         # An active segment is not compacted: none may be one for longer than a record may wait for that.
         lag = config.max_compaction_lag_ms if self._needs_keys else config.segment_ms
@@ -141,6 +135,11 @@ class PartitionLog:
         self._interval = config.index_interval_bytes
         self._index_entries = max(config.segment_index_bytes // 12, 1)
         self.syncs_every_append = config.flush_messages == 1
+
+    def refuse(self, reason: LogFailed | None) -> None:
+        """Take no appends of clients: another broker's log is the one that counts. None takes it back."""
+        self.refusal = reason
+        self.suspend(self._suspended)
 
     @property
     def last_stable_offset(self) -> int:
@@ -157,6 +156,11 @@ class PartitionLog:
     @property
     def size_bytes(self) -> int:
         return self.segments.size
+
+    @property
+    def local_start_offset(self) -> int:
+        """All from here on is on this broker's disk; what is older is in the archive."""
+        return max(self.log_start_offset, self.segments[0].base_offset)
 
     @property
     def damage(self) -> list[Damage]:
@@ -193,7 +197,7 @@ class PartitionLog:
         Raises AppendRefused, with nothing changed. Raises LogFailed if the disk refuses; if that undid what
         was staged before, the next ``write_staged`` raises it again, and no append is taken until then."""
         if self._stopped is not None:
-            raise LogFailed(str(self._stopped))
+            raise type(self._stopped)(str(self._stopped))
         size = len(records)
         if size < HEADER_SIZE:
             raise refusal(records, self.config, now_ms)
@@ -251,7 +255,7 @@ class PartitionLog:
             self._staged += records
         else:
             self._write(records)
-        return _appended((offset, append_time, self.log_start_offset, False))
+        return appended((offset, append_time, self.log_start_offset, False))
 
     def _enter_transaction(self, producer_id: int, epoch: int, sequence: int) -> None:
         """A transactional batch is about to be appended. Raises AppendRefused if it can't be."""
@@ -266,8 +270,9 @@ class PartitionLog:
     ) -> int:
         """Stage the marker that ends a producer's transaction here; its offset. What it decides is seen once
         it is written. Raises as ``append`` does."""
-        if self._stopped is not None:
-            raise LogFailed(str(self._stopped))
+        # Not where records are suspended: markers are few, and end things.
+        if stopped := self.failed or self._undone or self.refusal:
+            raise type(stopped)(str(stopped))
         self.producers.check_marker(producer_id, epoch)
         self.transactions.check_coordinator(producer_id, coordinator_epoch)
         offset = self.end_offset
@@ -292,15 +297,17 @@ class PartitionLog:
         segment = self.segments.last
         position = segment.size
         first_ms = segment.first_timestamp
-        if position and (
-            position + size > self._segment_bytes
-            or last_offset - segment.base_offset > _MAX_RELATIVE_OFFSET
-            or max_timestamp - (first_ms if first_ms and first_ms > 0 else segment.rolls_from(now_ms))
-            > self._segment_ms - segment.jitter_ms
-            or segment.index.count >= self._index_entries
-            or segment.times.count >= self._index_entries
+        if position + size > self._segment_bytes or (
+            position
+            and (
+                last_offset - segment.base_offset > _MAX_RELATIVE_OFFSET
+                or max_timestamp - (first_ms if first_ms and first_ms > 0 else segment.rolls_from(now_ms))
+                > self._segment_ms - segment.jitter_ms
+                or segment.index.count >= self._index_entries
+                or segment.times.count >= self._index_entries
+            )
         ):
-            self.roll()
+            self.roll(size)
             segment = self.segments.last
             position = 0
         if size >= STAGED_BELOW and self._staged:
@@ -311,20 +318,22 @@ class PartitionLog:
         self._recent_positions.append(position)
         self.end_offset = last_offset + 1
 
-    def roll(self) -> None:
-        """Seal the last segment and start another one at the end offset; an empty one stays."""
+    def roll(self, size: int = 0) -> None:
+        """Seal the last segment and start another one at the end offset; an empty one stays. ``size`` is that
+        of the batch it is for."""
         sealed = self.segments.last
-        if sealed.size == 0:
-            return
         self._write_staged_early()
         try:
-            sealed.write_indexes(final=True)
-            self.write_snapshot(self.end_offset)
-            # In this order: a sync that comes in between must find it in one place or the other.
-            self._unsynced.sealed.append(sealed)
-            self._start_segment()
+            if sealed.size:
+                sealed.write_indexes(final=True)
+                self.write_snapshot(self.end_offset)
+                # In this order: a sync that comes in between must find it in one place or the other.
+                self._unsynced.sealed.append(sealed)
+                self._start_segment()
+            if self.ring is not None:
+                self.ring.make_room(size)
         except OSError as error:
-            raise self._refused("start a new segment", error) from error
+            raise refused(self, "start a new segment", error) from error
 
     def roll_by_time(self, now_ms: int) -> None:
         """Start a new segment if segment.ms has passed."""
@@ -334,7 +343,9 @@ class PartitionLog:
 
     def _start_segment(self) -> None:
         """A new last segment; raises OSError, with nothing changed, if its file can't be made."""
-        segment = Segment(self.pool, f"{self.path}/{file_name(self.end_offset)}", self.end_offset)
+        gaps = self.end_offset < self.compaction.gaps_below
+        path = f"{self.path}/{file_name(self.end_offset)}"
+        segment = Segment(self.pool, path, self.end_offset, gaps=gaps)
         segment.log.get(create=True).truncate(0)
         if self.config.segment_jitter_ms:
             segment.jitter_ms = random.randrange(self.config.segment_jitter_ms)
@@ -358,7 +369,8 @@ class PartitionLog:
         """Put what is staged into the file. Raises LogFailed if the disk refuses: then everything appended
         since the last call of this is undone, but for what ``written_offset`` covers."""
         if self._undone is not None:
-            undone, self._undone, self._stopped = self._undone, None, self.failed
+            undone, self._undone = self._undone, None
+            self._stopped = self.failed or self.refusal or self._suspended
             raise undone
         if self._staged:
             self._write(self._staged)
@@ -383,7 +395,7 @@ class PartitionLog:
         except OSError as error:
             self._undo()
             self._cut_file(segment)
-            raise self._refused("write", error) from error
+            raise refused(self, "write", error) from error
         segment.written = segment.size
         self.written_offset = self.end_offset
         self._changed = True
@@ -439,23 +451,16 @@ class PartitionLog:
         try:
             segment.log.get().truncate(segment.written)
         except OSError as error:
-            self.fail(f"can't undo a failed write to {segment.log.path}: {error.strerror or error}")
+            fail(self, f"can't undo a failed write to {segment.log.path}: {error.strerror or error}")
 
-    def fail(self, what: str) -> LogFailed:
-        """No more writes, for good."""
-        failure = LogFailed(f"{self.name}: {what}")
+    def stop_for_good(self, failure: LogFailed) -> None:
+        """No more writes: what ``log.failing`` decides."""
         self.failed = self._stopped = failure
-        _log.error("%s", failure)
-        return failure
 
-    def _refused(self, action: str, error: OSError) -> LogFailed:
-        what = f"can't {action}: {error.strerror or error}"
-        if self.failed is not None:
-            return self.failed
-        if error.errno not in _PASSING:
-            return self.fail(f"{what}; no more writes are taken. Check the disk, then restart the broker.")
-        _log.error("%s: %s", self.name, what)
-        return LogFailed(f"{self.name}: {what}")
+    def suspend(self, why: LogFailed | None) -> None:
+        """Take no more records, until this is called with None. Markers are taken, reads go on."""
+        self._suspended = why
+        self._stopped = self.failed or self._undone or self.refusal or why
 
     def sync(self) -> int:
         """Block until all that was written when this was called is on the disk; the offset below which all
@@ -463,13 +468,13 @@ class PartitionLog:
         if self.failed is not None:
             raise LogFailed(str(self.failed))
         upto = self.written_offset
+        dropped = self.ring.dropped() if self.ring is not None else None
         try:
             self._unsynced.sync(self.segments)
+            if dropped and self.ring is not None:
+                self.ring.remove(dropped)
         except OSError as error:
-            raise self.fail(
-                f"the disk failed to sync ({error.strerror or error}); no more writes are taken, as what "
-                "it holds is not known. Check the disk, then restart the broker."
-            ) from error
+            raise sync_failed(self, error) from error
         if upto > self.synced_offset:
             self.synced_offset = upto
         return upto
@@ -479,7 +484,7 @@ class PartitionLog:
         try:
             self._unsynced.sync_names()
         except OSError as error:
-            raise self.fail(f"the disk failed to sync ({error.strerror or error})") from error
+            raise sync_failed(self, error) from error
 
     @property
     def wants_sync(self) -> bool:
@@ -498,8 +503,8 @@ class PartitionLog:
     def read(
         self, offset: int, max_bytes: int, *, upto: int | None = None, at_least_one: bool = True
     ) -> Slice:
-        """Batches from the one that holds ``offset``; see Slice. Raises OffsetOutOfRange, or LogError with
-        code 2 where the records are damaged."""
+        """Batches from the one that holds ``offset``; see Slice. Raises OffsetOutOfRange, OffsetArchived, or
+        LogError with code 2 where the records are damaged."""
         limit = self.written_offset
         if upto is not None and upto < limit:
             limit = upto
@@ -530,6 +535,8 @@ class PartitionLog:
         return self._read_older(offset, max_bytes, limit, at_least_one)
 
     def _read_older(self, offset: int, max_bytes: int, limit: int, at_least_one: bool) -> Slice:
+        if offset < self.segments[0].base_offset and offset < self.archive.end_offset:
+            raise OffsetArchived(f"{self.name}: offset {offset} is in the archive")
         recent = self._recent_offsets
         stop: int | None = None
         if recent and limit >= recent[0]:
@@ -538,6 +545,10 @@ class PartitionLog:
 
     def _recent_position(self, offset: int) -> int:
         return self._recent_positions[bisect_right(self._recent_offsets, offset) - 1]
+
+    def bytes_from(self, offset: int) -> int:
+        """How many bytes the log has from ``offset`` on; by the index, so a few KB more perhaps."""
+        return self.segments.size_from(offset) if offset < self.end_offset else 0
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record not older than ``timestamp_ms``; None if all are."""
@@ -578,21 +589,7 @@ class PartitionLog:
     def delete_records(self, offset: int) -> int:
         """Records below ``offset`` are no more, also after a crash; the new start. -1 stands for all that is
         written. Blocks for a sync. Segments that are wholly below go with the next retention."""
-        if offset == -1:
-            offset = self.written_offset
-        if not 0 <= offset <= self.written_offset:
-            raise OffsetOutOfRange(
-                f"{self.name} has offsets up to {self.written_offset}; it can't be trimmed to {offset}"
-            )
-        if offset > self.log_start_offset:
-            self.sync_names()  # a start offset means nothing if the log itself is gone
-            before, self.log_start_offset = self.log_start_offset, offset
-            try:
-                self._save_start_offset()
-            except OSError as error:
-                self.log_start_offset = before
-                raise self._refused("delete records", error) from error
-        return self.log_start_offset
+        return self.retention.trim(self.written_offset if offset == -1 else offset)
 
     def apply_retention(self, now_ms: int) -> list[Segment]:
         """Delete the segments that are due, and remove the files of those deleted long enough ago; start a
@@ -601,9 +598,11 @@ class PartitionLog:
             return []
         self.roll_by_time(now_ms)
         try:
+            if self.ring is not None:
+                self.ring.shrink()
             return self.retention.apply(now_ms)
         except OSError as error:
-            raise self._refused("delete old segments", error) from error
+            raise refused(self, "delete old segments", error) from error
 
     def expire_producers(self, now_ms: int, idle_ms: int) -> int:
         """Forget producers that have not written for ``idle_ms`` and have no open transaction; how many."""
@@ -617,7 +616,7 @@ class PartitionLog:
     def abandon(self) -> None:
         """The files are about to be deleted: no more appends, and a sync finds nothing to do. Whoever holds a
         slice reads on."""
-        self.failed = self._stopped = LogFailed(f"{self.name}: the log is deleted")
+        self.stop_for_good(LogFailed(f"{self.name}: the log is deleted"))
         self._unsynced.names = self._unsynced.parent = False
         for segment in self.segments:
             segment.let_go()
@@ -638,7 +637,7 @@ class PartitionLog:
             self.write_snapshot(self.end_offset, sync=True)
             self.epochs.write(sync=True)
         except OSError as error:
-            raise self._refused("close", error) from error
+            raise refused(self, "close", error) from error
         self._unsynced.names = True
         self.sync()
         self._changed = False

@@ -12,7 +12,8 @@ verified:
   producers' snapshots: of a transaction that began before them, its first offset is known from there.
 - Offsets that may have been given before are not given again: if synced records are missing at the end, the
   log goes on after them, in a new segment.
-- What was kept is synced, so that it does not vanish with a second crash after it was served.
+- What was kept is synced, so that it does not vanish with a second crash after it was served; after a sync
+  that failed it is written once more before (``log.failing``).
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 
+from millstream.log.archive import JOURNAL
 from millstream.log.compaction import finish_swaps
+from millstream.log.failing import is_marked, unmark, write_again
 from millstream.log.files import read_file
 from millstream.log.partition import PartitionLog
 from millstream.log.producers import Producers
@@ -48,10 +51,17 @@ LEFTOVERS = (DELETED_SUFFIX, ".tmp")
 
 
 def open_partition(
-    log: PartitionLog, *, new: bool, clean: bool, recovery_point: int, start_offset: int
+    log: PartitionLog,
+    *,
+    new: bool,
+    clean: bool,
+    recovery_point: int,
+    start_offset: int,
+    is_copy: bool = False,
 ) -> None:
-    """Bring ``log`` to the state that its directory holds. May raise OSError."""
-    opening = _Opening(log, recovery_point)
+    """Bring ``log`` to the state that its directory holds. May raise OSError. A copy of another broker's log
+    gives no offsets: what is missing at its end is fetched again, in the epochs of its leader."""
+    opening = _Opening(log, recovery_point, is_copy)
     finish_swaps(log.pool.files, log.path)
     log.compaction.load()
     opening.list_files()
@@ -59,18 +69,19 @@ def open_partition(
     if opening.segments:
         opening.take(clean, start_offset)
     else:
-        start = max(start_offset, recovery_point)
+        start = max(start_offset, recovery_point, log.archive.end_offset)
         log.epochs.begin(log.epochs.latest, start)
         log.epochs.write()
-        log.log_start_offset = start
+        log.log_start_offset = max(start_offset, log.archive.oldest_offset(start))
         log.start_at(start, new_directory=new)
 
 
 class _Opening:
     """One opening of one log."""
 
-    def __init__(self, log: PartitionLog, recovery_point: int) -> None:
+    def __init__(self, log: PartitionLog, recovery_point: int, is_copy: bool) -> None:
         self.log = log
+        self.is_copy = is_copy
         self.files = log.pool.files
         self.recovery_point = recovery_point
         self.snapshots: list[int] = []
@@ -84,7 +95,10 @@ class _Opening:
     def take(self, clean: bool, start_offset: int) -> None:
         """Take over what is there."""
         log = self.log
-        end = self._clean_end() if clean else None
+        sync_failed = is_marked(self.files, log.path)
+        if sync_failed:
+            _log.warning("%s: a sync failed before the last stop; what it missed is written again", log.path)
+        end = self._clean_end() if clean and not sync_failed else None
         if end is not None and end >= self.recovery_point:
             recovered = False
             self.end = end
@@ -93,13 +107,17 @@ class _Opening:
             self._drop_snapshots(end)
         else:
             recovered = True
-            if clean:
+            if clean and not sync_failed:
                 _log.warning("%s is not as the last shutdown left it; it is recovered", log.path)
-            end = self._recover()
-        start = max(start_offset, self.segments[0].base_offset)
-        go_on = max(end, self.recovery_point, start)
+            end = self._recover(write=sync_failed)
+            if sync_failed:
+                unmark(self.files, log.path)
+        start = max(start_offset, log.archive.oldest_offset(self.segments[0].base_offset))
+        go_on = max(end, start) if self.is_copy else max(end, self.recovery_point, start)
         log.epochs.cut_start(start)
-        if recovered:
+        if self.is_copy:
+            log.epochs.cut_end(go_on)
+        elif recovered:
             # Readers that saw more than what is left find out by where their epoch ended.
             log.epochs.cut_end(go_on)
             log.epochs.begin(log.epochs.latest + 1, go_on)
@@ -137,6 +155,8 @@ class _Opening:
                 gaps=base < self.log.compaction.gaps_below,
             )
             self.segments.append(segment)
+        if JOURNAL in listing:
+            self.log.archive.load()
         for name in listing:
             if name.endswith(SNAPSHOT_SUFFIX) and offset_of(name) >= 0:
                 self.snapshots.append(offset_of(name))
@@ -158,7 +178,7 @@ class _Opening:
         times = segment.times.last()
         largest = times[0] if times else NO_TIMESTAMP
         for item in segment.scan(start, segment.size, expected, NO_CEILING, segment.size):
-            if isinstance(item, Damage) or item.header.max_timestamp > largest:
+            if isinstance(item, Damage) or item.header.newest_ms > largest:
                 return None
             expected = item.header.next_offset
         return expected
@@ -169,7 +189,8 @@ class _Opening:
         for segment in segments:
             whole = segment.index.intact(segment.size) and segment.times.intact(segment.size)
             if segment.size > 0 and not whole:
-                _log.warning("%s and its time index are missing or damaged; built anew", segment.index.path)
+                if not segment.gaps or segment.times.count:  # else all records may be gone, and their times
+                    _log.warning("%s or its time index is missing or damaged; built anew", segment.index.path)
                 segment.rebuild_indexes(self._ceiling(segment))
             if not segment.aborted.intact(segment.base_offset, self._ceiling(segment)):
                 _log.warning("%s is damaged; built anew", segment.aborted.path)
@@ -192,8 +213,8 @@ class _Opening:
 
     # After a crash
 
-    def _recover(self) -> int:
-        """Read and check what is not known to be synced; the end offset."""
+    def _recover(self, *, write: bool) -> int:
+        """Read and check what is not known to be synced, and ``write`` it once more; the end offset."""
         doubtful = [s for s in self.segments if self._ceiling(s) > self.recovery_point]
         synced = self.segments[: len(self.segments) - len(doubtful)]
         self._check_indexes(synced)
@@ -210,6 +231,8 @@ class _Opening:
             # The one that was just read stays: it may be all that is known of records deleted since, and
             # what takes its place is not synced.
             end = self._recover_segment(segment, end, aborting)
+            if write:
+                write_again(segment.log.get())
             segment.sync_sealed()
         self.replay.commit()
         self._drop_snapshots(end)
@@ -232,11 +255,11 @@ class _Opening:
                 aborted = aborting.show(segment, item)
                 if aborted is not None:
                     segment.aborted.append(aborted)
-                segment.added(item.position, header.size, header.last_offset, header.max_timestamp, interval)
+                segment.added(item.position, header.size, header.last_offset, header.newest_ms, interval)
                 if segment.index.page_waits or segment.aborted.page_waits:
                     segment.write_indexes(final=False)
                 end = header.next_offset
-            elif last and item.tail and item.first_offset >= self.recovery_point:
+            elif last and item.tail and (item.first_offset >= self.recovery_point or self.is_copy):
                 self._cut_tail(segment, item)
             else:
                 if item.tail and last:

@@ -63,6 +63,11 @@ def refusal(records: bytearray | memoryview, config: TopicConfig, now_ms: int) -
         return AppendRefused(
             RECORD_LIST_TOO_LARGE, f"the batch has {size} bytes, segment.bytes is {config.segment_bytes}"
         )
+    if config.millstream_overload == "drop" and size > config.millstream_overload_bytes:
+        return AppendRefused(
+            RECORD_LIST_TOO_LARGE,
+            f"the batch has {size} bytes, millstream.overload.bytes is {config.millstream_overload_bytes}",
+        )
     if header.base_offset != 0:
         return AppendRefused(
             INVALID_RECORD, f"the batch's base offset is {header.base_offset}, 0 is expected"

@@ -1,4 +1,7 @@
-"""Deleting old segments: by time, by size, and below the log's start.
+"""Deleting old segments: by time, by size, and below the log's start; here and in the archive.
+
+A topic that is archived has two retentions: ``local.retention.*`` for what is on this disk, which takes
+nothing that is not safely in the archive, and ``retention.*`` for the whole, which deletes from there.
 
 The last segment is never deleted; when its records are due, another one is started after it. A segment
 goes in two steps: its files get the suffix ``.deleted`` at once, and are removed after
@@ -12,8 +15,11 @@ believed for an hour: whoever set the clock has that long to set it right.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from millstream.errors import OffsetOutOfRange
+from millstream.log.failing import refused
 from millstream.log.segment import DELETED_SUFFIX, Segment, offset_of
 from millstream.log.snapshots import SNAPSHOT_SUFFIX
 
@@ -22,6 +28,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+AS_RETENTION = -2  # of local.retention.*: the same as retention.*
 BELIEVED_AFTER_S = 3600.0
 JUMP_MS = 5 * 60 * 1000
 
@@ -62,12 +69,34 @@ class RetentionClock:
 class Retention:
     """Takes old segments away from one log."""
 
-    __slots__ = ("_clock", "_deleted", "_log")
+    __slots__ = ("_clock", "_deleted", "_log", "_save_start_offset")
 
-    def __init__(self, log: PartitionLog, clock: RetentionClock) -> None:
+    def __init__(
+        self, log: PartitionLog, clock: RetentionClock, save_start_offset: Callable[[], None]
+    ) -> None:
         self._log = log
         self._clock = clock
+        self._save_start_offset = save_start_offset
         self._deleted: list[tuple[int, list[str]]] = []  # when the files may go, and which
+
+    def trim(self, offset: int) -> int:
+        """Records below ``offset`` are no more; the new start."""
+        log = self._log
+        if not 0 <= offset <= log.written_offset:
+            raise OffsetOutOfRange(
+                f"{log.name} has offsets up to {log.written_offset}; it can't be trimmed to {offset}"
+            )
+        if offset > log.log_start_offset:
+            log.sync_names()  # a start offset means nothing if the log itself is gone
+            if log.start_moves is not None:
+                log.start_moves(log, offset)
+            before, log.log_start_offset = log.log_start_offset, offset
+            try:
+                self._save_start_offset()
+            except OSError as error:
+                log.log_start_offset = before
+                raise refused(log, "delete records", error) from error
+        return log.log_start_offset
 
     def apply(self, now_ms: int) -> list[Segment]:
         """Delete what is due and remove what was deleted; the segments deleted now. May raise OSError."""
@@ -86,9 +115,12 @@ class Retention:
         if log.pool.files.exists(snapshot):
             log.pool.files.open(snapshot).sync()
         log.sync_names()
+        start = log.segments[count].base_offset
+        moved = log.archive.oldest_offset(start)
+        if moved > log.log_start_offset and log.start_moves is not None:
+            log.start_moves(log, moved)
         removed = log.segments.remove_first(count)
-        start = log.segments[0].base_offset
-        log.log_start_offset = max(log.log_start_offset, start)
+        log.log_start_offset = max(log.log_start_offset, moved)
         log.epochs.cut_start(log.log_start_offset)
         names: list[str] = []
         self.remove_later(names, now_ms)
@@ -100,7 +132,7 @@ class Retention:
         for segment in removed:
             names += segment.delete_indexes()
         names += self._delete_snapshots(start)
-        _log.info("%s: %d segments deleted, the log starts at %d", log.name, count, log.log_start_offset)
+        _log.info("%s: %d segments deleted, the log starts at %d", log.name, count, log.local_start_offset)
         return removed
 
     def _due(self, now_ms: int) -> int:
@@ -109,6 +141,13 @@ class Retention:
         by_policy = "delete" in config.cleanup_policy
         retention_ms = config.retention_ms if by_policy else -1
         retention_bytes = config.retention_bytes if by_policy else -1
+        safe_upto = log.end_offset
+        if config.remote_storage_enable and not config.remote_log_copy_disable:
+            if config.local_retention_ms != AS_RETENTION:
+                retention_ms = config.local_retention_ms
+            if config.local_retention_bytes != AS_RETENTION:
+                retention_bytes = config.local_retention_bytes
+            safe_upto = log.archive.end_offset  # nothing goes before it is there
         surplus = log.size_bytes - retention_bytes
         count = 0
         for number, segment in enumerate(log.segments):
@@ -119,6 +158,31 @@ class Retention:
             trimmed = not last and ceiling <= log.log_start_offset
             too_old = retention_ms >= 0 and now_ms - segment.newest_ms(ceiling) > retention_ms
             too_large = retention_bytes >= 0 and surplus >= segment.size
+            if not (trimmed or ((too_old or too_large) and ceiling <= safe_upto)):
+                break
+            surplus -= segment.size
+            count += 1
+        return count
+
+    @property
+    def total_bytes(self) -> int:
+        """Here and in the archive; what is in both places counts once."""
+        archive = self._log.archive
+        return archive.size + sum(s.size for s in self._log.segments if s.base_offset >= archive.end_offset)
+
+    def due_in_archive(self, now_ms: int) -> int:
+        """How many of the oldest archived segments are to be deleted. What is not in the archive yet is not
+        looked at: it goes there first."""
+        log, config, archive = self._log, self._log.config, self._log.archive
+        if not config.remote_storage_enable:
+            return len(archive.segments)
+        now_ms = self._clock.now_ms(now_ms, log.clock.monotonic())
+        surplus = self.total_bytes - config.retention_bytes
+        count = 0
+        for segment in archive.segments:
+            trimmed = segment.end_offset <= log.log_start_offset
+            too_old = config.retention_ms >= 0 and now_ms - segment.newest_ms > config.retention_ms
+            too_large = config.retention_bytes >= 0 and surplus >= segment.size
             if not (trimmed or too_old or too_large):
                 break
             surplus -= segment.size

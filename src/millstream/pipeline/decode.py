@@ -1,5 +1,8 @@
 """A record's bytes as columns, and the reason where they are not: Spark expressions only, no Python per row.
 
+Values that carry the id of a schema are decoded by whole Arrow batches (``schema_decode``); what JSON stands
+behind the id is read as any other.
+
 ``from_json`` says that a record is corrupt but not why. The reason is worked out for those few rows alone:
 is it UTF-8, is it JSON, is it an object, which field holds something that its type can't.
 
@@ -11,33 +14,59 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
+from millstream.pipeline.encoded import DATA, REASON
 from millstream.pipeline.expressions import with_columns
 from millstream.pipeline.kernel.naming import DELETED
 from millstream.pipeline.schema import Field, quoted
 from millstream.pipeline.streams import REJECTED_COLUMNS, Source
 
 _CORRUPT = "_millstream_corrupt"
-_DATA, _REASON = "_millstream_data", "_millstream_reason"
-_TEXT = "cast(value AS string)"
+_DATA, _REASON, _ENCODED = "_millstream_data", "_millstream_reason", "_millstream_encoded"
 _LOG_TIME = quoted("timestamp")
 _SPACE = r"' \t\r\n'"
 
 
 def decoded(raw: DataFrame, source: Source) -> DataFrame:
     """The raw records with their parsed columns in a struct, or the reason why there are none; counted."""
-    if source.format == "json":
+    if source.encoded is not None:
+        raw = raw.withColumn(_ENCODED, _decoding(source)(fn.col("value")))
+    if source.is_json:
         schema = f"{source.schema.ddl()}, {quoted(_CORRUPT)} string"
         options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
-        data = fn.from_json(fn.expr(_TEXT), schema, options)
+        data = fn.from_json(fn.expr(_text(source)), schema, options)
+    elif source.encoded is not None:
+        data = fn.expr(f"{_ENCODED}.{DATA}")
     else:
-        data = fn.expr(f"named_struct('value', {_TEXT if source.format == 'text' else 'value'})")
+        data = fn.expr(f"named_struct('value', {_text(source) if source.format == 'text' else 'value'})")
     rows = raw.withColumn(_DATA, data).withColumn(_REASON, fn.expr(_reason(source)))
     return rows.observe(
         f"source {source.name}", fn.count(fn.lit(1)).alias("rows"), fn.count(_REASON).alias("rejected")
     )
+
+
+def _text(source: Source) -> str:
+    """The SQL of a value's text; of an encoded one what stands behind the header."""
+    return f"cast({f'{_ENCODED}.{DATA}' if source.encoded is not None else 'value'} AS string)"
+
+
+def _decoding(source: Source) -> Any:
+    """The function that decodes a column of values. Arrow in, Arrow out: no row is touched in between."""
+    from millstream.pipeline.schema_decode import decoder
+
+    encoded, fields = source.encoded, source.schema.fields
+    assert encoded is not None
+
+    def decode(values: pa.Array) -> pa.Array:
+        return decoder(encoded, fields).decode(values)
+
+    inner = (
+        "binary" if source.is_json else f"struct<{','.join(f'{quoted(f.name)}:{f.type}' for f in fields)}>"
+    )
+    return fn.arrow_udf(decode, f"struct<{DATA}:{inner},{REASON}:string>")
 
 
 def accepted(rows: DataFrame, source: Source, *extra: Any) -> DataFrame:
@@ -113,22 +142,25 @@ def _no_value(source: Source) -> list[str]:
 
 def _reason(source: Source) -> str:
     """The SQL that says why a record is rejected, NULL if it is not."""
-    cases = _no_value(source)
-    if source.format != "binary":
-        cases.append(f"WHEN NOT is_valid_utf8({_TEXT}) THEN 'not UTF-8'")
-    if source.format == "json":
-        wrong = ", ".join(_wrong_type(field) for field in source.schema.fields)
+    cases, text = _no_value(source), _text(source)
+    if source.encoded is not None:
+        cases.append(f"WHEN {_ENCODED}.{REASON} IS NOT NULL THEN {_ENCODED}.{REASON}")
+    if source.is_json or source.format == "text":
+        cases.append(f"WHEN NOT is_valid_utf8({text}) THEN 'not UTF-8'")
+    if source.is_json:
+        wrong = ", ".join(_wrong_type(field, text) for field in source.schema.fields)
         cases += [
-            f"WHEN ({_DATA} IS NULL OR {_DATA}.{_CORRUPT} IS NOT NULL) AND try_parse_json({_TEXT}) IS NULL"
+            f"WHEN ({_DATA} IS NULL OR {_DATA}.{_CORRUPT} IS NOT NULL) AND try_parse_json({text}) IS NULL"
             " THEN 'not JSON'",
-            f"WHEN {_DATA} IS NULL OR NOT startswith(trim(LEADING {_SPACE} FROM {_TEXT}), '{{')"
+            f"WHEN {_DATA} IS NULL OR NOT startswith(trim(LEADING {_SPACE} FROM {text}), '{{')"
             " THEN 'JSON, but not an object'",
             # from_json stops at the end of the object and does not look further
-            f"WHEN NOT endswith(trim(TRAILING {_SPACE} FROM {_TEXT}), '}}')"
+            f"WHEN NOT endswith(trim(TRAILING {_SPACE} FROM {text}), '}}')"
             " THEN 'not JSON: it goes on after the object'",
             f"WHEN {_DATA}.{_CORRUPT} IS NOT NULL"
             f" THEN coalesce(nullif(concat_ws('; ', {wrong}), ''), 'does not match the schema')",
         ]
+    if source.is_json or source.encoded is not None:
         time = source.time.column if source.time is not None and source.time.kind == "event" else None
         keys = source.table.key if source.table is not None else ()
         for field in source.schema.fields:
@@ -140,10 +172,10 @@ def _reason(source: Source) -> str:
     return f"CASE {' '.join(cases)} END"
 
 
-def _wrong_type(field: Field) -> str:
+def _wrong_type(field: Field, text: str) -> str:
     """``field amount: "ten" is not a double``, or NULL where the field is right or not there."""
     path = _literal("$['" + field.name.replace("'", "\\'") + "']")
-    found = f"get_json_object({_TEXT}, {path})"
+    found = f"get_json_object({text}, {path})"
     said = (
         f"concat({_literal(f'field {field.name}: ')}, left({found}, 40), {_literal(f' is not {field.type}')})"
     )

@@ -33,7 +33,8 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
+from pyspark import SparkContext
+from pyspark.sql import DataFrame, SparkSession
 
 from millstream.client.cluster import Cluster
 from millstream.client.position import TopicPartition
@@ -47,6 +48,7 @@ from millstream.pipeline.ledger import REFRESH_S, Entry, Ledger, LedgerProblem, 
 from millstream.pipeline.options import WriteOptions
 from millstream.pipeline.outgoing import RECORD, SINK, view_column
 from millstream.pipeline.plan import Query
+from millstream.pipeline.relay import Relay
 from millstream.pipeline.sending import (
     ORDER,
     ROWS,
@@ -57,7 +59,6 @@ from millstream.pipeline.sending import (
     Send,
     SendInTransaction,
     Targets,
-    too_large,
 )
 from millstream.pipeline.sinks import TopicSink
 from millstream.pipeline.transact import TakenOver, Transactions
@@ -66,9 +67,6 @@ from millstream.pipeline.views import Changes, View, ViewStore
 OUTAGE_S = 120.0
 # How long the number of partitions of a topic is taken as known: as long as other clients do.
 _PARTITIONS_KNOWN_S = 300.0
-# A batch of up to so many records is sent by the driver, unless they turn out to be so many bytes.
-_IN_DRIVER = 250_000
-_IN_DRIVER_BYTES = 64 * 1024 * 1024
 # What one Arrow batch of encoded batches may hold, so that a task's memory does not grow with its share.
 _ARROW_BYTES = 32 * 1024 * 1024
 
@@ -134,7 +132,7 @@ class Delivery:
         self._written_at = 0.0
         self._known_targets: tuple[float, Targets] | None = None
         self._tasks: int | None = None
-        self._in_driver = _IN_DRIVER  # records; less where their results were too large
+        self._relay: Relay | None = None  # where tasks and driver are on one machine
         self.delivered: dict[int, Delivered] = {}  # batches not yet reported
         self.failure: MillstreamError | None = None
         self.unkeyed = 0
@@ -164,6 +162,8 @@ class Delivery:
                 self._cluster.close()
             finally:
                 self._lock.release()
+        if self._relay is not None:
+            self._relay.close()
 
     @property
     def _topics(self) -> set[str]:
@@ -239,7 +239,7 @@ class Delivery:
         with done.step("begin"):
             producer = transactions.begin()
         with done.step("send"):
-            back = self._sent_in_transaction(batch, this, producer)
+            back = self._sent_in_transaction(batch, producer)
         if self._changelogs is None:
             self._commit(transactions, back, this, done)
             self._to_views(back, this, done)
@@ -351,41 +351,37 @@ class Delivery:
 
     # ---- jobs on Spark ------------------------------------------------------------------------------
 
-    def _sent_in_transaction(self, batch: DataFrame, this: Entry, producer: Producer) -> pa.Table:
+    def _sent_in_transaction(self, batch: DataFrame, producer: Producer) -> pa.Table:
         targets = self._targets()
         if not targets.partitions:
             return self._collected(batch, Drop(self._topic_names))
         if self._tasks is None:
-            session = batch.sparkSession
-            self._tasks = session.sparkContext.defaultParallelism
-            # Adaptive execution would make it several jobs; it could not change anything here.
-            session.conf.set("spark.sql.adaptive.enabled", "false")
-            session.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(_ARROW_BYTES))
-        tasks = min(self._tasks, len(targets.partitions))
+            self._settle_on_spark(batch.sparkSession)
+        send = SendInTransaction(self._options, targets, producer)
+        if self._relay is not None:
+            sender = send.sender(self._cluster)
+            try:
+                with self._relay.passing_on(sender, targets.partitions) as driver:
+                    return self._collected(batch, Encode(self._options, targets, driver))
+            except BaseException:
+                sender.close()  # with whatever is in flight: the connection is of no use to the next attempt
+                raise
+        tasks = min(self._tasks or 1, len(targets.partitions))
         kept = _kept(batch)
         shuffled = ", ".join([*kept, *(f"{name} {kind}" for name, kind in SHUFFLED.items())])
-        send = SendInTransaction(self._options, targets, producer)
-        records = self._records(this)
-        if records is not None and records <= self._in_driver:
-            most = _IN_DRIVER_BYTES // self._tasks
-            encode = Encode(self._options, targets, tasks, most=most)
-            collected = batch.mapInArrow(encode, shuffled).toArrow()
-            if not too_large(collected):
-                back = list(send.send(iter(collected.to_batches()), self._cluster))
-                if back:
-                    return pa.Table.from_batches(back)
-                return collected.drop_columns([name for name in SHUFFLED if name != ROWS])  # of no rows
-            self._in_driver = records // 2
         encoded = batch.mapInArrow(Encode(self._options, targets, tasks), shuffled)
         addressed = encoded.repartitionById(tasks, TASK).sortWithinPartitions(*ORDER)
         return addressed.mapInArrow(send, ", ".join([*kept, f"{ROWS} bigint"])).toArrow()
 
-    def _records(self, this: Entry) -> int | None:
-        """How many records this batch has read, if that is known: what came before it has to be."""
-        if self.last is None:
-            return None
-        last = self.last.offsets
-        return sum(offset - last.get(place, 0) for place, offset in this.offsets.items())
+    def _settle_on_spark(self, session: SparkSession) -> None:
+        """Before the first batch that is sent in a transaction."""
+        context = session.sparkContext
+        self._tasks = context.defaultParallelism
+        if is_one_machine(context):
+            self._relay = Relay()
+        # Adaptive execution would make it several jobs; it could not change anything here.
+        session.conf.set("spark.sql.adaptive.enabled", "false")
+        session.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(_ARROW_BYTES))
 
     def _collected(self, batch: DataFrame, function: Any) -> pa.Table:
         return batch.mapInArrow(function, ", ".join([*_kept(batch), f"{ROWS} bigint"])).toArrow()
@@ -459,6 +455,11 @@ class Delivery:
         rows = back.filter(pc.equal(back[SINK], sink)).select(names)
         *values, deleted = [column.to_pylist() for column in rows.columns]
         return Changes(view, list(zip(*values, strict=True)), deleted)
+
+
+def is_one_machine(context: SparkContext) -> bool:
+    """Whether the tasks run beside the driver."""
+    return context.master is not None and context.master.startswith("local")
 
 
 def _kept(batch: DataFrame) -> list[str]:

@@ -17,6 +17,7 @@ from millstream.client.raw import Fetched, Link, is_retriable, refused
 from millstream.errors import CorruptBatch, DataLoss, RequestFailed
 from millstream.pipeline.offsets import Span
 from millstream.records import arrow
+from millstream.records.fetched import next_offset
 
 log = logging.getLogger(__name__)
 
@@ -24,13 +25,15 @@ _OFFSET_OUT_OF_RANGE = 1
 _WAIT_MS = 500
 _LEAST_FETCH = 256 * 1024
 
+TO_GO_ON = "`millstream run --skip-lost`, or option failOnDataLoss=false of Spark's reader"
+
 
 def lost(partition: TopicPartition, first: int, end: int, why: str) -> DataLoss:
     """The error that says what is missing: offsets from ``first`` up to ``end``, not included."""
     return DataLoss(
         f"{partition}: offsets {first} to {end - 1} ({end - first} records) are gone: {why}. They were not"
-        " read yet. Retention may be too short for how far this query is behind; with"
-        " failOnDataLoss=false it goes on with what is there"
+        " read yet. Retention may be too short for how far this query is behind. To go on with what is"
+        f" there: {TO_GO_ON}"
     )
 
 
@@ -77,7 +80,7 @@ class SpanReader:
                 self._refused(answer.code)
                 continue
             first = self._at
-            self._at = arrow.next_offset(answer.records, first, self._span.end)
+            self._at = next_offset(answer.records, first, self._span.end)
             if self._at == first:
                 self._nothing_came(answer)
                 continue

@@ -18,6 +18,7 @@ from millstream.pipeline.decode import accepted, decoded, rejected
 from millstream.pipeline.kernel.spark import Keeping
 from millstream.pipeline.kernel_frames import Kernels
 from millstream.pipeline.operating import operated
+from millstream.pipeline.sinks import TopicSink
 from millstream.pipeline.stateful import Stateful, StatefulChannel
 from millstream.pipeline.streams import (
     Operator,
@@ -45,7 +46,11 @@ class Frames:
         run: str = "",
         output_mode: str = "update",
         keeping: Callable[[Stateful], Keeping] = lambda stateful: Keeping(),
+        encode: Callable[[TopicSink, str], str] | None = None,
     ) -> None:
+        """``encode`` gives the SQL function that makes a sink's values of structs of a type; where there is
+        none, in tests, they stay JSON."""
+        self.encode = encode
         self._read = read
         self._decoded: dict[int, DataFrame] = {}
         self._made: dict[int, Any] = {}

@@ -69,6 +69,7 @@ class Settings:
     new_ledger: bool = False  # forget what the group's offsets say is done
     start: str | None = None  # where a first run begins, whatever the sources say
     until: Mapping[str, Offsets] | None = None  # by query: read no further, and end; with available_now
+    skip_lost: bool = False  # go on where records were deleted before they were read
     rebuild: bool = False  # build the views anew beside those that are there, and nothing else
     transaction_timeout_s: float = 300.0  # after which a transaction that nobody ends is aborted
     on_progress: Callable[[Progress], None] = field(default=lambda progress: None)
@@ -169,6 +170,7 @@ class Job:
         from millstream.pipeline.frames import Frames
         from millstream.pipeline.outgoing import output
         from millstream.pipeline.progress import Listener
+        from millstream.pipeline.schema_encode import encode_function
 
         _hush_pyspark()
         _check_session(spark, self.flow)
@@ -184,6 +186,7 @@ class Job:
                 run=self._run,
                 output_mode=query.output_mode,
                 keeping=partial(self._keeping, query),
+                encode=partial(encode_function, spark),
             )
             for sink in query.sinks:
                 frames.of(sink.stream)  # the whole way to every sink once, for what Spark has to say
@@ -308,6 +311,8 @@ class Job:
             reader = reader.option(name, value)
         start = self.settings.start or source.start
         reader = reader.option("topic", source.topic).option("startingOffsets", start)
+        if self.settings.skip_lost:
+            reader = reader.option("failOnDataLoss", "false")
         if self.settings.until is not None:
             until = self.settings.until[query.name]
             own = {place: offset for place, offset in until.items() if place.topic == source.topic}

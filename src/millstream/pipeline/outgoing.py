@@ -71,7 +71,9 @@ def output(query: Query, frames: Frames) -> tuple[DataFrame, dict[int, View]]:
         if isinstance(sink, ViewSink)
     }
     ways = [
-        (arm, row, _sent(row, arm, query)) for arm in query.arms for row in [_travelled(arm, frames, columns)]
+        (arm, row, _sent(row, arm, query, frames))
+        for arm in query.arms
+        for row in [_travelled(arm, frames, columns)]
     ]
     shape = {SINK: "int"}
     shape |= {name: kind for name, kind in RECORD.items() if any(name in made for _, _, made in ways)}
@@ -162,12 +164,15 @@ def _selected(select: Select, row: Row, names: list[str]) -> dict[str, str]:
     return dict(zip(names, made, strict=True))
 
 
-def _sent(row: Row, arm: Arm, query: Query) -> dict[str, str]:
+def _sent(row: Row, arm: Arm, query: Query, frames: Frames) -> dict[str, str]:
     """What a sink takes of a row: the SQL of the columns that are its own."""
     sink = arm.sink
     number = next(number for number, other in enumerate(query.sinks) if other is sink)
     if isinstance(sink, TopicSink):
-        return {SINK: str(number), **_record(sink, row)}
+        made = _record(sink, row)
+        if sink.encoding is not None and frames.encode is not None:
+            made["value"] = _encoded(made["value"], sink, row, arm, frames)
+        return {SINK: str(number), **made}
     values = [*row.columns.values(), f"coalesce(({row.sql(sink.delete_when or 'false')}), false)"]
     return {SINK: str(number), **{view_column(number, at): value for at, value in enumerate(values)}}
 
@@ -195,6 +200,20 @@ def _record(sink: TopicSink, row: Row) -> dict[str, str]:
     if sink.delete_when is not None:
         made["value"] = f"if(coalesce(({row.sql(sink.delete_when)}), false), NULL, {made['value']})"
     return made
+
+
+def _encoded(json: str, sink: TopicSink, row: Row, arm: Arm, frames: Frames) -> str:
+    """The value of a record by its schema, in place of JSON; where that is null, so is this."""
+    assert frames.encode is not None
+    if isinstance(sink.value, tuple):
+        columns = ", ".join(map(row.sql, sink.value))
+    else:
+        columns = ", ".join(f"({sql}) AS {quoted(name)}" for name, sql in row.columns.items())
+    [(_, kind)] = frames.tap(arm.base).select(fn.expr(f"struct({columns})").alias("value")).dtypes
+    made = f"{frames.encode(sink, kind)}(struct({columns}))"
+    if sink.delete_when is None:
+        return made
+    return f"if(coalesce(({row.sql(sink.delete_when)}), false), NULL, {made})"
 
 
 def _bytes(expression: str) -> str:

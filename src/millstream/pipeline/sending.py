@@ -1,18 +1,14 @@
 """What tasks do with the rows of a batch: the functions that run on Spark's executors.
 
-Without a transaction a task sends its records as they come (``Send``). In a transaction there are two steps,
-with a shuffle between them:
+Without a transaction a task sends its records as they come (``Send``). In a transaction a partition has one
+sender. A broker takes batches of one producer and epoch in a partition for duplicates if it knows their
+sequence numbers; two senders on one partition, or one that sends a second time, would lose rows in silence.
 
-``Encode`` makes batches of Kafka's of the rows, each for one partition of one topic. What is shuffled are
-those batches: some hundreds of bytes strings instead of as many rows.
-
-``SendInTransaction`` sends them, each task all batches of the partitions that are its own. A broker takes
-batches of one producer and epoch in a partition for duplicates if it knows their sequence numbers; two tasks
-on one partition, or a task that runs a second time, would lose rows in silence. So the shuffle sees to it
-that a partition has one task, and a task that is not the first attempt refuses to run: the whole batch is
-then run again, under another epoch. What is not too large for it the driver sends itself, without the
-shuffle: that is cheaper by a third and more, and there is but one sender. A task that finds it is too large
-says so and gives nothing else, and the batch goes the other way.
+So tasks ``Encode``: they make batches of Kafka's of the rows, each for one partition of one topic. On one
+machine they hand them over to the driver (relay.py), which is the one sender. On a cluster they are shuffled,
+some hundreds of byte strings instead of as many rows, so that a partition has one task, and those tasks
+``SendInTransaction``. Either way a task that is not the first attempt refuses to run: the whole batch is then
+run again, under another epoch.
 
 All are functions of ``mapInArrow`` and not writers of a data source: for that, Spark starts new Python
 processes with every batch, and lets no one say which task gets which rows.
@@ -22,7 +18,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -36,6 +34,7 @@ from millstream.pipeline.encoding import Encoded, Partitioner, rounds
 from millstream.pipeline.links import keep_loaded, shared_cluster
 from millstream.pipeline.options import WriteOptions
 from millstream.pipeline.outgoing import RECORD, SINK
+from millstream.pipeline.relay import Address, HandOver
 from millstream.records.columns import HEADERS_TYPE
 
 ROWS = "rows"
@@ -44,9 +43,6 @@ ROWS = "rows"
 TASK = "task"
 SHUFFLED = {TASK: "int", "target": "int", "origin": "int", "round": "int", ROWS: "bigint", "data": "binary"}
 ORDER = ("origin", "round")
-
-
-_GIVEN_UP = -1  # a task that there is not
 
 
 class TaskRepeated(MillstreamError):
@@ -142,89 +138,99 @@ def _given_back(batch: pa.RecordBatch, record: pa.Array) -> Iterator[pa.RecordBa
 
 
 class Encode:
-    """Records become batches of Kafka's, addressed to the task that is to send them; the rows of views go
-    along as they are. A task that comes to more than ``most`` bytes gives up (``too_large``)."""
+    """Records become batches of Kafka's. They are handed over to the driver, where it has an address, and
+    counted; or addressed each to one of so many tasks, which is to send it. The rows of views go along as
+    they are."""
 
-    def __init__(
-        self, options: WriteOptions, targets: Targets, tasks: int, *, most: int | None = None
-    ) -> None:
+    def __init__(self, options: WriteOptions, targets: Targets, to: Address | int) -> None:
         self._options = options
         self._targets = targets
-        self._tasks = tasks
-        self._most = most
+        self._to = to
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
 
         task = TaskContext.get()
         origin = 0 if task is None else task.partitionId()
+        if isinstance(self._to, Address):
+            first_attempt_only()
+            with closing(HandOver(self._to)) as driver:
+                yield from self._handed_over(batches, origin, driver)
+        else:
+            yield from self._addressed(batches, origin, self._to)
+        keep_loaded()
+
+    def _addressed(
+        self, batches: Iterator[pa.RecordBatch], origin: int, tasks: int
+    ) -> Iterator[pa.RecordBatch]:
         partitioner = Partitioner(origin)
-        number = size = 0
+        number = 0
         for batch in batches:
-            if self._most is not None and size > self._most:
-                continue  # whoever stops reading costs Spark the process
             schema = _shuffled(batch.schema)
             record = _are_records(batch, self._targets.first)
             if record.true_count < batch.num_rows:
-                yield self._passed_on(batch.filter(pc.invert(record)), schema, origin)
-            sinks = batch[SINK].filter(record).unique().to_pylist()
-            for sink in sinks:
-                alone = len(sinks) == 1 and record.true_count == batch.num_rows
-                rows = batch if alone else batch.filter(pc.equal(batch[SINK], sink))
-                records = _records(rows)
-                columns = dict(zip(records.schema.names, records.columns, strict=True))
-                first, count = self._targets.first[sink], self._targets.count[sink]
-                topic = self._targets.partitions[first].topic
-                partitions = partitioner.choose(topic, count, columns)
-                for ready in rounds(columns, partitions, self._options, transactional=True):
-                    size += sum(len(one.data) for one in ready)
-                    if self._most is not None and size > self._most:
-                        yield self._given_up(schema)
-                        break
-                    yield self._addressed(ready, sink, schema, origin, number)
-                    number += 1
-        keep_loaded()
+                added = {TASK: origin % tasks, "origin": origin, "round": -1, ROWS: 1}
+                yield _with(added, batch.filter(pc.invert(record)), schema)
+            for sink, ready in self._encoded(batch, record, partitioner):
+                targets = [self._targets.first[sink] + one.partition for one in ready]
+                made: dict[str, list[Any]] = {
+                    SINK: [sink] * len(ready),
+                    TASK: [target % tasks for target in targets],
+                    "target": targets,
+                    "origin": [origin] * len(ready),
+                    "round": [number] * len(ready),
+                    ROWS: [one.rows for one in ready],
+                    "data": [one.data for one in ready],
+                }
+                yield _rows_of(made, len(ready), schema)
+                number += 1
 
-    @staticmethod
-    def _given_up(schema: pa.Schema) -> pa.RecordBatch:
-        columns = [pa.array([_GIVEN_UP if field.name == TASK else None], field.type) for field in schema]
-        return pa.RecordBatch.from_arrays(columns, schema=schema)
+    def _handed_over(
+        self, batches: Iterator[pa.RecordBatch], origin: int, driver: HandOver
+    ) -> Iterator[pa.RecordBatch]:
+        partitioner = Partitioner(origin)
+        for batch in batches:
+            record = _are_records(batch, self._targets.first)
+            for sink, ready in self._encoded(batch, record, partitioner):
+                for encoded in ready:
+                    driver.give(self._targets.first[sink] + encoded.partition, encoded.data)
+            yield from _given_back(batch, record)
+        driver.finish()
 
-    def _passed_on(self, rows: pa.RecordBatch, schema: pa.Schema, origin: int) -> pa.RecordBatch:
-        size = rows.num_rows
-        added = {TASK: origin % self._tasks, "origin": origin, "round": -1, ROWS: 1}
-        columns = [
-            rows[field.name]
-            if field.name not in SHUFFLED
-            else pa.repeat(pa.scalar(added.get(field.name), field.type), size)
-            for field in schema
-        ]
-        return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-    def _addressed(
-        self, ready: list[Encoded], sink: int, schema: pa.Schema, origin: int, number: int
-    ) -> pa.RecordBatch:
-        targets = [self._targets.first[sink] + batch.partition for batch in ready]
-        size = len(ready)
-        made = {
-            SINK: [sink] * size,
-            TASK: [target % self._tasks for target in targets],
-            "target": targets,
-            "origin": [origin] * size,
-            "round": [number] * size,
-            ROWS: [batch.rows for batch in ready],
-            "data": [batch.data for batch in ready],
-        }
-        columns = [
-            pa.array(made[field.name], field.type) if field.name in made else pa.nulls(size, field.type)
-            for field in schema
-        ]
-        return pa.RecordBatch.from_arrays(columns, schema=schema)
+    def _encoded(
+        self, batch: pa.RecordBatch, record: pa.Array, partitioner: Partitioner
+    ) -> Iterator[tuple[int, list[Encoded]]]:
+        """The records of an Arrow batch, sink by sink, as batches of Kafka's."""
+        sinks = batch[SINK].filter(record).unique().to_pylist()
+        for sink in sinks:
+            alone = len(sinks) == 1 and record.true_count == batch.num_rows
+            rows = batch if alone else batch.filter(pc.equal(batch[SINK], sink))
+            records = _records(rows)
+            columns = dict(zip(records.schema.names, records.columns, strict=True))
+            first, count = self._targets.first[sink], self._targets.count[sink]
+            partitions = partitioner.choose(self._targets.partitions[first].topic, count, columns)
+            for ready in rounds(columns, partitions, self._options, transactional=True):
+                yield sink, ready
 
 
-def too_large(encoded: pa.Table) -> bool:
-    """Whether a task gave up: then this is not all that there is."""
-    return bool(pc.any(pc.equal(encoded[TASK], _GIVEN_UP)).as_py())
+def _with(added: Mapping[str, int], rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Rows with the columns of the shuffle, which are the same for all of them."""
+    columns = [
+        rows[field.name]
+        if field.name not in SHUFFLED
+        else pa.repeat(pa.scalar(added.get(field.name), field.type), rows.num_rows)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _rows_of(made: Mapping[str, list[Any]], size: int, schema: pa.Schema) -> pa.RecordBatch:
+    """Rows of these columns; the others are null."""
+    columns = [
+        pa.array(made[field.name], field.type) if field.name in made else pa.nulls(size, field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _shuffled(schema: pa.Schema) -> pa.Schema:
@@ -244,13 +250,16 @@ class SendInTransaction:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         first_attempt_only()
-        yield from self.send(batches, shared_cluster(self._options.connection))
+        sender = self.sender(shared_cluster(self._options.connection))
+        yield from self._sent(batches, sender)
         keep_loaded()
 
-    def send(self, batches: Iterator[pa.RecordBatch], cluster: Cluster) -> Iterator[pa.RecordBatch]:
-        """The same for whoever has a connection."""
+    def sender(self, cluster: Cluster) -> Sender:
+        """One for whoever sends in this transaction."""
         timeout_ms = round(1000 * self._options.connection.patience)
-        sender = Sender(cluster, timeout_ms=timeout_ms, producer=self._producer)
+        return Sender(cluster, timeout_ms=timeout_ms, producer=self._producer)
+
+    def _sent(self, batches: Iterator[pa.RecordBatch], sender: Sender) -> Iterator[pa.RecordBatch]:
         counts: dict[int, int] = {}
         schema: pa.Schema | None = None
         try:

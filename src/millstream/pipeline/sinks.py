@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from millstream.pipeline.encoded import Encoding
     from millstream.pipeline.streams import Stream
 
 
@@ -18,6 +19,7 @@ class TopicSink:
     value: str | tuple[str, ...] | None
     time: str | None
     delete_when: str | None = None
+    encoding: Encoding | None = None  # of values that carry the id of a schema; JSON without
 
     @property
     def label(self) -> str:

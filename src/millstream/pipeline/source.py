@@ -29,7 +29,7 @@ from pyspark.sql.types import StructType
 from millstream.client.cluster import EARLIEST, LATEST, Cluster
 from millstream.client.position import TopicPartition
 from millstream.errors import ConfigError, DataLoss, MillstreamError
-from millstream.pipeline.fetching import SpanReader, lost
+from millstream.pipeline.fetching import TO_GO_ON, SpanReader, lost
 from millstream.pipeline.links import keep_loaded, shared_cluster
 from millstream.pipeline.offsets import (
     Offsets,
@@ -325,7 +325,7 @@ class StreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailableNow)
             self._lost(
                 DataLoss(
                     f"{names}: deleted while they were being read. What was appended after these offsets and"
-                    " not read yet is lost; with failOnDataLoss=false the query goes on with what is there"
+                    f" not read yet is lost. To go on with what is there: {TO_GO_ON}"
                 )
             )
 
@@ -334,8 +334,8 @@ class StreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailableNow)
             self._lost(
                 DataLoss(
                     f"{partition}: read up to offset {begun}, but the log ends at {end}: the topic was made"
-                    " anew or cut. Start the query with a new checkpoint to read what is there now; with"
-                    f" failOnDataLoss=false it goes on at offset {begun}, once there is one"
+                    " anew or cut. Start the query with a new checkpoint to read what is there now. To go on"
+                    f" at offset {begun}, once there is one: {TO_GO_ON}"
                 )
             )
             return begun

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from millstream.errors import TopologyError
 from millstream.pipeline.declaring import Time, caller, check_topic, check_view, shown
+from millstream.pipeline.encoded import declare_encoding
 from millstream.pipeline.expressions import (
     ExpressionError,
     check_sql,
@@ -24,6 +25,7 @@ from millstream.pipeline.schema import Schema
 from millstream.pipeline.sinks import TopicSink, ViewSink
 
 if TYPE_CHECKING:
+    from millstream.pipeline.encoded import Encoded
     from millstream.pipeline.patterns import PatternStream, Step, Steps
     from millstream.pipeline.processing import ProcessedStream, Processor
     from millstream.pipeline.stateful import StatefulChannel
@@ -332,6 +334,10 @@ class Stream:
         value: str | Sequence[str] | None = None,
         time: str | None = None,
         delete_when: str | None = None,
+        format: str = "json",
+        schema: str | None = None,
+        subject: str | None = None,
+        registry: str | None = None,
     ) -> Stream:
         """Write every row as a record. Gives the stream back, so that more sinks can follow.
 
@@ -339,6 +345,8 @@ class Stream:
         JSON, or one SQL expression whose text or bytes are the value. ``time`` is a timestamp column for the
         record's own timestamp; without it the time of writing. A row for which ``delete_when`` is true is
         written without a value: for a compacted topic, and for ``flow.table``, its key is deleted.
+        ``format``: ``"avro"``, ``"protobuf"`` or ``"json-schema"`` instead of JSON; the schema, given or made
+        from the columns, is registered as ``subject`` (``TOPIC-value``) in ``registry`` when the job starts.
         """
         at = caller()
         check_topic(topic, at)
@@ -353,9 +361,8 @@ class Stream:
             if key is None:
                 raise TopologyError("delete_when= needs key=: a record without a value deletes it", where=at)
         columns = value if value is None or isinstance(value, str) else tuple(value)
-        self.flow._add_sink(
-            TopicSink(self, topic, at, key=key, value=columns, time=time, delete_when=delete_when)
-        )
+        encoding = declare_encoding(format, schema, subject or f"{topic}-value", registry, value, at)
+        self.flow._add_sink(TopicSink(self, topic, at, key, columns, time, delete_when, encoding))
         return self
 
     def to_view(
@@ -450,6 +457,7 @@ class Source(Stream):
         at: str,
         name: str | None,
         format: str,
+        encoded: Encoded | None,
         schema: Schema,
         time: Time | None,
         include: tuple[str, ...],
@@ -459,6 +467,7 @@ class Source(Stream):
     ) -> None:
         self.topic = topic
         self.format = format
+        self.encoded = encoded  # how values that carry the id of a schema are read
         self.schema = schema
         self.include = include
         self.start = start
@@ -470,6 +479,10 @@ class Source(Stream):
         super().__init__(flow, (), at=at, name=name or topic, columns=columns, time=time)
         self._rejected: Rejected | None = None
         self._beside: dict[str, Stream] = {}
+
+    @property
+    def is_json(self) -> bool:
+        return self.format in ("json", "json-schema")
 
     @property
     def late(self) -> Stream:

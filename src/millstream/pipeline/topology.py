@@ -14,7 +14,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from millstream.errors import TopologyError
+from millstream.errors import MillstreamError, TopologyError
+from millstream.pipeline import encoded
 from millstream.pipeline.declaring import Time, caller, check_size, check_state, check_topic
 from millstream.pipeline.expressions import ExpressionError, duration_ms, no_such_column
 from millstream.pipeline.late import SourceChannel
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from millstream.pipeline.tables import Table
 
 GUARANTEES = ("at-most-once", "at-least-once", "exactly-once")
-FORMATS = ("json", "text", "binary")
+FORMATS = ("json", "text", "binary", *encoded.FORMATS)
 RECORD_PARTS = ("key", "topic", "partition", "offset", "timestamp", "headers")
 _MOST_IN_MEMORY = 2_000_000_000  # bytes of state as written; in memory it takes several times as much
 _START = re.compile(r"earliest|latest|@.+")
@@ -92,23 +93,38 @@ class Topology:
         max_rows: int | None = None,
         feedback: bool = False,
         name: str | None = None,
+        registry: str | None = None,
+        subject: str | None = None,
+        message: str | None = None,
     ) -> Source:
         """Read a topic.
 
-        ``schema``: Spark DDL, a dataclass or a StructType (JSON only; text and binary have one column,
-        ``value``). ``time``: the timestamp column the stream goes by, or ``"log"`` for the record's own
-        timestamp, or ``"processing"``; ``lateness``: how long the watermark waits for stragglers;
-        ``idle_after``: how long it waits for a partition in which nothing comes at all (for ever, if left
-        out); ``ahead``: how far in the future the time of an event may be to be believed (any, if left out).
-        ``include``: parts of the record to have as columns ``record_key``, ``record_offset``, ...
-        ``start``: where a first run begins, ``earliest``, ``latest`` or ``@2026-01-01``. ``max_rows``
-        bounds a micro-batch. ``feedback=True`` says that reading a topic this flow writes itself is meant.
+        ``schema``: Spark DDL, a dataclass or a StructType (text and binary have one column, ``value``).
+        Values that carry the id of a schema have ``format`` ``"avro"``, ``"protobuf"`` or ``"json-schema"``:
+        then ``schema`` may also be an Avro or JSON schema or a .proto file, as text or the file's name, or be
+        left out: it is the latest of ``subject`` (``TOPIC-value``) in ``registry`` (its URL) when the flow is
+        loaded. ``message`` names one of a .proto file's, the first otherwise. ``time``: the timestamp column
+        the stream goes by, or ``"log"`` for the record's own timestamp, or ``"processing"``; ``lateness``:
+        how long the watermark waits for stragglers; ``idle_after``: how long it waits for a partition in
+        which nothing comes at all (for ever, if left out); ``ahead``: how far in the future the time of an
+        event may be to be believed (any, if left out). ``include``: parts of the record to have as columns
+        ``record_key``, ``record_offset``, ... ``start``: where a first run begins, ``earliest``, ``latest``
+        or ``@2026-01-01``. ``max_rows`` bounds a micro-batch. ``feedback=True`` says that reading a topic
+        this flow writes itself is meant.
         """
         at = caller()
         check_topic(topic, at)
         if format not in FORMATS:
             raise TopologyError(f"format={format!r} is not one of {', '.join(FORMATS)}", where=at)
-        parsed = self._schema(schema, format, at)
+        reading, parsed = None, None
+        if format in encoded.FORMATS:
+            reading, parsed = self._encoded(
+                format, schema, registry, subject or f"{topic}-value", message, at
+            )
+        elif registry is not None or subject is not None or message is not None:
+            raise TopologyError(f"format={format!r} has no schema in a registry", where=at)
+        else:
+            parsed = self._schema(schema, format, at)
         for part in include:
             if part not in RECORD_PARTS:
                 raise TopologyError(f"include={part!r} is not one of {', '.join(RECORD_PARTS)}", where=at)
@@ -122,6 +138,7 @@ class Topology:
             at=at,
             name=name,
             format=format,
+            encoded=reading,
             schema=parsed,
             time=self._time(time, lateness, idle_after, ahead, parsed, at),
             include=tuple(include),
@@ -242,6 +259,16 @@ class Topology:
         from millstream.pipeline.joining import declare_gather
 
         return declare_gather(self, streams, parts, by, timeout, name=name, at=caller())
+
+    def _encoded(
+        self, format: str, given: object, registry: str | None, subject: str, message: str | None, at: str
+    ) -> tuple[encoded.Encoded, Schema]:
+        if message is not None and format != "protobuf":
+            raise TopologyError("message= goes with format='protobuf'", where=at)
+        try:
+            return encoded.declared(format, given, registry, subject, message)
+        except (SchemaError, MillstreamError) as error:
+            raise TopologyError(str(error), where=at) from None
 
     def _schema(self, given: object, format: str, at: str) -> Schema:
         if format != "json":

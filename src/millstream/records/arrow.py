@@ -12,7 +12,6 @@ import time
 from array import array
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from heapq import heapify, heappop
 from types import ModuleType
 from typing import Any
 
@@ -24,7 +23,7 @@ from millstream.records.batch import HEADER_SIZE, NO_PRODUCER_ID, NO_SEQUENCE, B
 from millstream.records.build import assemble, check_plausible, write_header
 from millstream.records.columns import HEADERS_TYPE, NO_APPEND_TIME, TIMESTAMP_TYPE
 from millstream.records.compression import MAX_DECOMPRESSED, NONE, compress, decompress
-from millstream.records.markers import Marker, read_marker
+from millstream.records.fetched import NO_END, wanted
 
 try:
     from millstream.records import compiled_columns
@@ -44,7 +43,6 @@ SCHEMA = pa.schema(
     ]
 )
 NAMES = tuple(SCHEMA.names)
-NO_END = 2**63 - 1
 
 # Bytes of records decoded into one Arrow batch: enough to be fast, small enough to pass on soon. Offsets
 # inside a column are 32 bits, so one Kafka batch more than this must stay below 2 GiB, and does.
@@ -68,7 +66,7 @@ def decode(
     in the buffer, where something is not as it should be.
     """
     chunks = _Chunks(buffer, first, end, names, implementation or columns)
-    for position, header in _wanted(buffer, first, end, aborted):
+    for position, header in wanted(buffer, first, end, aborted):
         packed = memoryview(buffer)[position + HEADER_SIZE : position + header.size]
         try:
             body = decompress(header.codec, packed, max_decompressed)
@@ -78,50 +76,6 @@ def decode(
         chunks.add(header, position, None if header.codec == NONE else body)
     chunks.finish()
     return chunks.done
-
-
-def _wanted(
-    buffer: Buffer, first: int, end: int, aborted: Iterable[tuple[int, int]]
-) -> Iterator[tuple[int, batch.BatchHeader]]:
-    """The batches with records to be given: in range, checked, not control and not aborted."""
-    coming = [(first_offset, producer) for producer, first_offset in aborted]
-    heapify(coming)
-    aborting: set[int] = set()
-    for position, header in _before(buffer, end):
-        if header.last_offset < first and not coming and not aborting:
-            continue
-        batch.verify(buffer, position, header)
-        if header.producer_id != NO_PRODUCER_ID:
-            while coming and coming[0][0] <= header.last_offset:
-                aborting.add(heappop(coming)[1])
-            if header.is_control:
-                if header.producer_id in aborting:
-                    marker = read_marker(buffer, position, header)
-                    if marker is not None and marker.kind is Marker.ABORT:
-                        aborting.discard(header.producer_id)
-            elif header.is_transactional and header.producer_id in aborting:
-                continue
-        if not header.is_control and header.last_offset >= first:
-            yield position, header
-
-
-def next_offset(buffer: Buffer, first: int, end: int = NO_END) -> int:
-    """Where to go on after a Fetch answer that was asked for from ``first``: after its last whole batch,
-    whether that had records to give or not."""
-    following = first
-    for _, header in _before(buffer, end):
-        following = max(following, header.next_offset)
-    return following
-
-
-def _before(buffer: Buffer, end: int) -> Iterator[tuple[int, batch.BatchHeader]]:
-    """The whole batches that begin before an offset. Offsets that go backwards would never end."""
-    for position, header in batch.batches(buffer):
-        if header.last_offset_delta < 0 or header.base_offset < 0:
-            raise CorruptBatch("its offsets are negative", position=position)
-        if header.base_offset >= end:
-            return
-        yield position, header
 
 
 class _Chunks:

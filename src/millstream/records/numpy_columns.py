@@ -68,8 +68,8 @@ def decode(
     offsets = records.spread(2) + offset_deltas
     keep = np.flatnonzero((offsets >= first) & (offsets < end))
     return Columns(
-        _slices(buffer, key_at[keep], key_lengths[keep]) if key else None,
-        _slices(buffer, value_at[keep], value_lengths[keep]) if value else None,
+        slices(buffer, key_at[keep], key_lengths[keep]) if key else None,
+        slices(buffer, value_at[keep], value_lengths[keep]) if value else None,
         _headers(pairs, keep) if headers else None,
         pa.array(offsets[keep]),
         pa.array(times[keep], pa.int64()).view(TIMESTAMP_TYPE),
@@ -199,7 +199,7 @@ def _number(data: Any, at: int, end: int) -> tuple[int, int]:
     raise CorruptBatch(_BAD_NUMBER)
 
 
-def _slices(buffer: Buffer, at: _Ints, lengths: _Ints) -> pa.Array:
+def slices(buffer: Buffer, at: _Ints, lengths: _Ints) -> pa.Array:
     """Slices of the buffer as a binary column. The buffer with the slices' starts and ends as offsets is
     a column of slices and the gaps between them; every second one is taken."""
     rows = len(at)

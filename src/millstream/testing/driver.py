@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import difflib
 import json
@@ -57,6 +58,9 @@ class Driver:
         if not isinstance(flow, Topology):
             with made.at_work():
                 flow = load_topology(flow, name)
+        for source in flow.sources:
+            if source.encoded is not None:
+                source.encoded = dataclasses.replace(source.encoded, own_ids=True)
         self._running = Running(flow, made)
         self._flow = flow
         self._home = tempfile.TemporaryDirectory(prefix="millstream-driver-")
@@ -86,19 +90,28 @@ class Driver:
     ) -> None:
         """Append records to a topic that the flow reads, and let the flow take them in.
 
-        A row is a dict or a dataclass (it is sent as JSON), text, bytes, or None; or a list of these.
-        ``timestamp`` is the record's own, by default the time on the driver's clock.
+        A row is a dict or a dataclass (it is sent as JSON, or encoded by the schema of the source), text,
+        bytes, or None; or a list of these. ``timestamp`` is the record's own, by default the time on the
+        driver's clock.
         """
         if self._finished:
             raise MillstreamError("the input has ended with finish(); make another Driver")
         topic = self._read_topic(topic)
         given = rows if isinstance(rows, list | tuple) else [rows]
         told = None if timestamp is None else _time(timestamp)
-        values = [to_bytes(one) for one in given]
+        values = [self._bytes(topic, one) for one in given]
         key_bytes, header_bytes = to_bytes(key), {n: to_bytes(v) or b"" for n, v in (headers or {}).items()}
         records = [Record(value, key_bytes, header_bytes, told, partition) for value in values]
         self._begin(topic, records)
         self._run({topic: self._appended(topic, records)})
+
+    def _bytes(self, topic: str, row: object) -> bytes | None:
+        encoded = next((one.encoded for one in self._flow.sources if one.topic == topic), None)
+        if encoded is None or row is None or isinstance(row, bytes):
+            return to_bytes(row)
+        from millstream.pipeline.encoded import own_value
+
+        return own_value(encoded, json.loads(to_bytes(row) or b""))
 
     def _begin(self, topic: str, records: list[Record]) -> None:
         """The clock starts with the first event."""

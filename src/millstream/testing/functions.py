@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
+import pyarrow as pa
 import pyspark.sql.functions as spark_functions
 from pyspark.sql.types import DataType
 from pyspark.sql.udf import UserDefinedFunction
@@ -56,6 +57,18 @@ def udf(f: Any = None, returnType: Any = "string", **_: Any) -> Any:  # noqa: N8
         return Column(Apply(f, tuple(map(named, columns)), kind))
 
     return call
+
+
+def _create_udf(f: Any, returnType: Any, evalType: int, **_: Any) -> Any:  # noqa: N803
+    """What PySpark makes an Arrow UDF with: a function of whole columns, called with those of one row."""
+    if evalType != PythonEvalType.SQL_SCALAR_ARROW_UDF:
+        raise Unsupported("a pandas UDF, or one of several rows")
+
+    @functools.wraps(f)
+    def one(*values: Any) -> Any:
+        return f(*(pa.array([value]) for value in values))[0].as_py()
+
+    return udf(one, returnType)
 
 
 def _called(defined: UserDefinedFunction, *columns: Any, **named_: Any) -> Column:
@@ -118,10 +131,12 @@ class _Functions(ModuleType):
 def in_their_place() -> Iterator[None]:
     """For a while, PySpark's functions make columns of the driver's own SQL, and need no Spark."""
     package, functions = ModuleType(_CONNECT), _Functions(f"{_CONNECT}.functions")
-    package.functions = functions  # type: ignore[attr-defined]
-    before = {name: sys.modules.get(name) for name in (package.__name__, functions.__name__)}
+    udfs = ModuleType(f"{_CONNECT}.udf")
+    package.functions, package.udf, udfs._create_udf = functions, udfs, _create_udf  # type: ignore[attr-defined]
+    modules = {module.__name__: module for module in (package, functions, udfs)}
+    before = {name: sys.modules.get(name) for name in modules}
     asked, call = os.environ.get(_ASKED), UserDefinedFunction.__call__
-    sys.modules.update({package.__name__: package, functions.__name__: functions})
+    sys.modules.update(modules)
     os.environ[_ASKED] = "1"
     UserDefinedFunction.__call__ = _called
     try:

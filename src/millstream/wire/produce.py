@@ -127,7 +127,11 @@ def _read(buffer: Buffer, position: int, end: int, version: int) -> tuple[Produc
     return ProduceRequest(transactional_id, acks, timeout_ms, topics), position
 
 
-def produce_answer(version: int, topics: Iterable[tuple[str, bytes, Sequence[PartitionResult]]]) -> bytearray:
+def produce_answer(
+    version: int,
+    topics: Iterable[tuple[str, bytes, Sequence[PartitionResult]]],
+    throttle_ms: int = 0,
+) -> bytearray:
     """The body of an answer; each topic with its name and the bytes of its id."""
     topics = list(topics)
     flexible = version >= FLEXIBLE
@@ -152,7 +156,7 @@ def produce_answer(version: int, topics: Iterable[tuple[str, bytes, Sequence[Par
                 out += b"\0\0\0\0" + (b"\xff\xff" if result.message is None else string_bytes(result.message))
         if flexible:
             out += b"\0"
-    out += b"\0\0\0\0"
+    out += INT.pack(throttle_ms)
     if flexible:
         out += b"\0"
     return out

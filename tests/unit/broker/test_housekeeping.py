@@ -6,11 +6,15 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
+from millstream.broker.codes import OFFSET_OUT_OF_RANGE
 from millstream.broker.housekeeping import Housekeeping
 from millstream.broker.server import Server
+from millstream.clock import ManualClock
 from millstream.config import BrokerConfig
+from millstream.log.retention import BELIEVED_AFTER_S
 from tests.support.fake_peer import FakePeer, with_server
-from tests.support.wire_client import fetch, produce
+from tests.support.logs import a_batch
+from tests.support.wire_client import FETCH, answer, fetch, produce
 
 Connect = Callable[[], FakePeer]
 
@@ -85,3 +89,50 @@ def test_retention_deletes_old_segments_and_readers_learn_the_new_start() -> Non
         assert partition.log.end_offset == 60
 
     with_server(steps)
+
+
+DAY = 24 * 3600
+
+
+def test_retention_by_time_is_not_fooled_by_a_clock_that_jumps_either_way(tmp_path: Path) -> None:
+    """The whole broker by one clock that the test holds: records, retention, and what readers are told."""
+    clock = ManualClock()
+
+    async def steps(server: Server, connect: Connect) -> None:
+        node = server.node
+        await node.create_topic("small", 1, {"segment.bytes": "1024", "retention.ms": str(DAY * 1000)})
+
+        async def write() -> None:
+            peer = connect()
+            for number in range(30):
+                peer.give(produce(number, "small", batch=bytes(a_batch(b"v" * 60, at=clock.now_ms()))))
+            await peer.answers(30)
+            peer.close()
+
+        async def start() -> int:
+            await node.apply_retention()
+            partition = node.partition("small", 0)
+            assert partition is not None
+            return partition.log.log_start_offset
+
+        await write()
+        assert await start() == 0
+        clock.jump(-10 * DAY)
+        assert await start() == 0
+        await write()  # records from ten days ago, by a clock that is wrong
+        assert await start() == 0
+        clock.jump(10 * DAY)
+        assert await start() == 0, "set right: nothing is deleted at a stroke"
+        clock.jump(100 * DAY)
+        assert await start() == 0, "a jump ahead is doubted"
+        clock.jump(-100 * DAY)
+        clock.advance(BELIEVED_AFTER_S + 1)
+        assert await start() == 0, "the newest of the first records are an hour old: they keep what follows"
+        clock.advance(DAY)
+        assert await start() == 60
+        peer = connect()
+        peer.give(fetch(1, "small", 0))
+        (frame,) = await peer.answers(1)
+        assert answer(FETCH, 12, frame)[1].responses[0].partitions[0].error_code == OFFSET_OUT_OF_RANGE
+
+    with_server(steps, config=BrokerConfig(data=str(tmp_path)), clock=clock)

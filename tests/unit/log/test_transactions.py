@@ -9,8 +9,9 @@ import pytest
 from millstream.errors import AppendRefused, LogFailed
 from millstream.log.partition import PartitionLog
 from millstream.log.transactions import OpenTransaction, ProducerDescription
-from millstream.records.arrow import decode, next_offset
+from millstream.records.arrow import decode
 from millstream.records.batch import read_header
+from millstream.records.fetched import next_offset
 from millstream.records.markers import Marker, read_marker
 from tests.support.disk import SimulatedDisk
 from tests.support.logs import (

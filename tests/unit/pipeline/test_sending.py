@@ -24,7 +24,6 @@ from millstream.pipeline.sending import (
     Targets,
     TaskRepeated,
     first_attempt_only,
-    too_large,
 )
 from millstream.records import arrow
 from millstream.records.batch import read_header
@@ -105,25 +104,6 @@ def test_every_record_is_encoded_once_for_the_one_task_of_its_partition(
         for sink in TOPICS:
             own = [number for number in numbers if rows[number][0] == sink]
             assert own == sorted(own)
-
-
-@given(st.lists(row, min_size=1, max_size=60), st.integers(1, 25))
-@settings(max_examples=30)
-def test_a_task_that_comes_to_more_than_the_driver_takes_says_so(
-    rows: list[tuple[int, bytes | None]], size: int
-) -> None:
-    def encoded(most: int | None) -> pa.Table:
-        encode = Encode(WriteOptions(Connection(), batch_bytes=150), TARGETS, 2, most=most)
-        return pa.Table.from_batches(encode(iter(batches_of(rows, size))))
-
-    whole = encoded(None)
-    data = sum(len(batch) for batch in whole["data"].to_pylist() if batch is not None)
-    assert encoded(data).drop_columns("data") == whole.drop_columns("data")  # times of writing differ
-    assert not too_large(whole)
-    if data:
-        given_up = encoded(data - 1)
-        assert too_large(given_up)
-        assert sum(len(batch) for batch in given_up["data"].to_pylist() if batch is not None) < data
 
 
 @given(st.lists(row, min_size=1, max_size=60), st.integers(1, 25))

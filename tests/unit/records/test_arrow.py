@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from millstream.errors import CorruptBatch
 from millstream.records import arrow, batch, compiled_columns, numpy_columns
-from millstream.records.arrow import Encoder, Producer, decode, next_offset, partitions_of
+from millstream.records.arrow import Encoder, Producer, decode, partitions_of
 from millstream.records.build import Record, build_batch, read_batches, read_records
 from millstream.records.columns import HEADERS_TYPE, MAX_MS
+from millstream.records.fetched import next_offset
 from millstream.records.markers import Marker, build_marker
 from millstream.records.murmur2 import partition_of
 from tests.support.records import CODECS, as_log, record_lists
@@ -142,6 +143,14 @@ def test_an_answer_without_a_record_gives_no_columns(implementation: ModuleType)
     assert next_offset(log, 10) == 15
     assert decode(b"", first=10, implementation=implementation) == []
     assert next_offset(b"", 10) == 10
+
+
+def test_a_batch_beyond_the_end_says_that_the_last_offsets_are_gone() -> None:
+    log = as_log([build_batch([Record(None, b"v")])], 10) + as_log([build_batch([Record(None, b"v")])], 25)
+    assert next_offset(log, 10, 11) == 11
+    assert next_offset(log, 10, 20) == 20
+    assert next_offset(log, 11, 20) == 20
+    assert next_offset(log, 10, 26) == 26
 
 
 # Transactions -------------------------------------------------------------------------------------------

@@ -1,11 +1,13 @@
 """DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources: settings of topics, of groups
 and of the broker.
 
-All are declared in ``millstream.config``; the answers here are derived from the declarations.
+All are declared in ``millstream.config``; the answers here are derived from the declarations. A group has one
+entry that nobody sets: what it missed (``broker.losses``), as JSON.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,20 +21,23 @@ from millstream.broker.codes import (
     UNKNOWN_TOPIC_OR_PARTITION,
     UNSUPPORTED_VERSION,
 )
+from millstream.broker.compaction_state import compaction_state
 from millstream.broker.dispatch import Client, serves
+from millstream.broker.overload_state import overload_state
 from millstream.broker.topicname import check_topic_name
 from millstream.config import (
     BrokerConfig,
     Config,
     GroupConfig,
-    Setting,
     TopicConfig,
+    check_archive_left,
     group_defaults,
     settings_of,
     value_of,
     with_changes,
 )
 from millstream.errors import ConfigError, RequestRefused
+from millstream.settings import Setting
 from millstream.wire.codec import Answer
 
 if TYPE_CHECKING:
@@ -56,6 +61,21 @@ _MAX_INT = 2**31 - 1
 
 Entry = dict[str, Any]
 
+# Not settings: what is done to a topic now, for those who look at its settings.
+_STATE = Setting(
+    "millstream.overload.state",
+    str,
+    "",
+    "What `millstream.overload` is doing at this moment. Not to be set; there is none if all is quiet.",
+    dynamic=False,
+)
+_COMPACTION = Setting(
+    "millstream.compaction.state",
+    str,
+    "",
+    "How far compaction is, and what it did last. Not to be set; there is none if the topic has none.",
+    dynamic=False,
+)
 # What Kafka calls the default of a topic's setting, where it is a broker's: "log." before it, but for these.
 _OF_BROKER = {
     "compression.type": "compression.type",
@@ -98,13 +118,19 @@ def describe_configs(node: Node, request: Any, client: Client) -> Answer:
 
 def _entries(node: Node, resource: Any) -> list[Entry]:
     if resource.resource_type == _TOPIC:
-        return topic_entries(node, _topic(node, resource.resource_name))
+        topic = _topic(node, resource.resource_name)
+        states = (
+            (_STATE, overload_state(node, topic.name)),
+            (_COMPACTION, compaction_state(node, topic.name)),
+        )
+        told = [_entry(kind, [(kind.name, state, _FROM_DEFAULT)]) for kind, state in states if state]
+        return topic_entries(node, topic) + told
     if resource.resource_type == _BROKER:
         _check_broker(node, resource.resource_name)
         return _broker_entries(node, everything=bool(resource.resource_name))
     if resource.resource_type == _GROUP:
         _check_group(resource.resource_name)
-        return _group_entries(node, resource.resource_name)
+        return [*_group_entries(node, resource.resource_name), _losses_entry(node, resource.resource_name)]
     raise _unknown_kind(resource.resource_type)
 
 
@@ -166,6 +192,23 @@ def _by_kafkas_names(node: Node) -> list[Entry]:
     return entries
 
 
+def _losses_entry(node: Node, group: str) -> Entry:
+    lost = [
+        {"topic": topic, "partition": partition, **loss._asdict()}
+        for (topic, partition), loss in node.catalogue.losses.of(group).items()
+    ]
+    return {
+        "name": "millstream.losses",
+        "value": json.dumps(lost),
+        "read_only": True,
+        "config_source": _FROM_DEFAULT,
+        "is_sensitive": False,
+        "synonyms": [],
+        "config_type": _STRING,
+        "documentation": "Records that were deleted before the group had committed them, by partition.",
+    }
+
+
 def _group_entries(node: Node, group: str) -> list[Entry]:
     """All settings of a group, which need not exist: its own, and the broker's for the rest."""
     own = node.catalogue.group_overrides.get(group, {})
@@ -185,12 +228,13 @@ def _entry(setting: Setting, origins: list[tuple[str, Any, int]]) -> Entry:
     _, value, source = origins[0] if origins else ("", setting.default, _FROM_DEFAULT)
     return {
         "name": setting.name,
-        "value": setting.text(value),
+        "value": None if setting.secret else setting.text(value),
         "read_only": not setting.dynamic,
         "config_source": source,
-        "is_sensitive": False,
+        "is_sensitive": setting.secret,
         "synonyms": [
-            {"name": name, "value": setting.text(value), "source": source} for name, value, source in origins
+            {"name": name, "value": None if setting.secret else setting.text(value), "source": source}
+            for name, value, source in origins
         ],
         "config_type": _type_of(setting),
         "documentation": setting.doc,
@@ -284,7 +328,7 @@ async def _alter_one(node: Node, resource: Any, change: Any, validate_only: bool
             raise RequestRefused(INVALID_REQUEST, "no topic is named: there are no settings for all of them")
         topic = _topic(node, name)
         overrides = change(resource, topic.overrides)
-        _check_fixed(resource, topic.config, node.catalogue.topic_config(overrides))
+        _check_change(resource, topic.config, node.catalogue.topic_config(overrides))
         if not validate_only:
             await node.alter_topic(name, overrides)
     elif kind == _BROKER:
@@ -399,12 +443,16 @@ def _fixed(resource: Any, own: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _check_fixed(resource: Any, before: TopicConfig, after: TopicConfig) -> None:
+def _check_change(resource: Any, before: TopicConfig, after: TopicConfig) -> None:
     for name, setting in _settings(resource).items():
         if not setting.dynamic and value_of(before, name) != value_of(after, name):
             raise RequestRefused(
                 INVALID_CONFIG, f"{name} is chosen when a topic is created and can't be changed afterwards"
             )
+    try:
+        check_archive_left(before, after)
+    except ConfigError as error:
+        raise RequestRefused(INVALID_CONFIG, str(error)) from None
 
 
 def _items(text: str) -> list[str]:

@@ -5,17 +5,23 @@ its partitions has an error. Otherwise it waits with its partitions and is looke
 appended to one of them, or when its time is up. Who reads committed records only is given those below the
 last stable offset, with the aborted transactions among them, and is looked at again when that offset moves.
 
+What is only in the archive is read from there by threads: a request that wants any waits for that, up to
+``remote.fetch.max.wait.ms``, and is then answered with what has come (``ArchivedSlot``).
+
 Records are never cut below one batch: the first partition that has any gives a whole batch even where it is
 larger than every limit, since the reader could never get past it otherwise.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from millstream.broker.codes import (
     FENCED_LEADER_EPOCH,
+    KAFKA_STORAGE_ERROR,
     UNKNOWN_LEADER_EPOCH,
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
@@ -24,7 +30,9 @@ from millstream.broker.dispatch import serves_directly
 from millstream.broker.partition import HostedTopic, Partition, Shared
 from millstream.broker.sessions import FetchSession, Followed, SessionError
 from millstream.broker.slot import Slot
-from millstream.errors import LogError, ProtocolError
+from millstream.errors import LogError, OffsetArchived, ProtocolError
+from millstream.log.archive_reader import ArchiveRead
+from millstream.log.partition import PartitionLog
 from millstream.wire.fetch import (
     BY_ID,
     FINAL_EPOCH,
@@ -52,6 +60,10 @@ if TYPE_CHECKING:
 READ_COMMITTED = 1
 API_KEY = 1
 _NONE_ABORTED: Sequence[tuple[int, int]] = ()
+ARCHIVED = 1 << 15  # in place of an error code, between ourselves: the records are in the archive
+
+# A log, an offset and a number of bytes that are wanted from the archive.
+Archived = tuple[PartitionLog, int, int]
 
 serves_directly(API_KEY, versions=(FIRST, LAST))
 
@@ -127,6 +139,11 @@ def fetch(
     """Handle the request in ``buffer[position:stop]``."""
     request = _read_request(connection, buffer, view, position, stop, version)
     node = connection.node
+    meter = connection.fetch_meter
+    throttled = 0.0
+    if meter is not None:
+        throttled = meter.wait(node.clock.monotonic())
+        request = request._replace(max_bytes=min(request.max_bytes, meter.burst))
     session: FetchSession | None = None
     if request.session_id != NO_SESSION or request.session_epoch != FINAL_EPOCH:
         try:
@@ -135,10 +152,24 @@ def fetch(
             parts, size = _frame(version, correlation_id, fetch_answer(version, NO_SESSION, error.code, ()))
             connection.answer_parts(parts, size)
             return
+    if throttled:
+        # A session that this one begins has told nothing yet: it is begun by the next.
+        known = NO_SESSION if session is None or request.session_epoch == 0 else session.id
+        nothing = fetch_answer(version, known, 0, (), math.ceil(throttled * 1000))
+        connection.answer_parts(*_frame(version, correlation_id, nothing))
+        connection.mute(throttled)
+        return
     reading = _read_topics(node, request, {}) if session is None else _read_session(node, request, session)
-    if request.max_wait_ms <= 0 or reading.is_enough(request):
+    if reading.archived:
+        slot = ArchivedSlot(connection, version, correlation_id, request, session)
+        connection.place(slot)
+        slot.ask(reading.archived)
+    elif request.max_wait_ms <= 0 or reading.is_enough(request):
         body = reading.answer(version, session, request)
-        connection.answer_parts(*_frame(version, correlation_id, body))
+        parts, size = _frame(version, correlation_id, body)
+        if meter is not None:
+            meter.count(size, node.clock.monotonic())
+        connection.answer_parts(parts, size)
     else:
         words = bytes(view[position + HEAD_SIZE : stop]) if session is None else None
         waiter = FetchSlot(connection, version, correlation_id, request, session, words)
@@ -150,9 +181,10 @@ def fetch(
 class Reading:
     """What a request's partitions have to give at this moment."""
 
-    __slots__ = ("failed", "followed", "size", "topics")
+    __slots__ = ("archived", "failed", "followed", "size", "topics")
 
     def __init__(self) -> None:
+        self.archived: list[Archived] = []  # what is to be had from the archive
         self.topics: TopicResults = []
         self.followed: list[tuple[Followed, HostedTopic | TopicKey, Fetched]] = []  # in a session
         self.size = 0
@@ -191,6 +223,66 @@ class Reading:
                 for result in fetched:
                     if result.records is not None:
                         topic.bytes_out += result.records.size
+
+
+class ArchivedSlot(Slot):
+    """A Fetch that waits for the archive. What arrives is put in with what the other partitions have then."""
+
+    __slots__ = ("_arrived", "_awaited", "correlation_id", "deadline", "request", "session", "version")
+
+    def __init__(
+        self,
+        connection: Connection,
+        version: int,
+        correlation_id: int,
+        request: FetchRequest,
+        session: FetchSession | None,
+    ) -> None:
+        super().__init__(connection)
+        self.version = version
+        self.correlation_id = correlation_id
+        self.request = request
+        self.session = session
+        self.deadline = 0
+        self._arrived: dict[object, Any] = {}
+        self._awaited = 0  # 0 again: answered
+
+    def ask(self, wanted: list[Archived]) -> None:
+        node = self.connection.node
+        committed = self.request.isolation_level == READ_COMMITTED
+        self._awaited = len(wanted)
+        self.deadline = node.deadlines.add(self, node.config.remote_fetch_max_wait_ms / 1000)
+        for log, offset, limit in wanted:
+            arrived = partial(self._take, (log, offset))
+            if node.archiving is not None:
+                node.archiving.read(log, offset, limit, committed=committed, arrived=arrived)
+            else:
+                arrived(LogError(KAFKA_STORAGE_ERROR, "the broker was started without its archive"))
+
+    def _take(self, key: object, outcome: ArchiveRead | LogError) -> None:
+        if self._awaited:
+            self._arrived[key] = outcome
+            self._awaited -= 1
+            if not self._awaited:
+                self._finish()
+
+    def timed_out(self) -> None:
+        if self._awaited:
+            self._finish()
+
+    def _finish(self) -> None:
+        self.abandon()
+        node = self.connection.node
+        if self.session is not None:
+            reading = _read_session(node, self.request, self.session, self._arrived)
+        else:
+            reading = _read_topics(node, self.request, self._arrived)
+        body = reading.answer(self.version, self.session, self.request)
+        _resolve(self, body)
+
+    def abandon(self) -> None:
+        self._awaited = 0
+        self.connection.node.deadlines.remove(self, self.deadline)
 
 
 class FetchSlot(Slot):
@@ -261,6 +353,7 @@ class FetchSlot(Slot):
             return
         body = reading.answer(self.version, self.session, self.request)
         if self.words is not None:
+            body = _whole(body)
             shared.answers[(self.version, self.words)] = body, reading.count_sent
         self._finish(body)
 
@@ -270,7 +363,7 @@ class FetchSlot(Slot):
     def cancel(self) -> None:
         self.timed_out()
 
-    def _read(self, shared: dict[object, Fetched]) -> Reading:
+    def _read(self, shared: dict[object, Any]) -> Reading:
         node = self.connection.node
         if self.session is not None:
             return _read_session(node, self.request, self.session, shared)
@@ -278,7 +371,7 @@ class FetchSlot(Slot):
 
     def _finish(self, body: list[Part]) -> None:
         self.abandon()
-        self.resolve(*_frame(self.version, self.correlation_id, body))
+        _resolve(self, body)
 
     def abandon(self) -> None:
         for partition in self.partitions:
@@ -287,11 +380,19 @@ class FetchSlot(Slot):
         self.connection.node.deadlines.remove(self, self.deadline)
 
 
+def _resolve(slot: FetchSlot | ArchivedSlot, body: list[Part]) -> None:
+    parts, size = _frame(slot.version, slot.correlation_id, body)
+    meter = slot.connection.fetch_meter
+    if meter is not None:
+        meter.count(size, slot.connection.node.clock.monotonic())
+    slot.resolve(parts, size)
+
+
 def _min_bytes(node: Node, request: FetchRequest) -> int:
     return min(request.min_bytes, node.config.fetch_max_bytes)
 
 
-def _read_topics(node: Node, request: FetchRequest, shared: dict[object, Fetched]) -> Reading:
+def _read_topics(node: Node, request: FetchRequest, shared: dict[object, Any]) -> Reading:
     reading = Reading()
     left = min(request.max_bytes, node.config.fetch_max_bytes)
     committed = request.isolation_level == READ_COMMITTED
@@ -302,7 +403,10 @@ def _read_topics(node: Node, request: FetchRequest, shared: dict[object, Fetched
         for wanted in of_topic:
             fetched = _read_one(topic, key, wanted, left, not reading.size, committed, shared)
             if fetched.error:
-                reading.failed = True
+                if fetched.error == ARCHIVED:
+                    fetched = _ask_archive(reading, fetched, topic, wanted, left)
+                else:
+                    reading.failed = True
             elif fetched.records is not None:
                 reading.size += fetched.records.size
                 left -= fetched.records.size
@@ -312,7 +416,7 @@ def _read_topics(node: Node, request: FetchRequest, shared: dict[object, Fetched
 
 
 def _read_session(
-    node: Node, request: FetchRequest, session: FetchSession, shared: dict[object, Fetched] | None = None
+    node: Node, request: FetchRequest, session: FetchSession, shared: dict[object, Any] | None = None
 ) -> Reading:
     reading = Reading()
     left = min(request.max_bytes, node.config.fetch_max_bytes)
@@ -323,7 +427,10 @@ def _read_session(
         topic = hosted.get(key)
         fetched = _read_one(topic, key, followed.wanted, left, not reading.size, committed, shared)
         if fetched.error:
-            reading.failed = True
+            if fetched.error == ARCHIVED:
+                fetched = _ask_archive(reading, fetched, topic, followed.wanted, left)
+            else:
+                reading.failed = True
         elif fetched.records is not None:
             reading.size += fetched.records.size
             left -= fetched.records.size
@@ -338,7 +445,7 @@ def _read_one(
     left: int,
     at_least_one: bool,
     committed: bool,
-    shared: dict[object, Fetched] | None,
+    shared: dict[object, Any] | None,
 ) -> Fetched:
     index, leader_epoch, offset, _, max_bytes = wanted
     if topic is None or not 0 <= index < len(topic.partitions):
@@ -356,12 +463,19 @@ def _read_one(
     limit = max_bytes if max_bytes < left else left
     same = (topic, index, offset, limit, at_least_one, committed)
     if shared and same in shared:
-        return shared[same]
+        known: Fetched = shared[same]
+        return known
     try:
         records = log.read(
             offset, limit if limit > 0 else 0, upto=stable if committed else high, at_least_one=at_least_one
         )
+    except OffsetArchived:
+        return _from_archive(
+            index, log, offset, limit, at_least_one, committed, (shared or {}).get((log, offset))
+        )
     except LogError as error:
+        if offset < log.log_start_offset:
+            topic.partitions[index].missed(offset)
         return Fetched(index, error.code, -1, -1, -1, None, None)
     if committed and records.size:
         aborted = log.aborted_in(offset, records)
@@ -375,21 +489,74 @@ def _read_one(
     return fetched
 
 
+def _from_archive(
+    index: int,
+    log: PartitionLog,
+    offset: int,
+    limit: int,
+    at_least_one: bool,
+    committed: bool,
+    arrived: ArchiveRead | LogError | None,
+) -> Fetched:
+    """What came from the archive for a partition, or ``ARCHIVED``, if it was not asked yet."""
+    if isinstance(arrived, LogError):
+        return Fetched(index, arrived.code, -1, -1, -1, None, None)
+    found = Fetched(
+        index,
+        ARCHIVED if arrived is None else 0,
+        log.written_offset,
+        log.last_stable_offset,
+        log.log_start_offset,
+        None,
+        _NONE_ABORTED if committed else None,
+    )
+    if arrived is None or not arrived.data or (len(arrived.data) > limit and not at_least_one):
+        return found
+    return found._replace(records=ReadRecords(arrived.data), aborted=arrived.aborted if committed else None)
+
+
+def _ask_archive(
+    reading: Reading, fetched: Fetched, topic: HostedTopic | None, wanted: Wanted, left: int
+) -> Fetched:
+    """Note that a partition's records are to be had from the archive; until then there are none."""
+    index, _, offset, _, max_bytes = wanted
+    assert topic is not None
+    reading.archived.append((topic.partitions[index].log, offset, max(0, min(max_bytes, left))))
+    return fetched._replace(error=0)
+
+
 class ReadRecords:
-    """Records that were read already, for all who wait for the same."""
+    """Records that were read already: for all who wait for the same, or from the archive."""
 
     __slots__ = ("data", "size")
+    position = 0
 
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.size = len(data)
 
+    def fileno(self) -> int:
+        return -1
+
     def bytes(self) -> bytes:
         return self.data
 
 
+def _whole(body: list[Part]) -> list[Part]:
+    """The body in one piece, for the many who get the same; one that comes from files stays as it is."""
+    try:
+        return [b"".join(body)]  # type: ignore[arg-type]
+    except TypeError:
+        return body
+
+
 def _frame(version: int, correlation_id: int, body: list[Part]) -> tuple[list[Part], int]:
     """A whole answer in parts, and its size."""
+    if len(body) == 1 and type(only := body[0]) is bytes:
+        size = len(only)
+        if version >= FLEXIBLE:
+            return [ANSWER_HEAD.pack(size + 5, correlation_id) + b"\0" + only], size + 9
+        return [ANSWER_HEAD.pack(size + 4, correlation_id) + only], size + 8
     size = 0
     for part in body:
         size += part.size if not isinstance(part, (bytes, bytearray)) else len(part)

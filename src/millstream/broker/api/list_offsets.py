@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from millstream.broker.codes import (
@@ -25,11 +27,12 @@ if TYPE_CHECKING:
 LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3
-EARLIEST_LOCAL = -4  # the oldest record not moved to archive storage only: there is none
-LATEST_TIERED = -5  # the newest record in archive storage
-EARLIEST_PENDING_UPLOAD = -6
-# The version from which on a client may ask for one of these instead of a time.
-_ASKED_FROM = {
+EARLIEST_LOCAL = -4  # the oldest record that is not in the archive only
+LATEST_TIERED = -5  # the newest record in the archive
+EARLIEST_PENDING_UPLOAD = -6  # the oldest record of an archived topic that is not in the archive yet
+READ_COMMITTED = 1
+# The version of the request that each of them came with; other negative numbers mean nothing.
+_KNOWN_FROM = {
     LATEST: 1,
     EARLIEST: 1,
     MAX_TIMESTAMP: 7,
@@ -37,11 +40,11 @@ _ASKED_FROM = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
-READ_COMMITTED = 1
 
 
 @serves(2, versions=(1, 11))
-def list_offsets(node: Node, request: Any, client: Client) -> Answer:
+def list_offsets(node: Node, request: Any, client: Client) -> Answer | Awaitable[Answer]:
+    """At once, unless a time has to be looked up in the archive."""
     committed = getattr(request, "isolation_level", 0) == READ_COMMITTED
     asked = Counter((topic.name, p.partition_index) for topic in request.topics for p in topic.partitions)
 
@@ -49,35 +52,71 @@ def list_offsets(node: Node, request: Any, client: Client) -> Answer:
         index = wanted.partition_index
         if asked[topic, index] > 1:
             return {"partition_index": index, "error_code": INVALID_REQUEST}
+        if wanted.timestamp < 0 and client.version < _KNOWN_FROM.get(wanted.timestamp, NEVER):
+            return {"partition_index": index, "error_code": UNSUPPORTED_VERSION}
         partition = node.partition(topic, index)
         if partition is None:
             return {"partition_index": index, "error_code": UNKNOWN_TOPIC_OR_PARTITION}
         log = partition.log
         error = epoch_error(log, getattr(wanted, "current_leader_epoch", -1))
-        if wanted.timestamp < 0 and client.version < _ASKED_FROM.get(wanted.timestamp, NEVER):
-            error = UNSUPPORTED_VERSION
         if error:
             return {"partition_index": index, "error_code": error}
-        try:
-            offset, timestamp = _offset(log, wanted.timestamp, committed)
-        except LogError as failure:
-            return {"partition_index": index, "error_code": failure.code}
-        epoch = log.epochs.at(offset) if offset >= 0 else -1
-        return {
-            "partition_index": index,
-            "error_code": NONE,
-            "timestamp": timestamp,
-            "offset": offset,
-            "leader_epoch": epoch,
-        }
+        result: dict[str, Any] = {"partition_index": index}
+        if node.archiving is not None and _may_be_archived(log, wanted.timestamp):
+            archived.append((result, log, wanted.timestamp))
+        else:
+            _tell(result, log, lambda: _offset(log, wanted.timestamp, committed))
+        return result
 
-    return {
+    archived: list[tuple[dict[str, Any], PartitionLog, int]] = []
+    answer: Answer = {
         "topics": [
             {"name": topic.name, "partitions": [look_up(topic.name, wanted) for wanted in once.values()]}
             for topic in request.topics
             for once in [{wanted.partition_index: wanted for wanted in topic.partitions}]
         ]
     }
+    return _with_archived(node, answer, archived, committed) if archived else answer
+
+
+def _tell(result: dict[str, Any], log: PartitionLog, look: Callable[[], tuple[int, int]]) -> None:
+    try:
+        offset, timestamp = look()
+    except LogError as failure:
+        result["error_code"] = failure.code
+        return
+    result["error_code"] = NONE
+    result["timestamp"] = timestamp
+    result["offset"] = offset
+    result["leader_epoch"] = log.epochs.at(offset) if offset >= 0 else -1
+
+
+def _may_be_archived(log: PartitionLog, timestamp: int) -> bool:
+    """Does the answer depend on what is in the archive only?"""
+    if timestamp < 0 and timestamp != MAX_TIMESTAMP:
+        return False
+    return log.log_start_offset < log.segments[0].base_offset and log.archive.newest_timestamp >= timestamp
+
+
+async def _with_archived(
+    node: Node, answer: Answer, archived: list[tuple[dict[str, Any], PartitionLog, int]], committed: bool
+) -> Answer:
+    """Complete an answer with what is found in the archive."""
+    archiving = node.archiving
+    assert archiving is not None
+
+    async def look_up(result: dict[str, Any], log: PartitionLog, timestamp: int) -> None:
+        try:
+            found = await (
+                archiving.newest(log) if timestamp == MAX_TIMESTAMP else archiving.first_at(log, timestamp)
+            )
+        except LogError as failure:
+            result["error_code"] = failure.code
+        else:
+            _tell(result, log, lambda: _visible(log, found, committed))
+
+    await asyncio.gather(*(look_up(*each) for each in archived))
+    return answer
 
 
 def _offset(log: PartitionLog, timestamp: int, committed: bool) -> tuple[int, int]:
@@ -85,11 +124,20 @@ def _offset(log: PartitionLog, timestamp: int, committed: bool) -> tuple[int, in
     not look yet."""
     if timestamp == LATEST:
         return (log.last_stable_offset if committed else log.written_offset), -1
-    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+    if timestamp == EARLIEST:
         return log.log_start_offset, -1
-    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-        return -1, -1
+    if timestamp == EARLIEST_LOCAL:
+        return log.local_start_offset, -1
+    if timestamp == LATEST_TIERED:
+        return log.archive.end_offset - 1 if log.archive.segments else -1, -1
+    if timestamp == EARLIEST_PENDING_UPLOAD:
+        archived = log.config.remote_storage_enable
+        return max(log.archive.end_offset, log.local_start_offset) if archived else -1, -1
     found = log.max_timestamp_offset() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
+    return _visible(log, found, committed)
+
+
+def _visible(log: PartitionLog, found: tuple[int, int] | None, committed: bool) -> tuple[int, int]:
     if found is None or (committed and found[0] >= log.last_stable_offset):
         return -1, -1
     return found

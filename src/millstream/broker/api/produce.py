@@ -11,12 +11,14 @@ and compared; only where it differs is a request read in full. A transactional i
 
 from __future__ import annotations
 
+import math
 from struct import Struct
 from typing import TYPE_CHECKING
 
 from millstream.broker.codes import (
     CONCURRENT_TRANSACTIONS,
     INVALID_REQUIRED_ACKS,
+    KAFKA_STORAGE_ERROR,
     NOT_ENOUGH_REPLICAS,
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
@@ -107,7 +109,7 @@ def produce(
             start = at + 8
             end = start + size
             usual = end == stop
-        partitions = shape.topic.partitions
+        partitions = shape.topic.direct
         if usual and 0 <= index < len(partitions):
             partition = partitions[index]
             if shape.transaction is None:
@@ -138,7 +140,7 @@ def _append_one(
     try:
         base_offset, append_time, start_offset, _ = partition.log.append(view[start:end], turn.now_ms)
     except LogError as error:
-        refused = PartitionResult(partition.index, _told(error, version), message=str(error))
+        refused = _refused(connection, partition.index, error, version)
         _answer(connection, version, correlation_id, acks, [(partition.topic, [refused])])
         return
     if not partition.is_staged:
@@ -171,7 +173,16 @@ def _append_one(
 class ProduceSlot(Slot):
     """A Produce whose answer waits until all of its records are as safe as was asked for."""
 
-    __slots__ = ("acks", "correlation_id", "left", "needs_sync", "places", "results", "version")
+    __slots__ = (
+        "acks",
+        "correlation_id",
+        "left",
+        "needs_sync",
+        "places",
+        "results",
+        "throttle_ms",
+        "version",
+    )
 
     def __init__(self, connection: Connection, version: int, correlation_id: int, acks: int) -> None:
         super().__init__(connection)
@@ -181,7 +192,13 @@ class ProduceSlot(Slot):
         self.needs_sync = acks == -1
         self.results: list[tuple[HostedTopic | str | bytes, list[PartitionResult]]] = []
         self.places: list[tuple[int, int]] = []  # of the records in the results
-        self.left = 0
+        self.left = 0  # things to wait for: each partition's word, and to be let go if it is held
+        self.throttle_ms = 0
+
+    def released(self, throttle_ms: int) -> None:
+        """It was held, as consumers are behind, and is no longer."""
+        self.throttle_ms = max(self.throttle_ms, throttle_ms)
+        self._one_less()
 
     def settled(self, place: int, failure: LogError | None) -> None:
         if failure is not None:
@@ -190,13 +207,16 @@ class ProduceSlot(Slot):
             results[partition] = PartitionResult(
                 results[partition].partition, failure.code, message=str(failure)
             )
+        self._one_less()
+
+    def _one_less(self) -> None:
         self.left -= 1
         if self.left == 0:
             if self.acks == 0:
                 if any(result.error for _, results in self.results for result in results):
                     self.connection.close_when_answered()
                 return
-            data = _encode(self.version, self.correlation_id, self.results)
+            data = _encode(self.version, self.correlation_id, self.results, self.throttle_ms)
             self.resolve([data], len(data))
 
 
@@ -223,8 +243,15 @@ def _produce(
         return
     transaction = None if request.transactional_id is None else (request.transactional_id, version)
     connection.node.transactions.request = transaction
+    meter = connection.produce_meter
+    throttle_ms = 0
+    if meter is not None:
+        seconds = meter.count(stop - header_at, connection.server.clock.monotonic())
+        if seconds > 0:
+            throttle_ms = math.ceil(seconds * 1000)
+            connection.mute(seconds)
     try:
-        shape = _append_all(connection, request, view, header_at, version, correlation_id)
+        shape = _append_all(connection, request, view, header_at, version, correlation_id, throttle_ms)
     finally:
         connection.node.transactions.request = None
     if shape is not None:
@@ -238,6 +265,7 @@ def _append_all(
     header_at: int,
     version: int,
     correlation_id: int,
+    throttle_ms: int,
 ) -> tuple[bytes, int, HostedTopic] | None:
     """Append what the request has; what to remember of it, if it is the usual one."""
     acks = request.acks
@@ -246,8 +274,12 @@ def _append_all(
     if len(topics) == 1 and len(topics[0][1]) == 1:
         topic = hosted.get(topics[0][0])
         (records,) = topics[0][1]
-        if topic is not None and 0 <= records.partition < len(topic.partitions):
-            partition = topic.partitions[records.partition]
+        if (
+            topic is not None
+            and 0 <= records.partition < len(topic.direct)
+            and connection.produce_meter is None
+        ):
+            partition = topic.direct[records.partition]
             end = max(records.start, records.end)  # null counts as empty, and is refused as that
             _append_one(connection, partition, view, records.start, end, version, correlation_id, acks)
             return bytes(view[header_at : records.partition_at]), acks, topic
@@ -255,19 +287,25 @@ def _append_all(
     if not turn.scheduled:
         turn.schedule()
     slot = ProduceSlot(connection, version, correlation_id, acks)
+    slot.throttle_ms = throttle_ms
     told: list[Partition] = []
+    guarded = False
     for key, wanted in topics:
         topic = hosted.get(key)
+        gate = None if topic is None else topic.gate
         results: list[PartitionResult] = []
         for records in wanted:
-            result, taken_by = _append(turn.now_ms, topic, key, records, view, version)
+            result, taken_by = _append(connection, turn.now_ms, topic, key, records, view, version)
             if taken_by is not None:
+                if gate is not None:
+                    guarded = True
+                    gate.lags[taken_by.index].took(records.end - records.start)
                 slot.places.append((len(slot.results), len(results)))
                 told.append(taken_by)
             results.append(result)
         slot.results.append((topic if topic is not None else key, results))
     if not told:
-        _answer(connection, version, correlation_id, acks, slot.results)
+        _answer(connection, version, correlation_id, acks, slot.results, throttle_ms)
         return None
     connection.appended_in = turn.number
     slot.left = len(told)
@@ -278,10 +316,15 @@ def _append_all(
         partition.unsettled.append((slot, place))
     if acks != 0:
         connection.place(slot)
+    if guarded and connection.node.backpressure.pass_by(
+        slot, told, transactional=request.transactional_id is not None, timeout_ms=request.timeout_ms
+    ):
+        slot.left += 1
     return None
 
 
 def _append(
+    connection: Connection,
     now_ms: int,
     topic: HostedTopic | None,
     key: str | bytes,
@@ -303,7 +346,7 @@ def _append(
     try:
         appended = partition.log.append(view[start:end], now_ms)
     except LogError as error:
-        return PartitionResult(index, _told(error, version), message=str(error)), None
+        return _refused(connection, index, error, version), None
     partition.turn_bytes += end - start
     return (
         PartitionResult(index, 0, appended.base_offset, appended.log_append_time, appended.log_start_offset),
@@ -311,12 +354,15 @@ def _append(
     )
 
 
-def _told(error: LogError, version: int) -> int:
+def _refused(connection: Connection, index: int, error: LogError, version: int) -> PartitionResult:
     """The error as this version is told it: clients that add partitions to their transactions themselves do
     not expect to wait for the last one's end here, but do send again for this."""
-    if error.code == CONCURRENT_TRANSACTIONS and version < IMPLICIT_FROM:
-        return NOT_ENOUGH_REPLICAS
-    return error.code
+    code = error.code
+    if code == KAFKA_STORAGE_ERROR:
+        connection.node.metrics.storage_errors += 1
+    elif code == CONCURRENT_TRANSACTIONS and version < IMPLICIT_FROM:
+        code = NOT_ENOUGH_REPLICAS
+    return PartitionResult(index, code, message=str(error))
 
 
 def _refuse_all(connection: Connection, request: ProduceRequest, version: int, correlation_id: int) -> None:
@@ -346,20 +392,22 @@ def _answer(
     correlation_id: int,
     acks: int,
     results: list[tuple[HostedTopic | str | bytes, list[PartitionResult]]],
+    throttle_ms: int = 0,
 ) -> None:
     if acks == 0:
         if any(result.error for _, of_topic in results for result in of_topic):
             connection.close_when_answered()
         return
-    connection.answer(_encode(version, correlation_id, results))
+    connection.answer(_encode(version, correlation_id, results, throttle_ms))
 
 
 def _encode(
     version: int,
     correlation_id: int,
     results: list[tuple[HostedTopic | str | bytes, list[PartitionResult]]],
+    throttle_ms: int = 0,
 ) -> bytes:
-    body = produce_answer(version, [(*_names(topic), of_topic) for topic, of_topic in results])
+    body = produce_answer(version, [(*_names(topic), of_topic) for topic, of_topic in results], throttle_ms)
     return frame(correlation_id, body, tags=version >= FLEXIBLE)
 
 

@@ -1,4 +1,4 @@
-"""DescribeClientQuotas and AlterClientQuotas: kept, and told to who asks."""
+"""DescribeClientQuotas and AlterClientQuotas: kept and told; ``broker.throttling`` enforces them."""
 
 from __future__ import annotations
 
@@ -69,4 +69,4 @@ async def _alter(
     changes = [(change.key, None if change.remove else change.value) for change in entry.ops]
     quotas = changed(node.catalogue.quotas.get(entity, {}), entity, changes)
     if not validate_only:
-        await node.catalogue.set_quotas(entity, quotas)
+        await node.set_quotas(entity, quotas)

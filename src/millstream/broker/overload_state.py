@@ -1,0 +1,71 @@
+"""What a topic's overload policy is doing, in a sentence: for who describes the topic, and for the log."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from millstream.broker.node import Node
+    from millstream.broker.partition import HostedTopic
+
+_log = logging.getLogger(__name__)
+
+_TELL_EVERY = 10.0  # seconds between lines about what a topic has dropped
+
+
+def overload_state(node: Node, name: str) -> str:
+    """What is to be said about a topic; empty if there is nothing."""
+    topic = node.hosted.get(name)
+    if topic is None:
+        return ""
+    failed = [partition.log.failed for partition in topic.partitions if partition.log.failed is not None]
+    if failed:
+        return f"{len(failed)} of {len(topic.partitions)} partitions take no writes: {failed[0]}"
+    if node.full and any(not partition.in_memory for partition in topic.partitions):
+        return node.full
+    gate = topic.gate
+    if gate is not None:
+        if not gate.slowest_group:
+            return f"nobody is held: no group of {', '.join(gate.groups)} has a member that reads the topic"
+        held = node.backpressure.held_at(topic)
+        who = f"{held} producers are held" if held else "nobody is held"
+        return (
+            f"{who}: group {gate.slowest_group} is {gate.slowest_records} records behind. Since the start "
+            f"{gate.held} requests were held, for {gate.held_seconds:.1f} s in all"
+        )
+    records, size = dropped(topic)
+    return f"{records} records ({size} bytes) were dropped since the start" if records else ""
+
+
+def dropped(topic: HostedTopic) -> tuple[int, int]:
+    """Records and bytes that a topic has dropped since the broker started."""
+    rings = [partition.log.ring for partition in topic.partitions if partition.log.ring is not None]
+    return sum(ring.dropped_records for ring in rings), sum(ring.dropped_bytes for ring in rings)
+
+
+class DropWatch:
+    """Says now and then what was dropped."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, int] = {}
+        self._tell_at = 0.0
+
+    def tick(self, topics: Iterable[HostedTopic], now: float) -> None:
+        if now < self._tell_at:
+            return
+        self._tell_at = now + _TELL_EVERY
+        told = {}
+        for topic in topics:
+            if topic.partitions and topic.partitions[0].log.ring is not None:
+                records, size = dropped(topic)
+                told[topic.name] = records
+                more = records - self._told.get(topic.name, 0)
+                if more > 0:
+                    _log.warning(
+                        "topic %s: more came than its ring holds: %d records were dropped, %d (%d bytes) "
+                        "since the start",
+                        topic.name, more, records, size,
+                    )  # fmt: skip
+        self._told = told

@@ -1,0 +1,202 @@
+"""What ``millstream group lag`` measures, shows and is alarmed about, and what a group missed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from millstream.cli.output import count, duration_text, note, show_json, show_table
+from millstream.client.admin import Admin
+from millstream.client.groups import GROUP_NOT_FOUND
+from millstream.client.lag import Lag, Missed, group_lag, with_progress
+from millstream.client.template import utc
+from millstream.clock import SystemClock
+from millstream.errors import RequestFailed
+
+_LOOK_TWICE_MS = 10_000  # how long a group is watched before it is said to lose records
+
+
+class GroupLag(NamedTuple):
+    group: str
+    lags: list[Lag]
+    now_ms: int
+    looked_at: float  # by a clock that never goes back
+
+    @property
+    def records(self) -> int:
+        return sum(lag.records or 0 for lag in self.lags)
+
+    @property
+    def lost(self) -> int:
+        return sum(lag.lost for lag in self.lags)
+
+
+def measured(admin: Admin, group: str | None, before_ms: int | None, over_ms: int | None) -> list[GroupLag]:
+    """The lag of a group, or of all. Those that would lose records within ``before_ms`` if they stood still
+    are watched for a while: they may be reading, and fast enough."""
+    found = [_looked(admin, group)] if group is not None else _all(admin)
+
+    def suspect(each: GroupLag) -> bool:
+        if over_ms is not None:
+            return each.records > 0
+        return before_ms is not None and any(_loses(lag, each.now_ms, before_ms) for lag in each.lags)
+
+    if any(suspect(each) for each in found):
+        time.sleep((_LOOK_TWICE_MS if over_ms is None else over_ms) / 1000)
+    return [_watched(admin, each) if suspect(each) else each for each in found]
+
+
+def _all(admin: Admin) -> list[GroupLag]:
+    found = []
+    for listed in admin.groups():
+        try:
+            found.append(_looked(admin, listed.name))
+        except RequestFailed as error:
+            if error.code != GROUP_NOT_FOUND:  # it was deleted just now
+                raise
+    return found
+
+
+def _looked(admin: Admin, group: str) -> GroupLag:
+    clock = SystemClock()
+    now_ms, looked_at = clock.now_ms(), clock.monotonic()
+    return GroupLag(group, group_lag(admin, group, now_ms), now_ms, looked_at)
+
+
+def _watched(admin: Admin, each: GroupLag) -> GroupLag:
+    passed = max(0.001, SystemClock().monotonic() - each.looked_at)
+    return each._replace(lags=with_progress(admin, each.group, each.lags, passed))
+
+
+def _loses(lag: Lag, now_ms: int, before_ms: int) -> bool:
+    loss_ms = lag.loss_ms(now_ms)
+    return loss_ms is not None and loss_ms <= before_ms
+
+
+def alarms(groups: Sequence[GroupLag], most: int | None, before_ms: int | None) -> list[str]:
+    """A sentence for each reason to be alarmed."""
+    reasons = []
+    for each in groups:
+        group, lags, now_ms, _ = each
+        if most is not None and each.records > most:
+            reasons.append(f"{group} is {count(each.records, 'record')} behind, more than {most:,}")
+        for lag in lags:
+            if lag.lost:
+                reasons.append(
+                    f"{group} has lost {count(lag.lost, 'record')} of {lag.partition}: deleted unread"
+                )
+            if before_ms is not None and _loses(lag, now_ms, before_ms):
+                soon = lag.loss_ms(now_ms) or 0
+                reasons.append(
+                    f"{group} loses records of {lag.partition} in {duration_text(soon)}, sooner than in"
+                    f" {duration_text(before_ms)}"
+                )
+    return reasons
+
+
+def show(groups: Sequence[GroupLag], *, named: bool, json: bool) -> None:
+    """All of it; with the groups' names where none was asked for by name."""
+    if json:
+        show_json([row for group in groups for row in _rows(group, named=named)])
+        return
+    if not groups:
+        note("no consumer groups")
+    for at, group in enumerate(groups):
+        if at:
+            print()
+        _show_one(group, named=named)
+
+
+def _rows(group: GroupLag, *, named: bool) -> list[dict[str, Any]]:
+    return [
+        {
+            **({} if named else {"group": group.group}),
+            "topic": lag.partition.topic,
+            "partition": lag.partition.partition,
+            "committed": lag.committed,
+            "start": lag.bounds.start,
+            "end": lag.bounds.end,
+            "records": lag.records,
+            "behind_ms": lag.behind_ms,
+            "age_ms": lag.age_ms(group.now_ms),
+            "oldest_unread": None if lag.oldest_ms is None else utc(lag.oldest_ms),
+            "loss_ms": lag.loss_ms(group.now_ms),
+            "lost": lag.lost,
+            "member": lag.member,
+        }
+        for lag in group.lags
+    ]
+
+
+def _show_one(group: GroupLag, *, named: bool) -> None:
+    if not named:
+        print(f"{group.group}:")
+    if not group.lags:
+        print(f"{group.group} has committed no offsets and reads nothing.")
+        return
+    losing = any(lag.loss_ms(group.now_ms) is not None for lag in group.lags)
+    columns = ["topic", "partition", "committed", "end", "lag", "behind"]
+    columns += ["loses in"] if losing else []
+    columns += ["lost"] if group.lost else []
+    rows: list[list[Any]] = []
+    for lag in group.lags:
+        row: list[Any] = [lag.partition.topic, lag.partition.partition, lag.committed, lag.bounds.end]
+        row += [lag.records, _time(lag.behind_ms)]
+        if losing:
+            loss_ms = lag.loss_ms(group.now_ms)
+            row.append(None if loss_ms is None else duration_text(loss_ms))
+        row += [lag.lost] if group.lost else []
+        rows.append([*row, lag.member])
+    show_table([*columns, "member"], rows)
+    ages = [age for lag in group.lags if (age := lag.age_ms(group.now_ms))]
+    print(
+        f"{count(group.records, 'record')} behind"
+        + (f", the oldest {duration_text(max(ages))} old" if ages else "")
+    )
+    if group.lost:
+        note(f"{count(group.lost, 'record')} deleted before this group read them")
+
+
+def _time(milliseconds: int | None) -> str | None:
+    if milliseconds is None:
+        return None
+    return duration_text(milliseconds) if milliseconds else "none"
+
+
+def missed_json(missed: Sequence[Missed]) -> list[dict[str, Any]]:
+    return [
+        {
+            "topic": each.partition.topic,
+            "partition": each.partition.partition,
+            "records": each.records,
+            "first_offset": each.first_offset,
+            "last_offset": each.next_offset - 1,
+            "first_time": utc(each.first_ms) or None,
+            "last_time": utc(each.last_ms) or None,
+            "deleted": utc(each.lost_ms),
+            "records_ever": each.total,
+        }
+        for each in missed
+    ]
+
+
+def show_missed(missed: Sequence[Missed]) -> None:
+    if not missed:
+        return
+    print("Deleted before it had read them:")
+    show_table(
+        ["topic", "partition", "records", "offsets", "written from", "to", "in all"],
+        [
+            [
+                each.partition.topic,
+                each.partition.partition,
+                each.records,
+                f"{each.first_offset}-{each.next_offset - 1}",
+                utc(each.first_ms) or None,
+                utc(each.last_ms) or None,
+                each.total,
+            ]
+            for each in missed
+        ],
+    )

@@ -1,0 +1,55 @@
+"""``millstream registry``: run a schema registry."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from millstream.cli.help import App, examples
+from millstream.cli.options import connected
+from millstream.client.connect import Connection
+
+app = App()
+
+
+@app.command(
+    epilog=examples(
+        ("millstream registry", "for the broker at 127.0.0.1:9092, served at 127.0.0.1:8081"),
+        ("millstream registry --broker kafka:9092 --listen 0.0.0.0:8081", "beside Apache Kafka"),
+        ("millstream registry --compatibility full", "what is registered must be readable both ways"),
+        ("millstream serve --registry 127.0.0.1:8081", "a broker with a registry, in one command"),
+    )
+)
+@connected
+def registry(
+    connection: Connection,
+    listen: Annotated[
+        str, typer.Option("--listen", metavar="HOST:PORT", help="Where clients reach it over HTTP.")
+    ] = "127.0.0.1:8081",
+    topic: Annotated[
+        str, typer.Option("--topic", metavar="TOPIC", help="The compacted topic that schemas are kept in.")
+    ] = "_schemas",
+    compatibility: Annotated[
+        str,
+        typer.Option(
+            "--compatibility",
+            metavar="LEVEL",
+            help="For subjects that nothing else is said about: none, backward, forward, full, or one of the "
+            "last three with _transitive.",
+        ),
+    ] = "backward",
+) -> int:
+    """Run a schema registry until SIGTERM or Ctrl-C, for our broker or any Kafka.
+
+    It speaks the HTTP interface of Confluent's registry, and keeps everything in one topic; several may run
+    on the same topic. Its address is printed on standard output once it answers.
+    """
+    from millstream.registry import needs_extra
+
+    with needs_extra():
+        from millstream.registry.running import Registry, run, set_up_logging
+
+    set_up_logging()
+    served = Registry(connection, listen=listen, topic=topic, level=compatibility)
+    return run(served, on_ready=lambda url: print(url, flush=True))

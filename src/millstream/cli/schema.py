@@ -1,0 +1,299 @@
+"""``millstream schema``: schemas in a registry, ours or Confluent's."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millstream.cli.help import App, examples
+from millstream.cli.options import YesOption
+from millstream.cli.output import Cell, Output, OutputOption, ask, count, note, show_json, show_table
+from millstream.errors import ConfigError, RegistryRefused
+
+if TYPE_CHECKING:
+    from millstream.registry.client import RegistryClient
+    from millstream.registry.schema import Schema
+
+app = App(help="Schemas: what records are made of, by subject and version, in a schema registry.")
+
+
+class Type(StrEnum):
+    AVRO = "avro"
+    JSON = "json"
+    PROTOBUF = "protobuf"
+
+
+RegistryOption = Annotated[
+    str,
+    typer.Option(
+        "--registry",
+        "-r",
+        envvar="MILLSTREAM_REGISTRY",
+        metavar="URL",
+        help="The schema registry; user and password may stand in it.",
+    ),
+]
+DEFAULT_REGISTRY = "http://127.0.0.1:8081"
+SubjectArgument = Annotated[
+    str,
+    typer.Argument(metavar="SUBJECT", help="The subject, such as TOPIC-value.", show_default=False),
+]
+FileArgument = Annotated[
+    Path, typer.Argument(metavar="FILE", help="The schema: .avsc, .json or .proto.", show_default=False)
+]
+TypeOption = Annotated[
+    Type | None,
+    typer.Option("--type", "-t", metavar="avro|json|protobuf", help="[default: by the file's name]"),
+]
+ReferenceOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--reference",
+        metavar="NAME=SUBJECT[:VERSION]",
+        help="Another schema that it uses, by the name it uses for it; may be repeated.",
+    ),
+]
+
+
+@app.command(
+    "list",
+    epilog=examples(
+        ("millstream schema list", "every subject, its newest version and the level of compatibility"),
+        ("millstream schema list --registry http://user:password@registry:8081", "somewhere else"),
+    ),
+)
+def list_(
+    registry: RegistryOption = DEFAULT_REGISTRY,
+    deleted: Annotated[bool, typer.Option("--deleted", help="Those that were deleted, too.")] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """List the subjects of a registry."""
+    client = open_registry(registry)
+    rows: list[list[Cell]] = []
+    for subject in client.subjects(deleted=deleted):
+        try:
+            newest = client.version(subject)
+        except RegistryRefused as error:
+            if error.code != 40401:
+                raise
+            rows.append([subject, None, None, None, None])
+            continue
+        rows.append(
+            [subject, newest.schema.type.lower(), newest.version, newest.id, client.level(subject).lower()]
+        )
+    columns = ["subject", "type", "version", "id", "compatibility"]
+    if output is Output.JSON:
+        show_json([dict(zip(columns, row, strict=True)) for row in rows])
+    elif not rows:
+        note(f"no subjects at {client.url}")
+    else:
+        show_table(columns, rows)
+
+
+@app.command(
+    epilog=examples(
+        ("millstream schema show payments-value", "the newest version"),
+        ("millstream schema show payments-value --version 3", "an older one"),
+        ("millstream schema show --id 17", "the one that a record's header names"),
+        ("millstream schema show payments-value > payments.avsc", "into a file"),
+    )
+)
+def show(
+    subject: Annotated[
+        str | None, typer.Argument(metavar="[SUBJECT]", help="The subject.", show_default=False)
+    ] = None,
+    version: Annotated[
+        str, typer.Option("--version", "-v", metavar="N|latest", help="Which version.")
+    ] = "latest",
+    id_: Annotated[
+        int | None, typer.Option("--id", metavar="N", help="A schema by its id, instead of a subject.")
+    ] = None,
+    registry: RegistryOption = DEFAULT_REGISTRY,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Print a schema; what it is called and refers to goes to standard error, or into the JSON."""
+    from millstream.registry.store import schema_fields
+
+    if (subject is None) == (id_ is None):
+        raise ConfigError("give either a subject or --id")
+    client = open_registry(registry)
+    about: dict[str, Any]
+    if id_ is not None:
+        schema, about = client.schema(id_), {"id": id_}
+    else:
+        found = client.version(str(subject), _version(version))
+        schema, about = found.schema, {"subject": found.subject, "version": found.version, "id": found.id}
+    if output is Output.JSON:
+        show_json({**about, "schemaType": schema.type, **schema_fields(schema)})
+        return
+    note(", ".join(f"{name} {value}" for name, value in about.items()) + f", {schema.type.lower()}")
+    for reference in schema.references:
+        note(f"{reference.name} is version {reference.version} of {reference.subject}")
+    if schema.type == "PROTOBUF":
+        print(schema.text, end="" if schema.text.endswith("\n") else "\n")
+    else:
+        show_json(json.loads(schema.text))
+
+
+@app.command(
+    epilog=examples(
+        ("millstream schema register payments-value payments.avsc", "a new version, if it is compatible"),
+        ("millstream schema register orders-value order.proto --reference money.proto=money:1", "it imports"),
+        ("millstream schema register payments-value payments.json", "a JSON schema"),
+    )
+)
+def register(
+    subject: SubjectArgument,
+    file: FileArgument,
+    type: TypeOption = None,
+    reference: ReferenceOption = None,
+    normalize: Annotated[
+        bool, typer.Option("--normalize", help="Keep it in one order, whatever the file's.")
+    ] = False,
+    registry: RegistryOption = DEFAULT_REGISTRY,
+) -> None:
+    """Make a schema the next version of a subject. The same schema again changes nothing."""
+    client = open_registry(registry)
+    schema = _read(client, file, type, reference)
+    id_ = client.register(subject, schema, normalize=normalize)
+    print(f"{subject} has it as id {id_}")
+
+
+@app.command(
+    epilog=examples(
+        ("millstream schema check payments-value payments.avsc", "exits with 1 and says why, if it is not"),
+        ("millstream schema check payments-value payments.avsc --version 3", "with one version only"),
+    )
+)
+def check(
+    subject: SubjectArgument,
+    file: FileArgument,
+    type: TypeOption = None,
+    reference: ReferenceOption = None,
+    version: Annotated[
+        str | None,
+        typer.Option("--version", "-v", metavar="N|latest", help="Only this one. [default: by the level]"),
+    ] = None,
+    registry: RegistryOption = DEFAULT_REGISTRY,
+) -> int:
+    """Whether a schema could be the next version of a subject; nothing is changed. Fit for a build."""
+    client = open_registry(registry)
+    schema = _read(client, file, type, reference)
+    against = None if version is None else str(_version(version))
+    problems = client.check(subject, schema, against)
+    for problem in problems:
+        print(problem)
+    if problems:
+        note(f"{file} is not compatible with {subject}")
+        return 1
+    print(f"{file} is compatible with {subject} ({client.level(subject).lower()})")
+    return 0
+
+
+@app.command(
+    epilog=examples(
+        ("millstream schema delete payments-value", "hidden: nothing new is written with it, all is read"),
+        ("millstream schema delete payments-value --version 3", "one version"),
+        ("millstream schema delete payments-value --permanent -y", "for good, after it was hidden"),
+    )
+)
+def delete(
+    subject: SubjectArgument,
+    version: Annotated[
+        str | None, typer.Option("--version", "-v", metavar="N|latest", help="One version. [default: all]")
+    ] = None,
+    permanent: Annotated[
+        bool, typer.Option("--permanent", help="For good: records with it can't be read any more.")
+    ] = False,
+    yes: YesOption = False,
+    registry: RegistryOption = DEFAULT_REGISTRY,
+) -> None:
+    """Delete a subject, or one of its versions."""
+    client = open_registry(registry)
+    if permanent:
+        what = subject if version is None else f"version {version} of {subject}"
+        ask(f"Delete {what} for good? Records with it can't be read any more.", yes=yes)
+    gone = client.delete(subject, None if version is None else str(_version(version)), permanent=permanent)
+    print(f"deleted {count(len(gone), 'version')} of {subject}: {', '.join(map(str, gone))}")
+
+
+@app.command(
+    epilog=examples(
+        ("millstream schema config", "the level for all subjects"),
+        ("millstream schema config payments-value --set full_transitive", "for one"),
+        ("millstream schema config payments-value --unset", "as for all others again"),
+    )
+)
+def config(
+    subject: Annotated[
+        str | None,
+        typer.Argument(metavar="[SUBJECT]", help="The subject; all of them without one.", show_default=False),
+    ] = None,
+    set_: Annotated[
+        str | None,
+        typer.Option("--set", metavar="LEVEL", help="none, backward, forward, full; or with _transitive."),
+    ] = None,
+    unset: Annotated[bool, typer.Option("--unset", help="Return to what holds without it.")] = False,
+    registry: RegistryOption = DEFAULT_REGISTRY,
+) -> None:
+    """Show or set the level of compatibility that new versions must have.
+
+    backward: the new schema reads the last one's data (readers are updated first). forward: the last one
+    reads the new one's (writers first). full: both. With _transitive: of all versions, not the last alone.
+    """
+    client = open_registry(registry)
+    if set_ is not None and unset:
+        raise ConfigError("--set and --unset exclude each other")
+    if set_ is not None or unset:
+        client.set_level(subject, set_)
+    print(f"{subject or 'all subjects'}: {client.level(subject).lower()}")
+
+
+def open_registry(url: str) -> RegistryClient:
+    from millstream.registry import needs_extra
+
+    with needs_extra():
+        from millstream.registry.client import RegistryClient
+    return RegistryClient(url)
+
+
+def read_schema(file: Path, type: str | None) -> tuple[str, str]:
+    """A file's kind of schema, and its text."""
+    kinds = {".avsc": "AVRO", ".avro": "AVRO", ".json": "JSON", ".proto": "PROTOBUF"}
+    kind = type.upper() if type is not None else kinds.get(file.suffix)
+    if kind is None:
+        raise ConfigError(f"{file}: say with --type what it is; .avsc, .json and .proto go without saying")
+    try:
+        return kind, file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise ConfigError(f"can't read {file}: {reason}") from None
+
+
+def _read(client: RegistryClient, file: Path, type: Type | None, reference: list[str] | None) -> Schema:
+    from millstream.registry.schema import Reference, Schema
+
+    kind, text = read_schema(file, type)
+    references = []
+    for given in reference or ():
+        name, equals, where = given.partition("=")
+        subject, colon, version = where.rpartition(":")
+        if not colon:
+            subject, version = where, "latest"
+        if not equals or not name or not subject:
+            raise ConfigError(f"--reference {given!r} is not NAME=SUBJECT[:VERSION]")
+        number = client.version(subject, _version(version)).version
+        references.append(Reference(name, subject, number))
+    return Schema(kind, text, tuple(references))
+
+
+def _version(text: str) -> int | str:
+    if text == "latest":
+        return text
+    if not text.isdigit() or int(text) < 1:
+        raise ConfigError(f"{text!r} is not a version; it is a number from 1, or latest")
+    return int(text)

@@ -1,0 +1,162 @@
+"""``millstream tail``: the lines of log files into a topic."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from millstream.cli.help import App, examples
+from millstream.cli.options import complete_topic, connected
+from millstream.cli.output import bytes_text, count, duration_text, note
+from millstream.client.connect import Connection
+from millstream.errors import ConfigError
+
+app = App()
+
+
+@app.command(
+    epilog=examples(
+        ("millstream tail access.log --to web", "its lines, from now on, as they are"),
+        ("millstream tail access.log --to web --format combined", "taken apart, as JSON with a time"),
+        ("millstream tail '/var/log/app/*.log' --to app --format json --key user", "keyed by a field"),
+        ("millstream tail access.log --to web --from-start --once", "what is there, and stop"),
+        (
+            r"millstream tail app.log --to app --format 'regex:(?P<time>\S+) (?P<level>\w+) (?P<text>.*)'",
+            "any other format",
+        ),
+        ("millstream tail app.log --to app --format logfmt --rejects app.bad", "what is no logfmt, apart"),
+    )
+)
+@connected
+def tail(
+    connection: Connection,
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE...", help="Files, or patterns with * and ? in quotes.", show_default=False
+        ),
+    ],
+    to: Annotated[
+        str,
+        typer.Option("--to", metavar="TOPIC", help="The topic.", autocompletion=complete_topic),
+    ],
+    format: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            "-F",
+            metavar="FORMAT",
+            help="common, combined (Apache, nginx), json, logfmt, regex:PATTERN with named groups, or text: "
+            "lines as they are.",
+        ),
+    ] = "text",
+    key: Annotated[
+        str | None, typer.Option("--key", "-k", metavar="FIELD", help="The field that is the record's key.")
+    ] = None,
+    time_field: Annotated[
+        str | None,
+        typer.Option(
+            "--time-field",
+            metavar="FIELD",
+            help="The field that is the record's time. [default: time, timestamp, @timestamp, ts, date]",
+        ),
+    ] = None,
+    rejects: Annotated[
+        str | None,
+        typer.Option(
+            "--rejects",
+            metavar="TOPIC",
+            help="Where lines go that are not of the format. [default: the same topic, as JSON with raw and "
+            "error]",
+            autocompletion=complete_topic,
+        ),
+    ] = None,
+    from_start: Annotated[
+        bool,
+        typer.Option("--from-start", help="Begin files that were never read before at their start, not end."),
+    ] = False,
+    once: Annotated[
+        bool,
+        typer.Option("--once", help="Read what is there, from where it was left or the start, and stop."),
+    ] = False,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            "--name",
+            metavar="NAME",
+            help="Whose progress this is; one process a name. [default: by machine, topic and files]",
+        ),
+    ] = None,
+    create: Annotated[
+        bool, typer.Option("--create", help="Create the topics if they are not there.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing unless something fails.")] = False,
+) -> int:
+    """Follow log files into a topic: every line once, also over rotation, truncation and kill -9.
+
+    Lines are written in transactions together with how far each file was read, so readers of committed
+    records see each exactly once. Rotated files are found again under their new names, copied or compressed
+    (.gz) ones too, and read to their end; the files that are there at the very first start are begun at
+    their end. A line that is not of the format is kept, with the reason. Ctrl-C ends it cleanly; the next
+    start goes on from there.
+    """
+    import os
+
+    from millstream.cli.signals import Interrupts
+    from millstream.client.admin import Admin
+    from millstream.clock import SystemClock
+    from millstream.files.parse import parser
+    from millstream.files.tail import Tail, default_name
+
+    patterns = [os.path.abspath(file) for file in files]
+    parse = parser(format, time_field=time_field)
+    if key is not None and format == "text":
+        raise ConfigError("--key names a field, and lines of --format text have none")
+    topics = [to] if rejects is None else [to, rejects]
+    with Admin(connection) as admin:
+        for topic in topics if create else ():
+            admin.create_topic(topic, if_not_exists=True)
+        admin.describe_topics(topics)
+        kept = {value.name: value.value for value in admin.topic_config(to)}.get("retention.ms")
+    retention_ms = int(kept or -1)
+    clock = SystemClock()
+    tailing = Tail(
+        connection,
+        patterns,
+        to,
+        parse,
+        clock,
+        name or default_name(to, patterns),
+        rejects=rejects,
+        key=key,
+        blank_lines=format == "text",
+        from_start=from_start,
+        once=once,
+        complain=note,
+    )
+    show = sys.stderr.isatty() and not quiet
+
+    def shown() -> None:
+        if show:
+            done = tailing.counters
+            line = f"{count(done.lines, 'line')}, {bytes_text(done.bytes)}, {os.path.basename(tailing.at)}"
+            print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
+
+    with Interrupts() as interrupts:
+        try:
+            tailing.run(lambda: bool(interrupts), shown)
+        finally:
+            if show and tailing.counters.lines:
+                print(file=sys.stderr)
+    done = tailing.counters
+    if not quiet:
+        apart = f", {done.unread:,} of them not in format {format.partition(':')[0]}" if done.unread else ""
+        note(f"sent {count(done.lines, 'line')} to {to}{apart}")
+    if done.oldest_ms is not None and 0 <= retention_ms < clock.now_ms() - done.oldest_ms:
+        note(
+            f"some lines are older than the {duration_text(retention_ms)} that {to} keeps (retention.ms):"
+            " they will be deleted soon"
+        )
+    return 0

@@ -1,0 +1,46 @@
+"""Which part of a partition is on its broker's disk, and which in the archive (Kafka's tiered storage)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from millstream.client.cluster import Cluster, by_topic
+from millstream.client.connect import Connection
+from millstream.client.position import TopicPartition
+from millstream.client.raw import LIST_OFFSETS
+from millstream.errors import MillstreamError
+
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+_VERSION = 9  # of ListOffsets, the first that knows both
+
+
+class Extent(NamedTuple):
+    local_start: int  # all from here on is on the broker's disk
+    archived_end: int  # all before it is in the archive, as far as it is kept
+
+
+def archived_extents(
+    connection: Connection, partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, Extent]:
+    """Of the partitions that have anything in an archive; none, where a broker does not tell."""
+    found: dict[int, dict[TopicPartition, int]] = {EARLIEST_LOCAL: {}, LATEST_TIERED: {}}
+    cluster = Cluster(connection)
+    try:
+        for link, led in cluster.by_leader(partitions).items():
+            if link.newest(LIST_OFFSETS) < _VERSION:
+                continue
+            for which, offsets in found.items():
+                asked = ((p, {"partition_index": p.partition, "timestamp": which}) for p in led)
+                fields = {"replica_id": -1, "isolation_level": 0, "topics": by_topic(asked)}
+                for topic in link.request(LIST_OFFSETS, fields, _VERSION).topics:
+                    for entry in topic.partitions:
+                        if not entry.error_code and entry.offset >= 0:
+                            offsets[TopicPartition(topic.name, entry.partition_index)] = entry.offset
+    except MillstreamError:
+        pass  # good to know, and never worth a failure
+    finally:
+        cluster.close()
+    local, tiered = found.values()
+    return {p: Extent(local[p], last + 1) for p, last in tiered.items() if p in local}

@@ -1,0 +1,127 @@
+"""How far back topics reach and when disks are full, asked of any Kafka over the protocol.
+
+Rates come from timestamps: the records of the last ten minutes are those from the offset that ListOffsets
+gives for that time. So one look is enough, and nothing has to run in between. (Producers that write other
+times into their records than the present one spoil that; the broker's own metrics count arrivals.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from millstream.client.admin import Admin
+from millstream.client.position import Bounds, TopicPartition
+from millstream.client.sizes import LogDir, log_dirs, partition_sizes
+from millstream.horizon import Growing, Keeping, seconds_until_full
+
+WINDOW_MS = 10 * 60 * 1000
+
+
+class Writing(NamedTuple):
+    """How fast a partition is written, and how large its records are; None where no broker tells sizes."""
+
+    records_per_second: float
+    bytes_per_record: float | None
+
+    @property
+    def bytes_per_second(self) -> float:
+        return self.records_per_second * (self.bytes_per_record or 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicOutlook:
+    """``kept_seconds`` is how far back the fullest partition reaches at these rates; None: no limit.
+    ``oldest_ms`` is the time of the oldest record there is now."""
+
+    records_per_second: float
+    bytes_per_second: float | None
+    kept_seconds: float | None
+    oldest_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class DiskOutlook:
+    """``full_seconds`` None: retention holds all logs before the disk is full, at these rates."""
+
+    broker: str
+    path: str
+    free_bytes: int
+    full_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    topics: Mapping[str, TopicOutlook]
+    disks: list[DiskOutlook]
+    sizes: Mapping[TopicPartition, int]
+
+
+def look_ahead(admin: Admin, now_ms: int) -> Outlook:
+    """Where all topics and disks of a cluster are heading."""
+    places = [TopicPartition(name, index) for name, count in admin.topics().items() for index in range(count)]
+    dirs = log_dirs(admin.connection)
+    sizes = partition_sizes(dirs)
+    bounds = admin.bounds(places)
+    written = writing(admin, bounds, sizes, now_ms)
+    oldest = admin.first_since(dict.fromkeys(places, 0))
+    keepings = retention_of(admin, {place.topic for place in places})
+    topics: dict[str, TopicOutlook] = {}
+    for name in keepings:
+        partitions = [place for place in places if place.topic == name]
+        rates = [written[place] for place in partitions]
+        kept = [keepings[name].kept_seconds(rate.bytes_per_second) for rate in rates]
+        times = [found[1] for place in partitions if (found := oldest[place]) is not None]
+        topics[name] = TopicOutlook(
+            sum(rate.records_per_second for rate in rates),
+            sum(rate.bytes_per_second for rate in rates)
+            if any(place in sizes for place in partitions)
+            else None,
+            min((seconds for seconds in kept if seconds is not None), default=None),
+            min(times, default=None),
+        )
+    disks = [_disk(directory, written, keepings) for directory in dirs if directory.free is not None]
+    return Outlook(topics, disks, sizes)
+
+
+def writing(
+    admin: Admin,
+    bounds: Mapping[TopicPartition, Bounds],
+    sizes: Mapping[TopicPartition, int],
+    now_ms: int,
+) -> dict[TopicPartition, Writing]:
+    """How fast partitions were written in the last ten minutes, or since their first record if that is
+    less."""
+    recent = admin.first_since(dict.fromkeys(bounds, now_ms - WINDOW_MS))
+    found = {}
+    for place, (start, end) in bounds.items():
+        rate = 0.0
+        first = recent[place]
+        if first is not None:
+            offset, time_ms = first
+            span_ms = WINDOW_MS if offset > start else min(WINDOW_MS, max(1000, now_ms - time_ms))
+            rate = max(0, end - offset) * 1000 / span_ms
+        size = sizes.get(place)
+        found[place] = Writing(rate, None if size is None else size / max(1, end - start))
+    return found
+
+
+def retention_of(admin: Admin, topics: set[str]) -> dict[str, Keeping]:
+    """What retention keeps of each topic."""
+    return {
+        name: Keeping.of({value.name: value.value for value in values})
+        for name, values in admin.topic_configs(sorted(topics)).items()
+    }
+
+
+def _disk(
+    directory: LogDir, written: Mapping[TopicPartition, Writing], keepings: Mapping[str, Keeping]
+) -> DiskOutlook:
+    growing = []
+    for place, size in directory.sizes.items():
+        rate = written[place].bytes_per_second if place in written else 0.0
+        if rate:
+            growing.append(Growing(rate, keepings[place.topic].room(size, rate)))
+    free = directory.free or 0
+    return DiskOutlook(directory.broker, directory.path, free, seconds_until_full(free, growing))

@@ -1,0 +1,194 @@
+"""A file's content: how it is known again after its name, its inode or its compression have changed.
+
+A log file is renamed, copied, truncated and compressed while it is being read. What stays is its content, and
+the content up to where it was read is known again by its first bytes and by the last ones before that place:
+log lines carry times, so two contents that agree in both are one. That check is made after every read too,
+so that what was read is known to be of the content it was taken for, even if the file was truncated and grew
+again at that very moment.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import os
+import zlib
+from typing import Any, NamedTuple, Protocol
+
+HEAD = 256  # bytes that tell contents apart
+_SKIP = 1 << 20
+
+
+class Place(NamedTuple):
+    """Where a file is, as the filesystem has it."""
+
+    path: str
+    device: int
+    inode: int
+    size: int
+    modified_ns: int
+
+    @classmethod
+    def of(cls, path: str) -> Place | None:
+        """None if there is no file of that name, or none that can be read."""
+        try:
+            found = os.stat(path)
+        except OSError:
+            return None
+        if not os.path.isfile(path):
+            return None
+        return cls(path, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+
+    @property
+    def file(self) -> tuple[int, int]:
+        return self.device, self.inode
+
+    @property
+    def compressed(self) -> bool:
+        return self.path.endswith(".gz")
+
+
+class Mark(NamedTuple):
+    """How far a content was read: ``offset`` in bytes, after decompression; what it is known again by."""
+
+    offset: int
+    head: bytes
+    near: bytes  # a hash of what stands before the offset
+
+    @classmethod
+    def at(cls, offset: int, head: bytes, before: bytes) -> Mark:
+        return cls(offset, head[: min(offset, HEAD)], fingerprint(before[-HEAD:]))
+
+    def moved(self, taken: bytes, before: bytes) -> Mark:
+        """After ``taken`` was read on from here; ``before`` are the bytes that stood before it."""
+        offset = self.offset + len(taken)
+        head = self.head if len(self.head) >= HEAD else (self.head + taken)[: min(offset, HEAD)]
+        return Mark(offset, head, fingerprint((before + taken)[-HEAD:]))
+
+    def as_fields(self) -> dict[str, Any]:
+        return {
+            "offset": self.offset,
+            "head": base64.b64encode(self.head).decode("ascii"),
+            "near": self.near.hex(),
+        }
+
+    @classmethod
+    def from_fields(cls, fields: dict[str, Any]) -> Mark:
+        return cls(int(fields["offset"]), base64.b64decode(fields["head"]), bytes.fromhex(fields["near"]))
+
+
+def fingerprint(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=12).digest()
+
+
+START = Mark(0, b"", fingerprint(b""))
+
+
+class Content(Protocol):
+    """A file open for reading, plain or compressed."""
+
+    def read(self, offset: int, size: int) -> bytes:
+        """What stands there; less than ``size`` at the end. Raises OSError."""
+
+    def close(self) -> None: ...
+
+
+class PlainContent:
+    """A plain file. It stays readable here after it was renamed or deleted."""
+
+    def __init__(self, path: str) -> None:
+        self._descriptor = os.open(path, os.O_RDONLY)
+
+    def read(self, offset: int, size: int) -> bytes:
+        return os.pread(self._descriptor, size, offset)
+
+    def place(self) -> Place:
+        found = os.fstat(self._descriptor)
+        return Place("", found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+class BrokenContent(OSError):
+    """A compressed file that is not whole, yet or for ever."""
+
+
+class GzipContent:
+    """A compressed file, read forward; going back by more than a little starts over."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._file = gzip.open(path)  # noqa: SIM115
+        self._last = b""  # the bytes before the position, for whoever checks what stands there
+        self._position = 0
+
+    def read(self, offset: int, size: int) -> bytes:
+        try:
+            if self._position - len(self._last) <= offset < self._position:
+                kept = self._last[offset - self._position :][:size]
+                return kept + (self._forward(size - len(kept)) if len(kept) < size else b"")
+            if offset < self._position:
+                self._file.close()
+                self._file, self._position, self._last = gzip.open(self._path), 0, b""  # noqa: SIM115
+            while self._position < offset:
+                if not self._forward(min(_SKIP, offset - self._position)):
+                    return b""
+            return self._forward(size)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise BrokenContent(f"{self._path} is not a whole gzip file: {error}") from None
+
+    def _forward(self, size: int) -> bytes:
+        data = self._file.read(size)
+        self._position += len(data)
+        self._last = (self._last + data)[-HEAD:] if len(data) < HEAD else data[-HEAD:]
+        return data
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def open_content(place: Place) -> Content:
+    return GzipContent(place.path) if place.compressed else PlainContent(place.path)
+
+
+def still_holds(content: Content, mark: Mark) -> bool:
+    """Whether this is the content that was read up to the mark."""
+    if mark.offset == 0:
+        return True
+    size = min(mark.offset, HEAD)
+    return (
+        content.read(0, len(mark.head)) == mark.head
+        and fingerprint(content.read(mark.offset - size, size)) == mark.near
+    )
+
+
+def end_of(place: Place) -> Mark:
+    """The mark of a content that was read to its end. Raises OSError."""
+    content = open_content(place)
+    try:
+        head = content.read(0, HEAD)
+        if not place.compressed:
+            offset = place.size
+            return Mark.at(offset, head, content.read(max(0, offset - HEAD), min(offset, HEAD)))
+        last, offset = head, len(head)
+        while data := content.read(offset, _SKIP):
+            last, offset = (last + data)[-HEAD:], offset + len(data)
+        return Mark.at(offset, head, last)
+    finally:
+        content.close()
+
+
+def holds_all(content: Content, end: Mark) -> bool:
+    """Whether a content begins with all of another one, of which this is the end."""
+    return end.offset > 0 and still_holds(content, end)
+
+
+def may_become(content: Content, mark: Mark) -> bool:
+    """Whether this may be a copy on its way: it begins like the content, and is shorter than it was read."""
+    head = content.read(0, HEAD)
+    known = mark.head[: len(head)]
+    if head[: len(known)] != known:
+        return False
+    return len(content.read(mark.offset - 1, 1)) == 0 if mark.offset else False

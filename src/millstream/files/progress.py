@@ -1,0 +1,94 @@
+"""How far files were read, kept in the log itself: with the lines, in one transaction.
+
+A compacted topic holds one record for each content that a tail follows, with the newest one saying how far it
+was read. It is written in the transaction that writes the lines, so both are there or neither is; after a
+restart, the transactional id taken over (which settles what a predecessor left open), what it says is exactly
+what was written. (Offsets of a group with metadata would do for one file; a tail may follow hundreds, and
+offsets expire while a tail is away.)
+
+    key    NAME of the tail, line feed, id of the content; without an id: the tail has begun
+    value  JSON: family, path, device, inode, order, offset, head, near, piece, whole; null: forgotten
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from millstream.client.admin import Admin
+from millstream.client.connect import Connection
+from millstream.client.consume import Reader
+from millstream.client.position import TopicPartition
+from millstream.client.transaction import Transaction
+from millstream.errors import MillstreamError
+from millstream.files.content import Mark, Place
+from millstream.files.follow import Tracked
+
+TOPIC = "__millstream_tail"
+_SETTINGS = {"cleanup.policy": "compact", "segment.bytes": "8388608", "min.cleanable.dirty.ratio": "0.5"}
+
+
+class Progress:
+    """The progress of one tail, by its name."""
+
+    def __init__(self, connection: Connection, name: str) -> None:
+        self._connection = connection
+        self._name = name
+
+    def prepare(self) -> None:
+        """Make the topic if it is not there."""
+        with Admin(self._connection) as admin:
+            admin.create_topic(TOPIC, partitions=1, config=_SETTINGS, if_not_exists=True)
+
+    def load(self) -> tuple[bool, list[Tracked]]:
+        """Whether this tail has begun, and what it tracks. To be asked after the transactional id was taken
+        over: what a predecessor left open is settled then."""
+        place = TopicPartition(TOPIC, 0)
+        newest: dict[str, bytes | None] = {}
+        with Admin(self._connection) as admin:
+            bounds = admin.bounds([place], committed_only=True)[place]
+        mine = f"{self._name}\n"
+        with Reader(self._connection, {place: bounds.start}, {place: bounds.end}) as reader:
+            while not reader.finished:
+                for record in reader.read(10_000, 0.2):
+                    key = (record.key() or b"").decode("utf-8", "replace")
+                    if key.startswith(mine):
+                        newest[key.removeprefix(mine)] = record.value()
+        begun = newest.pop("", None) is not None
+        return begun, [_tracked(id, value) for id, value in newest.items() if value is not None]
+
+    def begin(self, txn: Transaction) -> None:
+        txn.send(TOPIC, b"{}", key=f"{self._name}\n", partition=0)
+
+    def save(self, txn: Transaction, tracked: Tracked) -> None:
+        """Where a content stands now."""
+        place = tracked.place
+        fields: dict[str, Any] = {
+            "family": tracked.family,
+            "path": place.path,
+            "device": place.device,
+            "inode": place.inode,
+            "order": tracked.order,
+            **tracked.mark.as_fields(),
+            "piece": tracked.piece,
+            "whole": tracked.whole,
+        }
+        txn.send(TOPIC, json.dumps(fields), key=f"{self._name}\n{tracked.id}", partition=0)
+
+    def forget(self, txn: Transaction, tracked: Tracked) -> None:
+        txn.send(TOPIC, None, key=f"{self._name}\n{tracked.id}", partition=0)
+
+
+def _tracked(id: str, value: bytes) -> Tracked:
+    try:
+        fields = json.loads(value)
+        mark = Mark.from_fields(fields)
+        # The size is not known any more: as much as was read.
+        place = Place(fields["path"], fields["device"], fields["inode"], mark.offset, 0)
+        return Tracked(
+            id, fields["family"], place, mark, fields["order"], fields["piece"], bool(fields["whole"])
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise MillstreamError(
+            f"topic {TOPIC} holds progress that can't be read ({error}); choose another --name to begin anew"
+        ) from None

@@ -1,0 +1,66 @@
+"""Which files belong together: a log file and what rotation makes of it.
+
+access.log                        the file that is written
+access.log.1, access.log.2.gz     what logrotate makes of it
+access.log-20260101(.gz)          with dateext
+access-20260101.log(.gz)          with an extension that is kept
+access.log.old
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from millstream.files.content import Place
+
+_SUFFIX = r"[.\-_](?:\d[\d.\-_T:]*|old)"
+
+
+class Candidate(NamedTuple):
+    """A file that may have lines for us. ``family`` is the path of the file that is written; ``rotated`` if
+    this is what rotation made of it; ``named`` if the user's patterns name it."""
+
+    place: Place
+    family: str
+    rotated: bool
+    named: bool
+
+
+def candidates(patterns: Sequence[str]) -> list[Candidate]:
+    """The files that patterns name, and what rotation made of them; oldest first within a family."""
+    named: set[str] = set()
+    for pattern in patterns:
+        named.update(glob.glob(pattern, recursive=True) if glob.has_magic(pattern) else [pattern])
+    families: list[str] = []
+    found: dict[str, tuple[str, bool]] = {}
+    for path in sorted(named, key=lambda path: (len(path), path)):
+        family = next((known for known in families if is_rotated(path, known)), None)
+        if family is None:
+            families.append(path)
+        found[path] = (family or path, family is not None)
+    for family in families:
+        stem = os.path.splitext(family)[0]
+        for path in glob.glob(glob.escape(stem) + "[._-]*"):
+            if path not in found and is_rotated(path, family):
+                found[path] = (family, True)
+    there = [
+        Candidate(place, family, rotated, path in named)
+        for path, (family, rotated) in found.items()
+        if (place := Place.of(path)) is not None
+    ]
+    return sorted(
+        there, key=lambda each: (each.family, not each.rotated, each.place.modified_ns, each.place.path)
+    )
+
+
+def is_rotated(path: str, family: str) -> bool:
+    """Whether rotation may have made ``path`` of ``family``."""
+    stem, extension = os.path.splitext(family)
+    if not path.startswith(stem):
+        return False
+    kept = re.escape(stem) + _SUFFIX + re.escape(extension) if extension else "(?!)"
+    return bool(re.fullmatch(rf"(?:{re.escape(family)}{_SUFFIX}|{kept})(?:\.gz)?", path))

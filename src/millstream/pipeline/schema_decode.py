@@ -1,0 +1,208 @@
+"""Encoded values to columns, a batch at a time: what runs in Spark's Python workers, and in the test driver.
+
+Values are grouped by the id they begin with. The schema of an id is asked of the registry once in a worker's
+life, and what follows from it is kept. What can't be read (no header, an id that nobody knows, bytes that do
+not fit their schema) is null with a reason; a registry that is away is no reason, but an error: the batch is
+run again.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from millstream.errors import InvalidSchema, RegistryRefused, UndecodableRecord
+from millstream.pipeline import avro_columns, avro_plan
+from millstream.pipeline.arrow_types import arrow_schema
+from millstream.pipeline.encoded import DATA, OWN, REASON, Encoded
+from millstream.pipeline.schema import Field
+from millstream.registry.avro import AvroSchema, Record
+from millstream.registry.client import RegistryClient
+from millstream.registry.framing import HEADER, message_indexes
+from millstream.registry.protobuf import ProtobufSchema
+from millstream.registry.schema import ParsedSchema
+from millstream.registry.values import message_class, message_path
+
+_PATIENCE = 30.0  # seconds for a registry that is being restarted
+_NO_SUCH_SCHEMA = 40403
+_HEADER = HEADER.size
+
+
+@functools.lru_cache(maxsize=64)
+def decoder(encoded: Encoded, fields: tuple[Field, ...]) -> Decoder:
+    """One for each source, for as long as the worker lives."""
+    kinds = {"avro": AvroDecoder, "protobuf": ProtobufDecoder, "json-schema": JsonDecoder}
+    return kinds[encoded.format](encoded, fields)
+
+
+class Decoder:
+    """Decodes columns of values into a struct of ``data`` and ``reason``, of which one is null."""
+
+    def __init__(self, encoded: Encoded, fields: tuple[Field, ...]) -> None:
+        self._encoded = encoded
+        self._registry = RegistryClient(encoded.registry, patience=_PATIENCE)
+        self._known: dict[int, Any] = {}
+        self.type: pa.DataType = pa.struct(list(arrow_schema(fields)))
+
+    def decode(self, values: pa.Array) -> pa.Array:
+        values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+        if pa.types.is_null(values.type) or values.offset:
+            values = pa.array(values.to_pylist(), pa.binary())
+        count = len(values)
+        offsets = np.frombuffer(values.buffers()[1], np.int32, count + 1).astype(np.int64)
+        data = values.buffers()[2]
+        starts, ends = offsets[:-1], offsets[1:]
+        reasons: dict[int, str] = {}
+        ids = self._ids(values, data, starts, ends, reasons)
+        parts: list[pa.Array] = []
+        places = np.full(count, -1, np.int64)
+        taken = 0
+        for id_ in np.unique(ids[ids >= 0]).tolist():
+            rows = np.flatnonzero(ids == id_)
+            found, wrong = self._of_id(id_, data, starts[rows] + _HEADER, ends[rows])
+            for at, reason in wrong.items():
+                reasons[int(rows[at])] = reason
+            if found is not None:
+                parts.append(found)
+                places[rows] = np.arange(taken, taken + len(rows))
+                taken += len(rows)
+        made = avro_columns.placed(parts, places, self.type)
+        said = pa.array(
+            [reasons.get(row) for row in range(count)] if reasons else [None] * count, pa.string()
+        )
+        return pa.StructArray.from_arrays([made, said], names=[DATA, REASON])
+
+    def _ids(self, values: pa.Array, data: Any, starts: Any, ends: Any, reasons: dict[int, str]) -> Any:
+        """The id of every value; -1 where there is none."""
+        ids = np.full(len(values), -1, np.int64)
+        there = values.is_valid().to_numpy(zero_copy_only=False)
+        long_enough = there & (ends - starts >= _HEADER)
+        for row in np.flatnonzero(there & ~long_enough).tolist():
+            reasons[row] = f"{ends[row] - starts[row]} bytes are too short for the id of a schema"
+        rows = np.flatnonzero(long_enough)
+        if len(rows):
+            heads = np.frombuffer(data, np.uint8)[starts[rows][:, None] + np.arange(_HEADER)]
+            framed = heads[:, 0] == 0
+            for at in np.flatnonzero(~framed).tolist():
+                reasons[int(rows[at])] = (
+                    f"it begins with byte {heads[at, 0]}, not with 0 and the id of a schema"
+                )
+            numbers = np.ascontiguousarray(heads[:, 1:]).view(">u4").ravel().astype(np.int64)
+            ids[rows[framed]] = numbers[framed]
+        return ids
+
+    def _of_id(self, id_: int, data: Any, at: Any, end: Any) -> tuple[pa.Array | None, dict[int, str]]:
+        known = self._known.get(id_)
+        if known is None:
+            known = self._known[id_] = self._prepared(id_)
+        if isinstance(known, str):
+            return None, dict.fromkeys(range(len(at)), known)
+        return self._decoded(known, data, at, end)
+
+    def _prepared(self, id_: int) -> Any:
+        """What decodes values of a schema, or why nothing does."""
+        try:
+            if id_ == OWN and self._encoded.own_ids:
+                schema = self._encoded.parsed() if self._encoded.text else None
+            else:
+                found = self._registry.schema(id_)
+                if found.type != self._encoded.type:
+                    return f"schema {id_} is of type {found.type}, not {self._encoded.type}"
+                schema = self._registry.parsed(id_)
+            return self._plan(schema)
+        except InvalidSchema as error:
+            return f"schema {id_} does not fit: {error}"
+        except RegistryRefused as error:
+            if error.code != _NO_SUCH_SCHEMA:
+                raise
+            return f"the registry at {self._registry.url} has no schema {id_}"
+
+    def _plan(self, schema: ParsedSchema | None) -> Any:
+        raise NotImplementedError
+
+    def _decoded(self, plan: Any, data: Any, at: Any, end: Any) -> tuple[pa.Array, dict[int, str]]:
+        raise NotImplementedError
+
+
+class AvroDecoder(Decoder):
+    def _plan(self, schema: ParsedSchema | None) -> avro_columns.Plan:
+        reader = self._encoded.parsed()
+        assert isinstance(schema, AvroSchema)
+        assert isinstance(reader, AvroSchema)
+        return avro_plan.plan(reader.root, schema.root)
+
+    def _decoded(self, plan: Any, data: Any, at: Any, end: Any) -> tuple[pa.Array, dict[int, str]]:
+        found, wrong = avro_columns.decode(plan, data, at, end)
+        reader = self._encoded.parsed()
+        assert isinstance(reader, AvroSchema)
+        if not isinstance(reader.root, Record):
+            found = pa.StructArray.from_arrays([found], names=["value"])
+        return found.cast(self.type), wrong
+
+
+class ProtobufDecoder(Decoder):
+    """What was written is read with the reader's message, as Protobuf evolves; the writer's
+    schema says only which message it is."""
+
+    def __init__(self, encoded: Encoded, fields: tuple[Field, ...]) -> None:
+        from millstream.pipeline.protobuf_columns import message_values
+
+        super().__init__(encoded, fields)
+        reader = encoded.parsed()
+        assert isinstance(reader, ProtobufSchema)
+        self._class = message_class(reader, message_path(reader, encoded.message))
+        self._values = message_values(self._class.DESCRIPTOR)
+
+    def _plan(self, schema: ParsedSchema | None) -> ProtobufSchema:
+        assert isinstance(schema, ProtobufSchema)
+        return schema
+
+    def _decoded(self, plan: Any, data: Any, at: Any, end: Any) -> tuple[pa.Array, dict[int, str]]:
+        whole = memoryview(data)
+        rows: list[Any] = []
+        wrong: dict[int, str] = {}
+        names: dict[bytes, str] = {}
+        wanted = self._class.DESCRIPTOR.full_name
+        parse, values = self._class.FromString, self._values
+        for row, (first, last) in enumerate(zip(at.tolist(), end.tolist(), strict=True)):
+            payload = bytes(whole[first:last])
+            try:
+                if payload[:1] == b"\0":
+                    head, rest = b"\0", payload[1:]
+                    name = names.get(head) or names.setdefault(
+                        head, message_class(plan, (0,)).DESCRIPTOR.full_name
+                    )
+                else:
+                    indexes, rest = message_indexes(payload)
+                    head = payload[: len(payload) - len(rest)]
+                    name = names.get(head) or names.setdefault(
+                        head, message_class(plan, indexes).DESCRIPTOR.full_name
+                    )
+                if name != wanted:
+                    raise UndecodableRecord(f"a message {name}, not {wanted}")
+                rows.append(values(parse(rest)))
+            except Exception as error:  # whatever the bytes make it stumble over
+                rows.append(None)
+                wrong[row] = (
+                    str(error) if isinstance(error, UndecodableRecord) else f"not a {wanted}: {error}"
+                )
+        return pa.array(rows, self.type), wrong
+
+
+class JsonDecoder(Decoder):
+    """Tells only whether the header is good: the text behind it is read as that of any JSON source."""
+
+    def __init__(self, encoded: Encoded, fields: tuple[Field, ...]) -> None:
+        super().__init__(encoded, fields)
+        self.type = pa.binary()
+
+    def _plan(self, schema: ParsedSchema | None) -> bool:
+        return True
+
+    def _decoded(self, plan: Any, data: Any, at: Any, end: Any) -> tuple[pa.Array, dict[int, str]]:
+        from millstream.records.numpy_columns import slices
+
+        return slices(data, at, end - at), {}

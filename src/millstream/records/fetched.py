@@ -1,0 +1,66 @@
+"""The batches of a Fetch answer: which of them hold records that were asked for, and where to go on.
+
+An answer may begin with a batch whose first records were not asked for, and end with a part of one; control
+batches are left out, and the batches of aborted transactions where the caller passes the list that came with
+the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from heapq import heapify, heappop
+
+from millstream.errors import CorruptBatch
+from millstream.records import batch
+from millstream.records.batch import NO_PRODUCER_ID, Buffer
+from millstream.records.markers import Marker, read_marker
+
+NO_END = 2**63 - 1
+
+
+def wanted(
+    buffer: Buffer, first: int, end: int, aborted: Iterable[tuple[int, int]]
+) -> Iterator[tuple[int, batch.BatchHeader]]:
+    """The batches with records to be given: in range, checked, not control and not aborted."""
+    coming = [(first_offset, producer) for producer, first_offset in aborted]
+    heapify(coming)
+    aborting: set[int] = set()
+    for position, header in _checked(buffer):
+        if header.base_offset >= end:
+            return
+        if header.last_offset < first and not coming and not aborting:
+            continue
+        batch.verify(buffer, position, header)
+        if header.producer_id != NO_PRODUCER_ID:
+            while coming and coming[0][0] <= header.last_offset:
+                aborting.add(heappop(coming)[1])
+            if header.is_control:
+                if header.producer_id in aborting:
+                    marker = read_marker(buffer, position, header)
+                    if marker is not None and marker.kind is Marker.ABORT:
+                        aborting.discard(header.producer_id)
+            elif header.is_transactional and header.producer_id in aborting:
+                continue
+        if not header.is_control and header.last_offset >= first:
+            yield position, header
+
+
+def next_offset(buffer: Buffer, first: int, end: int = NO_END) -> int:
+    """Where to go on after a Fetch answer that was asked for from ``first``: after its last whole batch,
+    whether that had records to give or not. A batch beyond ``end`` says that nothing is left before it, also
+    where compaction took the last offsets."""
+    following = first
+    for _, header in _checked(buffer):
+        following = max(following, min(header.base_offset, end))
+        if following >= end:
+            break
+        following = max(following, header.next_offset)
+    return following
+
+
+def _checked(buffer: Buffer) -> Iterator[tuple[int, batch.BatchHeader]]:
+    """The whole batches. Offsets that go backwards would never end."""
+    for position, header in batch.batches(buffer):
+        if header.last_offset_delta < 0 or header.base_offset < 0:
+            raise CorruptBatch("its offsets are negative", position=position)
+        yield position, header

@@ -1,0 +1,200 @@
+"""Whether data of one Avro schema can be read with another: the rules of Avro's schema resolution.
+
+The names of what goes wrong are those of Avro's own library. Two rules are the specification's and not that
+library's: decimals of another precision or scale, and times of another unit, do not match. The bytes could be
+read, as other values than those that were written, and nobody would notice.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from millstream.registry.avro import Array, Enum, Field, Fixed, Map, Named, Record, Type, Union, describe
+from millstream.registry.schema import Difference
+
+# What a value may be read as besides its own type.
+PROMOTIONS: dict[str, tuple[str, ...]] = {
+    "int": ("long", "float", "double"),
+    "long": ("float", "double"),
+    "float": ("double",),
+    "string": ("bytes",),
+    "bytes": ("string",),
+}
+# Logical types whose underlying values mean another thing than those of the other members of their family.
+_UNITS = (
+    ("timestamp-millis", "timestamp-micros", "timestamp-nanos"),
+    ("local-timestamp-millis", "local-timestamp-micros", "local-timestamp-nanos"),
+    ("time-millis", "time-micros"),
+)
+
+
+def problems(reader: Type, writer: Type) -> list[Difference]:
+    """Why data of ``writer`` could not be read as ``reader``; none if all of it can.
+
+    A pair of named types that is met within itself is taken to fit. Where that was wrong, what was concluded
+    from it may be wrong as well, so all is looked at again, with what is known not to fit, until nothing new
+    comes of it.
+    """
+    failed: frozenset[_Pair] = frozenset()
+    while True:
+        comparison = _Comparison(failed)
+        found = comparison.compare(reader, writer, "/")
+        if comparison.failed <= failed:
+            return found
+        failed |= comparison.failed
+
+
+_Pair = tuple[int, int]  # a reader's and a writer's named type
+
+
+class _Comparison:
+    """Pairs of named types that are under comparison, or were, are not compared again: recursive schemas
+    end, and a type that is used in many places is told of once."""
+
+    def __init__(self, failed_before: frozenset[_Pair]) -> None:
+        self._failed_before = failed_before
+        self._known: dict[_Pair, bool] = {}
+
+    @property
+    def failed(self) -> frozenset[_Pair]:
+        return frozenset(pair for pair, fits in self._known.items() if not fits)
+
+    def compare(self, reader: Type, writer: Type, path: str) -> list[Difference]:
+        if isinstance(writer, Union):
+            return self._every_branch(reader, writer, path)
+        if isinstance(reader, Union):
+            return self._some_branch(reader, writer, path)
+        if reader.kind != writer.kind:
+            if reader.kind in PROMOTIONS.get(writer.kind, ()):
+                return _logical(reader, writer, path)
+            return [_mismatch(reader, writer, path)]
+        if isinstance(reader, Array) and isinstance(writer, Array):
+            return self.compare(reader.items, writer.items, f"{path.rstrip('/')}/items")
+        if isinstance(reader, Map) and isinstance(writer, Map):
+            return self.compare(reader.values, writer.values, f"{path.rstrip('/')}/values")
+        if isinstance(reader, Named) and isinstance(writer, Named):
+            return self._named(reader, writer, path)
+        return _logical(reader, writer, path)
+
+    def _every_branch(self, reader: Type, writer: Union, path: str) -> list[Difference]:
+        found = []
+        for at, branch in enumerate(writer.branches):
+            why = self.compare(reader, branch, path)
+            if why and isinstance(reader, Union):
+                found += why
+            elif why:
+                found.append(
+                    Difference(
+                        "MISSING_UNION_BRANCH",
+                        f"{path.rstrip('/')}/{at}",
+                        f"{describe(branch)} may have been written, and is not a {describe(reader)}",
+                    )
+                )
+        return found
+
+    def _some_branch(self, reader: Union, writer: Type, path: str) -> list[Difference]:
+        closest: list[Difference] | None = None
+        for at, branch in enumerate(reader.branches):
+            why = self.compare(branch, writer, f"{path.rstrip('/')}/{at}")
+            if not why:
+                return []
+            if branch.kind == writer.kind and not any(each.kind == "NAME_MISMATCH" for each in why):
+                closest = why
+        # A branch that is of the same type fails for a reason worth knowing.
+        return closest or [
+            Difference(
+                "MISSING_UNION_BRANCH",
+                path,
+                f"{describe(writer)} may have been written, and is none of {describe(reader)}",
+            )
+        ]
+
+    def _named(self, reader: Named, writer: Named, path: str) -> list[Difference]:
+        pair = id(reader), id(writer)
+        if pair in self._known:
+            if self._known[pair] and pair not in self._failed_before:
+                return []
+            return [Difference("TYPE_MISMATCH", path, f"{describe(reader)} has changed, as said above")]
+        if not same_name(reader, writer):
+            return [
+                Difference("NAME_MISMATCH", f"{path.rstrip('/')}/name", f"{reader.name}, was {writer.name}")
+            ]
+        self._known[pair] = True  # until something shows that it is not
+        found: list[Difference] = []
+        if isinstance(reader, Fixed) and isinstance(writer, Fixed):
+            if reader.size != writer.size:
+                found = [
+                    Difference(
+                        "FIXED_SIZE_MISMATCH", f"{path.rstrip('/')}/size", f"{reader.size}, was {writer.size}"
+                    )
+                ]
+            found = found or _logical(reader, writer, path)
+        elif isinstance(reader, Enum) and isinstance(writer, Enum):
+            lost = [symbol for symbol in writer.symbols if symbol not in reader.symbols]
+            if lost and reader.default is None:
+                found = [
+                    Difference(
+                        "MISSING_ENUM_SYMBOLS",
+                        f"{path.rstrip('/')}/symbols",
+                        f"{', '.join(lost)} may have been written, and the enum has no default",
+                    )
+                ]
+        elif isinstance(reader, Record) and isinstance(writer, Record):
+            for at, each in enumerate(reader.fields):
+                found += self._field(each, writer, f"{path.rstrip('/')}/fields/{at}")
+        self._known[pair] = not found
+        return found
+
+    def _field(self, each: Field, writer: Record, path: str) -> list[Difference]:
+        written = written_field(each, writer)
+        if written is not None:
+            return self.compare(each.type, written.type, f"{path}/type")
+        if each.has_default:
+            return []
+        return [
+            Difference(
+                "READER_FIELD_MISSING_DEFAULT_VALUE",
+                path,
+                f"field {each.name!r} was not written before, and has no default",
+            )
+        ]
+
+
+def same_name(reader: Named, writer: Named) -> bool:
+    """Whether two named types are meant to be the same: by the name without its namespace, or by an alias."""
+    return reader.simple == writer.simple or writer.name in reader.aliases
+
+
+def written_field(each: Field, writer: Record) -> Field | None:
+    """The field of the writer's record that a reader's field is read from."""
+    for name in (each.name, *each.aliases):
+        for field in writer.fields:
+            if field.name == name:
+                return field
+    return None
+
+
+def _mismatch(reader: Type, writer: Type, path: str) -> Difference:
+    return Difference("TYPE_MISMATCH", path, f"{describe(reader)}, was {describe(writer)}")
+
+
+def _logical(reader: Type, writer: Type, path: str) -> list[Difference]:
+    """The same bytes, but of another meaning."""
+    if reader.logical == writer.logical == "decimal":
+        then, now = _decimal(writer), _decimal(reader)
+        if then != now:
+            return [
+                Difference(
+                    "DECIMAL_MISMATCH",
+                    path,
+                    f"precision and scale {now[0]}, {now[1]}, were {then[0]}, {then[1]}",
+                )
+            ]
+    for family in _UNITS:
+        if reader.logical in family and writer.logical in family and reader.logical != writer.logical:
+            return [Difference("UNIT_MISMATCH", path, f"{reader.logical}, was {writer.logical}")]
+    return []
+
+
+def _decimal(type: Type) -> tuple[Any, Any]:
+    return type.properties.get("precision"), type.properties.get("scale", 0)

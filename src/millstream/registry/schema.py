@@ -1,0 +1,139 @@
+"""A schema as it is handed in, and what the three kinds of schema have in common.
+
+Each kind (``avro``, ``json_schema``, ``protobuf``) is a class with the methods of ``ParsedSchema``; nothing
+else of the registry looks inside a schema. Nothing here asks a network or a disk for a schema: what one
+refers to is handed in with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple, Protocol
+
+from millstream.errors import InvalidSchema, RegistryRefused
+
+AVRO, JSON, PROTOBUF = "AVRO", "JSON", "PROTOBUF"
+TYPES = (JSON, PROTOBUF, AVRO)  # in the order Confluent's registry tells them
+
+# A schema is one record of the registry's topic, and a broker takes a megabyte.
+MAX_BYTES = 950_000
+_TOO_LARGE = 42209
+MAX_DEPTH = 100  # of types within types; what no person writes would only exhaust the stack
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Another schema that a schema uses, by the name it uses for it."""
+
+    name: str
+    subject: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """A schema as it was handed in or is kept. ``metadata`` and ``rule_set`` are kept as they came; a change
+    of either is a change of the schema."""
+
+    type: str
+    text: str
+    references: tuple[Reference, ...] = ()
+    metadata: Mapping[str, Any] | None = None
+    rule_set: Mapping[str, Any] | None = None
+
+    @property
+    def identity(self) -> str:
+        """Equal for equal schemas; what two subjects with the same schema share its id by."""
+        references = [(each.name, each.subject, each.version) for each in self.references]
+        return json.dumps([self.type, self.text, references, self.metadata, self.rule_set], sort_keys=True)
+
+    @property
+    def guid(self) -> str:
+        """The same in every registry, unlike an id; for a plain schema it is that of Confluent's."""
+        digest = hashlib.md5(self.text.encode(), usedforsecurity=False)
+        for each in self.references:
+            digest.update(each.name.encode() + each.subject.encode() + each.version.to_bytes(4, "big"))
+        for kept in (self.metadata, self.rule_set):
+            if kept is not None:
+                digest.update(b"\x01" + json.dumps(kept, sort_keys=True).encode())
+        return str(uuid.UUID(bytes=digest.digest()))
+
+
+class Difference(NamedTuple):
+    """One thing that changed from one schema to another. ``kind`` is Confluent's or Avro's word for it."""
+
+    kind: str
+    path: str
+    message: str = ""
+
+    def __str__(self) -> str:
+        said = f": {self.message}" if self.message else ""
+        return f"{self.kind} at {self.path}{said}"
+
+
+class ParsedSchema(Protocol):
+    """What every kind of schema can do."""
+
+    def canonical(self) -> str:
+        """The text that is kept: the same for texts that differ in nothing but how they are written."""
+
+    def normalized(self) -> str:
+        """The same for texts that differ in order, too."""
+
+    def problems_reading(self, writer: Any) -> list[Difference]:
+        """Why data of the schema ``writer`` could not be read with this one; none if all of it can."""
+
+
+def parse(type: str, text: str, dependencies: tuple[tuple[str, str], ...] = ()) -> ParsedSchema:
+    """The schema that ``text`` is, ``dependencies`` being the names and texts of what it refers to.
+
+    Raises InvalidSchema, or RegistryRefused if it is too large.
+    """
+    size = len(text.encode("utf-8", "surrogatepass"))
+    if size > MAX_BYTES:
+        raise RegistryRefused(_TOO_LARGE, f"a schema of {size:,} bytes; {MAX_BYTES:,} is the most")
+    if type not in TYPES:
+        raise InvalidSchema(f"schema type {type!r} is not one of {', '.join(TYPES)}")
+    try:
+        return _parse(type, text, dependencies)
+    except RecursionError:
+        raise InvalidSchema(f"the schema is nested more than {MAX_DEPTH} levels deep") from None
+
+
+# Compatibility is asked of the same few versions again and again.
+@lru_cache(maxsize=1000)
+def _parse(type: str, text: str, dependencies: tuple[tuple[str, str], ...]) -> ParsedSchema:
+    if type == AVRO:
+        from millstream.registry.avro import AvroSchema
+
+        return AvroSchema(text, dependencies)
+    if type == JSON:
+        from millstream.registry.json_schema import JsonSchema
+
+        return JsonSchema(text, dependencies)
+    from millstream.registry.protobuf import ProtobufSchema
+
+    return ProtobufSchema(text, dependencies)
+
+
+def json_document(text: str, what: str) -> Any:
+    """A JSON text; InvalidSchema says where it is not one."""
+    try:
+        return json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise InvalidSchema(f"{what} is not JSON: {reason}") from None
+
+
+def _no_constant(word: str) -> Any:
+    raise ValueError(f"{word} is not JSON")
+
+
+def compact(value: Any) -> str:
+    """JSON as it is kept: without spaces, in the order it came."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

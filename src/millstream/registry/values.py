@@ -1,0 +1,330 @@
+"""A record's bytes as plain values and back, one at a time: for the command line and other small uses.
+
+Values are what JSON has. What Avro and Protobuf have beyond it is written as text: times in ISO 8601,
+decimals in digits, bytes as Avro's own JSON has them (a character a byte) or, of Protobuf, in base64.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import io
+import json
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from millstream.errors import InvalidSchema, RegistryRefused, UndecodableRecord
+from millstream.registry.avro import (
+    Array,
+    AvroSchema,
+    Enum,
+    Fixed,
+    Map,
+    Named,
+    Primitive,
+    Record,
+    Type,
+    Union,
+    describe,
+)
+from millstream.registry.client import RegistryClient
+from millstream.registry.framing import framed, message_indexes, unframed
+from millstream.registry.json_schema import JsonSchema
+from millstream.registry.protobuf import ProtobufSchema
+from millstream.registry.schema import ParsedSchema
+
+_NO_SUCH_SCHEMA = 40403
+Read = Callable[[bytes], Any]
+Write = Callable[[Any], bytes]
+
+
+class Decoder:
+    """Values of records by the id they carry. Raises UndecodableRecord, or RegistryUnavailable."""
+
+    def __init__(self, registry: RegistryClient) -> None:
+        self._registry = registry
+        self._readers: dict[int, Read | str] = {}  # or why there is none
+
+    def decode(self, data: bytes | None, type: str | None = None) -> Any:
+        """The value of framed bytes; with ``type`` only if their schema is of that type."""
+        id_, payload = unframed(data)
+        reader = self._readers.get(id_)
+        if reader is None:
+            reader = self._readers[id_] = self._reader(id_)
+        if isinstance(reader, str):
+            raise UndecodableRecord(reader)
+        if type is not None and self._registry.schema(id_).type != type:
+            raise UndecodableRecord(f"schema {id_} is of type {self._registry.schema(id_).type}, not {type}")
+        return reader(payload)
+
+    def _reader(self, id_: int) -> Read | str:
+        try:
+            return reader_of(self._registry.parsed(id_))
+        except RegistryRefused as error:
+            if error.code == _NO_SUCH_SCHEMA:
+                return f"the registry at {self._registry.url} has no schema {id_}"
+            if isinstance(error, InvalidSchema):
+                return f"schema {id_} can't be read: {error}"
+            raise
+
+
+def reader_of(schema: ParsedSchema) -> Read:
+    """Reads values of a schema, without their header."""
+    if isinstance(schema, AvroSchema):
+        return _avro_reader(schema)
+    if isinstance(schema, ProtobufSchema):
+        return _protobuf_reader(schema)
+    return _json_value
+
+
+def encoder(schema: ParsedSchema, id_: int, message: str | None = None) -> Write:
+    """Writes values of a schema, header included. ``message`` names a Protobuf message, the first otherwise.
+
+    Raises UndecodableRecord for a value that does not fit.
+    """
+    if isinstance(schema, AvroSchema):
+        return _avro_writer(schema, id_)
+    if isinstance(schema, ProtobufSchema):
+        return _protobuf_writer(schema, id_, message)
+    assert isinstance(schema, JsonSchema)
+    return _json_writer(schema, id_)
+
+
+# ---- Avro ---------------------------------------------------------------------------------------------
+
+
+def _avro_reader(schema: AvroSchema) -> Read:
+    import fastavro
+
+    parsed = fastavro.parse_schema(schema.document())
+
+    def read(payload: bytes) -> Any:
+        stream = io.BytesIO(payload)
+        try:
+            value = fastavro.schemaless_reader(stream, parsed, None)
+        except Exception as error:  # whatever the bytes make it stumble over
+            reason = str(error) or type(error).__name__
+            raise UndecodableRecord(f"not a value of its Avro schema: {reason[:200]}") from None
+        if stream.tell() != len(payload):
+            raise UndecodableRecord(f"{len(payload) - stream.tell()} bytes too many for its Avro schema")
+        return _plain(value)
+
+    return read
+
+
+def _avro_writer(schema: AvroSchema, id_: int) -> Write:
+    import fastavro
+
+    parsed = fastavro.parse_schema(schema.document())
+
+    def write(value: Any) -> bytes:
+        out = io.BytesIO()
+        try:
+            fastavro.schemaless_writer(out, parsed, _avro(schema.root, value, ""))
+        except UndecodableRecord:
+            raise
+        except Exception as error:
+            raise UndecodableRecord(f"not a value of the Avro schema: {str(error)[:200]}") from None
+        return framed(id_, out.getvalue())
+
+    return write
+
+
+def _avro(type: Type, value: Any, path: str) -> Any:
+    """A JSON value as fastavro takes it for a type; UndecodableRecord says which part does not fit."""
+    wrong = UndecodableRecord(f"{path or 'the value'}: {json.dumps(value)[:80]} is not {_a(type)}")
+    match type:
+        case Union():
+            for branch in type.branches:
+                try:
+                    made = _avro(branch, value, path)
+                except UndecodableRecord as error:
+                    if len(type.branches) == 2 and branch.kind != "null" and value is not None:
+                        raise error from None
+                    continue
+                # A tuple says which branch is meant, where fastavro would guess.
+                return (branch.name, made) if isinstance(branch, Named) else made
+            raise wrong
+        case Record():
+            if not isinstance(value, dict):
+                raise wrong
+            return _avro_record(type, value, path)
+        case Array():
+            if not isinstance(value, list):
+                raise wrong
+            return [_avro(type.items, each, f"{path}[{at}]") for at, each in enumerate(value)]
+        case Map():
+            if not isinstance(value, dict):
+                raise wrong
+            return {key: _avro(type.values, each, f"{path}.{key}") for key, each in value.items()}
+        case Enum():
+            if value not in type.symbols:
+                raise wrong
+            return value
+        case Fixed() | Primitive():
+            return _avro_scalar(type, value, wrong)
+    raise AssertionError(type)
+
+
+def _avro_record(type: Record, value: dict[str, Any], path: str) -> dict[str, Any]:
+    known = {each.name for each in type.fields}
+    for name in value:
+        if name not in known:
+            raise UndecodableRecord(f"{path or 'the value'}: {type.name} has no field {name!r}")
+    made = {}
+    for each in type.fields:
+        where = f"{path}.{each.name}" if path else each.name
+        if each.name in value:
+            made[each.name] = _avro(each.type, value[each.name], where)
+        elif not each.has_default:
+            raise UndecodableRecord(f"{where} is missing, and has no default")
+    return made
+
+
+_PARSERS: dict[str, Callable[[str], Any]] = {
+    "timestamp-millis": dt.datetime.fromisoformat,
+    "timestamp-micros": dt.datetime.fromisoformat,
+    "local-timestamp-millis": dt.datetime.fromisoformat,
+    "local-timestamp-micros": dt.datetime.fromisoformat,
+    "date": dt.date.fromisoformat,
+    "time-millis": dt.time.fromisoformat,
+    "time-micros": dt.time.fromisoformat,
+    "decimal": decimal.Decimal,
+    "uuid": uuid.UUID,
+}
+
+
+def _avro_scalar(type: Fixed | Primitive, value: Any, wrong: UndecodableRecord) -> Any:
+    parse = _PARSERS.get(type.logical or "")
+    if parse is not None and (isinstance(value, str) or type.logical == "decimal"):
+        try:
+            return parse(str(value))
+        except (ValueError, ArithmeticError):
+            raise wrong from None
+    if type.kind in ("bytes", "fixed"):
+        if not isinstance(value, str) or any(ord(each) > 255 for each in value):
+            raise wrong
+        return value.encode("latin-1")
+    fits = {
+        "null": value is None,
+        "boolean": isinstance(value, bool),
+        "int": isinstance(value, int) and not isinstance(value, bool) and -(2**31) <= value < 2**31,
+        "long": isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63,
+        "float": isinstance(value, int | float) and not isinstance(value, bool),
+        "double": isinstance(value, int | float) and not isinstance(value, bool),
+        "string": isinstance(value, str),
+    }
+    if not fits[type.kind]:
+        raise wrong
+    return value
+
+
+def _a(type: Type) -> str:
+    said = type.logical or describe(type)
+    return f"an {said}" if said[0] in "aeiou" else f"a {said}"
+
+
+def _plain(value: Any) -> Any:
+    """What fastavro gives, as JSON has it."""
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if isinstance(value, bytes):
+        return value.decode("latin-1")
+    if isinstance(value, dt.datetime | dt.date | dt.time):
+        return value.isoformat()
+    if isinstance(value, decimal.Decimal | uuid.UUID):
+        return str(value)
+    return value
+
+
+# ---- Protobuf -----------------------------------------------------------------------------------------
+
+
+def message_class(schema: ProtobufSchema, indexes: tuple[int, ...]) -> Any:
+    """The class of the message that indexes lead to."""
+    from google.protobuf import message_factory
+
+    scope, name = schema.root.message_type, schema.root.package
+    for index in indexes:
+        if not 0 <= index < len(scope):
+            raise UndecodableRecord(f"its schema has no message {list(indexes)}")
+        name = f"{name}.{scope[index].name}" if name else scope[index].name
+        scope = scope[index].nested_type
+    return message_factory.GetMessageClass(schema.pool.FindMessageTypeByName(name))
+
+
+def _protobuf_reader(schema: ProtobufSchema) -> Read:
+    from google.protobuf import json_format
+    from google.protobuf.message import DecodeError
+
+    classes: dict[tuple[int, ...], Any] = {}
+
+    def read(payload: bytes) -> Any:
+        indexes, rest = message_indexes(payload)
+        if indexes not in classes:
+            classes[indexes] = message_class(schema, indexes)
+        try:
+            message = classes[indexes].FromString(rest)
+            return json_format.MessageToDict(
+                message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+            )
+        except (DecodeError, ValueError, TypeError) as error:
+            raise UndecodableRecord(f"not a {classes[indexes].DESCRIPTOR.full_name}: {error}") from None
+
+    return read
+
+
+def message_path(schema: ProtobufSchema, name: str | None) -> tuple[int, ...]:
+    """The indexes of a message by its name, with or without the package; of the first one without a name."""
+    if name is None:
+        return (0,)
+    wanted = name.removeprefix(f"{schema.root.package}.") if schema.root.package else name
+    scope, path = schema.root.message_type, []
+    for part in wanted.split("."):
+        at = next((at for at, message in enumerate(scope) if message.name == part), None)
+        if at is None:
+            raise InvalidSchema(f"the schema has no message {name!r}")
+        path.append(at)
+        scope = scope[at].nested_type
+    return tuple(path)
+
+
+def _protobuf_writer(schema: ProtobufSchema, id_: int, name: str | None) -> Write:
+    from google.protobuf import json_format
+
+    indexes = message_path(schema, name)
+    kind = message_class(schema, indexes)
+
+    def write(value: Any) -> bytes:
+        try:
+            message = json_format.ParseDict(value, kind())
+        except (json_format.ParseError, TypeError, ValueError, AttributeError) as error:
+            raise UndecodableRecord(f"not a {kind.DESCRIPTOR.full_name}: {str(error)[:200]}") from None
+        return framed(id_, message.SerializeToString(), indexes)
+
+    return write
+
+
+# ---- JSON ---------------------------------------------------------------------------------------------
+
+
+def _json_value(payload: bytes) -> Any:
+    try:
+        return json.loads(payload)
+    except (ValueError, RecursionError) as error:
+        raise UndecodableRecord(f"not JSON: {error}") from None
+
+
+def _json_writer(schema: JsonSchema, id_: int) -> Write:
+    validator = schema.validator()
+
+    def write(value: Any) -> bytes:
+        error = next(iter(validator.iter_errors(value)), None)
+        if error is not None:
+            raise UndecodableRecord(f"{error.json_path}: {error.message[:200]}")
+        return framed(id_, json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())
+
+    return write

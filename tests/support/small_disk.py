@@ -1,0 +1,90 @@
+"""Real disks for tests: a small one that fills up, and one that fails. Both need root, for a loop device."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+_MB = 1 << 20
+
+
+class Ballast:
+    """A file that takes room from a disk, and gives it back."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def take_all(self) -> None:
+        """Take all the room there is."""
+        with self._path.open("ab", buffering=0) as file:
+            for size in (_MB, 4096):
+                try:
+                    while file.write(bytes(size)) == size:
+                        pass
+                except OSError:
+                    continue
+
+    def take(self, size: int) -> None:
+        with self._path.open("ab") as file:
+            file.write(bytes(size))
+
+    def give_back(self) -> None:
+        self._path.unlink()
+
+
+@contextmanager
+def small_disk(scratch: Path, megabytes: int) -> Iterator[Path]:
+    """The directory of an ext4 file system of that size, all of which anybody may use."""
+    image = scratch / "disk.img"
+    with image.open("wb") as file:
+        file.truncate(megabytes * _MB)
+    with _mounted(image, scratch / "disk") as directory:
+        yield directory
+
+
+@contextmanager
+def failing_disk(scratch: Path, megabytes: int) -> Iterator[tuple[Path, Ballast]]:
+    """The directory of a file system whose disk breaks when the ballast takes all: its blocks are given to it
+    as it writes them, by a smaller one. It believes that it has room, and its syncs fail."""
+    backing = scratch / "backing"
+    backing.mkdir()
+    with ExitStack() as stack:
+        _run("mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(backing))
+        stack.callback(_unmount, backing)
+        image = backing / "disk.img"
+        with image.open("wb") as file:
+            file.truncate(4 * megabytes * _MB)
+        directory = stack.enter_context(_mounted(image, scratch / "disk"))
+        yield directory, Ballast(backing / "ballast")
+
+
+@contextmanager
+def _mounted(image: Path, directory: Path) -> Iterator[Path]:
+    # Without a journal: where that fails the file system turns read-only, and this is about one fault alone.
+    _run("mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^has_journal", str(image))
+    directory.mkdir()
+    _run("mount", "-o", "loop", str(image), str(directory))
+    try:
+        yield directory
+    finally:
+        _unmount(directory)
+
+
+def _run(*command: str) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to mount a file as a disk")
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip(f"needs {command[0]}")
+    if done.returncode != 0:
+        pytest.skip(f"can't mount a file as a disk here: {done.stderr.strip()}")
+
+
+def _unmount(directory: Path) -> None:
+    subprocess.run(["umount", "--lazy", str(directory)], check=True)
