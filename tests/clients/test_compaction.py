@@ -106,7 +106,10 @@ class TestKafkasOwnTools:
         for start in range(0, 8000, 1000):
             codec = ("none", "lz4", "zstd")[start // 1000 % 3]
             produce(
-                broker.address, topic, records[start : start + 1000], **{"compression.type": codec, **SMALL}
+                broker.address,
+                topic,
+                records[start : start + 1000],
+                **{"compression.type": codec, "enable.idempotence": start == 0, **SMALL},
             )
         compacted(broker, topic)
         broker.stop()
