@@ -11,6 +11,7 @@ import pytest
 from millstream import Broker
 from millstream.broker.dispatch import HANDLERS
 from millstream.records.build import read_batches
+from millstream.wire.apis import PRIVATE
 from tests.support.wire_client import (
     API_VERSIONS,
     FETCH,
@@ -78,9 +79,9 @@ def test_every_request_served_is_announced(client: WireClient, version: int) -> 
     found = client.call(API_VERSIONS, version, client_software_name="test", client_software_version="1")
     assert found.error_code.value == 0
     announced = {k.api_key: (k.min_version, k.max_version) for k in found.api_keys}
-    assert announced.keys() == HANDLERS.keys()
-    for key, served in HANDLERS.items():
-        assert announced[key] == (0 if key == PRODUCE else served.first, served.last)
+    assert announced.keys() == HANDLERS.keys() - PRIVATE.keys()
+    for key, versions in announced.items():
+        assert versions == (0 if key == PRODUCE else HANDLERS[key].first, HANDLERS[key].last)
 
 
 def test_produce_is_announced_from_0_or_librdkafka_stops_compressing(client: WireClient) -> None:
@@ -97,16 +98,17 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0(
     client.send(bytes(ask))
     correlation_id, found = answer(API_VERSIONS, 0, client.receive())
     assert (correlation_id, found.error_code.value) == (7, UNSUPPORTED_VERSION)
-    assert {k.api_key for k in found.api_keys} == HANDLERS.keys()
+    assert {k.api_key for k in found.api_keys} == HANDLERS.keys() - PRIVATE.keys()
     assert client.call(API_VERSIONS, 4, client_software_name="n", client_software_version="9").api_keys
 
 
 def test_no_feature_is_announced_that_does_not_work(client: WireClient) -> None:
     found = client.call(API_VERSIONS, 4, client_software_name="n", client_software_version="9")
-    assert [feature.name for feature in found.supported_features] == ["transaction.version"]
-    assert [(each.name, each.max_version_level) for each in found.finalized_features] == [
-        ("transaction.version", 2)
-    ]
+    assert {feature.name for feature in found.supported_features} == {"group.version", "transaction.version"}
+    assert {(each.name, each.max_version_level) for each in found.finalized_features} == {
+        ("group.version", 1),
+        ("transaction.version", 2),
+    }
 
 
 # Metadata
