@@ -1,13 +1,14 @@
 # make         prepare this checkout (virtual environment, packages, compiled modules, Java)
 # make demo    the whole of it in a minute: broker, Spark, fraud pipeline, live panel
 # make test    lint, types and every test
+# make conformance  other people's test suites against our broker; AGAINST=kafka: against Apache Kafka; minutes
 # make bench   against Apache Kafka; QUICK=1 for two minutes
 # make docs    the documentation that is generated from code
 VENV := .venv
 READY := $(VENV)/.ready
 PY := $(VENV)/bin/python
 
-.PHONY: all demo test lint bench docs lock clean
+.PHONY: all demo test lint conformance bench docs lock clean
 all: $(READY)
 
 $(READY): pyproject.toml requirements.lock setup.py tools/setup $(wildcard src/millstream/records/*.pyx src/millstream/records/*.pxd)
@@ -24,6 +25,9 @@ lint: $(READY)
 	$(VENV)/bin/ruff check src tests bench
 	$(VENV)/bin/ruff format --check src tests bench
 	$(VENV)/bin/mypy
+
+conformance: $(READY)
+	$(PY) -m tests.conformance $(if $(AGAINST),--against $(AGAINST)) $(ARGS)
 
 bench: $(READY)
 	$(PY) -m bench $(if $(QUICK),--quick) $(ARGS)

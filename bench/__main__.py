@@ -10,15 +10,21 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 from bench import (
+    archive,
     bulk,
+    churn,
+    compaction,
+    connections,
     footprint,
     guarantees,
     history,
     latency,
+    partitions,
     report,
     requests,
     servers,
     spark,
+    standby,
     state,
     transactions,
     view_latency,
@@ -29,11 +35,21 @@ from tests.support.maven import JarsUnavailable
 
 BESIDE_KAFKA = {
     "requests": requests.run,
+    "connections": connections.run,
     "bulk": bulk.run,
     "latency": latency.run,
     "transactions": transactions.run,
+    "churn": churn.run,
 }
-ALONE = {"footprint": footprint.run, "history": history.run, "state": state.run}
+ALONE = {
+    "footprint": footprint.run,
+    "partitions": partitions.run,
+    "history": history.run,
+    "archive": archive.run,
+    "compaction": compaction.run,
+    "state": state.run,
+    "standby": standby.run,
+}
 ON_OURS = {
     "spark": spark.run,
     "guarantees": guarantees.run,

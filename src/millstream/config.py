@@ -189,6 +189,12 @@ class BrokerConfig:
     data: str = setting(
         "", "The directory of logs and catalogue. Empty: everything is in memory.", dynamic=False
     )
+    follow: str = setting(
+        "",
+        """HOST:PORT of the broker that this one is a standby of: it keeps a copy of everything there, and
+        takes nothing from clients until it is promoted. Empty: this one leads.""",
+        dynamic=False,
+    )
     http_listen: str = setting(
         "",
         "HOST:PORT for metrics (/metrics), health (/healthz) and readiness (/readyz). Empty: none.",
@@ -374,6 +380,9 @@ class BrokerConfig:
     remote_log_manager_copier_thread_pool_size: int = setting(
         2, "Segments copied to the archive at once.", at_least=1, at_most=64, dynamic=False
     )
+    remote_log_manager_copy_max_bytes_per_second: int = setting(
+        _MAX_LONG, "Bytes a second copied to the archive at most.", at_least=1, at_most=_MAX_LONG
+    )
     remote_log_reader_threads: int = setting(
         10, "Threads that read from the archive.", at_least=1, at_most=256, dynamic=False
     )
@@ -476,6 +485,11 @@ def _check_overload(config: TopicConfig) -> None:
             "millstream.overload: drop and cleanup.policy=compact exclude each other: the oldest record of a "
             "key may be its only one"
         )
+    if config.millstream_overload == "drop" and config.remote_storage_enable:
+        raise ConfigError(
+            "millstream.overload: drop and remote.storage.enable exclude each other: a ring would drop what "
+            "the archive does not have yet"
+        )
 
 
 def check_archiving(config: TopicConfig, *, archive: bool) -> None:
@@ -490,6 +504,10 @@ def check_archiving(config: TopicConfig, *, archive: bool) -> None:
         raise ConfigError("remote.storage.enable: a compacted topic can't be archived")
     if config.millstream_storage == "memory":
         raise ConfigError("remote.storage.enable: a topic with millstream.storage=memory can't be archived")
+    if config.millstream_overload == "drop":
+        raise ConfigError(
+            "remote.storage.enable: a ring (millstream.overload=drop) can't be archived, its oldest part goes"
+        )
     for unit in ("ms", "bytes"):
         local = value_of(config, f"local.retention.{unit}")
         total = value_of(config, f"retention.{unit}")
@@ -523,6 +541,13 @@ def check_archive_left(before: TopicConfig, after: TopicConfig) -> None:
 def value_of(config: Config, name: str) -> Any:
     """The value of a setting by its public name."""
     return getattr(config, name.replace(".", "_"))
+
+
+def group_defaults(broker: BrokerConfig) -> GroupConfig:
+    """The settings of a group that has none of its own: the broker's of the same names under `group.`."""
+    return GroupConfig(
+        **{f.name: getattr(broker, f"group_{f.name}") for f in dataclasses.fields(GroupConfig)}
+    )
 
 
 def load_broker_config(path: Path) -> BrokerConfig:

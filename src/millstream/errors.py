@@ -9,6 +9,7 @@
     │   ├── OffsetOutOfRange   there is no such offset in this log
     │   ├── OffsetArchived     the records are in the archive only, which is read elsewhere
     │   └── LogFailed          this log takes no more writes (disk full, failed sync)
+    │       └── NotLeader      because another broker leads; this log is a copy of its
     ├── ArchiveError           the archive does not answer, or does not have what it should
     │   └── ArchiveMissing     there is no such object
     ├── RequestRefused         the broker can't do what a request asks; carries Kafka's error code
@@ -94,6 +95,14 @@ class LogFailed(LogError):
 
     def __init__(self, message: str) -> None:
         super().__init__(56, message)
+
+
+class NotLeader(LogFailed):
+    """This log takes no writes because another broker leads. Clients look for that one."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.code = 6
 
 
 class ArchiveError(MillstreamError):

@@ -15,13 +15,14 @@ what is promised to readers leaves that segment out, what is asked of the disk c
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import NamedTuple
 
 from millstream.config import TopicConfig
 
 NO_LIMIT = -1
+_AS_RETENTION = -2  # of local.retention.*: the same as retention.*
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,19 @@ class Keeping:
             config.retention_bytes if deletes else NO_LIMIT,
             config.segment_bytes,
             config.segment_ms,
+        )
+
+    @classmethod
+    def on_disk(cls, config: TopicConfig) -> Keeping:
+        """What of it stays on the broker's own disk: less, where a topic is archived."""
+        whole = cls.by(config)
+        if not config.remote_storage_enable or config.remote_log_copy_disable:
+            return whole
+        by_time, by_size = config.local_retention_ms, config.local_retention_bytes
+        return replace(
+            whole,
+            retention_ms=whole.retention_ms if by_time == _AS_RETENTION else by_time,
+            retention_bytes=whole.retention_bytes if by_size == _AS_RETENTION else by_size,
         )
 
     @classmethod

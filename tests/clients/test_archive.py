@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -12,9 +12,13 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from millstream import Broker
+from millstream.log.archive_store import ArchiveStore
 from millstream.records.build import Record
 from tests.support.apache_kafka import free_port
+from tests.support.archives import keeps_its_promises, local_start
 from tests.support.command import CommandLine
+from tests.support.readers import LIBRARIES, Reader
 from tests.support.serve import ServeProcess
 from tests.support.topics import consume, create_topic, delete_topic, produce
 from tests.support.waiting import wait_for
@@ -102,13 +106,9 @@ def broker(s3: S3, http: str, tmp_path_factory: pytest.TempPathFactory) -> Itera
         yield broker
 
 
-def local_start(address: str, topic: str) -> int:
-    """The oldest offset that is on the broker's disk."""
-    with WireClient(address) as client:
-        wanted = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": -4}
-        topics = [{"name": topic, "partitions": [wanted]}]
-        found = client.call(2, 9, replica_id=-1, isolation_level=0, topics=topics)
-        return int(found.topics[0].partitions[0].offset)
+def test_an_object_storage_keeps_its_promises(s3: S3) -> None:
+    options = {name: value for name, value in s3.options().items() if name != "skip_instance_cache"}
+    keeps_its_promises(ArchiveStore("s3://archive/promises", json.dumps(options)))
 
 
 def filled(address: str, topic: str, first: int = 0) -> None:
@@ -203,38 +203,28 @@ def test_a_deleted_topic_leaves_the_object_storage(broker: ServeProcess, s3: S3)
     wait_for(lambda: not [each for each in s3.objects() if f"/{name}-" in each], what="it is gone")
 
 
-def test_segments_of_a_killed_broker_are_read_on(tmp_path: Path) -> None:
-    """On a directory; the broker is killed while it archives, again and again."""
-    place = tmp_path / "archive"
-    settings = {**SETTINGS, "millstream.archive.url": str(place)}
-    settings["remote.log.manager.task.interval.ms"] = settings["log.retention.check.interval.ms"] = "20"
-    with ServeProcess(tmp_path / "data", settings=settings) as broker:
+@pytest.mark.parametrize("attach", LIBRARIES)
+def test_readers_of_every_library_wait_for_the_archive_and_go_on(
+    tmp_path: Path, attach: Callable[[str, str, str], Reader]
+) -> None:
+    place, away = tmp_path / "archive", tmp_path / "away"
+    broker = Broker(
+        tmp_path / "data",
+        millstream_archive_url=str(place),
+        remote_log_manager_task_interval_ms=50,
+        log_retention_check_interval_ms=50,
+    )
+    with broker:
         name = create_topic(broker.address, "", 1, ARCHIVED)
-        for round_ in range(4):
-            first = round_ * COUNT // 4
-            records = [
-                Record(None, b"%0200d" % n, timestamp=START + n) for n in range(first, first + COUNT // 4)
-            ]
-            produce(broker.address, name, records, **{"batch.num.messages": 50})
-            wait_for(lambda: len(list(place.rglob("*.segment"))) > round_, what="a copy is under way")  # noqa: B023
-            broker.kill()
-            broker.start()
-        wait_for(lambda: local_start(broker.address, name) > COUNT * 3 // 4, what="most of it is archived")
-        found = consume(broker.address, name, 1)
-        assert [int(record.value or b"") for _, record in found] == list(range(COUNT))
-        here = local_start(broker.address, name)
-        wait_for(lambda: contiguous(place, here), what="each record is there once, and nothing else")
-
-
-def contiguous(place: Path, here: int) -> bool:
-    """The objects follow one another, up to what is on the disk or beyond."""
-    from millstream.log.archive_object import read_manifest
-    from millstream.log.archive_store import ArchiveStore
-
-    store = ArchiveStore(str(place))
-    found = [read_manifest(store, str(each.relative_to(place))) for each in place.rglob("*.segment")]
-    if None in found:
-        return False
-    segments = sorted(each[0].base_offset for each in found if each)
-    ends = sorted(each[0].end_offset for each in found if each)
-    return segments[1:] == ends[:-1] and segments[0] == 0 and ends[-1] >= here
+        filled(broker.address, name)
+        wait_for(lambda: local_start(broker.address, name) > COUNT // 2, what="most of it is archived only")
+        place.rename(away)
+        reader = attach(broker.address, name, "g")
+        try:
+            wait_for(lambda: fetched(broker.address, name, 0).error_code == 56, what="the archive is away")
+            assert reader.seen == []
+            away.rename(place)
+            wait_for(lambda: len(reader.seen) >= COUNT, timeout=30, what="it has read everything")
+        finally:
+            reader.stop()
+        assert [int(value) for value in reader.seen] == list(range(COUNT))

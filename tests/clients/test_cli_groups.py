@@ -6,9 +6,11 @@ import signal
 import subprocess
 
 import pytest
+from confluent_kafka import Consumer
 
 from millstream.client.admin import Admin
 from tests.support.command import CommandLine
+from tests.support.waiting import wait_for
 
 MINUTE = 60_000
 
@@ -112,3 +114,38 @@ def test_an_unknown_group_is_told_with_the_nearest_names(millstream: CommandLine
 def test_seeking_by_steps_needs_an_offset_to_count_from(millstream: CommandLine, group: str) -> None:
     said = millstream.refused("group", "seek", f"{group}-new", "--topic", group, "--to", "-3", code=2)
     assert "to count from" in said
+
+
+def test_a_group_of_the_consumer_protocol_is_described_with_its_epochs(
+    millstream: CommandLine, address: str, group: str
+) -> None:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": address,
+            "group.id": f"{group}-new",
+            "group.protocol": "consumer",
+            "group.instance.id": "static",
+            "auto.offset.reset": "earliest",
+        }
+    )
+    try:
+        consumer.subscribe([group])
+        wait_for(lambda: consumer.poll(0.1) is not None, timeout=30, what="it reads")
+        listed = {each["group"]: each for each in millstream.json("group", "list")}
+        assert listed[f"{group}-new"]["type"] == "consumer"
+        described = millstream.json("group", "describe", f"{group}-new")
+        (member,) = described["members"]
+        assert (described["type"], described["assignor"]) == ("consumer", "uniform")
+        assert described["epoch"] == described["assignment_epoch"] == member["epoch"] >= 1
+        assert (member["instance"], member["awaited"]) == ("static", [])
+        assert {place["partition"] for place in member["assigned"]} == {0, 1}
+        shown = millstream.ok("group", "describe", f"{group}-new").splitlines()
+        epochs = f"epoch {described['epoch']}, assigned in {described['epoch']}"
+        assert shown[0] == f"{group}-new: Stable, consumer, 1 member, assignor uniform, {epochs}"
+        lags = millstream.json("group", "lag", f"{group}-new")
+        assert {each["member"] for each in lags} == {member["client"]}
+    finally:
+        consumer.close()
+    # Gone for now, it is listed in a state that only groups of this kind have.
+    listed = {each["group"]: each for each in millstream.json("group", "list")}
+    assert listed[f"{group}-new"]["state"] in ("Reconciling", "Assigning")

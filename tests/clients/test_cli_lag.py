@@ -22,16 +22,14 @@ def keep(admin: Admin, topic: str, **settings: int) -> None:
     admin.alter_topic(topic, {name.replace("_", "."): str(value) for name, value in settings.items()})
 
 
-def test_lag_in_time_is_that_from_the_oldest_unread_record_to_the_newest(
-    millstream: CommandLine, admin: Admin, group: str
-) -> None:
+def test_lag_in_time_is_that_from_the_oldest_unread_record_to_the_newest(admin: Admin, group: str) -> None:
     sender = Sender(admin.connection, group)
     sender.send([Outgoing(b"z", partition=0, timestamp=SystemClock().now_ms() - 10 * MINUTE)])
     assert sender.finish(30)
-    first, second = millstream.json("group", "lag", group)
-    assert 20 * MINUTE <= first["behind_ms"] < 21 * MINUTE
-    assert first["age_ms"] >= 30 * MINUTE
-    assert second["behind_ms"] == 0
+    first, second = group_lag(admin, group, SystemClock().now_ms())
+    assert first.behind_ms is not None
+    assert 20 * MINUTE <= first.behind_ms < 21 * MINUTE
+    assert second.behind_ms == 0
 
 
 def test_time_to_loss_is_what_retention_leaves_the_oldest_unread_record(
@@ -43,33 +41,33 @@ def test_time_to_loss_is_what_retention_leaves_the_oldest_unread_record(
     assert 100 * MINUTE < second["loss_ms"] <= 110 * MINUTE
     assert "loses in" in millstream.ok("group", "lag", group).splitlines()[0]
     keep(admin, group, retention_ms=-1)
-    assert [row["loss_ms"] for row in millstream.json("group", "lag", group)] == [None, None]
+    now = SystemClock().now_ms()
+    assert [lag.loss_ms(now) for lag in group_lag(admin, group, now)] == [None, None]
 
 
-def test_time_to_loss_counts_what_is_written_against_retention_by_size(
-    millstream: CommandLine, admin: Admin, group: str
-) -> None:
+def test_time_to_loss_counts_what_is_written_against_retention_by_size(admin: Admin, group: str) -> None:
     sender = Sender(admin.connection, group)
     sender.send([Outgoing(b"z" * 1000, partition=1, timestamp=SystemClock().now_ms() - MINUTE)] * 600)
     assert sender.finish(30)
     # About 600 kB in ten minutes; twice that much is kept.
     keep(admin, group, retention_ms=-1, retention_bytes=1_200_000)
-    first, second = millstream.json("group", "lag", group)
-    assert first["loss_ms"] is None  # nothing is written there
-    assert 5 * MINUTE < second["loss_ms"] < 15 * MINUTE
+    now = SystemClock().now_ms()
+    first, second = (lag.loss_ms(now) for lag in group_lag(admin, group, now))
+    assert first is None  # nothing is written there
+    assert second is not None
+    assert 5 * MINUTE < second < 15 * MINUTE
 
 
 def test_an_alarm_has_an_exit_code_of_its_own_and_says_why(
     millstream: CommandLine, admin: Admin, group: str
 ) -> None:
-    assert millstream.run("group", "lag", group, "--alert", "9").returncode == 0
     done = millstream.run("group", "lag", group, "--alert", "8")
     assert (done.returncode, done.stderr.decode()) == (
         3,
         f"millstream: {group} is 9 records behind, more than 8\n",
     )
     keep(admin, group, retention_ms=2 * HOUR)
-    assert millstream.run("group", "lag", group, "--alert-before", "1h").returncode == 0
+    assert millstream.run("group", "lag", group, "--alert", "9", "--alert-before", "1h").returncode == 0
     done = millstream.run("group", "lag", group, "--alert-before", "100m", "--over", "100ms")
     assert done.returncode == 3
     assert re.fullmatch(
@@ -83,10 +81,9 @@ def test_an_alarm_has_an_exit_code_of_its_own_and_says_why(
 
 def test_what_is_lost_already_is_an_alarm_whatever_was_asked(millstream: CommandLine, group: str) -> None:
     millstream.ok("topic", "trim", group, "-p", "0", "--to", "8", "--yes")
-    for alert in (("--alert", "1000"), ("--alert-before", "1ms")):
-        done = millstream.run("group", "lag", group, *alert)
-        assert done.returncode == 3
-        assert f"{group} has lost 4 records of {group}[0]: deleted unread" in done.stderr.decode()
+    done = millstream.run("group", "lag", group, "--alert", "1000")
+    assert done.returncode == 3
+    assert f"{group} has lost 4 records of {group}[0]: deleted unread" in done.stderr.decode()
 
 
 def test_a_group_that_reads_fast_enough_loses_nothing(admin: Admin, group: str) -> None:
@@ -95,18 +92,15 @@ def test_a_group_that_reads_fast_enough_loses_nothing(admin: Admin, group: str) 
     standing = group_lag(admin, group, now)
     assert standing[0].loss_ms(now) is not None
 
-    def reads(seconds: float) -> None:
-        admin.commit(group, {TopicPartition(group, 0): 7})
-
-    moving = with_progress(admin, group, standing, 1.0, sleep=reads)
-    assert moving[0].read_per_second == pytest.approx(3, rel=0.5)
+    admin.commit(group, {TopicPartition(group, 0): 7})
+    moving = with_progress(admin, group, standing, passed=1.0)
+    assert moving[0].read_per_second == 3
     assert moving[0].loss_ms(now) is None
 
 
 def test_without_a_name_every_group_is_looked_at(millstream: CommandLine, group: str) -> None:
     rows = [row for row in millstream.json("group", "lag") if row["group"] == group]
     assert [row["records"] for row in rows] == [6, 3]
-    assert f"{group}:\n" in millstream.ok("group", "lag")
 
 
 def test_what_a_group_missed_is_in_its_description(
@@ -151,9 +145,6 @@ def test_a_topic_without_limits_fills_the_disk(millstream: CommandLine, admin: A
     sender = Sender(admin.connection, name)
     sender.send([Outgoing(b"z" * 1000)] * 1000)
     assert sender.finish(30)
-    (topic,) = millstream.json("topic", "describe", name)
-    assert topic["horizon"]["kept_ms"] is None
-    assert topic["horizon"]["disk_full_ms"] > 0
     shown = millstream.ok("topic", "describe", name)
     assert "Nothing is deleted by retention" in shown
     assert "The disk is full in " in shown

@@ -89,6 +89,10 @@ def test_values_are_produced_and_consumed_by_their_schema(millstream: CommandLin
     )
     assert first["value"]["card"] == "c1"
     assert "not PROTOBUF" in millstream.refused("consume", "payments", "-o", ":end", "--decode", "protobuf")
+    out = avsc.parent / "out"
+    millstream.ok("topic", "export", "payments", "--to", str(out), "--decode", "auto")
+    exported = [json.loads(line) for path in out.iterdir() for line in path.read_text().splitlines()]
+    assert [line["value"] for line in exported] == shown
 
 
 def test_a_value_that_does_not_fit_its_schema_is_refused_with_its_line(

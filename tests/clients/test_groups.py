@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import random
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import aiokafka
 import kafka
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import millstream
@@ -262,108 +255,3 @@ def test_a_group_and_its_offsets_outlive_the_broker(tmp_path: Path) -> None:
         committed = member.committed([TopicPartition("t", 0), TopicPartition("t", 1)], timeout=10)
         assert [partition.offset for partition in committed] == [10, 10]
         member.close()
-
-
-# Churn
-
-
-class Members:
-    """Processes of ``tests.support.group_member``, and what they have processed."""
-
-    def __init__(self, broker: millstream.Broker, topic: str, strategy: str, directory: Path) -> None:
-        self._command = [
-            sys.executable,
-            "-m",
-            "tests.support.group_member",
-            broker.address,
-            "g",
-            topic,
-            strategy,
-        ]
-        self._directory = directory
-        self._started = 0
-        self.running: list[subprocess.Popen[bytes]] = []
-
-    def start(self) -> None:
-        output = self._directory / f"member-{self._started}"
-        self._started += 1
-        with output.open("wb") as file:
-            self.running.append(subprocess.Popen(self._command, stdout=file, cwd=Path(__file__).parents[2]))
-
-    def end(self, number: int, how: signal.Signals) -> None:
-        process = self.running.pop(number)
-        process.send_signal(how)
-        process.wait(20)
-
-    def processed(self) -> dict[str, int]:
-        """How often each value was processed."""
-        counts: dict[str, int] = {}
-        for output in self._directory.glob("member-*"):
-            for line in output.read_text().splitlines():
-                value = line.split(" ", 2)[2:]
-                if value:
-                    counts[value[0]] = counts.get(value[0], 0) + 1
-        return counts
-
-
-@contextmanager
-def members(broker: millstream.Broker, topic: str, strategy: str, directory: Path) -> Iterator[Members]:
-    group = Members(broker, topic, strategy, directory)
-    try:
-        yield group
-    finally:
-        for process in group.running:
-            process.kill()
-            process.wait()
-
-
-@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-def test_eight_members_under_churn_process_every_record_and_end_balanced(
-    broker: millstream.Broker, tmp_path: Path, strategy: str
-) -> None:
-    partitions, seed = 16, int(os.environ.get("CHURN_SEED", "7"))
-    chance = random.Random(seed)
-    create(broker, "t", partitions)
-    sent: list[str] = []
-    with members(broker, "t", strategy, tmp_path) as group:
-        for _ in range(8):
-            group.start()
-        for _ in range(8):
-            values = [f"{len(sent) + n}" for n in range(400)]
-            produce(broker, "t", values, partitions)
-            sent += values
-            for _ in range(chance.randint(1, 3)):
-                how = chance.choice([signal.SIGKILL, signal.SIGTERM])
-                group.end(chance.randrange(len(group.running)), how)
-            time.sleep(chance.uniform(0, 1.0))  # the churn has a pace: this is the scenario, not a wait
-            while len(group.running) < 8:
-                group.start()
-        produce(broker, "t", ["last"] * partitions, partitions)
-        sent += ["last"]
-
-        admin = AdminClient({"bootstrap.servers": broker.address})
-
-        def balanced() -> bool:
-            described = admin.describe_consumer_groups(["g"])["g"].result(10)
-            shares = [len(m.assignment.topic_partitions) for m in described.members]
-            return described.state.name == "STABLE" and sorted(shares) == [2] * 8
-
-        wait_for(balanced, timeout=60, what="eight members with two partitions each", every=0.2)
-        wait_for(
-            lambda: set(sent) <= set(group.processed()),
-            timeout=60,
-            what="every record is processed",
-            every=0.2,
-        )
-        everything = ConsumerGroupTopicPartitions("g", [TopicPartition("t", p) for p in range(partitions)])
-
-        def all_committed() -> bool:
-            offsets = admin.list_consumer_group_offsets([everything])["g"].result(10).topic_partitions
-            return sum(partition.offset for partition in offsets) == 8 * 400 + partitions
-
-        wait_for(all_committed, timeout=30, what="every offset is committed", every=0.2)
-        assert all(process.poll() is None for process in group.running)
-        for number in reversed(range(8)):
-            group.end(number, signal.SIGTERM)
-    described = admin.describe_consumer_groups(["g"])["g"].result(10)
-    assert described.state.name == "EMPTY"

@@ -1,93 +1,147 @@
-"""Kafka's own tools (the Java client's newest versions of every request) administer topics and groups."""
+"""Kafka's own tools (the Java client's newest versions of every request) administer topics, groups and the
+node, and measure it; on our broker and on Kafka itself."""
 
 from __future__ import annotations
 
 import json
-import subprocess
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-import millstream
-from tests.support.apache_kafka import jars, java, run_tool
+from millstream.records.build import Record
+from tests.support.kafka_tools import KafkaTools
 from tests.support.maven import JarsUnavailable
-from tests.support.waiting import wait_for
+from tests.support.topics import create_topic, produce, values
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _tools() -> None:
+@pytest.fixture(scope="module")
+def tools(address: str) -> Iterator[KafkaTools]:
     try:
-        jars()
+        with KafkaTools(address) as tools:
+            yield tools
     except JarsUnavailable as error:
         pytest.skip(str(error))
 
 
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[millstream.Broker]:
-    with millstream.Broker(tmp_path / "data") as broker:
-        yield broker
+def json_file(path: Path, **content: object) -> Path:
+    path.write_text(json.dumps({"version": 1, **content}))
+    return path
 
 
-def tool(broker: millstream.Broker, name: str, *arguments: str) -> str:
-    ended = run_tool(name, "--bootstrap-server", broker.address, *arguments)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    return ended.stdout
-
-
-def test_topics_and_their_settings(broker: millstream.Broker, tmp_path: Path) -> None:
-    tool(
-        broker,
-        "TopicCommand",
-        "--create",
-        "--topic",
-        "t",
-        "--partitions",
-        "3",
-        "--config",
-        "retention.ms=5000",
-    )
-    tool(broker, "TopicCommand", "--alter", "--topic", "t", "--partitions", "4")
-    described = tool(broker, "TopicCommand", "--describe", "--topic", "t")
+def test_topics_are_created_grown_described_and_deleted(tools: KafkaTools, name: str) -> None:
+    topic = ("--topic", name)
+    tools.ok("TopicCommand", "--create", *topic, "--partitions", 3, "--config", "retention.ms=5000")
+    code, said = tools.run("TopicCommand", "--create", *topic)
+    assert (code, "exists" in said) == (1, True)
+    tools.ok("TopicCommand", "--alter", *topic, "--partitions", 4)
+    described = tools.ok("TopicCommand", "--describe", *topic)
     assert "PartitionCount: 4" in described
     assert "retention.ms=5000" in described
-    entity = ("--entity-type", "topics", "--entity-name", "t")
-    tool(broker, "kafka.admin.ConfigCommand", "--alter", *entity, "--add-config", "segment.ms=12345")
-    assert "segment.ms=12345" in tool(broker, "kafka.admin.ConfigCommand", "--describe", *entity)
-    assert f'"logDir":"{tmp_path / "data"}"' in tool(broker, "LogDirsCommand", "--describe")
-    tool(broker, "TopicCommand", "--delete", "--topic", "t")
-    assert tool(broker, "TopicCommand", "--list").strip() == ""
+    assert described.count("Isr: 0") == 4
+    assert name in tools.ok("TopicCommand", "--list").split()
+    tools.ok("TopicCommand", "--delete", *topic)
+    assert name not in tools.ok("TopicCommand", "--list").split()
 
 
-def test_a_group_of_the_java_consumer(broker: millstream.Broker) -> None:
-    tool(broker, "TopicCommand", "--create", "--topic", "t", "--partitions", "2")
-    tool(broker, "VerifiableProducer", "--topic", "t", "--max-messages", "200", "--acks", "-1")
-    groups = "consumer.group.ConsumerGroupCommand"
-    process = subprocess.Popen(
-        java(
-            "org.apache.kafka.tools.VerifiableConsumer",
-            *("--bootstrap-server", broker.address, "--topic", "t", "--group-id", "g"),
-            *("--reset-policy", "earliest", "--max-messages", "200"),
-        ),
-        stdout=subprocess.PIPE,
-        text=True,
+def test_settings_of_topics_brokers_groups_and_clients_are_changed(tools: KafkaTools, name: str) -> None:
+    create_topic(tools.address, name)
+    for entity, setting in (
+        ("topics", "segment.ms=12345"),
+        ("clients", "producer_byte_rate=1048576"),
+        ("groups", "consumer.session.timeout.ms=50000"),
+    ):
+        of = ("--entity-type", entity, "--entity-name", name)
+        tools.ok("ConfigCommand", "--alter", *of, "--add-config", setting)
+        found = tools.ok("ConfigCommand", "--describe", *of)
+        assert re.search(re.escape(setting) + r"(\.0)?\b", found), found
+        tools.ok("ConfigCommand", "--alter", *of, "--delete-config", setting.partition("=")[0])
+        assert setting not in tools.ok("ConfigCommand", "--describe", *of)
+    broker = ("--entity-type", "brokers", "--entity-name", 0)
+    described = tools.ok("ConfigCommand", "--describe", "--all", *broker)
+    for setting in ("advertised.listeners", "node.id", "log.dirs", "log.retention.ms", "num.partitions"):
+        assert f"\n  {setting}=" in described
+    user = ("--entity-type", "users", "--entity-name", name)
+    tools.ok("ConfigCommand", "--alter", *user, "--add-config", "SCRAM-SHA-256=[password=secret]")
+    assert "iterations=4096" in tools.ok("ConfigCommand", "--describe", *user)
+    tools.ok("ConfigCommand", "--alter", *user, "--delete-config", "SCRAM-SHA-256")
+
+
+def test_a_producer_and_a_consumer_are_measured(tools: KafkaTools, name: str) -> None:
+    create_topic(tools.address, name, 2)
+    sent = tools.ok(
+        "ProducerPerformance", "--topic", name, "--num-records", 2000, "--record-size", 100,
+        "--throughput", -1, "--command-property", "acks=all",
+    )  # fmt: skip
+    assert "2000 records sent" in sent
+    read = tools.ok("ConsumerPerformance", "--topic", name, "--num-records", 2000, "--timeout", 20000)
+    assert read.splitlines()[-1].split(", ")[4] == "2000"
+    ends = tools.ok("GetOffsetShell", "--topic", name).split()
+    assert sum(int(line.rsplit(":", 1)[1]) for line in ends) == 2000
+    latency = tools.ok(
+        "EndToEndLatency", "--topic", f"{name}-e", "--num-records", 50, "--producer-acks", "all",
+        "--record-size", 90,
+    )  # fmt: skip
+    assert "Percentiles" in latency
+
+
+def test_records_are_deleted_and_their_offsets_told(tools: KafkaTools, name: str, tmp_path: Path) -> None:
+    create_topic(tools.address, name, 1)
+    produce(tools.address, name, [Record(None, b"v", timestamp=1_700_000_000_000 + n) for n in range(10)])
+    wanted = json_file(tmp_path / "offsets", partitions=[{"topic": name, "partition": 0, "offset": 4}])
+    assert "low_watermark: 4" in tools.ok("DeleteRecordsCommand", "--offset-json-file", wanted)
+    for time, offset in (("earliest", 4), ("latest", 10), ("max-timestamp", 9)):
+        told = tools.ok("GetOffsetShell", "--topic", name, "--time", time)
+        assert told.strip() == f"{name}:0:{offset}"
+
+
+def test_groups_are_listed_described_reset_and_deleted(tools: KafkaTools, name: str) -> None:
+    create_topic(tools.address, name, 2)
+    for partition in range(2):
+        produce(tools.address, name, values(*range(50)), partition)
+    command, group = "ConsumerGroupCommand", ("--group", name)
+    tools.ok(command, *group, "--reset-offsets", "--to-offset", 20, "--topic", name, "--execute")
+    assert re.search(rf"^{name} +Empty", tools.ok(command, "--list", "--state"), re.MULTILINE)
+    assert name in tools.ok("GroupsCommand", "--list")
+    rows = [line.split() for line in tools.ok(command, "--describe", *group).splitlines()]
+    assert {(row[3], row[4], row[5]) for row in rows if row[:1] == [name]} == {("20", "50", "30")}
+    tools.ok(command, *group, "--delete-offsets", "--topic", f"{name}:0")
+    tools.ok(command, "--delete", *group)
+    assert name not in tools.ok(command, "--list").split()
+
+
+def test_the_node_tells_of_its_disk_its_versions_and_its_features(tools: KafkaTools, name: str) -> None:
+    create_topic(tools.address, name, 1)
+    told = tools.ok("LogDirsCommand", "--describe", "--topic-list", name).splitlines()[-1]
+    (broker,) = json.loads(told)["brokers"]
+    assert [p["partition"] for each in broker["logDirs"] for p in each["partitions"]] == [f"{name}-0"]
+    assert "Produce(0): 0 to 13 [usable: 13]" in tools.ok("BrokerApiVersionsCommand")
+    features = tools.ok("FeatureCommand", "describe")
+    for feature, level in (("group.version", 1), ("transaction.version", 2)):
+        assert re.search(rf"{feature} .*FinalizedVersionLevel: {level}\b", features)
+    assert "LeaderId:" in tools.ok("MetadataQuorumCommand", "describe", "--status")
+    assert "TransactionalId" in tools.ok("TransactionsCommand", "list")
+    assert "ProducerId" in tools.ok(
+        "TransactionsCommand", "describe-producers", "--topic", name, "--partition", 0
     )
-    try:
-        output, _ = process.communicate(timeout=60)
-    finally:
-        process.kill()
-    events = [json.loads(line) for line in output.splitlines()]
-    assert sum(event["count"] for event in events if event["name"] == "records_consumed") == 200
-    assert all(event["success"] for event in events if event["name"] == "offsets_committed")
-    # A dynamic member that ends says so: the group is empty at once, not after its session.
-    wait_for(
-        lambda: "Empty" in tool(broker, groups, "--list", "--state"), what="the group is empty", timeout=20
+
+
+def test_leaders_are_elected_and_partitions_reassigned_on_one_node(
+    tools: KafkaTools, name: str, tmp_path: Path
+) -> None:
+    create_topic(tools.address, name, 2)
+    of = ("--topic", name, "--partition", 0)
+    assert "Valid replica already elected" in tools.ok(
+        "LeaderElectionCommand", "--election-type", "preferred", *of
     )
-    tool(broker, groups, "--group", "g", "--reset-offsets", "--to-earliest", "--topic", "t", "--execute")
-    described = tool(broker, groups, "--describe", "--group", "g")
-    rows = [line.split() for line in described.splitlines() if line.startswith("g ")]
-    assert {row[3] for row in rows} == {"0"}  # current offset
-    assert sum(int(row[5]) for row in rows) == 200  # lag
-    tool(broker, groups, "--group", "g", "--delete-offsets", "--topic", "t:0")
-    tool(broker, groups, "--delete", "--group", "g")
-    assert "g" not in tool(broker, groups, "--list").split()
+    topics = json_file(tmp_path / "topics", topics=[{"topic": name}])
+    command = "ReassignPartitionsCommand"
+    proposed = tools.ok(
+        command, "--generate", "--topics-to-move-json-file", topics, "--broker-list", 0
+    ).splitlines()[-1]
+    assert len(json.loads(proposed)["partitions"]) == 2
+    plan = json_file(tmp_path / "plan", partitions=[{"topic": name, "partition": 0, "replicas": [0]}])
+    tools.ok(command, "--execute", "--reassignment-json-file", plan)
+    assert "is completed" in tools.ok(command, "--verify", "--reassignment-json-file", plan)
+    assert "No partition reassignments" in tools.ok(command, "--list")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from kafka import KafkaProducer
 
+from tests.support.apache_kafka import java
+from tests.support.maven import JarsUnavailable
 from tests.support.serve import ServeProcess
 from tests.support.small_disk import Ballast, failing_disk, small_disk
 from tests.support.topics import create_topic
@@ -57,6 +61,17 @@ class Sending:
         assert self.producer.flush(60) == 0
 
 
+def java_producer(address: str) -> list[str]:
+    try:
+        return java(
+            "org.apache.kafka.tools.ProducerPerformance",
+            *["--topic", "j", "--num-records", "10", "--record-size", "100", "--throughput", "-1"],
+            *f"--bootstrap-server {address}".split(),
+        )
+    except JarsUnavailable as error:
+        pytest.skip(str(error))
+
+
 def numbers_in(address: str, topic: str, count: int) -> list[int]:
     """The numbers of the records of a topic, from its start; ``count`` at least."""
     consumer = Consumer({"bootstrap.servers": address, "group.id": "readers", "enable.auto.commit": False})
@@ -82,6 +97,7 @@ def test_a_full_disk_refuses_records_and_nothing_else_until_there_is_room(disk: 
     ballast.take(20 << 20)
     with ServeProcess(disk / "data") as broker:
         create_topic(broker.address, "t", 1)
+        create_topic(broker.address, "j", 1)
         sending = Sending(broker.address, "t")
         sending.send(2000)  # of which about half have room
         wait_for(lambda: "disk is full" in broker.logged(), timeout=60)
@@ -101,6 +117,10 @@ def test_a_full_disk_refuses_records_and_nothing_else_until_there_is_room(disk: 
         impatient.flush()
         assert [error.code() for error in impatient.errors] == [KafkaError._MSG_TIMED_OUT]
 
+        other = KafkaProducer(bootstrap_servers=broker.address, enable_idempotence=True)
+        patient = other.send("t", b"by kafka-python", b"2000")
+        javas = subprocess.Popen(java_producer(broker.address), stdout=subprocess.PIPE, text=True)
+
         # A broker that starts on a full disk serves what there is.
         assert broker.stop() == 0
         broker.start()
@@ -110,7 +130,12 @@ def test_a_full_disk_refuses_records_and_nothing_else_until_there_is_room(disk: 
         ballast.give_back()
         sending.flush()
         assert sending.errors == []
-        assert numbers_in(broker.address, "t", 2000) == list(range(2000))
+        assert patient.get(60).topic == "t"
+        out, _ = javas.communicate(timeout=60)
+        assert javas.returncode == 0
+        assert "10 records sent" in out
+        assert sorted(numbers_in(broker.address, "t", 2001)) == list(range(2001))
+        other.close()
         create_topic(broker.address, "more", 1)
         assert "there is room on the disk again" in broker.logged()
         assert "Traceback" not in broker.logged()

@@ -19,9 +19,11 @@ from millstream.errors import BrokerUnavailable, DataLoss
 from millstream.pipeline.fetching import SpanReader
 from millstream.pipeline.offsets import Span
 from millstream.records import arrow, compiled_columns, numpy_columns
+from millstream.records.build import Record
 from tests.support.apache_kafka import free_port
 from tests.support.proxy import Proxy
 from tests.support.topics import create_topic, delete_records, delete_topic, produce, values
+from tests.support.waiting import wait_for
 
 COUNT = 5000
 
@@ -152,3 +154,23 @@ def test_aborted_records_are_left_out_of_every_fetch_also_after_a_restart(
             found = read(broker)
             assert len(found) == len(committed)
             assert set(found) == committed
+
+
+def test_a_span_whose_last_offsets_were_compacted_away_is_read_to_its_end() -> None:
+    settings = {"cleanup.policy": "compact", "segment.bytes": "6000", "min.cleanable.dirty.ratio": "0.01"}
+    with Broker(log_cleaner_backoff_ms=20) as broker:
+        topic = create_topic(broker.address, partitions=1, config=settings)
+        records = [Record(b"k%d" % (number % 7), b"%d" % number) for number in range(3000)]
+        produce(broker.address, topic, records, **{"batch.num.messages": 20})
+        partition = TopicPartition(topic, 0)
+        cluster = Cluster(Connection(broker.address))
+
+        def read(first: int, end: int) -> list[int]:
+            return list(reader(cluster, partition, span=Span(partition, first, end)))
+
+        def few(numbers: list[int]) -> list[int] | None:
+            return numbers if len(numbers) < 700 else None
+
+        left = wait_for(lambda: few(read(0, 3000)), what="compaction")
+        for end in (1, 100, left[0], left[0] + 1, 2999):
+            assert read(0, end) == [number for number in left if number < end]

@@ -6,9 +6,11 @@ import uuid
 from collections.abc import Callable, Iterable
 
 import fsspec
+import pytest
 
-from millstream.errors import ArchiveError
+from millstream.errors import ArchiveError, ArchiveMissing
 from millstream.log.archive_store import ArchiveStore
+from tests.support.wire_client import LIST_OFFSETS, WireClient
 
 
 def memory_url() -> str:
@@ -26,6 +28,32 @@ def objects(url: str) -> dict[str, bytes]:
         for name in found
         if not name.endswith("archive.json")
     }
+
+
+def keeps_its_promises(store: ArchiveStore) -> None:
+    """What every storage has to do, whatever is behind it."""
+    data = bytes(range(256)) * 100
+    store.put("c/t-1/0/first", [data[:1000], data[1000:]])
+    store.put("c/t-1/1/second", [b"second"])
+    store.put("c/t-10/0/third", [b""])
+    assert store.size("c/t-1/0/first") == len(data)
+    assert store.read("c/t-1/0/first", 0, len(data)) == data
+    assert store.read("c/t-1/0/first", 999, 1001) == data[999:1001]
+    with pytest.raises(ArchiveError, match=r"cut off|can't read"):
+        store.read("c/t-1/0/first", len(data) - 1, len(data) + 1)
+    assert store.size("c/t-10/0/third") == 0
+    assert store.names("c/t-1") == ["c/t-1/0/first", "c/t-1/1/second"]
+    assert store.names("c/t-1/0") == ["c/t-1/0/first"]
+    store.remove("c/t-1/0/first")
+    store.remove("c/t-1/0/first")
+    with pytest.raises(ArchiveMissing):
+        store.size("c/t-1/0/first")
+    with pytest.raises(ArchiveMissing):
+        store.read("c/t-1/0/first", 0, 1)
+    store.remove_all("c/t-1")
+    store.remove_all("c/t-1")
+    assert store.names("c/t-1") == []
+    assert store.names("c") == ["c/t-10/0/third"]
 
 
 class Unreliable(ArchiveStore):
@@ -66,3 +94,12 @@ class Unreliable(ArchiveStore):
     def remove_all(self, prefix: str) -> None:
         self._step(f"remove_all {prefix}")
         super().remove_all(prefix)
+
+
+def local_start(address: str, topic: str) -> int:
+    """The oldest offset that is on the broker's disk."""
+    with WireClient(address) as client:
+        wanted = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": -4}
+        topics = [{"name": topic, "partitions": [wanted]}]
+        found = client.call(LIST_OFFSETS, 9, replica_id=-1, isolation_level=0, topics=topics)
+        return int(found.topics[0].partitions[0].offset)

@@ -41,6 +41,16 @@ def test_a_brokers_own_settings_and_those_it_tells_mean_the_same() -> None:
     assert Keeping.by(config) == Keeping.of(told)
 
 
+def test_of_a_topic_that_is_archived_the_disk_keeps_what_local_retention_says() -> None:
+    archived = TopicConfig(
+        retention_ms=9000, retention_bytes=90, remote_storage_enable=True, local_retention_ms=1000
+    )
+    assert Keeping.by(archived).kept_seconds(1) == 9
+    assert (Keeping.on_disk(archived).retention_ms, Keeping.on_disk(archived).retention_bytes) == (1000, 90)
+    plain = TopicConfig(retention_ms=9000, local_retention_ms=1000)
+    assert Keeping.on_disk(plain) == Keeping.by(plain)
+
+
 def test_a_disk_fills_at_the_sum_of_its_logs_until_their_retention_holds_them() -> None:
     assert seconds_until_full(100, [Growing(1, float("inf")), Growing(4, float("inf"))]) == 20
     # The second grows for 5 s only and takes 20 of the 100; the rest is the first one's alone.

@@ -20,9 +20,8 @@ import asyncio
 import contextlib
 import json
 import logging
-import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
 
@@ -31,12 +30,13 @@ from millstream.broker.codes import KAFKA_STORAGE_ERROR, REQUEST_TIMED_OUT
 from millstream.broker.logs import RateLimited
 from millstream.broker.partition import HostedTopic, Partition
 from millstream.broker.syncing import Syncer
+from millstream.broker.threads import Threads
 from millstream.clock import Clock
 from millstream.config import BrokerConfig
 from millstream.errors import ArchiveError, ArchiveMissing, LogError, MillstreamError
 from millstream.log.archive_adoption import adopt, find_archived
 from millstream.log.archive_blocks import Blocks
-from millstream.log.archive_copy import copy_segment, next_copy
+from millstream.log.archive_copy import Pace, copy_segment, next_copy
 from millstream.log.archive_object import OBJECT_SUFFIX
 from millstream.log.archive_reader import ArchiveRead, ArchiveReader
 from millstream.log.archive_store import ArchiveStore
@@ -49,6 +49,7 @@ Arrived = Callable[[ArchiveRead | LogError], None]
 
 _MARK = "millstream-archive.json"
 _AHEAD_THREADS = 2
+_GRACE = 2.0  # seconds for calls to the archive when the broker ends
 _REMEMBERED_MS = 24 * 3600 * 1000  # no deletion is put off for longer, whatever the clock says
 
 
@@ -65,16 +66,13 @@ class Archiving:
         self._clock = clock
         self._loop = loop
         self._syncer: Syncer | None = None
-        self._copiers = ThreadPoolExecutor(
-            config.remote_log_manager_copier_thread_pool_size, "millstream-copy"
-        )
-        self._readers = ThreadPoolExecutor(config.remote_log_reader_threads, "millstream-archive")
-        self._ahead = ThreadPoolExecutor(_AHEAD_THREADS, "millstream-ahead")
+        self._copiers = Threads(config.remote_log_manager_copier_thread_pool_size, "millstream-copy")
+        self._readers = Threads(config.remote_log_reader_threads, "millstream-archive")
+        self._ahead = Threads(_AHEAD_THREADS, "millstream-ahead")
         self.blocks = Blocks(self.store, config.millstream_archive_cache_bytes, self._ahead)
         self._reader = ArchiveReader(self.blocks)
         self._reading: dict[tuple[PartitionLog, int, int, bool], list[Arrived]] = {}
-        self._busy: set[str] = set()  # topics that are being looked after, by prefix
-        self._stopping = threading.Event()
+        self._pace = Pace(clock)
         self._complaints = RateLimited(_log)
         self.is_away = False
         # Since the broker started.
@@ -89,11 +87,11 @@ class Archiving:
         self._syncer = syncer
 
     def close(self) -> None:
-        """Wait for what is under way; a copy is given up, and cleared away at the next start."""
-        self._stopping.set()
-        for threads in (self._copiers, self._readers):
-            threads.shutdown(wait=True, cancel_futures=True)
-        self._ahead.shutdown(wait=True)
+        """Wait a little for what is under way; a copy is given up, and cleared away at the next start."""
+        self._pace.stop()
+        came_back = [threads.close(_GRACE) for threads in (self._copiers, self._readers, self._ahead)]
+        if not all(came_back):
+            _log.warning("the archive %s does not answer; the broker ends without it", self.store.url)
 
     def prefix(self, topic: HostedTopic) -> str:
         """Where a topic's objects are: its id keeps them apart from those of another one of that name."""
@@ -115,13 +113,14 @@ class Archiving:
         archived = [partition for partition in partitions if _concerns(partition.log)]
         if not archived and not self._catalogue.deleted_archives:
             return
+        self._pace.bytes_per_second = self.config.remote_log_manager_copy_max_bytes_per_second
         try:
             await self._in_thread(self._find_mark, any(p.log.archive.segments for p in archived))
             waiting = iter(archived)
             count = self.config.remote_log_manager_copier_thread_pool_size
             await _all_of([self._look_after_each(waiting) for _ in range(count)])
             await self._remove_deleted()
-        except MillstreamError as error:
+        except ArchiveError as error:
             self.copy_errors += 1
             if not self.is_away:
                 _log.error("%s. Archiving goes on when that is over; nothing is deleted here before", error)
@@ -147,23 +146,28 @@ class Archiving:
 
     async def _look_after_each(self, waiting: Iterator[Partition]) -> None:
         for partition in waiting:
-            prefix = self.prefix(partition.topic)
-            self._busy.add(prefix)
+            log = partition.log
             try:
-                await self._look_after(partition, prefix)
-            except OSError as error:
-                if partition.log.failed is None:
-                    raise ArchiveError(f"{partition}: can't be archived: {error}") from error
+                await self._look_after(partition, self.prefix(partition.topic))
+            except (MillstreamError, OSError) as error:
+                if log.failed is not None or self._pace.is_stopping:
+                    continue  # deleted meanwhile, or at its end: not worth a word
+                self.copy_errors += 1
+                self._complaints.error("copy", "%s can't be archived, it is tried again: %s", log.name, error)
+                await self._in_thread(self._find_mark, True)  # this one alone, or all?
             finally:
-                self._busy.discard(prefix)
+                log.archive.let_go()
 
     async def _look_after(self, partition: Partition, prefix: str) -> None:
         log = partition.log
         archive = log.archive
-        if not archive.is_known:
+        if archive.is_known:
+            archive.open()
+        else:
             found = await self._in_thread(find_archived, self.store, f"{prefix}/{log.partition}")
             if log.failed is not None or not adopt(log, found):
                 return
+            archive.open()
         await self._remove_leftovers(log)
         identity = {"cluster_id": self._catalogue.cluster_id, "topic_id": str(partition.topic.id)}
         if log.wants_sync and self._syncer is not None and not partition.in_memory:
@@ -175,7 +179,7 @@ class Archiving:
             if copy is None:
                 break
             try:
-                written = await self._in_thread(copy_segment, copy, self.store, self._stopping)
+                written = await self._in_thread(copy_segment, copy, self.store, self._pace)
             except BaseException:
                 archive.leftovers[copy.segment.name] = None
                 raise
@@ -220,10 +224,10 @@ class Archiving:
         archive.forget_leftovers(names)
 
     async def _remove_deleted(self) -> None:
-        """Remove what deleted topics had."""
+        """Remove what deleted topics had. At the end of a round: nobody copies any of it any more."""
         now_ms = self._clock.now_ms()
         for prefix, due_ms in list(self._catalogue.deleted_archives.items()):
-            if now_ms < due_ms <= now_ms + _REMEMBERED_MS or prefix in self._busy:
+            if now_ms < due_ms <= now_ms + _REMEMBERED_MS:
                 continue
             await self._in_thread(self.store.remove_all, prefix)
             await self._catalogue.archive_removed(prefix)
@@ -320,7 +324,7 @@ class Archiving:
         LogError."""
         elsewhere = log.archive.before(log.segments[0].base_offset)
         here = log.max_timestamp_offset()
-        if all(segment.max_timestamp < here[1] for segment in elsewhere):
+        if log.archive.newest_timestamp < here[1]:
             return here
         found = await self._looked_up(log, self._reader.newest, elsewhere, log.log_start_offset)
         return max(found, here, key=lambda known: known[1])

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from millstream.broker.committed import CommittedOffset
-from millstream.broker.logs import RateLimited
 from millstream.broker.overload import Holding, Lag, Limits, patience, told_ms
 from millstream.clock import Clock
 from millstream.config import TopicConfig
@@ -24,6 +23,8 @@ if TYPE_CHECKING:
     from millstream.broker.partition import HostedTopic, Partition
 
 _log = logging.getLogger(__name__)
+
+_TELL_EVERY = 60.0  # seconds between lines about one topic: being held is not an error
 
 
 class HeldRequest(Protocol):
@@ -55,6 +56,7 @@ class Gate:
         self._begun: dict[tuple[str, int], int] = {}
         self.held = 0  # requests, since the broker started
         self.held_seconds = 0.0
+        self.tell_at = 0.0  # when to say so again in the log
 
     def is_over(self, partition: Partition, *, transactional: bool) -> bool:
         lag = self.lags[partition.index]
@@ -110,7 +112,6 @@ class Backpressure:
         self._gates: dict[str, Gate] = {}
         self._holding: Holding[HeldRequest, Place] = Holding()
         self._closed = False
-        self._complaints = RateLimited(_log)
 
     def __len__(self) -> int:
         return len(self._holding)
@@ -174,11 +175,12 @@ class Backpressure:
             return False
         for gate in {id(gate): gate for gate in full.values()}.values():
             gate.held += 1
-            self._complaints.warning(
-                f"held {gate.topic.name}",
-                "topic %s: producers are held, as group %s is %d records behind",
-                gate.topic.name, gate.slowest_group, gate.slowest_records,
-            )  # fmt: skip
+            if now >= gate.tell_at:
+                gate.tell_at = now + _TELL_EVERY
+                _log.warning(
+                    "topic %s: producers are held, as group %s is %d records behind",
+                    gate.topic.name, gate.slowest_group, gate.slowest_records,
+                )  # fmt: skip
         places = frozenset((partition, transactional) for partition in full)
         self._holding.hold(request, places, now, deadline)
         connection.stall(request)

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from millstream.broker.codes import (
     INVALID_CONFIG,
@@ -32,17 +33,22 @@ from millstream.broker.codes import (
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 from millstream.broker.committed import CommittedOffset, OffsetToCommit
+from millstream.broker.copy_state import CopyState, load_state, save_facts
 from millstream.broker.database import Database, damaged, fact, set_fact
 from millstream.broker.decisions import Commits, Decisions
+from millstream.broker.feed import Feed
+from millstream.broker.lineage import Promotion
 from millstream.broker.losses import Losses
+from millstream.broker.quotas import Entity, Quotas
+from millstream.broker.scram import Credentials
 from millstream.broker.topicname import check_topic_name, metric_name
 from millstream.config import TopicConfig, check_archiving, with_changes
 from millstream.errors import ConfigError, DataDirectoryError, RequestRefused
 
-FILE_NAME = "catalogue.db"
 MAX_PARTITIONS = 10_000  # of one topic
 
 _PRODUCER_ID_BLOCK = 1000
+_TOPICS = "SELECT name, id, partitions, overrides FROM topics ORDER BY name"
 _ARCHIVED = "archive.deleted."  # facts: archives of deleted topics
 
 
@@ -84,7 +90,10 @@ class Catalogue:
         self.topics_version = 0  # counts the changes of topics
         self.broker_overrides: Mapping[str, str] = {}
         self.group_overrides: Mapping[str, Mapping[str, str]] = {}
+        self.quotas: Quotas = {}
+        self.scram: Credentials = {}
         self.cluster_id = ""
+        self.promotions: list[Promotion] = []
         # Called with the groups whose committed offsets changed, whenever some did.
         self.on_commits: Callable[[Iterable[str]], None] | None = None
 
@@ -255,6 +264,27 @@ class Catalogue:
         return self._database.write(
             lambda db: set_fact(db, "broker.overrides", json.dumps(overrides)), remember
         )
+
+    def set_quotas(self, entity: Entity, quotas: Mapping[str, float]) -> asyncio.Future[None]:
+        """Replace all quotas of an entity; none are no quotas."""
+        changed = {each: own for each, own in self.quotas.items() if each != entity}
+        if quotas:
+            changed[entity] = dict(quotas)
+        text = json.dumps([[sorted(each), own] for each, own in changed.items()])
+
+        def remember(_: None) -> None:
+            self.quotas = changed
+
+        return self._database.write(lambda db: set_fact(db, "client.quotas", text), remember)
+
+    def set_scram(self, credentials: Credentials) -> asyncio.Future[None]:
+        """Replace all SCRAM credentials, by user and mechanism."""
+
+        def remember(_: None) -> None:
+            self.scram = credentials
+
+        text = json.dumps(credentials)
+        return self._database.write(lambda db: set_fact(db, "scram.credentials", text), remember)
 
     def allocate_producer_ids(self, count: int) -> asyncio.Future[range]:
         """Producer ids that were never given out before and never will be again, crash or not."""
@@ -432,6 +462,94 @@ class Catalogue:
 
         return self._database.write(write, remember)
 
+    # For standbys
+
+    @property
+    def lineage(self) -> list[Promotion]:
+        """Who led these logs, up to this broker."""
+        return [Promotion(self.cluster_id, 0), *self.promotions]
+
+    @property
+    def schema(self) -> str:
+        """What the tables look like: who has other ones can't take the same changes."""
+        return self._database.schema
+
+    @property
+    def feed(self) -> Feed | None:
+        return self._database.feed
+
+    def follow(self, added: Callable[[], None]) -> Feed:
+        """Keep what is committed from now on, for who makes the same changes."""
+        return self._database.follow(added)
+
+    def unfollow(self) -> None:
+        self._database.feed = None
+
+    def pinned(self) -> asyncio.Future[tuple[int, sqlite3.Connection]]:
+        return self._database.pinned()
+
+    def copy_state(self) -> CopyState:
+        """What a standby's directory says of itself. Only before anything is written."""
+        return self._database.read_now(load_state)
+
+    def change_now(self, write: Callable[[sqlite3.Connection], None]) -> None:
+        """Change the file before anything else is written, and read it anew."""
+        self._database.change_now(write)
+        self._read_facts(self._database.facts)
+
+    def save_as(self, path: Path) -> None:
+        """Keep a copy of the file as it is."""
+        self._database.save_as(path)
+
+    def write_copy_facts(self, **facts: Any) -> asyncio.Future[None]:
+        """Say what part this directory has (``broker.copy_state``)."""
+        return self._database.write_copied(lambda db: save_facts(db, **facts), lambda _: None)
+
+    def refuse(self, reason: RequestRefused | None) -> None:
+        """Take no changes of clients: another broker leads. None takes it back."""
+        self._database.refuse(reason)
+
+    def foresee(self, topics: Iterable[tuple[str, bytes, int, Mapping[str, str]]]) -> asyncio.Future[None]:
+        """Topics (name, id, partitions, settings) that a leader has made or grown: they are made here before
+        its own change comes, so that there are logs for their records."""
+        rows = list(topics)
+
+        def write(db: sqlite3.Connection) -> None:
+            for name, topic_id, partitions, overrides in rows:
+                db.execute("DELETE FROM topics WHERE name = ? AND id != ?", (name, topic_id))
+                db.execute(
+                    "INSERT INTO topics VALUES (?, ?, ?, ?, ?) "
+                    "ON CONFLICT (name) DO UPDATE SET partitions = excluded.partitions",
+                    (name, metric_name(name), topic_id, partitions, json.dumps(dict(overrides))),
+                )
+
+        return self.copy(write)
+
+    def copy(self, write: Callable[[sqlite3.Connection], None]) -> asyncio.Future[None]:
+        """Make changes that a leader made, or that only this copy is about; then know its topics anew, and
+        nothing of groups and transactions: those are read when it is promoted."""
+
+        def write_and_read(db: sqlite3.Connection) -> tuple[dict[str, str], list[tuple[Any, ...]]]:
+            write(db)
+            topics = db.execute(_TOPICS).fetchall()
+            for name, _, _, text in topics:
+                try:
+                    self.topic_config(json.loads(text))
+                except RequestRefused as error:
+                    raise RequestRefused(
+                        error.code, f"topic {name}: {error}; start the standby with its leader's settings"
+                    ) from None
+            return dict(db.execute("SELECT name, value FROM facts")), topics
+
+        def remember(read: tuple[dict[str, str], list[tuple[Any, ...]]]) -> None:
+            facts, topics = read
+            self._offsets.clear()
+            self._groups.clear()
+            self._read_facts(facts)
+            self._read_topics(topics)
+
+        return self._database.write_copied(write_and_read, remember)
+
     def close(self) -> None:
         """Write what is waiting, settle every future, close the file. Called twice, it does nothing."""
         self._database.close()
@@ -439,27 +557,8 @@ class Catalogue:
     def _load(self) -> None:
         database = self._database
         try:
-            facts = database.facts
-            self.cluster_id = facts.get("cluster.id", "")
-            self.broker_overrides = json.loads(facts.get("broker.overrides", "{}"))
-            self.group_overrides = json.loads(facts.get("group.overrides", "{}"))
-            self.deleted_archives = {
-                name.removeprefix(_ARCHIVED): int(value)
-                for name, value in facts.items()
-                if name.startswith(_ARCHIVED)
-            }
-            for name, topic_id, partitions, text in database.rows(
-                "SELECT name, id, partitions, overrides FROM topics ORDER BY name"
-            ):
-                overrides = json.loads(text)
-                try:
-                    config = self.topic_config(overrides)
-                except RequestRefused as error:
-                    raise DataDirectoryError(
-                        f"{database.where}: topic {name}: {error}; start the broker with the settings and "
-                        "the version that it was created with"
-                    ) from None
-                self._remember_topic(Topic(name, uuid.UUID(bytes=topic_id), partitions, overrides, config))
+            self._read_facts(database.facts)
+            self._read_topics(database.rows(_TOPICS))
         except (ValueError, AttributeError, TypeError) as error:
             raise damaged(database.where, str(error)) from None
         # The records of a memory topic died with the last process: an offset into them would make its
@@ -472,6 +571,37 @@ class Catalogue:
         self._groups.update(database.rows("SELECT name, state FROM groups"))
         self.decisions.load()
         self.losses.load()
+
+    def _read_facts(self, facts: Mapping[str, str]) -> None:
+        self.cluster_id = facts.get("cluster.id", "")
+        self.broker_overrides = json.loads(facts.get("broker.overrides", "{}"))
+        self.group_overrides = json.loads(facts.get("group.overrides", "{}"))
+        self.deleted_archives = {
+            name.removeprefix(_ARCHIVED): int(value)
+            for name, value in facts.items()
+            if name.startswith(_ARCHIVED)
+        }
+        self.scram = json.loads(facts.get("scram.credentials", "{}"))
+        self.quotas = {
+            frozenset((kind, name) for kind, name in entity): quotas
+            for entity, quotas in json.loads(facts.get("client.quotas", "[]"))
+        }
+        self.promotions = [Promotion(*each) for each in json.loads(facts.get("promotions", "[]"))]
+
+    def _read_topics(self, rows: Iterable[tuple[Any, ...]]) -> None:
+        self._topics.clear()
+        self._by_id.clear()
+        self._by_metric_name.clear()
+        for name, topic_id, partitions, text in rows:
+            overrides = json.loads(text)
+            try:
+                config = self.topic_config(overrides)
+            except RequestRefused as error:
+                raise DataDirectoryError(
+                    f"{self._database.where}: topic {name}: {error}; start the broker with the settings and "
+                    "the version that it was created with"
+                ) from None
+            self._remember_topic(Topic(name, uuid.UUID(bytes=topic_id), partitions, overrides, config))
 
 
 _NO_OFFSETS: Mapping[str, Mapping[int, CommittedOffset]] = MappingProxyType({})

@@ -20,7 +20,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from millstream.broker.partition import Partition
-from millstream.config import TopicConfig
 from millstream.errors import LogError
 from millstream.log.compaction import Dirt
 from millstream.log.compaction_child import Child
@@ -47,9 +46,7 @@ class Cleaner:
         self._thread = ThreadPoolExecutor(1, "millstream-clean")
         self._child: Child | None = None
         self._stopping = False
-        self._cleaning: Partition | None = None
-        # Why, and under which settings.
-        self._uncleanable: dict[Partition, tuple[str, TopicConfig]] = {}
+        self.is_busy = False
         self._unfinished: set[Partition] = set()  # whose keys did not fit into one pass
         self.passes = 0
         self.failures = 0
@@ -67,11 +64,6 @@ class Cleaner:
         if self._task is not None:
             await self._task
         self._thread.shutdown()
-
-    def uncleanable(self, partition: Partition) -> str:
-        """Why a partition is not compacted; empty if nothing is wrong."""
-        reason, config = self._uncleanable.get(partition, ("", None))
-        return reason if config is partition.log.config else ""
 
     async def _run(self) -> None:
         clock = self._server.clock
@@ -101,7 +93,7 @@ class Cleaner:
             except (LogError, OSError) as error:
                 self._failed(partition, f"can't be looked at: {error}", passing=True)
                 continue
-            if self.uncleanable(partition):
+            if log.compaction.uncleanable:
                 continue
             if log.compaction.is_due(dirt) or (partition in self._unfinished and dirt.dirty_bytes):
                 due.append((dirt.ratio, partition, dirt))
@@ -130,7 +122,7 @@ class Cleaner:
         job = log.compaction.job(dirt, clock.now_ms(), config.log_cleaner_dedupe_buffer_size)
         if job is None:
             return False
-        self._cleaning = partition
+        self.is_busy = True
         events: Generator[Group | Finished, None, None] | None = None
         try:
             events = self._events(partition, job)
@@ -145,7 +137,7 @@ class Cleaner:
         except OSError as error:
             self._failed(partition, error.strerror or str(error), passing=error.errno in _PASSING)
         finally:
-            self._cleaning = None
+            self.is_busy = False
         # What it wrote is of no use: segments that were deleted meanwhile, or damage.
         with suppress(OSError):
             await self._in_thread(_end, events, log)
@@ -218,7 +210,7 @@ class Cleaner:
         if passing:
             _log.error("%s is not compacted: %s; it is tried again", partition, reason)
             return
-        self._uncleanable[partition] = reason, partition.log.config
+        partition.log.compaction.give_up(reason)
         _log.error(
             "%s is not compacted any more: %s. `millstream log check` tells more; it is tried again when the "
             "broker is started or the topic's settings are changed",

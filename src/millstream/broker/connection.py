@@ -21,6 +21,7 @@ import termios
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
+from millstream.broker.api.aside import REFUSED
 from millstream.broker.api.fetch import FetchShape, fetch
 from millstream.broker.api.produce import ProduceShape, failed_ack, produce
 from millstream.broker.api.versions import unsupported_version
@@ -28,6 +29,7 @@ from millstream.broker.dispatch import HANDLERS, Client, Reply, encode_answer, r
 from millstream.broker.outbox import Outbox
 from millstream.broker.reading import SMALLEST_FRAME, FrameReader
 from millstream.broker.slot import Slot
+from millstream.broker.throttling import FETCH_RATE, PRODUCE_RATE, Meter
 from millstream.errors import LogError, ProtocolError
 from millstream.wire.apis import name_of
 from millstream.wire.fetch import Part
@@ -52,10 +54,12 @@ class Connection(FrameReader):
         "_closing",
         "_max_in_flight",
         "_max_unsent",
+        "_muted",
         "_socket",
         "_stalled_by",
         "appended_in",
         "client_id",
+        "fetch_meter",
         "fetch_shape",
         "host",
         "node",
@@ -63,6 +67,7 @@ class Connection(FrameReader):
         "outbox",
         "peer",
         "pending",
+        "produce_meter",
         "produce_shape",
         "queued",
         "turn",
@@ -88,6 +93,9 @@ class Connection(FrameReader):
         self._busy = False  # a handler runs
         self._stalled_by: HeldRequest | None = None  # consumers are behind: see broker.backpressure
         self.waiting_since: float | None = None
+        self.produce_meter: Meter | None = None  # its client's quotas
+        self.fetch_meter: Meter | None = None
+        self._muted = False  # they are used up for now
         self._closing = False
 
     # Life
@@ -208,7 +216,12 @@ class Connection(FrameReader):
             self.turn.write()
         self.server.metrics.requests[api_key] += 1
         request, client_id = read_request(bytes(view[position:stop]), api_key, version)
-        self.client_id = client_id
+        if client_id != self.client_id:
+            self.client_id = client_id
+            self.look_up_quotas()
+        if self.node.is_aside and api_key in REFUSED:
+            self.answer(encode_answer(api_key, version, correlation_id, REFUSED[api_key](request, version)))
+            return
         try:
             answer = served.handler(self.node, request, Client(client_id, self.host, version, self.is_gone))
         except Exception as error:
@@ -266,6 +279,7 @@ class Connection(FrameReader):
             self._closing
             or self._busy
             or self._stalled_by is not None
+            or self._muted
             or len(self.pending) >= self._max_in_flight
             or self.outbox.unsent > self._max_unsent
         )
@@ -287,6 +301,28 @@ class Connection(FrameReader):
             return True
         waiting = fcntl.ioctl(self._socket.fileno(), termios.FIONREAD, bytes(4))
         return waiting == bytes(4)
+
+    # Quotas
+
+    def look_up_quotas(self) -> None:
+        """Quotas were changed, or it became known who the client is."""
+        throttling = self.node.throttling
+        self.produce_meter = throttling.meter(PRODUCE_RATE, self.client_id)
+        self.fetch_meter = throttling.meter(FETCH_RATE, self.client_id)
+        if self.produce_meter is not None:
+            self.produce_shape = None  # its requests are counted on the long way
+
+    def mute(self, seconds: float) -> None:
+        """Read nothing more for so long."""
+        self.server.metrics.throttled += 1
+        self.server.metrics.throttled_seconds += seconds
+        self._muted = True
+        self._hold()
+        self.server.loop.call_later(seconds, self._unmute)
+
+    def _unmute(self) -> None:
+        self._muted = False
+        self.resume_if_possible()
 
     # Answering
 

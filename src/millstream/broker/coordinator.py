@@ -52,7 +52,7 @@ from millstream.broker.group848_migration import (
 )
 from millstream.broker.member import Join, Joined, Synced
 from millstream.clock import Clock
-from millstream.config import BrokerConfig, GroupConfig, with_changes
+from millstream.config import BrokerConfig, GroupConfig, group_defaults, with_changes
 from millstream.errors import CatalogueFailed, RequestRefused
 
 _log = logging.getLogger(__name__)
@@ -92,15 +92,9 @@ class GroupCoordinator:
             self._configure(group)
 
     def config_of(self, name: str) -> GroupConfig:
-        """A group's settings: its own, and the broker's for the rest. The broker's bounds may have become
-        narrower since the group got its own."""
-        broker = self._config
-        defaults = GroupConfig(
-            broker.group_consumer_session_timeout_ms,
-            broker.group_consumer_heartbeat_interval_ms,
-            broker.group_consumer_assignment_interval_ms,
-        )
-        return with_changes(defaults, self._catalogue.group_overrides.get(name, {}))
+        """A group's settings: its own, and the broker's for the rest."""
+        own = self._catalogue.group_overrides.get(name, {})
+        return with_changes(group_defaults(self._config), own)
 
     def heartbeat_interval_ms(self, name: str) -> int:
         """How often members of a group of the consumer protocol shall send heartbeats. Hot."""

@@ -4,6 +4,9 @@ Whatever waits to be written is gathered into one synced commit, so a hundred of
 one sync. A disk that refuses fails the changes of that one commit with ``CatalogueFailed`` and rolls them
 back; the next write tries anew. On a full disk whoever opened the database may make room first. What the
 tables mean is the catalogue's business.
+
+While a standby follows, every commit's statements are kept, in order, with the values they were run with:
+run again on the same tables they make the same changes. A standby runs them, and nothing else writes there.
 """
 
 from __future__ import annotations
@@ -16,15 +19,18 @@ import queue
 import sqlite3
 import threading
 import uuid
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+from millstream.broker.feed import Feed, Recording, Statement
 from millstream.errors import CatalogueFailed, DataDirectoryError, RequestRefused
 
 _log = logging.getLogger(__name__)
 
+FILE_NAME = "catalogue.db"
 _VERSION = 3  # of the schema; a newer one is refused
 _SCHEMA = """
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -100,6 +106,7 @@ CREATE TABLE owed_markers (
     PRIMARY KEY (topic_id, partition, producer_id, first_offset)
 ) WITHOUT ROWID;
 """
+R = TypeVar("R")
 _GATHER_AT_MOST = 1000  # changes in one commit: bounds how long the first of them waits
 
 
@@ -107,6 +114,7 @@ class _Change(NamedTuple):
     write: Callable[[sqlite3.Connection], Any]  # in the writer thread, inside the gathered transaction
     remember: Callable[[Any], Any]  # on the loop, once synced; what it returns is the future's result
     future: asyncio.Future[Any]
+    is_told: bool  # to those who follow
 
 
 class Database:
@@ -118,13 +126,21 @@ class Database:
         self.where = str(path) if path is not None else ":memory:"
         self._closed = False
         self._waiting: queue.SimpleQueue[_Change | None] = queue.SimpleQueue()
-        self._written: deque[list[tuple[_Change, Any]]] = deque()
+        self._written: deque[tuple[list[tuple[_Change, Any]], int, list[Statement]]] = deque()
         self._db = self._open()
         self._writer: threading.Thread | None = None  # not before the first write
+        self.feed: Feed | None = None  # of the commits, for those who follow
+        self._number = 0  # of the newest commit that anybody followed
+        self._refusal: RequestRefused | None = None
 
     @property
     def facts(self) -> dict[str, str]:
         return dict(self.rows("SELECT name, value FROM facts"))
+
+    @property
+    def schema(self) -> str:
+        """The version of the tables, and what they are."""
+        return f"{_VERSION}:{zlib.crc32(_SCHEMA.encode()):08x}"
 
     def rows(self, query: str) -> Iterable[tuple[Any, ...]]:
         """What the file says; only while nothing is written yet."""
@@ -140,19 +156,77 @@ class Database:
             self._db.executemany(statement, values)
             self._db.execute("COMMIT")
 
+    def read_now(self, read: Callable[[sqlite3.Connection], R]) -> R:
+        """Ask the file before anything is written."""
+        return read(self._db)
+
+    def change_now(self, write: Callable[[sqlite3.Connection], None]) -> None:
+        """Make a change of several statements before anything else is written."""
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            write(self._db)
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
+
     def write(
         self, write: Callable[[sqlite3.Connection], Any], remember: Callable[[Any], Any]
     ) -> asyncio.Future[Any]:
         """Have ``write`` run in the next commit; once that is synced, ``remember`` on the loop with what it
         returned. A ``RequestRefused`` that it raises undoes this one change and goes to the future."""
+        if self._refusal is not None:
+            raise RequestRefused(self._refusal.code, str(self._refusal))
+        return self._put(write, remember, is_told=True)
+
+    def write_copied(
+        self, write: Callable[[sqlite3.Connection], Any], remember: Callable[[Any], Any]
+    ) -> asyncio.Future[Any]:
+        """The same, for what a leader has decided or what only this broker is about."""
+        return self._put(write, remember, is_told=False)
+
+    def _put(
+        self, write: Callable[[sqlite3.Connection], Any], remember: Callable[[Any], Any], *, is_told: bool
+    ) -> asyncio.Future[Any]:
         if self._closed:
             raise CatalogueFailed("the broker is shutting down")
         if self._writer is None:
             self._writer = threading.Thread(target=self._write_until_closed, name="catalogue", daemon=True)
             self._writer.start()
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting.put(_Change(write, remember, future))
+        self._waiting.put(_Change(write, remember, future, is_told))
         return future
+
+    def follow(self, added: Callable[[], None]) -> Feed:
+        """Keep what is committed from now on; ``added`` is called on the loop after every commit."""
+        if self.feed is None:
+            self.feed = Feed(self._number, added)
+        return self.feed
+
+    def pinned(self) -> asyncio.Future[tuple[int, sqlite3.Connection]]:
+        """A connection that sees the catalogue as it is after the commit whose number comes with it, whatever
+        is written meanwhile. For another thread, which closes it."""
+
+        def pin(_: sqlite3.Connection) -> tuple[int, sqlite3.Connection]:
+            # What is being gathered is not committed yet: this sees, and counts, what was before.
+            reader = sqlite3.connect(self.where, isolation_level=None, check_same_thread=False)
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM facts").fetchone()
+            return self._number, reader
+
+        return self.write_copied(pin, lambda pinned: pinned)
+
+    def save_as(self, path: Path) -> None:
+        """Copy what is committed into another file."""
+        with (
+            contextlib.closing(sqlite3.connect(self.where)) as source,
+            contextlib.closing(sqlite3.connect(path)) as target,
+        ):
+            source.backup(target)
+
+    def refuse(self, reason: RequestRefused | None) -> None:
+        """Take no changes but a leader's. None takes it back."""
+        self._refusal = reason
 
     def close(self) -> None:
         """Write what is waiting, settle every future, close the file. Called twice, it does nothing."""
@@ -207,22 +281,31 @@ class Database:
                 with contextlib.suppress(RuntimeError):
                     gathered[0].future.get_loop().call_soon_threadsafe(self._settle)
 
-    def _commit(self, gathered: list[_Change], *, room_was_made: bool = False) -> list[tuple[_Change, Any]]:
-        """Write changes in one transaction; each with its outcome: what it wrote, or why it could not."""
+    def _commit(
+        self, gathered: list[_Change], *, room_was_made: bool = False
+    ) -> tuple[list[tuple[_Change, Any]], int, list[Statement]]:
+        """Write changes in one transaction; each with its outcome: what it wrote, or why it could not. And
+        the number of the commit and its statements, if anybody follows."""
         db = self._db
         outcomes: list[tuple[_Change, Any]] = []
+        recording = Recording(db)
+        is_followed = self.feed is not None
         try:
             db.execute("BEGIN IMMEDIATE")
             for change in gathered:
                 db.execute("SAVEPOINT change")
+                before = len(recording.statements)
                 try:
-                    outcomes.append((change, change.write(db)))
+                    given: Any = recording if is_followed and change.is_told else db
+                    outcomes.append((change, change.write(given)))
                 except RequestRefused as refused:
                     db.execute("ROLLBACK TO change")
+                    del recording.statements[before:]
                     outcomes.append((change, refused))
                 except (ValueError, ArithmeticError, sqlite3.IntegrityError) as error:
                     # What SQLite can't hold is this change's fault, not its neighbours'.
                     db.execute("ROLLBACK TO change")
+                    del recording.statements[before:]
                     outcomes.append((change, CatalogueFailed(f"can't be kept in the catalogue: {error}")))
                 db.execute("RELEASE change")
             db.execute("COMMIT")
@@ -234,13 +317,18 @@ class Database:
                 return self._commit(gathered, room_was_made=True)
             _log.error("the catalogue could not be written: %s", error)
             failed = CatalogueFailed(f"the catalogue could not be written: {error}")
-            return [(change, failed) for change in gathered]
-        return outcomes
+            return [(change, failed) for change in gathered], self._number, []
+        if recording.statements:
+            self._number += 1
+        return outcomes, self._number, recording.statements
 
     def _settle(self) -> None:
         """On the loop: let memory and those who wait know what was written, in the order it was."""
         while self._written:
-            for change, outcome in self._written.popleft():
+            outcomes, number, statements = self._written.popleft()
+            if statements and self.feed is not None:
+                self.feed.add(number, statements)
+            for change, outcome in outcomes:
                 if isinstance(outcome, RequestRefused):
                     if not change.future.done():
                         change.future.set_exception(outcome)

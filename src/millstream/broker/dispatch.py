@@ -7,7 +7,8 @@ A handler stands in the file of its family under ``broker/api`` and declares its
 
 It takes a parsed request of any of those versions and returns the fields of the answer as a dictionary
 (``wire.codec`` leaves out what the client's version does not have), or an awaitable of it where it has to
-wait. The hot few (Produce, Fetch) bypass this: see ``broker.connection``.
+wait. The hot few (Produce, Fetch) bypass this: see ``broker.connection``. Requests between brokers
+(``wire.apis.PRIVATE``) have no schema: their handlers take the body's bytes and return bytes.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import ProtocolError
-from millstream.wire.apis import is_flexible, name_of
+from millstream.wire.apis import PRIVATE, is_flexible, name_of
 from millstream.wire.codec import Answer, answer_writer, field_names, request_reader, unknown_fields
 from millstream.wire.frame import API_VERSIONS, StructError, frame, read_client_id
 
@@ -86,6 +87,8 @@ def read_request(data: bytes, api_key: int, version: int) -> tuple[Any, str]:
         client_id, position = read_client_id(data, is_flexible(api_key, version))
         if api_key == API_VERSIONS:
             return None, client_id  # nothing in it matters, and it comes first: kio may still be loading
+        if api_key in PRIVATE:
+            return data[position:], client_id
         request, _ = request_reader(api_key, version)(data, position)
     except (ProtocolError, StructError, IndexError) as error:
         raise ProtocolError(f"sent {name_of(api_key)} that can't be read: {error}") from error

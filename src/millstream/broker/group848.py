@@ -104,6 +104,7 @@ class Beat(NamedTuple):
     epoch: int
     assignment: frozenset[Partition] | None = None  # None: the same as before
     revision: int = 0  # it may be sent once this much of the group is written down
+    waits: bool = False  # for partitions that others have to give up: it should ask again soon
 
 
 class TopicShape(Protocol):
@@ -174,7 +175,11 @@ class ConsumerGroup:
         self.wake(member)
         tell = beat.is_full or had.keys() != member.assigned.keys()
         return Beat(
-            member.member_id, member.epoch, frozenset(member.assigned) if tell else None, member.revision
+            member.member_id,
+            member.epoch,
+            frozenset(member.assigned) if tell else None,
+            member.revision,
+            member.state is MemberState.UNRELEASED,
         )
 
     def _joining(self, beat: Heartbeat) -> ConsumerMember:

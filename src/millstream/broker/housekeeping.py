@@ -49,14 +49,16 @@ class Housekeeping:
             await asyncio.sleep(BEAT)
             beats += 1
             try:
-                server.node.coordinator.tick()
-                server.node.transactions.tick()
+                if not server.node.is_aside:
+                    server.node.coordinator.tick()
+                    server.node.transactions.tick()
                 self._flush_by_time()
                 server.node.look_for_room()
                 server.node.backpressure.tick()
                 if beats % round(1 / BEAT) == 0:
                     server.ticks += 1
                     server.buffers.let_one_pass()
+                    server.node.followers.tick(server.clock.monotonic())
                     self._drops.tick(server.node.topics(), server.clock.monotonic())
                     if server.ticks % 10 == 0:
                         self._close_idle()

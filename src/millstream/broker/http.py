@@ -1,8 +1,8 @@
 """Metrics, health and readiness over HTTP, for the machines that watch the broker.
 
     GET /metrics   Prometheus's text format
-    GET /healthz   200 while the process works at all
-    GET /readyz    200 while clients are served, 503 before and after
+    GET /healthz   200 while the process works at all; of a standby, with how far it is behind, as JSON
+    GET /readyz    200 while clients are served, 503 before and after, and while another broker leads
 
 Three fixed answers to requests without a body need no framework. It listens on the address that
 ``http.listen`` names, and nowhere by default.
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from typing import TYPE_CHECKING
 
 from millstream.broker.metrics import Collector
@@ -42,6 +43,7 @@ class HttpServer:
             ) from error
         name = self._listener.sockets[0].getsockname()
         self.address = f"{name[0]}:{name[1]}"
+        self.port: int = name[1]
 
     async def stop(self) -> None:
         if self._listener is not None:
@@ -79,8 +81,17 @@ class HttpServer:
             registry.register(Collector(self._server))
             return "200 OK", CONTENT_TYPE_LATEST, generate_latest(registry)
         if path == "/healthz":
-            return "200 OK", _TEXT, b"ok\n"
+            standby = self._server.node.standby
+            if standby is None:
+                return "200 OK", _TEXT, b"ok\n"
+            body = json.dumps(standby.status()) + "\n"
+            return "200 OK", "application/json", body.encode()
         if path == "/readyz":
+            standby = self._server.node.standby
+            if standby is not None:
+                return "503 Service Unavailable", _TEXT, f"standby of {standby.leader}\n".encode()
+            if self._server.node.fenced_by:
+                return "503 Service Unavailable", _TEXT, b"replaced by another broker\n"
             if self._server.is_ready:
                 return "200 OK", _TEXT, b"ready\n"
             return "503 Service Unavailable", _TEXT, b"not ready\n"

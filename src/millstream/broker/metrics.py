@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.broker.overload_state import dropped
 from millstream.log.archive_copy import unarchived_bytes
-from millstream.wire.apis import APIS, name_of
+from millstream.wire.apis import APIS, PRIVATE, name_of
 
 if TYPE_CHECKING:
     from millstream.broker.server import Server
@@ -46,13 +46,15 @@ class Metrics:
     """One broker's counters since it started."""
 
     def __init__(self) -> None:
-        self.requests = [0] * (max(APIS) + 1)  # by api key
+        self.requests = [0] * (max((*APIS, *PRIVATE)) + 1)  # by api key
         self.bytes_in = 0
         self.bytes_out = 0
         self.connections_opened = 0
         self.connections_refused = 0
         self.protocol_errors = 0
         self.bugs = 0
+        self.throttled = 0  # requests over a client's quota
+        self.throttled_seconds = 0.0
         self.storage_errors = 0  # appends, writes and syncs that the disk refused
         self.turn_seconds = Histogram(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5)
         self.sync_seconds = Histogram(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
@@ -102,6 +104,8 @@ class Collector:
             "storage_errors", "Appends, writes and syncs that the disk refused.", metrics.storage_errors
         )
         yield gauge("disk_full", "1: records are refused until there is room.", float(bool(node.full)))
+        yield counter("throttled_requests", "Requests over their client's quota.", metrics.throttled)
+        yield counter("throttled_seconds", "For how long they were put off.", metrics.throttled_seconds)
         yield gauge("held_requests", "Produce requests held for consumers.", len(node.backpressure))
 
         for name, doc, histogram in (
@@ -112,7 +116,34 @@ class Collector:
             yield HistogramMetricFamily(
                 f"millstream_{name}", doc, buckets=histogram.buckets(), sum_value=histogram.total
             )
+        yield from self._standby(CounterMetricFamily, GaugeMetricFamily)
         yield from self._topics(CounterMetricFamily, GaugeMetricFamily)
+
+    def _standby(self, counter: Any, gauge: Any) -> Iterator[Any]:
+        """How far a copy is behind: as the standby knows it, and as its leader does."""
+        node = self._server.node
+        if node.standby is not None:
+            status = node.standby.status()
+            for name, doc in (
+                ("connected", "1: the leader is there."),
+                ("behind_records", "Records that the leader has and this copy has not."),
+                ("behind_bytes", "Bytes of them."),
+                ("behind_seconds", "Since this copy last had everything."),
+                ("silent_seconds", "Since the leader was last heard of."),
+            ):
+                yield gauge(f"millstream_standby_{name}", doc, value=float(status[name]))
+            yield counter("millstream_standby_copied_bytes", "Bytes copied.", value=status["copied_bytes"])
+            yield counter("millstream_standby_breaks", "Times the leader was lost.", value=status["breaks"])
+        yield gauge("millstream_fenced", "1: replaced by another broker.", value=float(bool(node.fenced_by)))
+        labels = ["standby"]
+        records = gauge("millstream_follower_behind_records", "Records a standby has not yet.", labels=labels)
+        seconds = gauge("millstream_follower_behind_seconds", "Since it last had everything.", labels=labels)
+        now = node.clock.monotonic()
+        for follower in node.followers:
+            status = follower.status(now)
+            records.add_metric([follower.name], status["behind_records"])
+            seconds.add_metric([follower.name], status["behind_seconds"])
+        yield from (records, seconds)
 
     def _topics(self, counter: Any, gauge: Any) -> Iterator[Any]:
         bytes_in = counter("millstream_topic_received_bytes", "Record bytes appended.", labels=["topic"])
@@ -142,6 +173,7 @@ class Collector:
                 missed.add_metric(at, partition.missed_reads)
         yield from (bytes_in, bytes_out, records, end, start, size, unsynced, failed, missed)
         yield from self._archive(counter, gauge)
+        yield from self._compaction(counter, gauge)
         yield from self._overload(counter, gauge)
         yield from self._horizons(gauge)
         yield from self._groups(counter, gauge)
@@ -181,6 +213,32 @@ class Collector:
                 behind.add_metric(at, unarchived_bytes(log))
                 local.add_metric(at, log.local_start_offset)
         yield from (archived, behind, local)
+
+    def _compaction(self, counter: Any, gauge: Any) -> Iterator[Any]:
+        """Compacted topics: how dirty they are, and what compaction did."""
+        cleaner, node = self._server.cleaner, self._server.node
+        for name, doc, value in (
+            ("passes", "Passes over a log that were finished.", cleaner.passes),
+            ("failures", "Passes that failed.", cleaner.failures),
+            ("read_bytes", "Bytes of log before they were compacted.", cleaner.bytes_read),
+            ("left_bytes", "Bytes of them that were left.", cleaner.bytes_written),
+        ):
+            yield counter(f"millstream_compaction_{name}", doc, value=value)
+        at = ["topic", "partition"]
+        dirty = gauge("millstream_compaction_dirty_ratio", "Share that waits to be compacted.", labels=at)
+        since = gauge("millstream_compaction_age_seconds", "Since the last pass.", labels=at)
+        refused = gauge("millstream_compaction_uncleanable", "1: it failed, and is not tried.", labels=at)
+        for partition in node.partitions():
+            compaction = partition.log.compaction
+            if "compact" not in partition.log.config.cleanup_policy:
+                continue
+            names = [partition.topic.name, str(partition.index)]
+            if compaction.dirt is not None:
+                dirty.add_metric(names, compaction.dirt.ratio)
+            if compaction.last is not None:
+                since.add_metric(names, max(0, node.clock.now_ms() - compaction.last_ms) / 1000)
+            refused.add_metric(names, float(bool(compaction.uncleanable)))
+        yield from (dirty, since, refused)
 
     def _overload(self, counter: Any, gauge: Any) -> Iterator[Any]:
         """Topics whose producers are faster than their consumers, by policy."""

@@ -10,32 +10,42 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 import shutil
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from millstream.broker.archiving import Archiving
 from millstream.broker.backpressure import Backpressure
-from millstream.broker.catalogue import FILE_NAME, Catalogue, Topic
-from millstream.broker.codes import KAFKA_STORAGE_ERROR
+from millstream.broker.catalogue import Catalogue, Topic
+from millstream.broker.codes import KAFKA_STORAGE_ERROR, NOT_CONTROLLER
 from millstream.broker.coordinator import GroupCoordinator
-from millstream.broker.database import Database
+from millstream.broker.copy_state import CopyState
+from millstream.broker.database import FILE_NAME, Database
 from millstream.broker.deadlines import Deadlines
+from millstream.broker.followers import Followers
 from millstream.broker.metrics import Metrics
 from millstream.broker.partition import HostedTopic, Partition
+from millstream.broker.promotion import succeed
+from millstream.broker.quotas import Entity
 from millstream.broker.sessions import FetchSessions
+from millstream.broker.throttling import Throttling
 from millstream.broker.transactions import TransactionCoordinator
 from millstream.broker.watch import Watch
 from millstream.clock import Clock
 from millstream.config import BrokerConfig, TopicConfig, settings_of, with_changes
-from millstream.errors import ConfigError, LogError, LogFailed, MillstreamError, RequestRefused
+from millstream.errors import ConfigError, LogError, LogFailed, MillstreamError, NotLeader, RequestRefused
 from millstream.log.directory import LogDirectory, MemoryDirectory
 from millstream.log.files import Files
 from millstream.log.partition import PartitionLog
 from millstream.wire.frame import TopicKey
+
+if TYPE_CHECKING:
+    from millstream.broker.standby import Standby
 
 _log = logging.getLogger(__name__)
 _NEVER = settings_of(TopicConfig)["flush.ms"].default
@@ -60,10 +70,18 @@ class Node:
         self.clock = clock
         self.host = ""  # where clients are told to connect; the server knows once it listens
         self.port = 0
+        self.own_host, self.own_port = "", 0  # the same of this broker, also while another one leads
         self.metrics = Metrics()
         self.deadlines = Deadlines(loop, clock)
         self.sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, clock)
         self.hosted: dict[TopicKey, HostedTopic] = {}  # each topic under its name and under its id
+        self.topics_number = 0  # of the changes in which topics there are and what they are
+        self.followers = Followers(self)
+        self.standby: Standby | None = None  # what keeps this a copy of another broker, if it is one
+        self.fenced_by = ""  # the address of the broker that leads since this one was replaced
+        self.trims: dict[Partition, int] = {}  # where a leader's logs begin
+        self._not_leading: NotLeader | None = None
+        self.is_aside = False  # another broker leads
         self.flushed_by_time: set[Partition] = set()  # those with flush.ms
         self._memory = MemoryDirectory(clock)
         self.archiving: Archiving | None = None
@@ -80,12 +98,15 @@ class Node:
         try:
             if self._directory is not None:
                 database = Database(Path(config.data) / FILE_NAME, self._directory.make_room)
-            self.catalogue = Catalogue(defaults=config.topic, archive=has_archive, database=database)
+            # A standby has its leader's topics; whether it has an archive counts once it leads.
+            may_archive = has_archive or bool(config.follow)
+            self.catalogue = Catalogue(defaults=config.topic, archive=may_archive, database=database)
             self.transactions = TransactionCoordinator(self.catalogue, config, clock, self.hosted)
             try:
+                self.catalogue_state = self._check_role()
                 if has_archive:
                     self.archiving = Archiving(config, self.catalogue, clock, loop)
-                self._open_logs()
+                self._open_logs(self.catalogue_state)
             except BaseException:
                 self.catalogue.close()
                 raise
@@ -98,14 +119,27 @@ class Node:
         self.coordinator = GroupCoordinator(self.catalogue, self.config, clock)
         self.backpressure = Backpressure(self.catalogue, self.coordinator, clock)
         self.catalogue.on_commits = self.backpressure.committed
+        self.throttling = Throttling()
+        self.throttling.set_quotas(self.catalogue.quotas)
+        self.on_quotas: Callable[[], None] | None = None  # for connections, which look up their own
         for topic in self.topics():
             self.backpressure.configure(topic, self.catalogue.topics[topic.name].config)
         self.watch = Watch(self.catalogue, clock)
 
-    def _open_logs(self) -> None:
+    def _check_role(self) -> CopyState:
+        """Whether this directory may lead, or follow, as it is told to. Raises DataDirectoryError."""
+        state = self.catalogue.copy_state()
+        if not self.config.follow:
+            state.check_may_lead(self.config.data)
+        elif self._directory is None:
+            raise ConfigError("a standby keeps a copy on disk: --follow needs --data")
+        return state
+
+    def _open_logs(self, state: CopyState) -> None:
         started = time.monotonic()
         if self._directory is not None:
-            self._directory.claim(self.catalogue.cluster_id, self.config.node_id)
+            if not (self.config.follow and self.is_blank):
+                self._directory.claim(self.catalogue.cluster_id, self.config.node_id)
             known = {
                 (topic.name, index)
                 for topic in self.catalogue.topics.values()
@@ -115,19 +149,43 @@ class Node:
                 aside = self._directory.set_aside(stray)
                 _log.warning("%s is a log of no known topic; it was set aside as %s", stray, aside.name)
         count = 0
+        self._is_copy = bool(self.config.follow or state.is_promoted)
+        logs = self._open_on_disk()
         for topic in self.catalogue.topics.values():
             hosted = HostedTopic(topic.name, topic.id)
             for index in range(topic.partitions):
-                self._open(hosted, index, topic.config)
+                self._open(hosted, index, topic.config, logs.get((topic.name, index)))
             self._host(hosted)
             count += topic.partitions
-        if self.archiving is not None:
+        if state.is_promoted and not self.config.follow:
+            assert self._directory is not None
+            succeed(state, self.catalogue, self._directory, self.partitions())
+            self._is_copy = False
+        if self.archiving is not None and not self.config.follow:
             self.archiving.adopt_lost(self.partitions())
         if count:
             seconds = time.monotonic() - started
             _log.info(
                 "%d partitions of %d topics opened in %.2f s", count, len(self.catalogue.topics), seconds
             )
+
+    def _open_on_disk(self) -> dict[tuple[str, int], PartitionLog]:
+        """The logs of all topics that are on disk."""
+        if self._directory is None:
+            return {}
+        wanted = [
+            (topic.name, index, as_copy(topic.config) if self.config.follow else topic.config)
+            for topic in self.catalogue.topics.values()
+            if self._directory_of(topic.config) is self._directory
+            for index in range(topic.partitions)
+        ]
+        opened = self._directory.open_logs(wanted, is_copy=self._is_copy)
+        return {(log.topic, log.partition): log for log in opened}
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether there is nothing here that another broker's copy would take the place of."""
+        return not self.catalogue.topics and len(self.catalogue.lineage) == 1
 
     # Looking up
 
@@ -174,9 +232,13 @@ class Node:
     async def delete_topic(self, name: str) -> None:
         """Stop serving a topic and delete its logs, and a little later what it has in the archive."""
         await self.catalogue.delete_topic(name, *self._archived(name))
+        await self._stop_serving(name)
+
+    async def _stop_serving(self, name: str) -> None:
         hosted = self.hosted.pop(name, None)
         if hosted is None:
             return
+        self.topics_number += 1
         del self.hosted[hosted.id_bytes]
         gone, hosted.partitions = hosted.partitions, []
         hosted.guard(None)
@@ -214,25 +276,33 @@ class Node:
             taking_back = self.catalogue.take_back_partitions(name, have)
             await self._take_back(taking_back, more, range(have, total), error)
             raise
+        self._grow(hosted, more, topic.config)
+        return topic
+
+    def _grow(self, hosted: HostedTopic, more: HostedTopic, config: TopicConfig) -> None:
         for partition in more.partitions:
             partition.topic = hosted
+        self.topics_number += 1
         hosted.partitions += more.partitions
         hosted.described.clear()
-        self.backpressure.configure(hosted, topic.config)
-        return topic
+        self.backpressure.configure(hosted, config)
 
     async def alter_topic(self, name: str, overrides: Mapping[str, str]) -> Topic:
         """Replace all of a topic's own settings."""
         topic = await self.catalogue.set_topic_overrides(name, overrides)
+        self.topics_number += 1
         hosted = self.hosted.get(name)
-        for partition in hosted.partitions if hosted is not None else ():
-            if topic.config.remote_storage_enable and not partition.log.config.remote_storage_enable:
-                partition.log.archive.create()
-            partition.log.set_config(topic.config)
-            self._watch_flushing(partition)
         if hosted is not None:
-            self.backpressure.configure(hosted, topic.config)
+            self._set_config(hosted, topic.config)
         return topic
+
+    def _set_config(self, hosted: HostedTopic, config: TopicConfig) -> None:
+        for partition in hosted.partitions:
+            if config.remote_storage_enable and not partition.log.config.remote_storage_enable:
+                partition.log.archive.create()
+            partition.log.set_config(config)
+            self._watch_flushing(partition)
+        self.backpressure.configure(hosted, config)
 
     async def alter_broker(self, overrides: Mapping[str, str]) -> None:
         """Replace all settings of the broker that were changed while it ran."""
@@ -244,8 +314,107 @@ class Node:
         if self.archiving is not None:
             self.archiving.config = changed
 
+    async def alter_group(self, name: str, overrides: Mapping[str, str]) -> None:
+        """Replace all of a group's own settings."""
+        await self.catalogue.set_group_overrides(name, overrides)
+        self.coordinator.alter_group(name)
+
     def _with_overrides(self, overrides: Mapping[str, str]) -> BrokerConfig:
         return with_changes(self._configured, overrides)
+
+    # As a copy of another broker
+
+    def lead_clients_to(self, node_id: int, host: str, port: int) -> None:
+        """Whoever asks where to go is told: there. Changes nothing for who comes here all the same."""
+        self.config = dataclasses.replace(self.config, node_id=node_id)
+        self.host, self.port = host, port
+        for topic in self.topics():
+            topic.described.clear()
+
+    async def fence(self, by: str) -> None:
+        """Another broker leads from now on, also after a restart: take no more writes, and send clients
+        there. Done when all that was taken before is written. An empty address takes it back."""
+        if by:
+            self.not_leading(f"the broker at {by} was promoted in place of this one")
+            host, _, port = by.rpartition(":")
+            self.lead_clients_to(self.config.node_id, host, int(port))
+        await self.catalogue.write_copy_facts(fenced=by or None)
+        self.fenced_by = by
+        if by:
+            self.followers.wake_all()
+            return
+        self.is_aside = False
+        self._not_leading = None
+        self.catalogue.refuse(None)
+        for partition in self.partitions():
+            partition.log.refuse(None)
+        self.coordinator = GroupCoordinator(self.catalogue, self.config, self.clock)
+        self.lead_clients_to(self._configured.node_id, self.own_host, self.own_port)
+
+    def not_leading(self, reason: str) -> None:
+        """Take no writes of clients, now or for topics to come."""
+        self.is_aside = True
+        self._not_leading = NotLeader(reason)
+        self.catalogue.refuse(RequestRefused(NOT_CONTROLLER, reason))
+        for partition in self.partitions():
+            partition.log.refuse(self._not_leading)
+        self.coordinator.close()
+
+    async def serve_catalogue(self) -> None:
+        """Serve the topics that the catalogue has: open what is new or has grown, close what is gone."""
+        topics = self.catalogue.topics
+        for hosted in self.topics():
+            known = topics.get(hosted.name)
+            if known is None or known.id != hosted.id:
+                await self._stop_serving(hosted.name)
+        for topic in list(topics.values()):
+            found = self.hosted.get(topic.name)
+            if found is None:
+                found = HostedTopic(topic.name, topic.id)
+                await self._open_many(found, range(topic.partitions), as_copy(topic.config))
+                self._host(found)
+            elif len(found.partitions) < topic.partitions:
+                more = HostedTopic(topic.name, topic.id)
+                indexes = range(len(found.partitions), topic.partitions)
+                await self._open_many(more, indexes, as_copy(topic.config))
+                self._grow(found, more, as_copy(topic.config))
+            else:
+                self._set_config(found, as_copy(topic.config))
+
+    def cut_log(self, log: PartitionLog, offset: int) -> tuple[PartitionLog, Path]:
+        assert self._directory is not None
+        return self._directory.cut_log(log, offset)
+
+    def restart_log(self, log: PartitionLog, offset: int) -> PartitionLog:
+        assert self._directory is not None
+        return self._directory.restart_log(log, offset)
+
+    async def apply_trims(self) -> None:
+        """Let logs begin where the leader's do, which is in ``trims``."""
+        if not self.trims:
+            return
+        trims, self.trims = self.trims, {}
+        for partition, start in trims.items():
+            log = partition.log
+            log.log_start_offset = max(log.log_start_offset, min(start, log.end_offset))
+        self.checkpoint()
+        started = time.monotonic()
+        for partition in trims:
+            partition.log.apply_retention(self.clock.now_ms())
+            started = await _breathe(started)
+
+    def claim(self) -> None:
+        """The directory is of the catalogue's cluster from now on."""
+        assert self._directory is not None
+        self._directory.claim(self.catalogue.cluster_id, self._configured.node_id)
+
+    def keep_catalogue(self, lineage: Sequence[Sequence[Any]]) -> None:
+        """Before another broker's takes its place: keep the catalogue of one that led, or was to."""
+        if len(lineage) > len(self.catalogue.lineage):
+            path = Path(self.data_path) / f"catalogue-before-{lineage[-1][0]}.db"
+            if not path.exists():
+                self.catalogue.save_as(path)
+                _log.warning("the catalogue of this broker, from before another led, is kept in %s", path)
 
     # Logs
 
@@ -254,10 +423,21 @@ class Node:
             return self._memory
         return self._directory
 
-    def _open(self, topic: HostedTopic, index: int, config: TopicConfig) -> None:
+    def _open(
+        self, topic: HostedTopic, index: int, config: TopicConfig, log: PartitionLog | None = None
+    ) -> None:
         directory = self._directory_of(config)
-        log = directory.open_log(topic.name, index, config)
+        if log is not None:
+            pass  # it is open
+        elif directory is self._directory:
+            if self.config.follow:
+                config = as_copy(config)
+            log = directory.open_log(topic.name, index, config, is_copy=self._is_copy)
+        else:
+            log = self._memory.open_log(topic.name, index, config)
         log.transactions_gate = self.transactions.gate
+        if self._not_leading is not None:
+            log.refuse(self._not_leading)
         log.start_moves = self._start_moves
         partition = Partition(topic, index, log, in_memory=directory is self._memory)
         topic.partitions.append(partition)
@@ -297,6 +477,7 @@ class Node:
             self._directory_of(taken_back.config).delete_log(topic.name, index)
 
     def _host(self, topic: HostedTopic) -> None:
+        self.topics_number += 1
         self.hosted[topic.name] = self.hosted[topic.id_bytes] = topic
 
     def _watch_flushing(self, partition: Partition) -> None:
@@ -304,6 +485,13 @@ class Node:
             self.flushed_by_time.add(partition)
         else:
             self.flushed_by_time.discard(partition)
+
+    async def set_quotas(self, entity: Entity, quotas: Mapping[str, float]) -> None:
+        """Replace all quotas of an entity, and have them count."""
+        await self.catalogue.set_quotas(entity, quotas)
+        self.throttling.set_quotas(self.catalogue.quotas)
+        if self.on_quotas is not None:
+            self.on_quotas()
 
     # Housekeeping, in steps that never keep the loop for long
 
@@ -319,7 +507,8 @@ class Node:
             started = await _breathe(started)
 
     def _start_moves(self, log: PartitionLog, start: int) -> None:
-        self.catalogue.losses.start_moves(log, start, self.catalogue.offsets, self.clock)
+        if not self.is_aside:  # what the leader writes down comes here too
+            self.catalogue.losses.start_moves(log, start, self.catalogue.offsets, self.clock)
 
     async def look_ahead(self) -> None:
         """Find out how long the logs are, when the disk is full, and who is being overtaken."""
@@ -363,6 +552,22 @@ class Node:
         self._memory.close()
         if self._directory is not None:
             self._directory.close()
+
+
+def as_copy(config: TopicConfig) -> TopicConfig:
+    """A topic's settings in a copy of it: when a segment is full and what is too old, the leader decides."""
+    return dataclasses.replace(
+        config,
+        cleanup_policy=("delete",),
+        retention_ms=-1,
+        retention_bytes=-1,
+        segment_ms=_NEVER,
+        segment_jitter_ms=0,
+        flush_ms=_NEVER,
+        flush_messages=_NEVER,
+        remote_storage_enable=False,
+        millstream_overload="buffer",
+    )
 
 
 async def _breathe(started: float) -> float:

@@ -230,7 +230,7 @@ class Partition:
         self.stable_offset = stable
         self.held_back = stable < self.log.written_offset
 
-    def wake(self, count: int, send: Callable[[], None]) -> None:
+    def wake(self, count: int, send: Callable[[], None] = lambda: None) -> None:
         """Tell the long polls of ``count`` new bytes. Who waits for committed records is told when the last
         stable offset moves; if it had been held back there may be more of them than ``count``, so then all
         are to look. ``send`` is called now and then, so that the first have theirs while the others' are

@@ -10,6 +10,7 @@ A connection is **held**, that is, neither read from nor worked for, while
 - as many requests as ``connection.max.in.flight`` wait for their answers;
 - more answers than ``connection.max.unsent.bytes`` wait for the client to take them;
 - consumers that its records wait for are behind (``broker.backpressure``);
+- its client has used up a quota (``broker.throttling``);
 - there is no memory for what it sends.
 
 A lone client that sends its next request as soon as it is answered is **waited for on the spot**, for a

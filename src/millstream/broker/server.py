@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import logging
 import signal
 import socket
@@ -25,10 +26,11 @@ from millstream.broker.housekeeping import Housekeeping
 from millstream.broker.http import HttpServer
 from millstream.broker.logs import RateLimited, set_up_logging
 from millstream.broker.node import Node
+from millstream.broker.standby import Standby
 from millstream.broker.syncing import Syncer
 from millstream.broker.turn import Turn
 from millstream.clock import Clock, SystemClock
-from millstream.config import BrokerConfig
+from millstream.config import BrokerConfig, with_changes
 from millstream.errors import ConfigError, MillstreamError, ProtocolError
 from millstream.log.files import Files
 
@@ -61,9 +63,18 @@ class Server:
         self.metrics = self.node.metrics
         self.syncer = Syncer(self.loop, self.clock, self.metrics, threads=config.log_flush_threads)
         self.turn = Turn(self.loop, self.clock, self.syncer, self.metrics)
-        self.node.transactions.start(self.turn, self.syncer)
+        if config.follow:
+            host, port = _host_and_port("follow", config.follow)
+            self.node.not_leading(f"this broker is a standby; the one at {config.follow} leads")
+            self.node.standby = Standby(self.node, config.follow, host, port)
+            # Until the leader says where clients reach it: they must never take a standby for it.
+            self.node.lead_clients_to(config.node_id, host, port)
+        else:
+            self.node.transactions.start(self.turn, self.syncer)
+        self.following: asyncio.Task[None] | None = None
         if self.node.archiving is not None:
             self.node.archiving.start(self.syncer)
+        self.node.on_quotas = self._quotas_changed
         self._housekeeping = Housekeeping(self)
         self.cleaner = Cleaner(self)
         self._listener: asyncio.Server | None = None
@@ -80,7 +91,9 @@ class Server:
                 host, port = _host_and_port("advertised.listener", self.config.advertised_listener)
             elif host in ("0.0.0.0", "::", ""):  # noqa: S104
                 host = socket.gethostname()  # of all interfaces' addresses, a name is what a client can use
-            self.node.host, self.node.port = host, port
+            self.node.own_host, self.node.own_port = host, port
+            if self.node.standby is None:
+                self.node.host, self.node.port = host, port
             if self.config.http_listen:
                 self._http = HttpServer(self)
                 await self._http.start(*_host_and_port("http.listen", self.config.http_listen))
@@ -90,8 +103,21 @@ class Server:
         self._housekeeping.start()
         self.cleaner.start()
         self.is_ready = True
+        if self.node.standby is not None:
+            self.following = self.node.standby.start()
         threading.Thread(target=_load_schemas, name="millstream-load", daemon=True).start()
         return f"{host}:{port}" if ":" not in host else f"[{host}]:{port}"
+
+    @property
+    def listening(self) -> dict[str, str]:
+        """The settings by which another server listens where this one does."""
+        assert self._listener is not None
+        name = self._listener.sockets[0].getsockname()
+        host, _, _ = self.config.listen.rpartition(":")
+        found = {"listen": f"{host}:{name[1]}"}
+        if self._http is not None:
+            found["http.listen"] = f"{self.config.http_listen.rpartition(':')[0]}:{self._http.port}"
+        return found
 
     @property
     def http_address(self) -> str:
@@ -115,6 +141,10 @@ class Server:
                 connection.peer, self.config.max_connections,
             )  # fmt: skip
             connection.close()
+
+    def _quotas_changed(self) -> None:
+        for connection in self.connections:
+            connection.look_up_quotas()
 
     def disconnected(self, connection: Connection) -> None:
         self.connections.discard(connection)
@@ -145,6 +175,9 @@ class Server:
         if self._listener is not None:
             self._listener.close()
         await self._housekeeping.stop()
+        if self.node.standby is not None:
+            await self.node.standby.stop()
+        self.node.followers.close()
         await self.cleaner.stop()
         self.node.deadlines.expire_all()
         self.node.backpressure.close()
@@ -212,18 +245,45 @@ async def serve(
     stop: asyncio.Event,
     hurry: asyncio.Event,
 ) -> None:
-    """Serve until ``stop`` is set."""
-    server = Server(config)
-    address = await server.start()
-    _log.info("ready at %s", address)
-    if server.http_address:
-        _log.info("metrics and health at http://%s", server.http_address)
-    if on_ready is not None:
-        on_ready(address)
-    try:
+    """Serve until ``stop`` is set. A standby that is promoted goes on as a leader at the same address."""
+    while True:
+        server = Server(config)
+        address = await server.start()
+        _log.info("ready at %s", address)
+        if server.http_address:
+            _log.info("metrics and health at http://%s", server.http_address)
+        if on_ready is not None:
+            on_ready(address)
+            on_ready = None
+        listening = server.listening
+        try:
+            await _until_any(stop, server)
+        finally:
+            await server.stop(hurry=hurry)
+        if stop.is_set():
+            return
+        config = with_changes(config, {"follow": "", **listening})
+
+
+async def _until_any(stop: asyncio.Event, server: Server) -> None:
+    """Wait for the end, or for a standby's promotion. Raises what keeps a standby from following."""
+    standby = server.node.standby
+    if standby is None or server.following is None:
         await stop.wait()
+        return
+    stopped, promoted = asyncio.create_task(stop.wait()), asyncio.create_task(standby.promoted.wait())
+    try:
+        ended = {server.following}
+        while True:
+            done, _ = await asyncio.wait({stopped, promoted, *ended}, return_when=asyncio.FIRST_COMPLETED)
+            if stopped in done or promoted in done:
+                return
+            if not server.following.cancelled():
+                server.following.result()
+            ended = set()  # it was told to end, by a promotion that is under way
     finally:
-        await server.stop(hurry=hurry)
+        stopped.cancel()
+        promoted.cancel()
 
 
 def run(config: BrokerConfig, *, on_ready: Callable[[str], None] | None = None) -> int:
@@ -245,7 +305,14 @@ def run(config: BrokerConfig, *, on_ready: Callable[[str], None] | None = None) 
 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, signalled)
-        await serve(config, on_ready=on_ready, stop=stop, hurry=hurry)
+        await serve(config, on_ready=ready, stop=stop, hurry=hurry)
+
+    def ready(address: str) -> None:
+        # What is there now stays: a look through thousands of partitions for garbage would stall the loop.
+        gc.collect()
+        gc.freeze()
+        if on_ready is not None:
+            on_ready(address)
 
     # kio loads hypothesis where it is installed, for the sake of tests; that is a third of an idle broker's
     # memory and most of its start, and this process is a broker and nothing else.

@@ -140,7 +140,7 @@ class Watch:
         kept = max(1, log.written_offset - log.log_start_offset)
         reader = Reader(
             unread,
-            unread * log.size_bytes / kept,
+            unread * log.retention.total_bytes / kept,
             age,
             behind,
             self._records[partition].per_second if partition in self._records else 0.0,
@@ -191,7 +191,8 @@ def _outlook(
         seconds = keeping.kept_seconds(rate * per_record)
         kept = min(kept, inf if seconds is None else seconds)
         if rate and not partition.in_memory:
-            growing.append(Growing(rate * per_record, keeping.room(log.size_bytes, rate * per_record)))
+            room = Keeping.on_disk(log.config).room(log.size_bytes, rate * per_record)
+            growing.append(Growing(rate * per_record, room))
     return TopicOutlook(in_all, received.per_second, None if kept == inf else kept), growing
 
 

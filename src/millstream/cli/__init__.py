@@ -4,8 +4,9 @@ One module a command or group of commands, listed in ``COMMANDS`` and imported w
 a typer application named ``app``, and imports what is heavy (confluent-kafka, Spark, the broker) inside its
 functions, so that ``--help`` and completion answer at once.
 
-May import: ``client`` and what stands at the top of the package. Only ``serve`` imports ``broker`` and only
-``log`` imports ``log``. What goes wrong is raised as a MillstreamError and printed here as one line.
+May import: ``client`` and what stands at the top of the package. Only ``serve`` and ``promote`` import
+``broker`` and only ``log`` imports ``log``. What goes wrong is raised as a MillstreamError and printed here
+as one line.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ COMMANDS = {
     "view": "millstream.cli.view",
     "state": "millstream.cli.state",
     "demo": "millstream.cli.demo",
+    "standby": "millstream.cli.standby",
+    "promote": "millstream.cli.promote",
     "log": "millstream.cli.log",
     "version": "millstream.cli.version",
 }

@@ -1,4 +1,5 @@
-"""Records with their values decoded by the schemas that they name, for ``millstream consume --decode``."""
+"""Records with their values decoded by the schemas that they name: ``--decode`` of ``millstream consume`` and
+``millstream topic export``."""
 
 from __future__ import annotations
 
@@ -43,14 +44,12 @@ class Decoded:
         return value.encode() if isinstance(value, str) else json.dumps(value, ensure_ascii=False).encode()
 
 
-class Decoding:
-    """A template for records that are decoded first.
-
-    What is asked for by name must be so. With ``auto``, what does not look encoded, or can't be decoded,
+class RecordDecoder:
+    """What is asked for by name must be so. With ``auto``, what does not look encoded, or can't be decoded,
     stays as it is, and the first of these is told of.
     """
 
-    def __init__(self, shape: Template, how: Decode, registry: str) -> None:
+    def __init__(self, how: Decode, registry: str) -> None:
         from millstream.cli.schema import open_registry
         from millstream.registry import needs_extra
 
@@ -58,15 +57,11 @@ class Decoding:
         with needs_extra():
             from millstream.registry.values import Decoder
 
-        self._shape = shape
         self._decoder = Decoder(client)
         self._wanted = None if how is Decode.AUTO else how.value.upper()
         self._told = False
 
-    def render(self, records: Iterable[Any]) -> bytes:
-        return self._shape.render([self._decoded(record) for record in records])
-
-    def _decoded(self, record: Any) -> Any:
+    def decoded(self, record: Any) -> Any:
         from millstream.registry.framing import is_framed
 
         structured = {}
@@ -85,3 +80,14 @@ class Decoding:
                     note(f"{where}; left as it is, as others like it will be")
                 self._told = True
         return Decoded(record, structured) if structured else record
+
+
+class Decoding:
+    """A template for records that are decoded first."""
+
+    def __init__(self, shape: Template, how: Decode, registry: str) -> None:
+        self._shape = shape
+        self._decoder = RecordDecoder(how, registry)
+
+    def render(self, records: Iterable[Any]) -> bytes:
+        return self._shape.render([self._decoder.decoded(record) for record in records])

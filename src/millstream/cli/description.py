@@ -17,6 +17,7 @@ from millstream.config import TopicConfig, settings_of
 
 _WIDTH = min(100, shutil.get_terminal_size().columns)
 _POLICY, _STATE = "millstream.overload", "millstream.overload.state"
+_COMPACTION = "millstream.compaction.state"
 _NO_LIMIT = 2**31 - 1  # larger numbers mean "never" or "no limit"
 
 
@@ -46,7 +47,7 @@ def described(admin: Admin, topic: TopicInfo, outlook: Outlook) -> dict[str, Any
             }
         )
     settings = {value.name: value for value in admin.topic_config(topic.name)}
-    state = settings.pop(_STATE, None)
+    state, compaction = settings.pop(_STATE, None), settings.pop(_COMPACTION, None)
     policy = settings.get(_POLICY)
     return {
         "topic": topic.name,
@@ -55,6 +56,7 @@ def described(admin: Admin, topic: TopicInfo, outlook: Outlook) -> dict[str, Any
         "partitions": partitions,
         # None on a Kafka that is not ours: it has no such policies.
         "overload": policy and {"policy": policy.value, "state": state and state.value},
+        "compaction": compaction and compaction.value,
         "horizon": _horizon(outlook, topic),
         "settings": [
             {
@@ -139,6 +141,8 @@ def show_description(topic: dict[str, Any], *, now_ms: int, all_settings: bool) 
     overload = topic["overload"]
     if overload is not None and (overload["state"] or overload["policy"] != "buffer"):
         print(f"overload: {overload['policy']}" + (f"; {overload['state']}" if overload["state"] else ""))
+    if topic["compaction"]:
+        print(f"compaction: {topic['compaction']}")
     _show_horizon(topic["horizon"], now_ms)
     settings = [setting for setting in topic["settings"] if all_settings or setting["own"]]
     if not settings:

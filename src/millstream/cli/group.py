@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -62,7 +62,7 @@ def list_(connection: Connection, output: OutputOption = Output.TABLE) -> None:
 
 @app.command(
     epilog=examples(
-        ("millstream group describe audit", "state, members and what each of them reads"),
+        ("millstream group describe audit", "its state, its kind, members and what each of them reads"),
         ("millstream group describe audit --output json", "for a program"),
     )
 )
@@ -70,8 +70,9 @@ def list_(connection: Connection, output: OutputOption = Output.TABLE) -> None:
 def describe(connection: Connection, group: GroupArgument, output: OutputOption = Output.TABLE) -> None:
     """Show a group's state and members, what each of them reads, and what the group missed.
 
-    What a group missed are records that were deleted before it had committed them. Apache Kafka does not
-    remember that; `millstream group lag` shows what is missing at the moment there too.
+    Of a group of the consumer protocol (KIP-848) also its epochs, and what members wait for because others
+    have not given it up yet. What a group missed are records that were deleted before it had committed them;
+    Apache Kafka does not remember that, but `millstream group lag` shows what is missing at the moment.
     """
     from millstream.cli.group_lag import missed_json, show_missed
     from millstream.client.admin import Admin
@@ -88,6 +89,8 @@ def describe(connection: Connection, group: GroupArgument, output: OutputOption 
                 "state": info.state,
                 "type": info.kind,
                 "assignor": info.assignor,
+                "epoch": info.epoch,
+                "assignment_epoch": info.assignment_epoch,
                 "coordinator": info.coordinator,
                 "members": [
                     {
@@ -95,9 +98,9 @@ def describe(connection: Connection, group: GroupArgument, output: OutputOption 
                         "instance": member.instance,
                         "client": member.client,
                         "host": member.host,
-                        "assigned": [
-                            {"topic": place.topic, "partition": place.partition} for place in member.assigned
-                        ],
+                        "epoch": member.epoch,
+                        "assigned": _as_json(member.assigned),
+                        "awaited": _as_json(member.awaited),
                     }
                     for member in info.members
                 ],
@@ -110,15 +113,20 @@ def describe(connection: Connection, group: GroupArgument, output: OutputOption 
         )
         return
     assignor = f", assignor {info.assignor}" if info.assignor else ""
-    print(f"{info.name}: {info.state}, {count(len(info.members), 'member')}{assignor}")
+    epochs = f", epoch {info.epoch}, assigned in {info.assignment_epoch}" if info.epoch is not None else ""
+    what = f"{info.state}, {info.kind}, {count(len(info.members), 'member')}"
+    print(f"{info.name}: {what}{assignor}{epochs}")
     if info.members:
-        show_table(
-            ["client", "host", "partitions", "reads"],
-            [
-                [member.instance or member.client, member.host, len(member.assigned), _reads(member.assigned)]
-                for member in info.members
-            ],
-        )
+        columns = ["client", "host", "partitions", "reads"]
+        rows: list[list[Any]] = [
+            [member.instance or member.client, member.host, len(member.assigned), _reads(member.assigned)]
+            for member in info.members
+        ]
+        if info.epoch is not None:
+            columns += ["waits for", "epoch"]
+            for row, member in zip(rows, info.members, strict=True):
+                row += [_reads(member.awaited), member.epoch]
+        show_table(columns, rows)
     if committed:
         show_table(
             ["topic", "partition", "committed"],
@@ -127,6 +135,10 @@ def describe(connection: Connection, group: GroupArgument, output: OutputOption 
     else:
         print("It has committed no offsets.")
     show_missed(missed)
+
+
+def _as_json(places: tuple[TopicPartition, ...]) -> list[dict[str, Any]]:
+    return [{"topic": place.topic, "partition": place.partition} for place in places]
 
 
 def _reads(places: tuple[TopicPartition, ...]) -> str:
@@ -213,8 +225,7 @@ def lag(
     before_ms = None if alert_before is None else parse_duration_ms(alert_before)
     over_ms = None if over is None else parse_duration_ms(over)
     with Admin(connection) as admin:
-        names = [group] if group is not None else [listed.name for listed in admin.groups()]
-        groups = measured(admin, names, before_ms, over_ms)
+        groups = measured(admin, group, before_ms, over_ms)
     show(groups, named=group is not None, json=output is Output.JSON)
     if alert is None and before_ms is None:
         return 0

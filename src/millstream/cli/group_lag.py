@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from millstream.cli.output import count, duration_text, note, show_json, show_table
 from millstream.client.admin import Admin
+from millstream.client.groups import GROUP_NOT_FOUND
 from millstream.client.lag import Lag, Missed, group_lag, with_progress
 from millstream.client.template import utc
 from millstream.clock import SystemClock
+from millstream.errors import RequestFailed
 
 _LOOK_TWICE_MS = 10_000  # how long a group is watched before it is said to lose records
 
@@ -18,6 +21,7 @@ class GroupLag(NamedTuple):
     group: str
     lags: list[Lag]
     now_ms: int
+    looked_at: float  # by a clock that never goes back
 
     @property
     def records(self) -> int:
@@ -28,22 +32,41 @@ class GroupLag(NamedTuple):
         return sum(lag.lost for lag in self.lags)
 
 
-def measured(
-    admin: Admin, groups: Sequence[str], before_ms: int | None, over_ms: int | None
-) -> list[GroupLag]:
-    """The lag of groups. One that would lose records within ``before_ms`` if it stood still is watched for a
-    while: it may be reading, and fast enough."""
+def measured(admin: Admin, group: str | None, before_ms: int | None, over_ms: int | None) -> list[GroupLag]:
+    """The lag of a group, or of all. Those that would lose records within ``before_ms`` if they stood still
+    are watched for a while: they may be reading, and fast enough."""
+    found = [_looked(admin, group)] if group is not None else _all(admin)
+
+    def suspect(each: GroupLag) -> bool:
+        if over_ms is not None:
+            return each.records > 0
+        return before_ms is not None and any(_loses(lag, each.now_ms, before_ms) for lag in each.lags)
+
+    if any(suspect(each) for each in found):
+        time.sleep((_LOOK_TWICE_MS if over_ms is None else over_ms) / 1000)
+    return [_watched(admin, each) if suspect(each) else each for each in found]
+
+
+def _all(admin: Admin) -> list[GroupLag]:
     found = []
-    for group in groups:
-        now_ms = SystemClock().now_ms()
-        lags = group_lag(admin, group, now_ms)
-        wait_ms = over_ms
-        if wait_ms is None and before_ms is not None and any(_loses(lag, now_ms, before_ms) for lag in lags):
-            wait_ms = _LOOK_TWICE_MS
-        if wait_ms and any(lag.records for lag in lags):
-            lags = with_progress(admin, group, lags, wait_ms / 1000)
-        found.append(GroupLag(group, lags, now_ms))
+    for listed in admin.groups():
+        try:
+            found.append(_looked(admin, listed.name))
+        except RequestFailed as error:
+            if error.code != GROUP_NOT_FOUND:  # it was deleted just now
+                raise
     return found
+
+
+def _looked(admin: Admin, group: str) -> GroupLag:
+    clock = SystemClock()
+    now_ms, looked_at = clock.now_ms(), clock.monotonic()
+    return GroupLag(group, group_lag(admin, group, now_ms), now_ms, looked_at)
+
+
+def _watched(admin: Admin, each: GroupLag) -> GroupLag:
+    passed = max(0.001, SystemClock().monotonic() - each.looked_at)
+    return each._replace(lags=with_progress(admin, each.group, each.lags, passed))
 
 
 def _loses(lag: Lag, now_ms: int, before_ms: int) -> bool:
@@ -54,10 +77,10 @@ def _loses(lag: Lag, now_ms: int, before_ms: int) -> bool:
 def alarms(groups: Sequence[GroupLag], most: int | None, before_ms: int | None) -> list[str]:
     """A sentence for each reason to be alarmed."""
     reasons = []
-    for group, lags, now_ms in groups:
-        behind = sum(lag.records or 0 for lag in lags)
-        if most is not None and behind > most:
-            reasons.append(f"{group} is {count(behind, 'record')} behind, more than {most:,}")
+    for each in groups:
+        group, lags, now_ms, _ = each
+        if most is not None and each.records > most:
+            reasons.append(f"{group} is {count(each.records, 'record')} behind, more than {most:,}")
         for lag in lags:
             if lag.lost:
                 reasons.append(

@@ -29,6 +29,22 @@ def pairs(values: Sequence[str], option: str) -> dict[str, str]:
     return found
 
 
+_SIZE_UNITS = {"": 1, "b": 1, "kb": 1000, "mb": 1000**2, "gb": 1000**3, "tb": 1000**4}
+
+
+def parse_size(text: str, option: str) -> int:
+    """``64MB`` in bytes."""
+    number = text.rstrip("bBkKmMgGtT ").strip()
+    unit = text[len(number) :].strip().lower()
+    try:
+        size = round(float(number) * _SIZE_UNITS[unit])
+    except (ValueError, KeyError, OverflowError):
+        size = 0
+    if size < 1:
+        raise ConfigError(f"{option} {text!r} is not a size; write it like 500kB, 64MB or 1GB")
+    return size
+
+
 def _connect(
     *,
     broker: Annotated[

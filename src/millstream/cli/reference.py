@@ -16,7 +16,7 @@ import typer
 
 from millstream.cli import app
 from millstream.cli.help import Entry, Page, page
-from millstream.config import BrokerConfig, TopicConfig, settings_of
+from millstream.config import BrokerConfig, GroupConfig, TopicConfig, settings_of
 from millstream.pipeline.options import OPTIONS
 from millstream.settings import Setting
 
@@ -74,6 +74,12 @@ def cli_page() -> str:
     return "\n\n".join(part for part in out if part) + "\n"
 
 
+_ABOUT_GROUP_SETTINGS = """\
+Set for one group of the consumer protocol with `kafka-configs --entity-type groups` or any admin client,
+whether or not the group exists yet; see [groups](../groups.md). Without its own, a group has the broker's
+`group.` setting of the same name; its own must lie within `group.consumer.min.` and `group.consumer.max.`."""
+
+
 def settings_page() -> str:
     """docs/reference/settings.md"""
     out = [
@@ -88,6 +94,7 @@ def settings_page() -> str:
             _ABOUT_TOPIC_SETTINGS,
             _settings(settings_of(TopicConfig).values(), "at creation"),
         ),
+        *("## Of a group", _ABOUT_GROUP_SETTINGS, _settings(settings_of(GroupConfig).values(), "")),
     ]
     return "\n\n".join(out) + "\n"
 

@@ -27,6 +27,7 @@ app = App()
             "millstream serve --data /var/lib/millstream --listen 0.0.0.0:9092 --http :9644",
             "for other machines",
         ),
+        ("millstream serve --data ./copy --follow db1:9092", "a standby of the broker at db1"),
         ("millstream serve --data ./data --registry :8081", "with a schema registry beside it"),
         (
             "millstream serve --config millstream.toml --set num.partitions=6",
@@ -43,6 +44,14 @@ def serve(
         str | None,
         typer.Option(
             "--listen", metavar="HOST:PORT", help="Where clients connect. [default: 127.0.0.1:9092]"
+        ),
+    ] = None,
+    follow: Annotated[
+        str | None,
+        typer.Option(
+            "--follow",
+            metavar="HOST:PORT",
+            help="Be the standby of the broker there: keep a copy of all it has, until promoted.",
         ),
     ] = None,
     http: Annotated[
@@ -84,7 +93,7 @@ def serve(
         name.removeprefix("topic."): value for name, value in changes.items() if name.startswith("topic.")
     }
     changes = {name: value for name, value in changes.items() if not name.startswith("topic.")}
-    for name, value in (("data", data), ("listen", listen), ("http.listen", http)):
+    for name, value in (("data", data), ("listen", listen), ("follow", follow), ("http.listen", http)):
         if value is not None:
             changes[name] = value
     settings = with_changes(settings, changes)

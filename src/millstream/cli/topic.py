@@ -1,4 +1,4 @@
-"""``millstream topic``: create, list, describe, alter, delete, add-partitions, trim."""
+"""``millstream topic``: create, list, describe, alter, delete, add-partitions, trim, export."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ from millstream.cli.output import (
     show_json,
     show_table,
 )
+from millstream.cli.topic_export import EXPORT_EXAMPLES, export
 from millstream.client.connect import Connection
 from millstream.errors import ConfigError, RequestFailed
 
-app = App(help="Topics: create, look at, change, delete, shorten.")
+app = App(help="Topics: create, look at, change, delete, shorten, write out as files.")
 
 ConfigOption = Annotated[
     list[str] | None,
@@ -358,3 +359,6 @@ def chosen_partitions(places: list[Any], wanted: list[int] | None) -> list[Any]:
                 else f"there is no partition {index}"
             )
     return [place for place in places if place.partition in set(wanted)]
+
+
+app.command(epilog=EXPORT_EXAMPLES)(export)

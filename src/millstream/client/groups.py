@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from millstream.client.connect import failure, ours, theirs
+from millstream.client.connect import Connection, failure, ours, theirs
+from millstream.client.group_epochs import described, states
 from millstream.client.position import TopicPartition
 from millstream.client.request import Requests
 from millstream.errors import MillstreamError, RequestFailed
@@ -29,6 +30,8 @@ class Member:
     client: str
     host: str
     assigned: tuple[TopicPartition, ...]
+    epoch: int | None = None  # of groups of the consumer protocol, as are these:
+    awaited: tuple[TopicPartition, ...] = ()  # what it shall have, and another has not given up yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,8 @@ class GroupInfo:
     assignor: str
     coordinator: str
     members: tuple[Member, ...]
+    epoch: int | None = None  # of groups of the consumer protocol
+    assignment_epoch: int | None = None
 
 
 class Groups(Requests):
@@ -51,9 +56,15 @@ class Groups(Requests):
         )
         for error in listed.errors or ():
             raise failure(error.args[0], self.connection, "can't list the groups")
+        groups = sorted(listed.valid or (), key=lambda group: group.group_id)
+        named = states(self.connection) if any(_is_unnamed(group.state) for group in groups) else {}
         return [
-            GroupListing(group.group_id, _state(group.state), group.type.name.lower())
-            for group in sorted(listed.valid or (), key=lambda group: group.group_id)
+            GroupListing(
+                group.group_id,
+                named.get(group.group_id, "Unknown") if _is_unnamed(group.state) else _state(group.state),
+                group.type.name.lower(),
+            )
+            for group in groups
         ]
 
     def group(self, name: str) -> GroupInfo:
@@ -81,7 +92,7 @@ class Groups(Requests):
             for member in sorted(group.members, key=lambda member: (member.client_id, member.member_id))
         )
         coordinator = group.coordinator
-        return GroupInfo(
+        info = GroupInfo(
             group.group_id,
             _state(group.state),
             group.type.name.lower(),
@@ -89,6 +100,7 @@ class Groups(Requests):
             f"{coordinator.host}:{coordinator.port}" if coordinator else "",
             members,
         )
+        return _with_epochs(info, self.connection) if info.kind == "consumer" else info
 
     def unknown_group(self, name: str) -> RequestFailed:
         near = difflib.get_close_matches(name, [group.name for group in self.groups()], n=3, cutoff=0.6)
@@ -133,6 +145,33 @@ class Groups(Requests):
         """Delete groups and their offsets; each one's error, or None where it is gone."""
         futures = self._client.delete_consumer_groups(list(names), request_timeout=self._timeout)
         return {name: self._outcome(futures[name], f"can't delete group {name!r}") for name in names}
+
+
+def _with_epochs(info: GroupInfo, connection: Connection) -> GroupInfo:
+    """What librdkafka does not tell of a group of the consumer protocol."""
+    found = described(connection, info.name)
+    if found is None:
+        return info
+    epochs = {member.member_id: member for member in found.members}
+    members = tuple(
+        replace(member, epoch=epochs[member.id].epoch, awaited=epochs[member.id].awaited)
+        if member.id in epochs
+        else member
+        for member in info.members
+    )
+    return replace(
+        info,
+        state=found.state,
+        assignor=found.assignor,
+        members=members,
+        epoch=found.epoch,
+        assignment_epoch=found.assignment_epoch,
+    )
+
+
+def _is_unnamed(state: Any) -> bool:
+    """Whether it is a state that librdkafka has no name for: those of the consumer protocol."""
+    return str(state.name) == "UNKNOWN"
 
 
 def _state(state: Any) -> str:

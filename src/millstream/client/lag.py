@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -123,14 +122,10 @@ def group_lag(admin: Admin, group: str, now_ms: int, *, timeout: float = 10.0) -
     ]
 
 
-def with_progress(
-    admin: Admin, group: str, lags: list[Lag], seconds: float, sleep: Callable[[float], None] = time.sleep
-) -> list[Lag]:
-    """The same, with how fast the group reads: by what it commits within some seconds."""
-    started = time.monotonic()
-    sleep(seconds)
+def with_progress(admin: Admin, group: str, lags: list[Lag], passed: float) -> list[Lag]:
+    """The same, with how fast the group reads: by what it has committed in the seconds that have ``passed``
+    since."""
     now = admin.committed(group)
-    passed = max(seconds, time.monotonic() - started, 0.001)
 
     def rate(lag: Lag) -> float:
         return max(0, now.get(lag.partition, 0) - (lag.committed or 0)) / passed

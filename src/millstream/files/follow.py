@@ -56,7 +56,7 @@ CHUNK = 1 << 18
 LONGEST_LINE = 900_000  # bytes; the largest record that clients and brokers take by default is a little more
 _QUIET_MS = 5000  # a rotated file that was not written for so long has its last line
 _QUIET_ONCE_MS = 1000
-_FORGET_AFTER = 10.0  # seconds that a deleted file is kept open for a writer that has it open too
+_FORGET_AFTER = 10.0  # seconds that a file is away, and if it is open here was not written, to be gone
 
 
 class Line(NamedTuple):
@@ -106,7 +106,8 @@ class Follower:
     """The files of some patterns. ``known`` is what was tracked before a restart, and ``begun`` says that
     there was a look before.
 
-    ``from_start``: how files are begun that are there at the very first look; later ones always are.
+    ``from_start``: how files are begun that patterns name and that are there at the very first look; others
+    that are there then are not read, and what comes later always is.
     ``complain`` is told what a person should know: in a sentence."""
 
     patterns: Sequence[str]
@@ -173,6 +174,9 @@ class Follower:
             return True
         if tracked.whole and place.file == tracked.place.file:
             return True
+        if tracked.mark.offset == 0 and tracked.content is None:
+            # Nothing is known of its content, and an inode is used again once its file is deleted.
+            return place.path == tracked.place.path == tracked.family
         return self._verdict(place, tracked) == "same"
 
     def _verdict(self, place: Place, tracked: Tracked) -> str:
@@ -239,22 +243,31 @@ class Follower:
             content.close()
 
     def _gone(self, tracked: Tracked, free: Iterable[Candidate], *, replaced: bool) -> None:
-        """A tracked content is nowhere to be found by name."""
+        """A tracked content is nowhere to be found by name. It may be between two names at this moment: it is
+        forgotten only if it stays away."""
+        now = self.clock.monotonic()
         content = tracked.content
         if isinstance(content, PlainContent) and still_holds(content, tracked.mark):
             # Deleted or moved away, and open here: there may be more to read.
-            tracked.gone_since = tracked.gone_since or self.clock.monotonic()
-            at_end = content.place().size <= tracked.position
-            if not at_end or self.clock.monotonic() - tracked.gone_since < _FORGET_AFTER:
-                tracked.place = content.place()._replace(path=tracked.place.path)
-                return
-        elif any(
-            each.family == tracked.family and each.rotated and self._verdict(each.place, tracked) == "perhaps"
-            for each in free
-        ):
+            tracked.place = content.place()._replace(path=tracked.place.path)
+            if tracked.place.size > tracked.position:
+                tracked.gone_since = now
+        else:
             tracked.let_go()
-            return  # a copy that ends before what was read here; known as long as that is there
-        elif not tracked.whole:
+            if any(
+                each.family == tracked.family
+                and each.rotated
+                and self._verdict(each.place, tracked) == "perhaps"
+                for each in free
+            ):
+                # A copy that ends before what was read here; known as long as that is there.
+                tracked.gone_since = now
+        if tracked.gone_since is None:
+            tracked.gone_since = now
+        unread = tracked.mark.offset == 0 and tracked.content is None
+        if now - tracked.gone_since < _FORGET_AFTER and not unread:
+            return
+        if tracked.content is None and not tracked.whole and not unread:
             self._say_gone(tracked, replaced=replaced)
         tracked.let_go()
         self.tracked.remove(tracked)
@@ -275,7 +288,7 @@ class Follower:
     def _track(self, candidate: Candidate) -> Tracked:
         order = max((each.order for each in self.tracked), default=0) + 1
         tracked = Tracked(uuid.uuid4().hex, candidate.family, candidate.place, order=order)
-        if self._first_look and (candidate.rotated or not self.from_start):
+        if self._first_look and not (self.from_start and candidate.named):
             self._begin_at_end(tracked)
         self.tracked.append(tracked)
         return tracked
@@ -331,18 +344,22 @@ class Follower:
     def _read_one(self, tracked: Tracked) -> tuple[list[Line], int]:
         """A chunk of a file: its lines, and how many bytes were read."""
         place = tracked.place
+        if tracked.gone_since is not None and tracked.content is None:
+            return [], 0
         if tracked.whole or (place.size <= tracked.position and not place.compressed and not tracked.rest):
             self._rest(tracked)
             return [], 0
         if tracked.content is None:
             tracked.content = self._open(tracked)
             if tracked.content is None:
+                self._waiting = True
                 return [], 0
         data = tracked.content.read(tracked.position, CHUNK)
         if isinstance(tracked.content, PlainContent):
             last = (tracked.before + tracked.rest)[-HEAD:]
             if tracked.content.read(tracked.position - len(last), len(last)) != last:
                 tracked.let_go()  # it was truncated meanwhile; the next look finds out what became of it
+                self._waiting = True
                 return [], 0
         if data:
             return self._split(tracked, data), len(data)
@@ -358,9 +375,10 @@ class Follower:
     def _open(self, tracked: Tracked) -> Content | None:
         content = open_content(tracked.place)
         plain = content if isinstance(content, PlainContent) else None
-        if plain is not None and plain.place().file != tracked.place.file:
+        moved = plain is not None and plain.place().file != tracked.place.file
+        if moved or not still_holds(content, tracked.mark):
             content.close()
-            return None  # renamed since the last look
+            return None  # since the last look; the next one finds out what became of it
         size = min(tracked.mark.offset, HEAD)
         tracked.before = content.read(tracked.mark.offset - size, size)
         return content

@@ -22,11 +22,12 @@ _SUFFIX = r"[.\-_](?:\d[\d.\-_T:]*|old)"
 
 class Candidate(NamedTuple):
     """A file that may have lines for us. ``family`` is the path of the file that is written; ``rotated`` if
-    this is what rotation made of it."""
+    this is what rotation made of it; ``named`` if the user's patterns name it."""
 
     place: Place
     family: str
     rotated: bool
+    named: bool
 
 
 def candidates(patterns: Sequence[str]) -> list[Candidate]:
@@ -47,7 +48,7 @@ def candidates(patterns: Sequence[str]) -> list[Candidate]:
             if path not in found and is_rotated(path, family):
                 found[path] = (family, True)
     there = [
-        Candidate(place, family, rotated)
+        Candidate(place, family, rotated, path in named)
         for path, (family, rotated) in found.items()
         if (place := Place.of(path)) is not None
     ]

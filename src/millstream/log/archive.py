@@ -14,7 +14,8 @@ or damaged in the middle, it is built anew from what is in the archive (``archiv
 
 Segments in the archive stand in the order of their offsets. Where one is in both places the local one is
 read. The list is replaced when it changes, never changed in place: readers in other threads go on with the
-one they have. Writing to the journal blocks for a sync and is done by one thread at a time.
+one they have. Writing to the journal blocks for a sync and is done by one thread at a time, between ``open``
+and ``let_go``: a topic that is deleted meanwhile and created again has a journal of the same name.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from typing import Any
 from crc32c import crc32c
 
 from millstream.log.archive_object import ArchivedSegment
-from millstream.log.files import Files, read_file, replace_file
+from millstream.log.files import File, Files, read_file, replace_file
 
 _log = logging.getLogger(__name__)
 
@@ -40,16 +41,29 @@ _DEAD_LINES = 1000  # of segments that are gone, before the file is written anew
 class Archive:
     """The archived segments of one partition."""
 
-    __slots__ = ("_bases", "_end", "_files", "_path", "is_known", "leftovers", "segments", "size")
+    __slots__ = (
+        "_bases",
+        "_end",
+        "_file",
+        "_files",
+        "_path",
+        "is_known",
+        "leftovers",
+        "newest_timestamp",
+        "segments",
+        "size",
+    )
 
     def __init__(self, files: Files, directory: str) -> None:
         self._files = files
         self._path = f"{directory}/{JOURNAL}"
+        self._file: File | None = None  # the journal, while it is written to
         self._end = 0  # of the journal
         self.is_known = False  # there is a journal, and it is sound
         self.segments: Sequence[ArchivedSegment] = ()
         self._bases: list[int] = []
         self.size = 0  # bytes of log
+        self.newest_timestamp = -1  # of all of it
         self.leftovers: dict[str, None] = {}  # names of objects that are to be removed
 
     # What is there
@@ -75,6 +89,7 @@ class Archive:
         self.segments = segments
         self._bases = [segment.base_offset for segment in segments]
         self.size = sum(segment.size for segment in segments)
+        self.newest_timestamp = max((segment.max_timestamp for segment in segments), default=-1)
 
     def add(self, segment: ArchivedSegment) -> None:
         """It is kept: remember it."""
@@ -99,6 +114,13 @@ class Archive:
             self._end = 0
             self.is_known = True
 
+    def open(self) -> None:
+        """Before writing. Raises OSError."""
+        self._file = self._files.open(self._path)
+
+    def let_go(self) -> None:
+        self._file = None
+
     def write_copying(self, name: str) -> None:
         self._write([(_COPYING, name)])
 
@@ -113,9 +135,14 @@ class Archive:
 
     def _write(self, steps: list[tuple[str, Any]]) -> None:
         data = b"".join(map(_line, steps))
-        file = self._files.open(self._path)
-        file.pwrite(data, self._end)
-        file.sync()
+        file = self._file
+        assert file is not None
+        try:
+            file.pwrite(data, self._end)
+            file.sync()
+        except OSError:
+            file.truncate(self._end)  # a part of it must not stand before what comes next
+            raise
         self._end += len(data)
 
     def load(self) -> None:

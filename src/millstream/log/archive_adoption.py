@@ -11,16 +11,29 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
-from millstream.log.archive_object import OBJECT_SUFFIX, ArchivedSegment, read_manifest
+from crc32c import crc32c
+
+from millstream.log.archive_object import (
+    EPOCHS,
+    OBJECT_SUFFIX,
+    SNAPSHOT,
+    ArchivedSegment,
+    Section,
+    read_manifest,
+)
 from millstream.log.archive_store import ArchiveStore
 from millstream.log.partition import PartitionLog
+from millstream.log.snapshots import load_snapshot
 
 _log = logging.getLogger(__name__)
+_NONE = Section(0, 0, 0)
 
 
 class Found(NamedTuple):
     segments: list[ArchivedSegment]  # one after the other, without a gap
     leftovers: list[str]
+    epochs: bytes = b""  # as they are kept in the last of them
+    snapshot: bytes = b""  # the same of the producers
 
 
 def find_archived(store: ArchiveStore, prefix: str) -> Found:
@@ -44,7 +57,15 @@ def find_archived(store: ArchiveStore, prefix: str) -> Found:
             leftovers += [older.name for older in chain]
             chain.clear()
         chain.append(segment)
-    return Found(chain, leftovers)
+    if not chain:
+        return Found(chain, leftovers)
+    return Found(chain, leftovers, *(_section(store, chain[-1], name) for name in (EPOCHS, SNAPSHOT)))
+
+
+def _section(store: ArchiveStore, segment: ArchivedSegment, name: str) -> bytes:
+    position, size, crc = segment.sections.get(name, _NONE)
+    data = store.read(segment.object, position, position + size) if size else b""
+    return data if crc32c(data) == crc else b""
 
 
 def adopt(log: PartitionLog, found: Found) -> bool:
@@ -64,10 +85,17 @@ def adopt(log: PartitionLog, found: Found) -> bool:
                 log.end_offset - 1,
             )
             return False
+        if found.snapshot:
+            load_snapshot(found.snapshot, log.producers, log.transactions)
+        log.epochs.put_before(found.epochs)
+        log.epochs.begin(log.epochs.latest + 1, end)  # what came after the archive's end is lost
+        log.epochs.write(sync=True)
         log.start_at(end)
-        log.segments.remove_first(1)
+        (empty,) = log.segments.remove_first(1)
+        log.pool.files.discard([*empty.delete_log(), *empty.delete_indexes()])
         local = end
     if segments:
+        log.epochs.put_before(found.epochs)
         if end < local:
             _log.error(
                 "%s: records %d to %d are missing: neither here nor in the archive", log.path, end, local - 1

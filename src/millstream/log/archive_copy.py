@@ -9,8 +9,10 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Iterator
+from math import inf
 from typing import Any, NamedTuple
 
+from millstream.clock import Clock
 from millstream.errors import ArchiveError
 from millstream.log.archive import Archive
 from millstream.log.archive_object import (
@@ -29,6 +31,7 @@ from millstream.log.archive_store import ArchiveStore
 from millstream.log.files import Files, MemoryFile
 from millstream.log.partition import PartitionLog
 from millstream.log.segment import ABORTED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_name
+from millstream.records.batch import NO_TIMESTAMP
 
 _INDEXES = ((INDEX, INDEX_SUFFIX), (TIME_INDEX, TIME_INDEX_SUFFIX), (ABORTED, ABORTED_SUFFIX))
 
@@ -69,6 +72,7 @@ def next_copy(log: PartitionLog, prefix: str, identity: dict[str, Any]) -> Copy 
             segment.base_offset,
             ceiling,
             segment.newest_ms(ceiling),
+            segment.rolls_from(NO_TIMESTAMP),
             segment.largest_timestamp(ceiling)[0],
             segment.aborted.count,
             0,
@@ -87,7 +91,39 @@ def next_copy(log: PartitionLog, prefix: str, identity: dict[str, Any]) -> Copy 
     return None
 
 
-def copy_segment(copy: Copy, store: ArchiveStore, stopping: threading.Event) -> ArchivedSegment:
+class Pace:
+    """How fast copies may go, all together, and whether they may go on at all."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._next = clock.monotonic()  # when the next bytes may go
+        self._stopping = threading.Event()
+        self.bytes_per_second: float = inf
+
+    def stop(self) -> None:
+        """Have all copies given up."""
+        self._stopping.set()
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopping.is_set()
+
+    def take(self, size: int) -> float:
+        """Account for ``size`` more bytes; the seconds until they may go."""
+        with self._lock:
+            now = self._clock.monotonic()
+            pause = max(0.0, self._next - now)
+            self._next = now + pause + size / self.bytes_per_second
+        return pause
+
+    def wait(self, size: int) -> None:
+        """Until ``size`` more bytes may go. Raises ArchiveError if none may any more."""
+        if self._stopping.wait(self.take(size)):
+            raise ArchiveError("the broker is shutting down")
+
+
+def copy_segment(copy: Copy, store: ArchiveStore, pace: Pace) -> ArchivedSegment:
     """Copy it, read it back, write it down. For a thread. Raises ArchiveError, or OSError where the journal
     can't be written or the log was deleted meanwhile; either way the local segment stays what counts."""
     files = copy.files
@@ -104,14 +140,14 @@ def copy_segment(copy: Copy, store: ArchiveStore, stopping: threading.Event) -> 
     sources.append(Source(EPOCHS, epochs, len(copy.epochs)))
     writing = Writing(copy.segment, sources, copy.identity)
     copy.archive.write_copying(copy.segment.name)
-    store.put(copy.segment.object, _until(stopping, writing.chunks()))
+    store.put(copy.segment.object, _paced(pace, writing.chunks()))
     written = check_written(store, writing)
+    pace.wait(0)  # the journal is not written to once the broker ends
     copy.archive.write_kept(written)
     return written
 
 
-def _until(stopping: threading.Event, chunks: Iterator[bytes]) -> Iterator[bytes]:
+def _paced(pace: Pace, chunks: Iterator[bytes]) -> Iterator[bytes]:
     for chunk in chunks:
-        if stopping.is_set():
-            raise ArchiveError("the broker is shutting down")
+        pace.wait(len(chunk))
         yield chunk

@@ -59,7 +59,8 @@ class ArchivedSegment:
     base_offset: int
     end_offset: int
     newest_ms: int  # what retention goes by
-    max_timestamp: int  # -1 if its records carry no times
+    first_timestamp: int  # of its first batch, -1 if its records carry no times
+    max_timestamp: int  # of all of it
     aborted: int  # transactions whose aborts are in it
     object_size: int
     sections: dict[str, Section] = field(hash=False)
@@ -79,6 +80,7 @@ class ArchivedSegment:
             "base_offset": self.base_offset,
             "end_offset": self.end_offset,
             "newest_ms": self.newest_ms,
+            "first_timestamp": self.first_timestamp,
             "max_timestamp": self.max_timestamp,
             "aborted": self.aborted,
             "object_size": self.object_size,
@@ -96,6 +98,7 @@ class ArchivedSegment:
             int(fields["base_offset"]),
             int(fields["end_offset"]),
             int(fields["newest_ms"]),
+            int(fields["first_timestamp"]),
             int(fields["max_timestamp"]),
             int(fields["aborted"]),
             int(fields["object_size"]),

@@ -14,6 +14,7 @@ from pathlib import Path
 from millstream.errors import DataDirectoryError
 from millstream.log.aborted import ENTRY, VERSION
 from millstream.log.checkpoints import LOG_START_OFFSETS, RECOVERY_POINTS, read_offsets
+from millstream.log.compaction import as_swapped, read_checkpoint
 from millstream.log.directory import CLEAN_SHUTDOWN, LOCK, partition_of
 from millstream.log.files import DIRECTORY, FilePool, Files, OsFiles, read_file
 from millstream.log.index import OffsetIndex, TimeIndex
@@ -151,9 +152,11 @@ class _Check:
         self, partition: str, listing: dict[str, int], recovery_point: int, start_offset: int
     ) -> Iterator[Finding | Progress]:
         directory = f"{self.root}/{partition}"
+        listing, stages = as_swapped(self.files, directory, listing)
+        _, gaps_below = read_checkpoint(self.files, directory)
         bases = sorted(offset_of(n) for n in listing if n.endswith(LOG_SUFFIX) and offset_of(n) >= 0)
         end = 0
-        transactions = self._transactions(directory, listing, bases)
+        transactions = self._transactions(directory, listing, bases, is_compacted=gaps_below > 0)
         for number, base in enumerate(bases):
             name = file_name(base)
             segment = Segment(
@@ -164,7 +167,9 @@ class _Check:
                 index_size=listing.get(name + INDEX_SUFFIX, 0),
                 times_size=listing.get(name + TIME_INDEX_SUFFIX, 0),
                 aborted_size=listing.get(name + ABORTED_SUFFIX, 0),
+                gaps=base < gaps_below,
             )
+            segment.stand_at(lambda suffix, name=name: stages.get(name + suffix, ""))  # type: ignore[misc]
             last = number + 1 == len(bases)
             ceiling = _NO_CEILING if last else bases[number + 1]
             end = yield from self._segment(partition, segment, ceiling, recovery_point, transactions)
@@ -185,7 +190,9 @@ class _Check:
             )
             yield Finding(GAP, partition, path, listing[file_name(bases[-1]) + LOG_SUFFIX], message)
 
-    def _transactions(self, directory: str, listing: dict[str, int], bases: list[int]) -> _Transactions:
+    def _transactions(
+        self, directory: str, listing: dict[str, int], bases: list[int], *, is_compacted: bool
+    ) -> _Transactions:
         """As it was when the first segment was begun, as far as that is known."""
         replay = Replay(Producers(), Transactions(), now_ms=0)
         is_known = bases[:1] == [0]
@@ -193,7 +200,7 @@ class _Check:
         if name in listing:
             snapshot = read_file(self.files, f"{directory}/{name}")
             is_known = load_snapshot(snapshot, replay.producers, replay.transactions)
-        return _Transactions(replay, is_known=is_known)
+        return _Transactions(replay, is_known=is_known, is_compacted=is_compacted)
 
     def _segment(
         self,
@@ -243,12 +250,16 @@ class _Check:
 
 class _Transactions:
     """A partition's indexes of aborted transactions, compared with what its batches say. Where a batch is
-    damaged nobody knows what it began or ended: then no more is said."""
+    damaged nobody knows what it began or ended: then no more is said. Compaction takes aborted records away
+    and leaves markers for a while: then a transaction may begin later than its entry says, or have no records
+    left at all."""
 
-    def __init__(self, replay: Replay, *, is_known: bool) -> None:
+    def __init__(self, replay: Replay, *, is_known: bool, is_compacted: bool) -> None:
         self._replay = replay
         self._is_known = is_known
+        self._is_compacted = is_compacted
         self._aborted: list[Aborted] = []  # of the segment at hand
+        self._markers: set[tuple[int, int]] = set()  # offset and producer of those that ended nothing
         self.aborted = 0
 
     @property
@@ -263,6 +274,15 @@ class _Transactions:
         if aborted is not None:
             self._aborted.append(aborted)
             self.aborted += 1
+        elif item.header.is_control:
+            self._markers.add((item.header.base_offset, item.header.producer_id))
+
+    def _is_right(self, entry: Aborted, expected: Aborted | None) -> bool:
+        if not self._is_compacted:
+            return entry == expected
+        if expected is None:
+            return (entry.last_offset, entry.producer_id) in self._markers
+        return entry.producer_id == expected.producer_id and entry.first_offset <= expected.first_offset
 
     def wrong(self, segment: Segment) -> Iterator[tuple[int, str]]:
         """(position, message) for every entry of the segment's index that is not so, or not there."""
@@ -275,7 +295,7 @@ class _Transactions:
             yield index.count * ENTRY.size, f"the last entry is cut off; {_BUILD_ANEW}"
         for number, version in enumerate(index.versions()):
             entry = index.entry(number)
-            if expected.pop(entry.last_offset, None) != entry or version != VERSION:
+            if not self._is_right(entry, expected.pop(entry.last_offset, None)) or version != VERSION:
                 yield number * ENTRY.size, f"entry {number}: no such transaction was aborted; {_BUILD_ANEW}"
         for missing in expected.values():
             message = (
@@ -301,20 +321,21 @@ class _Indexes:
 
     def compare(self, batch: Batch) -> None:
         header = batch.header
-        self._largest = max(self._largest, header.max_timestamp)
+        self._largest = max(self._largest, header.newest_ms)
         relative = header.last_offset - self._segment.base_offset
         number = self._positions.get(batch.position)
         if number is not None and self._offsets[number][0] == relative:
             self._right_offsets.add(number)
         number = self._last_offsets.get(relative)
-        if number is not None and self._times[number][0] == header.max_timestamp == self._largest:
+        if number is not None and self._times[number][0] == header.newest_ms == self._largest:
             self._right_times.add(number)
 
     def wrong(self) -> Iterator[tuple[str, int, str]]:
         """(file, position, message) for everything in the indexes that is not so."""
         segment = self._segment
         for index in (segment.index, segment.times):
-            if not self._files.exists(index.path) or not index.intact(segment.size):
+            has_no_time = index is segment.times and self._largest < 0 and index.count == 0
+            if not self._files.exists(index.path) or not (index.intact(segment.size) or has_no_time):
                 yield (
                     index.path,
                     0,

@@ -24,14 +24,22 @@ Offsets = dict[tuple[str, int], int]
 def read_lines(files: Files, path: str) -> list[list[str]] | None:
     """The entries of a checkpoint file, split into words; None if it is missing or not one."""
     try:
-        lines = read_file(files, path).decode().splitlines()
+        entries = checkpoint_entries(read_file(files, path))
     except FileNotFoundError:
         return None
+    if entries is None:
+        _log.warning("%s is damaged and is not used; it is written anew", path)
+    return entries
+
+
+def checkpoint_entries(data: bytes) -> list[list[str]] | None:
+    """The entries in a checkpoint's text; None if it is not one."""
+    try:
+        lines = data.decode().splitlines()
     except UnicodeDecodeError:
         lines = []
     if len(lines) >= 2 and lines[0] == "0" and lines[1].isdigit() and len(lines) == 2 + int(lines[1]):
         return [line.split(" ") for line in lines[2:]]
-    _log.warning("%s is damaged and is not used; it is written anew", path)
     return None
 
 

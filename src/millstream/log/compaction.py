@@ -26,6 +26,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
+from millstream.config import TopicConfig
 from millstream.log.checkpoints import read_lines, write_lines
 from millstream.log.compaction_pass import Finished, Group, Job
 from millstream.log.files import FilePool, Files
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 CHECKPOINT = "compaction-checkpoint"
-_EVERYWHERE = (1 << 63) - 1
+EVERYWHERE = (1 << 63) - 1
 
 
 class Dirt(NamedTuple):
@@ -77,6 +78,7 @@ class Compaction:
         self.dirt: Dirt | None = None  # as it was last looked at
         self.last: Finished | None = None  # the last pass since this process started
         self.last_ms = -1  # when that was
+        self._refused: tuple[str, TopicConfig] | None = None
 
     def load(self) -> None:
         """Read the checkpoint; before segments are looked at."""
@@ -85,6 +87,24 @@ class Compaction:
     def save(self) -> None:
         """Write the checkpoint; durable once this returns."""
         write_lines(self._log.pool.files, self._path, [f"{self.clean_to} {self.gaps_below}"])
+
+    @property
+    def uncleanable(self) -> str:
+        """Why the log is not compacted any more, under the settings it has; empty if nothing is wrong."""
+        reason, config = self._refused or ("", None)
+        return reason if config is self._log.config else ""
+
+    def give_up(self, reason: str) -> None:
+        """Compact it no more, until its settings are changed or it is opened again."""
+        self._refused = reason, self._log.config
+
+    def expect_gaps(self) -> None:
+        """There may be gaps anywhere from now on: this is a copy of a log that has some. Durable once this
+        returns. May raise OSError."""
+        if self.gaps_below != EVERYWHERE:
+            self.gaps_below = EVERYWHERE
+            self.save()
+        self._log.segments.last.gaps = True
 
     # What is to be done
 
@@ -112,7 +132,7 @@ class Compaction:
                 if lag > 0 and segment.largest_timestamp(ceiling)[0] > young_ms:
                     break
                 dirty += segment.size
-                if segment.size and 0 < segment.rolls_from(_EVERYWHERE) < overdue_ms:
+                if segment.size and 0 < segment.rolls_from(EVERYWHERE) < overdue_ms:
                     is_overdue = True
             dirty_to = ceiling
         self.dirt = Dirt(self.clean_to, max(dirty_to, self.clean_to), clean, dirty, is_overdue)
@@ -258,7 +278,7 @@ def read_checkpoint(files: Files, path: str) -> tuple[int, int]:
     lines = read_lines(files, name) or []
     if len(lines) == 1 and len(lines[0]) == 2 and all(word.isdigit() for word in lines[0]):
         return int(lines[0][0]), int(lines[0][1])
-    return 0, _EVERYWHERE  # damaged: then there may be gaps anywhere
+    return 0, EVERYWHERE  # damaged: then there may be gaps anywhere
 
 
 def finish_swaps(files: Files, path: str) -> None:
@@ -285,6 +305,21 @@ def finish_swaps(files: Files, path: str) -> None:
     files.sync_directory(path)
 
 
+def as_swapped(files: Files, path: str, listing: dict[str, int]) -> tuple[dict[str, int], dict[str, str]]:
+    """The listing as ``finish_swaps`` would leave it, and the suffix that a file has until then."""
+    swapped = {offset_of(name) for name in listing if name.endswith(LOG_SUFFIX + SWAP_SUFFIX)}
+    covered = {name for base in swapped for name in covered_by(files, path, listing, base)}
+    after = {name: size for name, size in listing.items() if name not in covered}
+    started = {offset_of(name) for name in listing if name.endswith(LOG_SUFFIX + CLEANED_SUFFIX)}
+    stages = {
+        name.removesuffix(SWAP_SUFFIX): SWAP_SUFFIX
+        for name in listing
+        if name.endswith(SWAP_SUFFIX) and offset_of(name) not in started - swapped
+    }
+    after |= {name: listing[name + SWAP_SUFFIX] for name in stages}
+    return after, stages
+
+
 def covered_by(files: Files, path: str, listing: dict[str, int], base: int) -> list[str]:
     """The files of the segments that the new one, which begins at ``base``, was made of, but for the first's:
     their places are taken by its own."""
@@ -293,7 +328,7 @@ def covered_by(files: Files, path: str, listing: dict[str, int], base: int) -> l
         FilePool(files), f"{path}/{file_name(base)}", base, size=listing[name], gaps=True, stage=SWAP_SUFFIX
     )
     end = base
-    for item in segment.scan(0, segment.size, base, _EVERYWHERE, segment.size):
+    for item in segment.scan(0, segment.size, base, EVERYWHERE, segment.size):
         end = item.header.next_offset if isinstance(item, Batch) else item.first_offset
     suffixes = (LOG_SUFFIX, *INDEX_SUFFIXES, SNAPSHOT_SUFFIX)
     return [name for name in listing if name.endswith(suffixes) and base < offset_of(name) < end]

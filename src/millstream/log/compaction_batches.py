@@ -94,7 +94,7 @@ class Left(NamedTuple):
     data: Buffer | None  # None: nothing
     is_changed: bool
     records: int
-    max_timestamp: int
+    newest_ms: int  # of its records
     keyless: int = 0  # records that went for want of a key
     is_unreadable: bool = False
 
@@ -124,13 +124,13 @@ class BatchCleaner:
         self._now_ms = now_ms
         self._new_horizon = now_ms + delete_retention_ms
 
-    def clean(self, header: BatchHeader, data: Buffer, *, ends_segment: bool) -> Left:
-        """What is left of a whole batch, whose checksum was right."""
-        keep_empty = ends_segment or self._is_last_of_producer(header)
+    def clean(self, header: BatchHeader, data: Buffer) -> Left:
+        """What is left of a whole batch, whose checksum was right, unless it ends a segment."""
+        keep_empty = self._is_last_of_producer(header)
         if header.attributes & CONTROL:
             return self._control(header, data, keep_empty)
         if self.transactions.is_aborted(header):
-            return self._emptied(header, data) if keep_empty else GONE
+            return emptied(header, data) if keep_empty else GONE
         return self._records(header, data, keep_empty)
 
     def _is_last_of_producer(self, header: BatchHeader) -> bool:
@@ -148,7 +148,7 @@ class BatchCleaner:
             return Left(data, False, header.record_count, header.max_timestamp, is_unreadable=True)
         has_horizon = bool(header.attributes & DELETE_HORIZON)
         if spent and (header.record_count == 0 or (has_horizon and header.base_timestamp <= self._now_ms)):
-            return self._emptied(header, data) if keep_empty else GONE
+            return emptied(header, data) if keep_empty else GONE
         if spent and not has_horizon:
             return self._with_horizon(header, data)
         return Left(data, False, header.record_count, header.max_timestamp)
@@ -182,7 +182,7 @@ class BatchCleaner:
         except CorruptBatch:
             return Left(data, False, header.record_count, header.max_timestamp, is_unreadable=True)
         if left == 0:
-            return (self._emptied(header, data) if keep_empty else GONE)._replace(keyless=keyless)
+            return (emptied(header, data) if keep_empty else GONE)._replace(keyless=keyless)
         if out is None:
             return Left(data, False, left, header.max_timestamp)
         attributes, base_timestamp, max_timestamp = header.attributes, header.base_timestamp, newest
@@ -198,13 +198,14 @@ class BatchCleaner:
             out = assemble(compress(header.codec, memoryview(out)[HEADER_SIZE:]), **fields)
         return Left(out, True, left, max_timestamp, keyless)
 
-    def _emptied(self, header: BatchHeader, data: Buffer) -> Left:
-        """The header alone."""
-        if header.record_count == 0:
-            return Left(data, False, 0, header.max_timestamp)
-        attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON)
-        fields = _fields(header, attributes, NO_TIMESTAMP, header.max_timestamp, 0)
-        return Left(assemble(b"", **fields), True, 0, header.max_timestamp)
+
+def emptied(header: BatchHeader, data: Buffer) -> Left:
+    """The header of a batch alone."""
+    if header.record_count == 0:
+        return Left(data, False, 0, NO_TIMESTAMP)
+    attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON)
+    fields = _fields(header, attributes, NO_TIMESTAMP, header.max_timestamp, 0)
+    return Left(assemble(b"", **fields), True, 0, NO_TIMESTAMP)
 
 
 def uncompressed(header: BatchHeader, data: Buffer) -> Buffer:

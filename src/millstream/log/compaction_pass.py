@@ -21,8 +21,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from millstream.errors import CorruptBatch, MillstreamError
-from millstream.log.compaction_batches import BatchCleaner, Transactions, uncompressed
+from millstream.log.compaction_batches import BatchCleaner, Transactions, emptied, uncompressed
 from millstream.log.files import FilePool, Files
+from millstream.log.index import OffsetIndex, TimeIndex
 from millstream.log.scan import WINDOW, Damage
 from millstream.log.segment import (
     ABORTED_SUFFIX,
@@ -139,8 +140,7 @@ class _Pass:
             now_ms=job.now_ms,
             delete_retention_ms=job.delete_retention_ms,
         )
-        for group in self._groups(clean_to):
-            yield self._clean(group, cleaner)
+        yield from self._clean([s for s in self._segments if s.base_offset < clean_to], cleaner)
         yield Finished(
             clean_to,
             latest.count,
@@ -209,60 +209,64 @@ class _Pass:
 
     # The segments
 
-    def _groups(self, clean_to: int) -> Iterator[list[Segment]]:
-        """Segments that become one, as long as they fit into one by the sizes they have now."""
-        job = self._job
+    def _clean(self, segments: list[Segment], cleaner: BatchCleaner) -> Iterator[Group]:
+        """Write what is left of the segments; as many into one as fit, by the size of what is left so far."""
         group: list[Segment] = []
-        size = index = times = 0
-        for segment in self._segments:
-            if segment.base_offset >= clean_to:
-                break
-            sizes = (
-                segment.size,
-                segment.index.count * segment.index.ENTRY.size,
-                segment.times.count * segment.times.ENTRY.size,
-            )
-            if group and (
-                size + sizes[0] > job.segment_bytes
-                or max(index + sizes[1], times + sizes[2]) > job.segment_index_bytes
-                or self._ceilings[segment.base_offset] - group[0].base_offset > _MAX_RELATIVE_OFFSET
-                or self._ceilings[group[-1].base_offset] != segment.base_offset
-            ):
-                yield group
-                group, size, index, times = [], 0, 0, 0
+        for number, segment in enumerate(segments):
+            if not group:
+                out = _Output(self._files, self._pool, segment, self._job.index_interval_bytes, self._pace)
+                cleaner.transactions.kept.clear()
             group.append(segment)
-            size, index, times = size + sizes[0], index + sizes[1], times + sizes[2]
-        if group:
-            yield group
+            following = segments[number + 1] if number + 1 < len(segments) else None
+            if self._clean_segment(segment, following, cleaner, out):
+                yield self._finished(group, out, cleaner.transactions.kept)
+                group = []
 
-    def _clean(self, group: list[Segment], cleaner: BatchCleaner) -> Group:
+    def _clean_segment(
+        self, segment: Segment, following: Segment | None, cleaner: BatchCleaner, out: _Output
+    ) -> bool:
+        """Write what is left of a segment; whether it is the last one of its group."""
+        position = 0
+        ends = False
+        for header, data in self._batches(segment):
+            left = cleaner.clean(header, data)
+            if position + header.size == segment.size:
+                more = 0 if left.data is None else len(left.data)
+                ends = following is None or not self._fits(out.segment, more, segment, following)
+                if ends and left.data is None:
+                    left = emptied(header, data)._replace(keyless=left.keyless)
+            if left.is_changed:
+                out.put(left.data, header.last_offset, left.newest_ms)
+            else:
+                out.copy(segment, position, header.size, header.last_offset, left.newest_ms)
+            position += header.size
+            self._records_before += header.record_count
+            self._records_after += left.records
+            self._keyless += left.keyless
+            self._unreadable += left.is_unreadable
+        return ends
+
+    def _fits(self, out: Segment, more: int, last: Segment, following: Segment) -> bool:
+        """Can ``following`` come after ``last`` in the segment ``out``, with as much ``more`` in it?"""
         job = self._job
-        out = _Output(self._files, self._pool, group[0], job.index_interval_bytes, self._pace)
-        transactions = cleaner.transactions
-        transactions.kept.clear()
-        for segment in group:
-            position = 0
-            for header, data in self._batches(segment):
-                ends = segment is group[-1] and position + header.size == segment.size
-                left = cleaner.clean(header, data, ends_segment=ends)
-                if left.is_changed:
-                    out.put(left.data, header.last_offset, left.max_timestamp)
-                else:
-                    out.copy(segment, position, header.size, header.last_offset, left.max_timestamp)
-                position += header.size
-                self._records_before += header.record_count
-                self._records_after += left.records
-                self._keyless += left.keyless
-                self._unreadable += left.is_unreadable
+        return (
+            out.size + more + following.size <= job.segment_bytes
+            and _index_bytes(out.index, following.index) <= job.segment_index_bytes
+            and _index_bytes(out.times, following.times) <= job.segment_index_bytes
+            and self._ceilings[following.base_offset] - out.base_offset <= _MAX_RELATIVE_OFFSET
+            and self._ceilings[last.base_offset] == following.base_offset
+        )
+
+    def _finished(self, group: list[Segment], out: _Output, aborted: list[Aborted]) -> Group:
         before = sum(segment.size for segment in group)
-        changed = len(group) > 1 or out.is_changed
+        is_changed = len(group) > 1 or out.is_changed
         self._before += before
-        self._after += out.segment.size if changed else before
+        self._after += out.segment.size if is_changed else before
         bases = [segment.base_offset for segment in group]
-        if not changed:
+        if not is_changed:
             out.discard()
             return Group(bases, False, 0, 0, 0, 0)
-        return Group(bases, True, *out.finish(transactions.kept))
+        return Group(bases, True, *out.finish(aborted))
 
 
 class _Output:
@@ -280,30 +284,30 @@ class _Output:
         self._staged = bytearray()
         self.is_changed = False
 
-    def put(self, data: Buffer | None, last_offset: int, max_timestamp: int) -> None:
+    def put(self, data: Buffer | None, last_offset: int, newest_ms: int) -> None:
         """Another batch in the place of one, or none."""
         self.is_changed = True
         if data is not None:
             self._copy_source()
             self._staged += data
-            self._added(len(data), last_offset, max_timestamp)
+            self._added(len(data), last_offset, newest_ms)
             if len(self._staged) >= WINDOW:
                 self._write_staged()
 
-    def copy(self, source: Segment, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
+    def copy(self, source: Segment, position: int, size: int, last_offset: int, newest_ms: int) -> None:
         """A batch as it is. As long as all are, nothing is written."""
         if self._source is not None and self._source[0] is source and self._source[2] == position:
             self._source = source, self._source[1], position + size
         else:
             self._copy_source()
             self._source = source, position, position + size
-        self._added(size, last_offset, max_timestamp)
+        self._added(size, last_offset, newest_ms)
 
-    def _added(self, size: int, last_offset: int, max_timestamp: int) -> None:
+    def _added(self, size: int, last_offset: int, newest_ms: int) -> None:
         segment = self.segment
         if segment.size + size > _MAX_POSITION:
             raise OSError(f"{segment.path}: the compacted segment would be larger than a segment can be")
-        segment.added(segment.size, size, last_offset, max_timestamp, self._interval)
+        segment.added(segment.size, size, last_offset, newest_ms, self._interval)
         segment.size += size
         if segment.index.page_waits:
             segment.write_indexes(final=False)
@@ -352,3 +356,7 @@ class _Output:
     def discard(self) -> None:
         for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, ABORTED_SUFFIX):
             self._files.remove(self.segment.path + suffix + CLEANED_SUFFIX)
+
+
+def _index_bytes(*indexes: OffsetIndex | TimeIndex) -> int:
+    return sum(index.count * index.ENTRY.size for index in indexes)

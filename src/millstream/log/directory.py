@@ -9,6 +9,7 @@ log-start-offset-checkpoint        where the records begin, where that is not wh
 TOPIC-PARTITION/                   a log
 TOPIC-PARTITION.ID-delete/         a log on its way out
 TOPIC-PARTITION.ID-stray/          a log that the catalogue does not know: set aside, never deleted
+TOPIC-PARTITION.ID-cut/            the end of a log that its leader does not have: set aside, never deleted
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import logging
 import os
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -26,11 +27,23 @@ from millstream.config import TopicConfig
 from millstream.errors import DataDirectoryError, LogError, LogFailed
 from millstream.log.checkpoints import LOG_START_OFFSETS, RECOVERY_POINTS, read_offsets, write_offsets
 from millstream.log.failing import NO_ROOM
-from millstream.log.files import DIRECTORY, FilePool, Files, MemoryFiles, OsFiles, read_file, replace_file
+from millstream.log.files import (
+    DIRECTORY,
+    File,
+    FilePool,
+    Files,
+    MemoryFiles,
+    OsFiles,
+    read_file,
+    replace_file,
+)
 from millstream.log.partition import PartitionLog
 from millstream.log.recovery import open_partition
 from millstream.log.retention import RetentionClock
 from millstream.log.room import DiskRoom
+from millstream.log.scan import WINDOW
+from millstream.log.segment import INDEX_SUFFIXES, LOG_SUFFIX, file_name, offset_of
+from millstream.log.snapshots import SNAPSHOT_SUFFIX
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +52,9 @@ CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 META_PROPERTIES = "meta.properties"
 DELETE_SUFFIX = "-delete"
 STRAY_SUFFIX = "-stray"
+CUT_SUFFIX = "-cut"
 _CLOSING_THREADS = 8
+_OPENING_THREADS = 16
 
 _PARTITION_NAME = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
 
@@ -62,7 +77,7 @@ class LogDirectory:
         self._clock = clock
         self._pool = FilePool(files)
         self._retention_clock = RetentionClock()
-        self._unlock = self._take_lock()
+        self._unlock = take_lock(files, path)
         try:
             self._room = DiskRoom(files, path, reserve) if reserve else None
             if self._room is not None:
@@ -98,17 +113,6 @@ class LogDirectory:
                 f"can't use the data directory {name}: {error.strerror or error}; "
                 "give one that this user may read and write"
             ) from error
-
-    def _take_lock(self) -> Callable[[], None]:
-        path = f"{self.path}/{LOCK}"
-        try:
-            return self._files.lock(path)
-        except BlockingIOError:
-            holder = read_file(self._files, path).decode(errors="replace").strip() or "unknown"
-            raise DataDirectoryError(
-                f"the data directory {self.path} is in use by another broker (process {holder}); "
-                "stop it, or give another directory"
-            ) from None
 
     def _begin(self) -> bool:
         """Read the checkpoints, and take away the mark of a clean shutdown: until the next there was none."""
@@ -152,8 +156,25 @@ class LogDirectory:
                     "the directory belongs to another broker; give the right one"
                 )
 
-    def open_log(self, topic: str, partition: int, config: TopicConfig) -> PartitionLog:
-        """Open a partition's log, made if it is not there, recovered if the last shutdown was not clean."""
+    def open_log(
+        self, topic: str, partition: int, config: TopicConfig, *, is_copy: bool = False
+    ) -> PartitionLog:
+        """Open a partition's log, made if it is not there, recovered if the last shutdown was not clean.
+        ``is_copy``: of another broker's log, which alone gives offsets and epochs."""
+        return self._open(topic, partition, config, clean=self.clean, is_copy=is_copy)
+
+    def open_logs(
+        self, wanted: Sequence[tuple[str, int, TopicConfig]], *, is_copy: bool = False
+    ) -> list[PartitionLog]:
+        """Open many at once. After a crash that is mostly waiting for the disk, which can do several."""
+        if self.clean:
+            return [self.open_log(*each, is_copy=is_copy) for each in wanted]
+        with ThreadPoolExecutor(_OPENING_THREADS, "millstream-open") as threads:
+            return list(threads.map(lambda each: self.open_log(*each, is_copy=is_copy), wanted))
+
+    def _open(
+        self, topic: str, partition: int, config: TopicConfig, *, clean: bool, is_copy: bool
+    ) -> PartitionLog:
         key = (topic, partition)
         if key in self.logs:
             raise ValueError(f"{topic}-{partition} is open already")
@@ -176,9 +197,10 @@ class LogDirectory:
             open_partition(
                 log,
                 new=new,
-                clean=self.clean,
+                clean=clean,
                 recovery_point=self._recovery_points.get(key, 0),
                 start_offset=self._start_offsets.get(key, 0),
+                is_copy=is_copy,
             )
         except OSError as error:
             if error.errno in NO_ROOM:
@@ -217,6 +239,61 @@ class LogDirectory:
         if known != (None, None):
             self.checkpoint()
 
+    def cut_log(self, log: PartitionLog, offset: int) -> tuple[PartitionLog, Path]:
+        """Take what is at ``offset`` and after away from a copy; the log as it is then, opened anew, and the
+        directory in which the rest is kept, in files that any reader of logs reads."""
+        log.close()
+        key = (log.topic, log.partition)
+        aside = self._new_name(log.path, CUT_SUFFIX)
+        self._files.make_directory(aside)
+        for number, segment in enumerate(log.segments):
+            ceiling = log.segments.ceiling(number, log.end_offset)
+            if ceiling <= offset or not segment.size:
+                continue
+            found = segment.locate(offset, segment.written, ceiling) if segment.base_offset < offset else None
+            position = found.position if found is not None else 0
+            name = file_name(max(segment.base_offset, offset)) + LOG_SUFFIX
+            self._copy(segment.log.get(), position, segment.written, f"{aside}/{name}")
+        self._files.sync_directory(aside)
+        self._files.sync_directory(self.path)
+        for number, segment in enumerate(log.segments):
+            ceiling = log.segments.ceiling(number, log.end_offset)
+            if segment.base_offset >= offset and number:
+                for suffix in (LOG_SUFFIX, *INDEX_SUFFIXES):
+                    self._files.remove(segment.path + suffix)
+            elif ceiling > offset:
+                found = segment.locate(offset, segment.written, ceiling)
+                segment.log.get().truncate(found.position if found is not None else segment.written)
+                segment.log.get().sync()
+        for name in self._files.listing(log.path):
+            if name.endswith(SNAPSHOT_SUFFIX) and offset_of(name) > offset:
+                self._files.remove(f"{log.path}/{name}")
+        self._files.sync_directory(log.path)
+        del self.logs[key]
+        log.abandon()
+        self._recovery_points[key] = min(log.synced_offset, offset)
+        return _in_place_of(log, self._open(*key, log.config, clean=False, is_copy=True)), Path(aside)
+
+    def _copy(self, source: File, position: int, end: int, path: str) -> None:
+        target = self._files.open(path, create=True)
+        written = 0
+        while position < end:
+            data = source.pread(min(WINDOW, end - position), position)
+            target.pwrite(data, written)
+            position += len(data)
+            written += len(data)
+        target.sync()
+
+    def restart_log(self, log: PartitionLog, offset: int) -> PartitionLog:
+        """An empty copy that begins at ``offset``, in place of a log whose leader has nothing of it left."""
+        key = (log.topic, log.partition)
+        self.delete_log(*key)
+        self._recovery_points.pop(key, None)
+        self._start_offsets[key] = offset
+        self._files.make_directory(log.path)
+        self._files.sync_directory(self.path)
+        return _in_place_of(log, self._open(*key, log.config, clean=False, is_copy=True))
+
     def delete_log(self, topic: str, partition: int) -> None:
         """Take a partition's log away. Once this returns it does not come back, even after a crash; its space
         is given back a little later."""
@@ -240,11 +317,14 @@ class LogDirectory:
         """Rename a directory that nobody knows so that it is in nobody's way; its new name."""
         return Path(self._rename(str(path), STRAY_SUFFIX))
 
-    def _rename(self, path: str, suffix: str) -> str:
+    def _new_name(self, path: str, suffix: str) -> str:
         # A file's name has 255 bytes at most, and a topic's may have 249.
         head, _, name = path.rpartition("/")
         suffix = f".{uuid.uuid4().hex}{suffix}"
-        new = f"{head}/{name[: 255 - len(suffix)]}{suffix}"
+        return f"{head}/{name[: 255 - len(suffix)]}{suffix}"
+
+    def _rename(self, path: str, suffix: str) -> str:
+        new = self._new_name(path, suffix)
         self._files.rename(path, new)
         self._files.sync_directory(self.path)
         return new
@@ -282,6 +362,27 @@ class LogDirectory:
         if self._room is not None:
             self._room.close()
         self._unlock()
+
+
+def _in_place_of(old: PartitionLog, new: PartitionLog) -> PartitionLog:
+    """A log opened anew asks and tells those that the old one did."""
+    new.transactions_gate = old.transactions_gate
+    new.start_moves = old.start_moves
+    new.refuse(old.refusal)
+    return new
+
+
+def take_lock(files: Files, directory: str) -> Callable[[], None]:
+    """Have a data directory for this process alone; what gives it back. Raises DataDirectoryError."""
+    path = f"{directory}/{LOCK}"
+    try:
+        return files.lock(path)
+    except BlockingIOError:
+        holder = read_file(files, path).decode(errors="replace").strip() or "unknown"
+        raise DataDirectoryError(
+            f"the data directory {directory} is in use by another broker (process {holder}); "
+            "stop it, or give another directory"
+        ) from None
 
 
 def _closes(log: PartitionLog) -> bool:

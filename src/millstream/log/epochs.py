@@ -7,7 +7,7 @@ took along finds out by asking where its epoch ended.
 
 from __future__ import annotations
 
-from millstream.log.checkpoints import checkpoint_text, read_lines, write_lines
+from millstream.log.checkpoints import checkpoint_entries, checkpoint_text, read_lines, write_lines
 from millstream.log.files import Files
 
 CHECKPOINT = "leader-epoch-checkpoint"
@@ -25,14 +25,7 @@ class LeaderEpochs:
         self._entries: list[tuple[int, int]] = []
 
     def load(self) -> None:
-        entries: list[tuple[int, int]] = []
-        for words in read_lines(self._files, self._path) or []:
-            if len(words) != 2 or not words[0].isdigit() or not words[1].isdigit():
-                continue
-            epoch, offset = int(words[0]), int(words[1])
-            if not entries or (epoch > entries[-1][0] and offset >= entries[-1][1]):
-                entries.append((epoch, offset))
-        self._entries = entries
+        self._entries = _in_order(read_lines(self._files, self._path) or [])
 
     def write(self, *, sync: bool = False) -> None:
         """Without ``sync``, a crash may lose the newest epoch: it stands in the batches as well."""
@@ -43,6 +36,21 @@ class LeaderEpochs:
     def text_upto(self, offset: int) -> bytes:
         """What the checkpoint of a log that ends at ``offset`` would hold."""
         return checkpoint_text([f"{epoch} {start}" for epoch, start in self._entries if start < offset])
+
+    def put_before(self, text: bytes) -> None:
+        """Take the epochs of records that come before all that is known here, as ``text_upto`` told them."""
+        older = _in_order(checkpoint_entries(text) or [])
+        if older:
+            self._entries = older + [entry for entry in self._entries if entry[0] > older[-1][0]]
+
+    @property
+    def entries(self) -> list[tuple[int, int]]:
+        """(epoch, first offset), oldest first."""
+        return list(self._entries)
+
+    def replace(self, entries: list[tuple[int, int]]) -> None:
+        """Be those of another broker's log, which this one is a copy of."""
+        self._entries = list(entries)
 
     @property
     def latest(self) -> int:
@@ -84,3 +92,15 @@ class LeaderEpochs:
                 return (below if below >= 0 else epoch), offset
             below = known
         return NONE
+
+
+def _in_order(lines: list[list[str]]) -> list[tuple[int, int]]:
+    """Epochs and where they begin; what can't follow is left out."""
+    entries: list[tuple[int, int]] = []
+    for words in lines:
+        if len(words) != 2 or not words[0].isdigit() or not words[1].isdigit():
+            continue
+        epoch, offset = int(words[0]), int(words[1])
+        if not entries or (epoch > entries[-1][0] and offset >= entries[-1][1]):
+            entries.append((epoch, offset))
+    return entries

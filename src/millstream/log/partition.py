@@ -16,14 +16,13 @@ import logging
 import random
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
-from functools import partial
-from typing import NamedTuple
 
 from crc32c import crc32c
 
 from millstream.clock import Clock
 from millstream.config import TopicConfig
 from millstream.errors import AppendRefused, LogFailed, OffsetArchived, OffsetOutOfRange
+from millstream.log.appended import Appended, appended
 from millstream.log.archive import Archive
 from millstream.log.compaction import Compaction
 from millstream.log.epochs import LeaderEpochs
@@ -65,19 +64,6 @@ _RECENT = 1024  # appends whose positions are remembered for readers near the en
 _MAX_RELATIVE_OFFSET = 0x7FFFFFFF
 
 
-class Appended(NamedTuple):
-    """What a producer is told."""
-
-    base_offset: int
-    log_append_time: int  # -1 for CreateTime
-    log_start_offset: int
-    duplicate: bool  # it was here before, at base_offset
-
-
-# A named tuple is made by a call of a Python function; this is as fast as a plain one.
-_appended: Callable[[tuple[int, int, int, bool]], Appended] = partial(tuple.__new__, Appended)
-
-
 class PartitionLog:
     """One partition. Opened by ``LogDirectory.open_log``, which also recovers it."""
 
@@ -101,6 +87,7 @@ class PartitionLog:
         self.failed: LogFailed | None = None  # for good
         self._undone: LogFailed | None = None  # what write_staged has yet to tell
         self._suspended: LogFailed | None = None  # records are not to be taken for now
+        self.refusal: LogFailed | None = None  # nor anything of clients': another broker leads
         self._stopped: LogFailed | None = None  # any of them: appends are refused
         self.ring: Ring | None = None  # once it was one; see set_config()
         self.log_start_offset = 0
@@ -119,10 +106,9 @@ class PartitionLog:
         self.start_moves: Callable[[PartitionLog, int], None] | None = None
         self._newest_abort = -1  # no aborted transaction has offsets above this
         self.segments = Segments()
-        self.retention = Retention(self, retention_clock)
+        self.retention = Retention(self, retention_clock, save_start_offset)
         self.compaction = Compaction(self)
         self.archive = Archive(pool.files, path)
-        self._save_start_offset = save_start_offset
         self._staged = bytearray()
         self._recent_offsets: list[int] = []  # of the last appends, all in the last segment
         self._recent_positions: list[int] = []
@@ -149,6 +135,11 @@ class PartitionLog:
         self._interval = config.index_interval_bytes
         self._index_entries = max(config.segment_index_bytes // 12, 1)
         self.syncs_every_append = config.flush_messages == 1
+
+    def refuse(self, reason: LogFailed | None) -> None:
+        """Take no appends of clients: another broker's log is the one that counts. None takes it back."""
+        self.refusal = reason
+        self.suspend(self._suspended)
 
     @property
     def last_stable_offset(self) -> int:
@@ -206,7 +197,7 @@ class PartitionLog:
         Raises AppendRefused, with nothing changed. Raises LogFailed if the disk refuses; if that undid what
         was staged before, the next ``write_staged`` raises it again, and no append is taken until then."""
         if self._stopped is not None:
-            raise LogFailed(str(self._stopped))
+            raise type(self._stopped)(str(self._stopped))
         size = len(records)
         if size < HEADER_SIZE:
             raise refusal(records, self.config, now_ms)
@@ -264,7 +255,7 @@ class PartitionLog:
             self._staged += records
         else:
             self._write(records)
-        return _appended((offset, append_time, self.log_start_offset, False))
+        return appended((offset, append_time, self.log_start_offset, False))
 
     def _enter_transaction(self, producer_id: int, epoch: int, sequence: int) -> None:
         """A transactional batch is about to be appended. Raises AppendRefused if it can't be."""
@@ -279,8 +270,9 @@ class PartitionLog:
     ) -> int:
         """Stage the marker that ends a producer's transaction here; its offset. What it decides is seen once
         it is written. Raises as ``append`` does."""
-        if self.failed or self._undone:  # not where records are suspended: markers are few, and end things
-            raise LogFailed(str(self.failed or self._undone))
+        # Not where records are suspended: markers are few, and end things.
+        if stopped := self.failed or self._undone or self.refusal:
+            raise type(stopped)(str(stopped))
         self.producers.check_marker(producer_id, epoch)
         self.transactions.check_coordinator(producer_id, coordinator_epoch)
         offset = self.end_offset
@@ -351,7 +343,9 @@ class PartitionLog:
 
     def _start_segment(self) -> None:
         """A new last segment; raises OSError, with nothing changed, if its file can't be made."""
-        segment = Segment(self.pool, f"{self.path}/{file_name(self.end_offset)}", self.end_offset)
+        gaps = self.end_offset < self.compaction.gaps_below
+        path = f"{self.path}/{file_name(self.end_offset)}"
+        segment = Segment(self.pool, path, self.end_offset, gaps=gaps)
         segment.log.get(create=True).truncate(0)
         if self.config.segment_jitter_ms:
             segment.jitter_ms = random.randrange(self.config.segment_jitter_ms)
@@ -376,7 +370,7 @@ class PartitionLog:
         since the last call of this is undone, but for what ``written_offset`` covers."""
         if self._undone is not None:
             undone, self._undone = self._undone, None
-            self._stopped = self.failed or self._suspended
+            self._stopped = self.failed or self.refusal or self._suspended
             raise undone
         if self._staged:
             self._write(self._staged)
@@ -466,7 +460,7 @@ class PartitionLog:
     def suspend(self, why: LogFailed | None) -> None:
         """Take no more records, until this is called with None. Markers are taken, reads go on."""
         self._suspended = why
-        self._stopped = self.failed or self._undone or why
+        self._stopped = self.failed or self._undone or self.refusal or why
 
     def sync(self) -> int:
         """Block until all that was written when this was called is on the disk; the offset below which all
@@ -595,23 +589,7 @@ class PartitionLog:
     def delete_records(self, offset: int) -> int:
         """Records below ``offset`` are no more, also after a crash; the new start. -1 stands for all that is
         written. Blocks for a sync. Segments that are wholly below go with the next retention."""
-        if offset == -1:
-            offset = self.written_offset
-        if not 0 <= offset <= self.written_offset:
-            raise OffsetOutOfRange(
-                f"{self.name} has offsets up to {self.written_offset}; it can't be trimmed to {offset}"
-            )
-        if offset > self.log_start_offset:
-            self.sync_names()  # a start offset means nothing if the log itself is gone
-            if self.start_moves is not None:
-                self.start_moves(self, offset)
-            before, self.log_start_offset = self.log_start_offset, offset
-            try:
-                self._save_start_offset()
-            except OSError as error:
-                self.log_start_offset = before
-                raise refused(self, "delete records", error) from error
-        return self.log_start_offset
+        return self.retention.trim(self.written_offset if offset == -1 else offset)
 
     def apply_retention(self, now_ms: int) -> list[Segment]:
         """Delete the segments that are due, and remove the files of those deleted long enough ago; start a

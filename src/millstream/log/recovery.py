@@ -51,10 +51,17 @@ LEFTOVERS = (DELETED_SUFFIX, ".tmp")
 
 
 def open_partition(
-    log: PartitionLog, *, new: bool, clean: bool, recovery_point: int, start_offset: int
+    log: PartitionLog,
+    *,
+    new: bool,
+    clean: bool,
+    recovery_point: int,
+    start_offset: int,
+    is_copy: bool = False,
 ) -> None:
-    """Bring ``log`` to the state that its directory holds. May raise OSError."""
-    opening = _Opening(log, recovery_point)
+    """Bring ``log`` to the state that its directory holds. May raise OSError. A copy of another broker's log
+    gives no offsets: what is missing at its end is fetched again, in the epochs of its leader."""
+    opening = _Opening(log, recovery_point, is_copy)
     finish_swaps(log.pool.files, log.path)
     log.compaction.load()
     opening.list_files()
@@ -72,8 +79,9 @@ def open_partition(
 class _Opening:
     """One opening of one log."""
 
-    def __init__(self, log: PartitionLog, recovery_point: int) -> None:
+    def __init__(self, log: PartitionLog, recovery_point: int, is_copy: bool) -> None:
         self.log = log
+        self.is_copy = is_copy
         self.files = log.pool.files
         self.recovery_point = recovery_point
         self.snapshots: list[int] = []
@@ -105,9 +113,11 @@ class _Opening:
             if sync_failed:
                 unmark(self.files, log.path)
         start = max(start_offset, log.archive.oldest_offset(self.segments[0].base_offset))
-        go_on = max(end, self.recovery_point, start)
+        go_on = max(end, start) if self.is_copy else max(end, self.recovery_point, start)
         log.epochs.cut_start(start)
-        if recovered:
+        if self.is_copy:
+            log.epochs.cut_end(go_on)
+        elif recovered:
             # Readers that saw more than what is left find out by where their epoch ended.
             log.epochs.cut_end(go_on)
             log.epochs.begin(log.epochs.latest + 1, go_on)
@@ -168,7 +178,7 @@ class _Opening:
         times = segment.times.last()
         largest = times[0] if times else NO_TIMESTAMP
         for item in segment.scan(start, segment.size, expected, NO_CEILING, segment.size):
-            if isinstance(item, Damage) or item.header.max_timestamp > largest:
+            if isinstance(item, Damage) or item.header.newest_ms > largest:
                 return None
             expected = item.header.next_offset
         return expected
@@ -179,7 +189,8 @@ class _Opening:
         for segment in segments:
             whole = segment.index.intact(segment.size) and segment.times.intact(segment.size)
             if segment.size > 0 and not whole:
-                _log.warning("%s and its time index are missing or damaged; built anew", segment.index.path)
+                if not segment.gaps or segment.times.count:  # else all records may be gone, and their times
+                    _log.warning("%s or its time index is missing or damaged; built anew", segment.index.path)
                 segment.rebuild_indexes(self._ceiling(segment))
             if not segment.aborted.intact(segment.base_offset, self._ceiling(segment)):
                 _log.warning("%s is damaged; built anew", segment.aborted.path)
@@ -244,11 +255,11 @@ class _Opening:
                 aborted = aborting.show(segment, item)
                 if aborted is not None:
                     segment.aborted.append(aborted)
-                segment.added(item.position, header.size, header.last_offset, header.max_timestamp, interval)
+                segment.added(item.position, header.size, header.last_offset, header.newest_ms, interval)
                 if segment.index.page_waits or segment.aborted.page_waits:
                     segment.write_indexes(final=False)
                 end = header.next_offset
-            elif last and item.tail and item.first_offset >= self.recovery_point:
+            elif last and item.tail and (item.first_offset >= self.recovery_point or self.is_copy):
                 self._cut_tail(segment, item)
             else:
                 if item.tail and last:

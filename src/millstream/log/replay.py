@@ -13,7 +13,7 @@ from millstream.log.producers import Producers
 from millstream.log.scan import Batch
 from millstream.log.segment import Segment
 from millstream.log.transactions import Aborted, Transactions
-from millstream.records.batch import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL
+from millstream.records.batch import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, BatchHeader
 from millstream.records.markers import EndOfTransaction, Marker, read_marker
 
 _log = logging.getLogger(__name__)
@@ -32,6 +32,12 @@ class Replay:
     def show(self, segment: Segment, batch: Batch) -> Aborted | None:
         """A batch of the segment's; the transaction it aborted, if it did that."""
         header = batch.header
+        if header.producer_id < 0:
+            return None
+        return self.tell(header, _marker_at(segment, batch) if header.attributes & CONTROL else None)
+
+    def tell(self, header: BatchHeader, marker: EndOfTransaction | None) -> Aborted | None:
+        """The same, where the marker is known, if it is one."""
         producer_id, attributes = header.producer_id, header.attributes
         if producer_id < 0:
             return None
@@ -42,7 +48,6 @@ class Replay:
             self.producers.record_marker(producer_id, header.producer_epoch, time_ms)
             return None
         if attributes & CONTROL:
-            marker = _marker_at(segment, batch)
             if marker is None:
                 return None
             self.producers.record_marker(producer_id, header.producer_epoch, time_ms)

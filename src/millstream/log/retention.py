@@ -15,8 +15,11 @@ believed for an hour: whoever set the clock has that long to set it right.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from millstream.errors import OffsetOutOfRange
+from millstream.log.failing import refused
 from millstream.log.segment import DELETED_SUFFIX, Segment, offset_of
 from millstream.log.snapshots import SNAPSHOT_SUFFIX
 
@@ -66,12 +69,34 @@ class RetentionClock:
 class Retention:
     """Takes old segments away from one log."""
 
-    __slots__ = ("_clock", "_deleted", "_log")
+    __slots__ = ("_clock", "_deleted", "_log", "_save_start_offset")
 
-    def __init__(self, log: PartitionLog, clock: RetentionClock) -> None:
+    def __init__(
+        self, log: PartitionLog, clock: RetentionClock, save_start_offset: Callable[[], None]
+    ) -> None:
         self._log = log
         self._clock = clock
+        self._save_start_offset = save_start_offset
         self._deleted: list[tuple[int, list[str]]] = []  # when the files may go, and which
+
+    def trim(self, offset: int) -> int:
+        """Records below ``offset`` are no more; the new start."""
+        log = self._log
+        if not 0 <= offset <= log.written_offset:
+            raise OffsetOutOfRange(
+                f"{log.name} has offsets up to {log.written_offset}; it can't be trimmed to {offset}"
+            )
+        if offset > log.log_start_offset:
+            log.sync_names()  # a start offset means nothing if the log itself is gone
+            if log.start_moves is not None:
+                log.start_moves(log, offset)
+            before, log.log_start_offset = log.log_start_offset, offset
+            try:
+                self._save_start_offset()
+            except OSError as error:
+                log.log_start_offset = before
+                raise refused(log, "delete records", error) from error
+        return log.log_start_offset
 
     def apply(self, now_ms: int) -> list[Segment]:
         """Delete what is due and remove what was deleted; the segments deleted now. May raise OSError."""
@@ -139,15 +164,20 @@ class Retention:
             count += 1
         return count
 
+    @property
+    def total_bytes(self) -> int:
+        """Here and in the archive; what is in both places counts once."""
+        archive = self._log.archive
+        return archive.size + sum(s.size for s in self._log.segments if s.base_offset >= archive.end_offset)
+
     def due_in_archive(self, now_ms: int) -> int:
-        """How many of the oldest archived segments are to be deleted. Of what is in both places the total
-        counts once. What is not in the archive yet is not looked at: it goes there first."""
+        """How many of the oldest archived segments are to be deleted. What is not in the archive yet is not
+        looked at: it goes there first."""
         log, config, archive = self._log, self._log.config, self._log.archive
         if not config.remote_storage_enable:
             return len(archive.segments)
         now_ms = self._clock.now_ms(now_ms, log.clock.monotonic())
-        unarchived = sum(s.size for s in log.segments if s.base_offset >= archive.end_offset)
-        surplus = archive.size + unarchived - config.retention_bytes
+        surplus = self.total_bytes - config.retention_bytes
         count = 0
         for segment in archive.segments:
             trimmed = segment.end_offset <= log.log_start_offset

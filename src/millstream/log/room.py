@@ -19,6 +19,7 @@ import contextlib
 import logging
 import threading
 
+from millstream.log.failing import NO_ROOM
 from millstream.log.files import Files
 
 _log = logging.getLogger(__name__)
@@ -68,12 +69,10 @@ class DiskRoom:
         self._has_reserve = files.exists(self._path)
         held = files.open(self._path).size() if self._has_reserve else 0
         # What an earlier process left may have another size than what is wanted now.
-        self._fullness.is_full = free + held < self._fullness.enough
+        self._fullness.is_full = free + held < self._fullness.enough or not self._take()
         if self.is_full:
             self._give_back()
             _log.error("%s", self.why)
-        else:
-            self._take()
 
     @property
     def is_full(self) -> bool:
@@ -85,7 +84,7 @@ class DiskRoom:
         free, _ = self._files.space(self._directory)
         return (
             f"the disk is full: {free} bytes are free for {self._directory}. Records are refused until there "
-            f"are {self._fullness.enough}; reads go on. Make room, or have topics keep less"
+            f"are {self._fullness.enough}, within any quota; reads go on. Make room, or have topics keep less"
         )
 
     def refused(self) -> bool:
@@ -105,9 +104,11 @@ class DiskRoom:
             if self.is_full:
                 self._give_back()
                 _log.error("%s", self.why)
-            else:
-                self._take()
+            elif self._take():
                 _log.info("there is room on the disk again, %d bytes: records are taken", free)
+            else:
+                self._fullness.is_full = True  # a quota, which is not seen in what is free
+                return False
         return True
 
     def close(self) -> None:
@@ -115,13 +116,17 @@ class DiskRoom:
         if not self.is_full:
             self._give_back()
 
-    def _take(self) -> None:
+    def _take(self) -> bool:
+        """Whether there is room for the reserve, after all."""
+        self._has_reserve = True
         try:
-            self._has_reserve = True
             self._files.open(self._path, create=True).allocate(self._fullness.reserve)
         except OSError as error:
             self._give_back()
+            if error.errno in NO_ROOM:
+                return False
             _log.warning("can't keep a reserve of %d bytes: %s", self._fullness.reserve, error)
+        return True
 
     def _give_back(self) -> bool:
         had, self._has_reserve = self._has_reserve, False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import NamedTuple
 
@@ -147,7 +147,7 @@ class Segment:
         batch = next(self.good_batches(offset, ceiling), None)
         if batch is None or batch.header.base_offset > offset:
             return self.damage_of(offset) is not None
-        return batch.header.max_timestamp == timestamp and batch.header.last_offset == offset
+        return batch.header.newest_ms == timestamp and batch.header.last_offset == offset
 
     def _distrust(self, index: OffsetIndex | TimeIndex, ceiling: int) -> None:
         _log.warning("%s disagrees with the log; built anew", index.path)
@@ -389,7 +389,7 @@ class Segment:
                 self.report(item)
                 continue
             header = item.header
-            self.added(item.position, header.size, header.last_offset, header.max_timestamp, interval)
+            self.added(item.position, header.size, header.last_offset, header.newest_ms, interval)
             if self.index.page_waits:
                 self.write_indexes(final=False)
         self.write_indexes(final=self.written == self.size)
@@ -407,8 +407,13 @@ class Segment:
         return self.first_timestamp if self.first_timestamp >= 0 else now_ms
 
     def newest_ms(self, ceiling: int) -> int:
-        """The time of the newest record; when the file was last written, if the records carry none."""
+        """The time of the newest record; when the file was last written, if the records carry none. Where
+        compaction left no record, its last batch tells still."""
         largest = self.largest_timestamp(ceiling)[0]
+        if largest < 0 and self.gaps:
+            last = self.header_at(self.written - HEADER_SIZE)
+            if last is not None and last.size == HEADER_SIZE:
+                largest = last.max_timestamp
         return largest if largest >= 0 else self._pool.files.modified_ms(self.log.path)
 
     def sync(self) -> None:
@@ -438,10 +443,14 @@ class Segment:
         for suffix in (*INDEX_SUFFIXES, LOG_SUFFIX):
             if files.exists(self.path + suffix + old):
                 files.rename(self.path + suffix + old, self.path + suffix + new)
-        self.log.path = self.path + LOG_SUFFIX + new
-        self.index.path = self.path + INDEX_SUFFIX + new
-        self.times.path = self.path + TIME_INDEX_SUFFIX + new
-        self.aborted.path = self.path + ABORTED_SUFFIX + new
+        self.stand_at(lambda suffix: new)
+
+    def stand_at(self, stage: Callable[[str], str]) -> None:
+        """What its files' names end with from now on, by suffix."""
+        self.log.path = self.path + LOG_SUFFIX + stage(LOG_SUFFIX)
+        self.index.path = self.path + INDEX_SUFFIX + stage(INDEX_SUFFIX)
+        self.times.path = self.path + TIME_INDEX_SUFFIX + stage(TIME_INDEX_SUFFIX)
+        self.aborted.path = self.path + ABORTED_SUFFIX + stage(ABORTED_SUFFIX)
 
     def delete_log(self) -> list[str]:
         """Rename the log file as deleted; its new name. Whoever has it open reads on."""

@@ -10,6 +10,7 @@ from millstream.errors import CorruptBatch, LogError
 from millstream.log.files import File
 from millstream.log.scan import Batch
 from millstream.log.segment import Segment
+from millstream.records.batch import HEADER_SIZE
 from millstream.records.build import read_records
 
 
@@ -116,8 +117,12 @@ class Segments:
         self, offset: int, max_bytes: int, limit: int, at_least_one: bool, *, end: int, stop: int | None
     ) -> Slice:
         """Batches from the one that holds ``offset``, all below ``limit``. ``stop`` is the position of
-        ``limit`` in the last segment, if the caller knows it."""
+        ``limit`` in the last segment, if the caller knows it.
+
+        Batches that compaction emptied are passed over as long as others follow: there are readers
+        (librdkafka) that take an answer without a record for one that was too small."""
         number = max(bisect_right(self._bases, offset) - 1, 0)
+        emptied = NOTHING
         while number < len(self._segments):
             segment = self._segments[number]
             ceiling = self.ceiling(number, end)
@@ -126,7 +131,11 @@ class Segments:
                 number += 1
                 continue
             if found.base_offset >= limit or (found.size > max_bytes and not at_least_one):
-                return NOTHING
+                return emptied
+            if segment.gaps and found.size == HEADER_SIZE:
+                emptied = Slice(segment.log.get(), found.position, found.size)
+                offset = found.last_offset + 1
+                continue
             if limit >= ceiling:
                 until = segment.written
             elif stop is not None and segment is self.last:
@@ -138,7 +147,7 @@ class Segments:
             if good > found.position:
                 return Slice(segment.log.get(), found.position, good - found.position)
             # Damaged after all. Whether what is wanted is part of it, the next look knows.
-        return NOTHING
+        return emptied
 
     def _position_of(self, segment: Segment, limit: int, ceiling: int) -> int:
         """Where a reader that may see offsets below ``limit`` has to stop in a segment."""

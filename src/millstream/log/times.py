@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from millstream.errors import LogError
+from millstream.errors import LogError, OffsetArchived
 from millstream.records.batch import HEADER_SIZE, LOG_APPEND_TIME, NO_TIMESTAMP, read_header
 
 if TYPE_CHECKING:
@@ -29,6 +29,10 @@ def times_at(log: PartitionLog, offset: int) -> Times:
         if found.file is None:
             return UNKNOWN
         batch = read_header(found.file.pread(HEADER_SIZE, found.position))
+    except OffsetArchived:
+        # The archive is not asked for this: its segment's own times have to do, the first one rather too old.
+        archived = log.archive.segments[log.archive.number_of(offset)]
+        return Times(archived.first_timestamp, archived.max_timestamp)
     except (LogError, OSError):
         return UNKNOWN
     by_arrival = batch.attributes & LOG_APPEND_TIME or batch.base_timestamp < 0

@@ -101,6 +101,11 @@ class BatchHeader(NamedTuple):
         return bool(self.attributes & CONTROL)
 
     @property
+    def newest_ms(self) -> int:
+        """The time of the newest record; none if compaction left no record, though the batch has one."""
+        return self.max_timestamp if self.record_count else NO_TIMESTAMP
+
+    @property
     def last_sequence(self) -> int:
         """Sequence numbers wrap from 2^31-1 to 0."""
         return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF

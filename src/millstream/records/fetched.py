@@ -25,7 +25,9 @@ def wanted(
     coming = [(first_offset, producer) for producer, first_offset in aborted]
     heapify(coming)
     aborting: set[int] = set()
-    for position, header in _before(buffer, end):
+    for position, header in _checked(buffer):
+        if header.base_offset >= end:
+            return
         if header.last_offset < first and not coming and not aborting:
             continue
         batch.verify(buffer, position, header)
@@ -45,18 +47,20 @@ def wanted(
 
 def next_offset(buffer: Buffer, first: int, end: int = NO_END) -> int:
     """Where to go on after a Fetch answer that was asked for from ``first``: after its last whole batch,
-    whether that had records to give or not."""
+    whether that had records to give or not. A batch beyond ``end`` says that nothing is left before it, also
+    where compaction took the last offsets."""
     following = first
-    for _, header in _before(buffer, end):
+    for _, header in _checked(buffer):
+        following = max(following, min(header.base_offset, end))
+        if following >= end:
+            break
         following = max(following, header.next_offset)
     return following
 
 
-def _before(buffer: Buffer, end: int) -> Iterator[tuple[int, batch.BatchHeader]]:
-    """The whole batches that begin before an offset. Offsets that go backwards would never end."""
+def _checked(buffer: Buffer) -> Iterator[tuple[int, batch.BatchHeader]]:
+    """The whole batches. Offsets that go backwards would never end."""
     for position, header in batch.batches(buffer):
         if header.last_offset_delta < 0 or header.base_offset < 0:
             raise CorruptBatch("its offsets are negative", position=position)
-        if header.base_offset >= end:
-            return
         yield position, header

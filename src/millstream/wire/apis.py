@@ -109,12 +109,24 @@ APIS: dict[int, Api] = {
     92: Api("DeleteShareGroupOffsets", 0),
 }
 
+# Requests of one millstream broker to another, with keys that Kafka leaves free, in ``wire.standby``'s own
+# format. Only a standby is told of them: another client has no use for them.
+FOLLOW, COPY_CATALOGUE, AFTER_DAMAGE, STANDBY_STATUS, PROMOTE, FENCE = 500, 501, 502, 503, 504, 505
+PRIVATE: dict[int, Api] = {
+    FOLLOW: Api("Follow", NEVER),
+    COPY_CATALOGUE: Api("CopyCatalogue", NEVER),
+    AFTER_DAMAGE: Api("AfterDamage", NEVER),
+    STANDBY_STATUS: Api("StandbyStatus", NEVER),
+    PROMOTE: Api("Promote", NEVER),
+    FENCE: Api("Fence", NEVER),
+}
+
 
 def name_of(api_key: int) -> str:
     """The name of a request kind, for people; its number where it has none."""
-    api = APIS.get(api_key)
+    api = APIS.get(api_key) or PRIVATE.get(api_key)
     return api.name if api is not None else f"api key {api_key}"
 
 
 def is_flexible(api_key: int, version: int) -> bool:
-    return version >= APIS[api_key].flexible_from
+    return version >= (APIS.get(api_key) or PRIVATE[api_key]).flexible_from

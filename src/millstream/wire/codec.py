@@ -21,6 +21,7 @@ from struct import Struct
 from typing import Any
 
 from millstream.wire import reader
+from millstream.wire.apis import PRIVATE
 from millstream.wire.shape import shape_of
 
 Answer = Mapping[str, Any]
@@ -79,6 +80,8 @@ def answer_reader(api_key: int, version: int) -> Read:
 @cache
 def is_flexible(api_key: int, version: int) -> bool:
     """Whether this version writes compact strings and tagged fields (KIP-482)."""
+    if api_key in PRIVATE:
+        return False  # it has no schema
     return bool(load_request_schema(api_key, version).__flexible__)
 
 

@@ -223,11 +223,15 @@ def topic_head(version: int, name: str, topic_id: bytes) -> bytes:
 
 
 def fetch_answer(
-    version: int, session_id: int, error: int, topics: Sequence[tuple[bytes, Sequence[Fetched]]]
+    version: int,
+    session_id: int,
+    error: int,
+    topics: Sequence[tuple[bytes, Sequence[Fetched]]],
+    throttle_ms: int = 0,
 ) -> list[Part]:
     """The body of an answer, in parts; topics open with their ``topic_head``."""
     flexible = version >= FLEXIBLE
-    out = bytearray(4)
+    out = bytearray(throttle_ms.to_bytes(4, "big"))
     if version >= SESSIONS:
         out += error.to_bytes(2, "big", signed=True) + session_id.to_bytes(4, "big", signed=True)
     out += unsigned_varint(len(topics) + 1) if flexible else len(topics).to_bytes(4, "big")

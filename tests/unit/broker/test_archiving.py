@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
+import shutil
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -291,6 +293,31 @@ def test_an_archive_that_is_away_is_an_error_for_those_offsets_only(
     run(config, steps)
 
 
+def test_an_archive_that_hangs_does_not_keep_the_broker_from_ending_in_order(
+    config: BrokerConfig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(archiving_module, "_GRACE", 0.05)
+    go_on = threading.Event()
+
+    async def steps(server: Server, connect: Connect) -> None:
+        await archived_topic(server)
+        fill(server.node)
+        store_of(server).before_step = lambda what: _held(go_on)
+        connect().give(fetch(1, "a", 0))
+        round_ = asyncio.create_task(at_work(server).round(server.node.partitions()))
+        await asyncio.sleep(0.05)
+        round_.cancel()
+
+    run(config, steps)
+    go_on.set()
+    assert "ends without it" in caplog.text
+
+    async def again(server: Server, connect: Connect) -> None:
+        assert (log_of(server).log_start_offset, log_of(server).end_offset) == (0, 2 * COUNT)
+
+    run(config, again, topics={})
+
+
 def test_a_directory_that_is_not_mounted_is_not_taken_for_an_empty_archive(tmp_path: Path) -> None:
     place = tmp_path / "archive"
 
@@ -492,6 +519,58 @@ def test_a_broker_that_ends_before_a_deleted_topic_has_left_the_archive_remember
     run(config, start_again, clock=clock, topics={})
 
 
+def test_a_topic_deleted_and_created_again_while_it_is_copied_leaves_its_successor_alone(
+    config: BrokerConfig,
+) -> None:
+    clock = ManualClock(NOW)
+
+    async def steps(server: Server, connect: Connect) -> None:
+        node = server.node
+        await node.create_topic("a", 1, {**ARCHIVED, "file.delete.delay.ms": "0"})
+        fill(node)
+        copying, go_on = threading.Event(), threading.Event()
+
+        def hold(what: str) -> None:
+            if what.startswith("put") and what.endswith(".segment"):
+                copying.set()
+                _held(go_on)
+
+        store_of(server).before_step = hold
+        under_way = asyncio.create_task(at_work(server).round(node.partitions()))
+        assert await asyncio.to_thread(copying.wait, 10)
+        await node.delete_topic("a")
+        await node.create_topic("a", 1, ARCHIVED)
+        go_on.set()
+        await under_way
+        assert not at_work(server).is_away
+        assert log_of(server).archive.leftovers == {}
+        fill(node)
+        await archive(node)
+        log = log_of(server)
+        assert set(objects(config.millstream_archive_url)) == {s.object for s in log.archive.segments}
+        assert await read_everything(connect) == list(range(COUNT))
+
+    run(config, steps, clock=clock)
+
+
+def test_a_partition_that_can_not_be_archived_does_not_keep_the_others_from_it(
+    config: BrokerConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def steps(server: Server, connect: Connect) -> None:
+        for name in ("bad", "good", "too"):
+            await server.node.create_topic(name, 1, ARCHIVED)
+            fill(server.node, name)
+        os.unlink(log_of(server, "bad").segments[0].path + ".log")
+        await archive(server.node)
+        assert "bad-0 can't be archived" in caplog.text
+        assert not at_work(server).is_away
+        ends = [log_of(server, name).archive.end_offset for name in ("bad", "good", "too")]
+        assert ends[0] == -1
+        assert min(ends[1:]) > 0
+
+    run(config, steps)
+
+
 # Restarts and crashes
 
 
@@ -508,6 +587,30 @@ def test_after_a_restart_everything_is_served_and_archiving_goes_on(config: Brok
         assert log.archive.end_offset > COUNT
 
     run(config, first)
+    run(config, second, topics={})
+
+
+@pytest.mark.parametrize("lost", ["archived-segments", ""])
+def test_a_broker_that_lost_its_journal_or_a_whole_partition_finds_what_is_archived(
+    config: BrokerConfig, lost: str
+) -> None:
+    ends: list[int] = []
+
+    async def first(server: Server, connect: Connect) -> None:
+        ends.append((await archived_topic(server)).archive.end_offset)
+
+    async def second(server: Server, connect: Connect) -> None:
+        log = log_of(server)
+        assert (log.log_start_offset, log.archive.end_offset) == (0, ends[0])
+        assert log.end_offset == (COUNT if lost else ends[0])
+        fill(server.node, count=COUNT - log.end_offset)
+        assert await read_everything(connect) == list(range(COUNT))
+        await archive(server.node)
+        assert not at_work(server).is_away
+
+    run(config, first)
+    place = Path(config.data) / "a-0" / lost
+    shutil.rmtree(place) if place.is_dir() else place.unlink()
     run(config, second, topics={})
 
 
@@ -606,6 +709,7 @@ def test_a_crash_at_any_step_loses_nothing_and_leaves_nothing(
         ({"local.retention.bytes": "2000", "retention.bytes": "1000"}, "more than retention.bytes"),
         ({"local.retention.ms": "5", "remote.log.copy.disable": "true"}, "copy.disable"),
         ({"millstream.storage": "memory"}, "memory"),
+        ({"millstream.overload": "drop"}, "ring"),
         ({"local.retention.ms": "-3"}, "at least -2"),
     ],
 )

@@ -18,6 +18,7 @@ import pytest
 
 from millstream.broker.catalogue import Catalogue
 from millstream.broker.committed import CommittedOffset, OffsetToCommit
+from millstream.broker.database import Database
 from millstream.config import TopicConfig
 from millstream.errors import CatalogueFailed, DataDirectoryError, RequestRefused
 
@@ -237,6 +238,36 @@ def test_a_full_disk_fails_the_change_and_nothing_else(path: Path) -> None:
     run(path, steps)
     with opened(path) as catalogue:
         assert catalogue.offsets_of("g")["t"][0].offset == 7
+
+
+def test_on_a_full_disk_room_is_made_and_the_change_is_tried_once_more(path: Path) -> None:
+    made: list[bool] = []
+
+    def make_room() -> bool:
+        made.append(len(made) == 0)
+        if made[-1]:
+            database._db.execute("PRAGMA max_page_count = 1000000")
+        return made[-1]
+
+    database = Database(path, make_room)
+
+    async def main() -> None:
+        catalogue = Catalogue(database=database)
+        await catalogue.create_topic("t", 1)
+        for offset in (6, 7):
+            pages = database._db.execute("PRAGMA page_count").fetchone()[0]
+            database._db.execute(f"PRAGMA max_page_count = {pages}")
+            large = catalogue.commit_offsets("g", [commit("t", 0, offset, "x" * offset * 100_000)])
+            if offset == 6:
+                await large
+            else:  # there is no more to be given back
+                with pytest.raises(CatalogueFailed, match="full"):
+                    await large
+        assert catalogue.offsets_of("g")["t"][0].offset == 6
+        assert made == [True, False]
+        catalogue.close()
+
+    asyncio.run(main())
 
 
 def test_a_change_sqlite_can_not_hold_does_not_harm_its_neighbours() -> None:

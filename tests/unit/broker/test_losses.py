@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from millstream.broker.catalogue import FILE_NAME, Catalogue
+from millstream.broker.catalogue import Catalogue
 from millstream.broker.committed import OffsetToCommit
+from millstream.broker.database import FILE_NAME
 from millstream.broker.losses import Loss
 from millstream.broker.node import Node
 from millstream.clock import ManualClock

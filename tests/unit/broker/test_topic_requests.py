@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from millstream.broker.node import Node
+from millstream.broker.server import Server
+from millstream.config import BrokerConfig
+from millstream.errors import LogError
 from millstream.records.build import Record, build_batch
 from tests.support.asking import Run, ask, versions
+from tests.support.disk import SimulatedDisk
+from tests.support.fake_peer import with_server
+
+STORAGE_ERROR = 56
 
 
 def topic(name: str, partitions: int = 2, replication: int = 1, **more: Any) -> dict[str, Any]:
@@ -104,6 +112,51 @@ def test_validating_only_creates_nothing(node: Node, run: Run) -> None:
     assert [result.error_code for result in answer.topics] == [0, 17]
     assert answer.topics[0].num_partitions == 3
     assert not node.catalogue.topics
+
+
+def test_a_topic_whose_files_can_not_be_made_is_not_there_and_can_be_created_later(tmp_path: Path) -> None:
+    disk = SimulatedDisk()
+
+    async def steps(server: Server, _: object) -> None:
+        node = server.node
+        disk.fail_open = lambda path: "/t-1/" in path
+        (result,) = (await create(node, 7, topic("t", 2))).topics
+        assert (result.error_code, node.catalogue.topics.get("t")) == (STORAGE_ERROR, None)
+        assert "No space left" in result.error_message
+        assert not [name for name in disk.listing(str(tmp_path)) if name.startswith("t-")]
+        disk.fail_open = lambda path: False
+        node.look_for_room()
+        (result,) = (await create(node, 7, topic("t", 2))).topics
+        assert result.error_code == 0
+
+        disk.fail_open = lambda path: "/t-3/" in path
+        with pytest.raises(LogError, match="No space left"):
+            await node.add_partitions("t", 4)
+        assert node.catalogue.topics["t"].partitions == 2
+        disk.fail_open = lambda path: False
+        node.look_for_room()
+        await node.add_partitions("t", 4)
+        assert node.partition("t", 3) is not None
+
+    with_server(steps, topics={"other": 1}, config=BrokerConfig(data=str(tmp_path)), files=disk)
+
+
+def test_on_a_full_disk_no_topic_is_begun_but_in_memory(tmp_path: Path) -> None:
+    disk = SimulatedDisk()
+
+    async def steps(server: Server, _: object) -> None:
+        disk.room = 0
+        server.node.look_for_room()
+        kept, lost = topic("kept"), topic("lost", configs={"millstream.storage": "memory"})
+        refused, created = (await create(server.node, 7, kept, lost)).topics
+        assert (refused.error_code, created.error_code) == (STORAGE_ERROR, 0)
+        assert "the disk is full" in refused.error_message
+        disk.room = None
+        server.node.look_for_room()
+        (created,) = (await create(server.node, 7, kept)).topics
+        assert created.error_code == 0
+
+    with_server(steps, topics={"other": 1}, config=BrokerConfig(data=str(tmp_path)), files=disk)
 
 
 @pytest.mark.parametrize("version", versions(20))

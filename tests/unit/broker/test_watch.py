@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 from prometheus_client.core import CollectorRegistry
@@ -12,9 +12,11 @@ from prometheus_client.core import CollectorRegistry
 from millstream.broker.committed import OffsetToCommit
 from millstream.broker.metrics import Collector
 from millstream.broker.node import Node
+from millstream.broker.server import Server
 from millstream.broker.watch import ReaderOutlook
 from millstream.clock import ManualClock
 from tests.support.asking import Run
+from tests.support.fake_peer import FakePeer, with_server
 from tests.support.logs import append
 
 HOUR = 3600
@@ -48,12 +50,6 @@ class Writer:
     def commit(self, group: str, offset: int) -> None:
         async def steps() -> None:
             await self.node.catalogue.commit_offsets(group, [OffsetToCommit("t", 0, offset, -1, "", 0)])
-
-        self.run(steps())
-
-    def trim(self, upto: int) -> None:
-        async def steps() -> None:
-            self.partition.log.delete_records(upto)
 
         self.run(steps())
 
@@ -155,27 +151,36 @@ def test_no_warnings_where_none_are_wanted(writer: Writer, caplog: pytest.LogCap
     assert not caplog.records
 
 
-def test_what_was_found_is_in_the_metrics(writer: Writer) -> None:
-    class Serving:
-        node = writer.node
-        connections: Any = ()
-        buffers = type("Buffers", (), {"used": 0})
+def test_what_was_found_is_in_the_metrics(clock: ManualClock) -> None:
+    async def steps(server: Server, connect: Callable[[], FakePeer]) -> None:
+        node = server.node
+        partition = node.partition("t", 0)
+        assert partition is not None
+        partition.in_memory = False
 
-    writer.partition.in_memory = False
-    writer.minutes(1)
-    writer.commit("g", 0)
-    writer.minutes(5)
-    writer.trim(30)
-    writer.look()
-    registry = CollectorRegistry()
-    registry.register(Collector(Serving()))  # type: ignore[arg-type]
-    place = {"group": "g", "topic": "t", "partition": "0"}
-    value = registry.get_sample_value
-    assert value("millstream_topic_records_per_second", {"topic": "t"}) == pytest.approx(1, rel=0.01)
-    assert value("millstream_topic_kept_seconds", {"topic": "t"}) == 24 * HOUR
-    assert value("millstream_disk_free_bytes") == writer.free
-    assert value("millstream_disk_full_seconds") == pytest.approx(writer.free / 110, rel=0.1)
-    assert value("millstream_group_lag_seconds", place) == 300
-    assert value("millstream_group_loss_seconds", place) == pytest.approx(24 * HOUR - 360)
-    assert value("millstream_group_lost_records_total", place) == 30
-    assert value("millstream_partition_missed_reads_total", {"topic": "t", "partition": "0"}) == 0
+        def look() -> None:
+            for _ in node.watch.look(node.config, node.topics(), lambda: 1_000_000):
+                pass
+
+        await node.catalogue.commit_offsets("g", [OffsetToCommit("t", 0, 0, -1, "", 0)])
+        for _ in range(6):
+            append(partition.log, *[b"x" * 100] * 60, at=clock.now_ms())
+            partition.topic.bytes_in += 60 * 110
+            clock.advance(60)
+            look()
+        partition.log.delete_records(30)
+        look()
+        registry = CollectorRegistry()
+        registry.register(Collector(server))
+        place = {"group": "g", "topic": "t", "partition": "0"}
+        value = registry.get_sample_value
+        assert value("millstream_topic_records_per_second", {"topic": "t"}) == pytest.approx(1, rel=0.01)
+        assert value("millstream_topic_kept_seconds", {"topic": "t"}) == 7 * 24 * HOUR
+        assert value("millstream_disk_free_bytes") == 1_000_000
+        assert value("millstream_disk_full_seconds") == pytest.approx(1_000_000 / 110, rel=0.1)
+        assert value("millstream_group_lag_seconds", place) == 300
+        assert value("millstream_group_loss_seconds", place) == pytest.approx(7 * 24 * HOUR - 360)
+        assert value("millstream_group_lost_records_total", place) == 30
+        assert value("millstream_partition_missed_reads_total", {"topic": "t", "partition": "0"}) == 0
+
+    with_server(steps, topics={"t": 1}, clock=clock)

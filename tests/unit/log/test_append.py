@@ -9,8 +9,9 @@ import pytest
 from millstream.clock import ManualClock
 from millstream.errors import AppendRefused, LogFailed
 from millstream.log import partition
+from millstream.log.appended import Appended
 from millstream.log.files import MemoryFiles
-from millstream.log.partition import Appended, PartitionLog
+from millstream.log.partition import PartitionLog
 from millstream.records.batch import LOG_APPEND_TIME, read_header, seal, verify
 from millstream.records.build import Record, build_batch
 from tests.support.disk import SimulatedDisk, bad_disk

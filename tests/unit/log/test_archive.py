@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 
+from millstream.clock import ManualClock, SystemClock
 from millstream.errors import ArchiveError, OffsetArchived
 from millstream.log.archive import JOURNAL, Archive
 from millstream.log.archive_adoption import adopt, find_archived
-from millstream.log.archive_copy import copy_segment, next_copy, unarchived_bytes
+from millstream.log.archive_copy import Pace, copy_segment, next_copy, unarchived_bytes
 from millstream.log.archive_object import INDEX, LOG, TIME_INDEX, ArchivedSegment, Section
 from millstream.log.archive_store import ArchiveStore
 from millstream.log.directory import LogDirectory
 from millstream.log.files import MemoryFiles, read_file
 from millstream.log.partition import PartitionLog
+from millstream.log.times import times_at
 from tests.support.archives import Unreliable, memory_url, objects
 from tests.support.disk import SimulatedDisk
-from tests.support.logs import NOW, a_transactional_batch, append, contents, open_log, reopen
+from tests.support.logs import (
+    NOW,
+    a_transactional_batch,
+    an_idempotent_batch,
+    append,
+    contents,
+    open_log,
+    reopen,
+)
 
 PATH = f"/log/{JOURNAL}"
 ARCHIVED = {"segment_bytes": 1024, "remote_storage_enable": True, "local_retention_bytes": 1}
@@ -26,7 +34,7 @@ PREFIX = "cluster/t-1"
 
 def a_segment(base: int, end: int) -> ArchivedSegment:
     sections = {LOG: Section(0, 100, 1), INDEX: Section(100, 8, 2), TIME_INDEX: Section(108, 12, 3)}
-    return ArchivedSegment(f"{PREFIX}/0/{base}", base, end, 5, 4, 0, 500, sections)
+    return ArchivedSegment(f"{PREFIX}/0/{base}", base, end, 5, 3, 4, 0, 500, sections)
 
 
 def an_archive() -> tuple[MemoryFiles, Archive]:
@@ -34,12 +42,14 @@ def an_archive() -> tuple[MemoryFiles, Archive]:
     files.make_directory("/log")
     archive = Archive(files, "/log")
     archive.create()
+    archive.open()
     return files, archive
 
 
 def loaded(files: MemoryFiles) -> Archive:
     archive = Archive(files, "/log")
     archive.load()
+    archive.open()
     return archive
 
 
@@ -91,6 +101,22 @@ def test_a_journal_that_is_damaged_in_the_middle_is_not_believed() -> None:
     assert not again.segments
 
 
+def test_a_step_that_did_not_fit_on_the_disk_leaves_no_trace() -> None:
+    disk = SimulatedDisk()
+    disk.make_directory("/log")
+    archive = Archive(disk, "/log")
+    archive.create()
+    archive.open()
+    archive.write_kept(a_segment(0, 10))
+    disk.room = 150
+    with pytest.raises(OSError, match="space"):
+        archive.write_dropped([f"{PREFIX}/0/{number}" for number in range(10)])
+    disk.room = None
+    again = Archive(disk, "/log")
+    again.load()
+    assert (again.is_known, again.end_offset, again.leftovers) == (True, 10, {})
+
+
 def test_a_journal_full_of_what_is_gone_is_written_anew() -> None:
     files, archive = an_archive()
     archive.write_kept(a_segment(0, 10))
@@ -114,8 +140,10 @@ def fill(log: PartitionLog, count: int = 40) -> None:
 
 
 def copy_all(log: PartitionLog, store: ArchiveStore) -> None:
+    log.archive.open()
     while (copy := next_copy(log, PREFIX, {})) is not None:
-        log.archive.add(copy_segment(copy, store, threading.Event()))
+        log.archive.add(copy_segment(copy, store, Pace(SystemClock())))
+    log.archive.let_go()
 
 
 def archived_log(
@@ -161,12 +189,13 @@ def test_nothing_is_deleted_here_before_it_is_in_the_archive() -> None:
     log.sync()
     copy = next_copy(log, PREFIX, {})
     assert copy is not None
+    log.archive.open()
     with pytest.raises(ArchiveError):
-        copy_segment(copy, store, threading.Event())
+        copy_segment(copy, store, Pace(SystemClock()))
     log.apply_retention(NOW + 10_000)
     assert log.local_start_offset == log.log_start_offset == 0
     store.is_away = False
-    log.archive.add(copy_segment(copy, store, threading.Event()))
+    log.archive.add(copy_segment(copy, store, Pace(SystemClock())))
     log.apply_retention(NOW + 10_000)
     assert log.local_start_offset == log.archive.end_offset == copy.segment.end_offset
 
@@ -199,6 +228,14 @@ def test_records_deleted_by_request_stay_deleted_though_the_archive_has_them() -
     directory.close()
 
 
+def test_the_time_of_an_archived_record_is_known_from_its_segment() -> None:
+    _, log = archived_log(SimulatedDisk(), ArchiveStore(memory_url()))
+    log.apply_retention(NOW)
+    first = log.archive.segments[0]
+    assert times_at(log, 0) == (NOW, NOW + first.end_offset - 1)
+    assert times_at(log, first.end_offset).first_ms == NOW + first.end_offset
+
+
 def test_an_epoch_that_ended_in_the_archive_is_known() -> None:
     disk = SimulatedDisk()
     _, log = archived_log(disk, ArchiveStore(memory_url()))
@@ -208,6 +245,23 @@ def test_an_epoch_that_ended_in_the_archive_is_known() -> None:
     assert log.leader_epoch == 1
     assert log.epochs.end_of(0, log.end_offset) == (0, 40)
     assert log.epochs.at(0) == 0
+
+
+def test_copies_go_no_faster_than_they_may_and_stop_when_told() -> None:
+    clock = ManualClock(NOW)
+    pace = Pace(clock)
+    pace.bytes_per_second = 10_000
+    assert pace.take(5000) == 0, "nothing went before"
+    assert pace.take(1000) == 0.5
+    assert pace.take(1) == 0.6
+    clock.advance(10)
+    assert pace.take(5000) == 0, "what was not used is not saved up"
+    assert pace.take(1) == 0.5
+    clock.advance(10)
+    pace.wait(1)
+    pace.stop()
+    with pytest.raises(ArchiveError, match="shutting down"):
+        pace.wait(1)
 
 
 # Deleting in the archive
@@ -266,19 +320,33 @@ def test_without_its_journal_a_log_finds_its_segments_in_the_archive() -> None:
     assert (log.log_start_offset, log.local_start_offset) == (0, local)
     assert list(log.archive.segments) == segments
     assert list(log.archive.leftovers) == [f"{PREFIX}/0/00000000000000000099-cut"]
+    assert log.epochs.at(0) == 0
     again = reopen(disk.process_killed(), **ARCHIVED)
     assert list(again.archive.segments) == segments
 
 
-def test_a_partition_that_lost_everything_goes_on_after_what_is_archived() -> None:
+def test_a_partition_that_lost_everything_goes_on_after_what_is_archived_with_its_producers() -> None:
     store = ArchiveStore(memory_url())
-    _, log = archived_log(SimulatedDisk(), store)
-    end = log.archive.end_offset
     _, log = open_log(SimulatedDisk(), **ARCHIVED)
+    log.append(an_idempotent_batch(0, b"first", producer=7), NOW)
+    log.write_staged()
+    log.archive.create()
+    fill(log)
+    log.sync()
+    copy_all(log, store)
+    end = log.archive.end_offset
+    disk = SimulatedDisk()
+    _, log = open_log(disk, **ARCHIVED)
     assert log.end_offset == 0
     assert adopt(log, find_archived(store, f"{PREFIX}/0"))
-    assert (log.log_start_offset, log.local_start_offset, log.end_offset) == (0, end, end)
-    assert append(log) == end
+    again = reopen(disk.process_killed(), **ARCHIVED)
+    for each in (log, again):
+        assert (each.log_start_offset, each.local_start_offset, each.end_offset) == (0, end, end)
+        assert not each.damage
+        assert each.epochs.end_of(0, each.end_offset) == (0, end)
+        assert each.leader_epoch > 0, "readers of what was lost find out"
+        assert each.append(an_idempotent_batch(0, b"first", producer=7), NOW).duplicate
+    assert append(again) == end
 
 
 def test_a_log_that_gave_the_same_offsets_again_is_left_alone_and_so_is_the_archive() -> None:

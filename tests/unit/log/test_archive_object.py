@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from millstream.errors import ArchiveError, ArchiveMissing, ConfigError
+from millstream.errors import ArchiveError, ConfigError
 from millstream.log.archive_object import (
     INDEX,
     LOG,
@@ -17,7 +19,7 @@ from millstream.log.archive_object import (
 )
 from millstream.log.archive_store import ArchiveStore
 from millstream.log.files import MemoryFile
-from tests.support.archives import Unreliable, memory_url, objects
+from tests.support.archives import keeps_its_promises, memory_url, objects
 
 NAME = "cluster/t-1/0/00000000000000000007-abc"
 
@@ -29,7 +31,7 @@ def a_file(data: bytes) -> MemoryFile:
 
 
 def writing(log: bytes = b"batches" * 100) -> Writing:
-    planned = ArchivedSegment(NAME, 7, 107, 1000, 999, 0, 0, {})
+    planned = ArchivedSegment(NAME, 7, 107, 1000, 900, 999, 0, 0, {})
     sources = [
         Source(LOG, a_file(log), len(log)),
         Source(INDEX, a_file(b"index"), 5),
@@ -93,20 +95,22 @@ def test_what_is_read_back_otherwise_than_it_was_written_is_an_error(damage: str
 
 
 def test_a_file_that_is_shorter_than_it_should_be_is_an_error() -> None:
-    planned = ArchivedSegment(NAME, 7, 107, 1000, 999, 0, 0, {})
+    planned = ArchivedSegment(NAME, 7, 107, 1000, 900, 999, 0, 0, {})
     with pytest.raises(ArchiveError, match="has 3 bytes, not 4"):
         list(Writing(planned, [Source(LOG, a_file(b"abc"), 4)], {}).chunks())
 
 
-def test_what_is_not_there_is_told_apart_from_an_archive_that_is_away() -> None:
-    store = Unreliable(memory_url())
-    with pytest.raises(ArchiveMissing):
-        store.read("nothing", 0, 1)
-    with pytest.raises(ArchiveMissing):
-        store.size("nothing")
-    assert store.names("nothing") == []
-    store.remove("nothing")
-    store.remove_all("nothing")
+@pytest.mark.parametrize("place", ["memory", "directory", "relative", "file URL"])
+def test_a_storage_keeps_its_promises(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    directory = tmp_path / "not there yet" / "archive"
+    url = {
+        "memory": memory_url(),
+        "directory": str(directory),
+        "relative": "archive",
+        "file URL": directory.as_uri().replace("%20", " "),
+    }[place]
+    keeps_its_promises(ArchiveStore(url))
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from millstream.clock import SystemClock
 from millstream.errors import ArchiveError, LogError
 from millstream.log import archive_blocks
 from millstream.log.archive_blocks import Blocks
-from millstream.log.archive_copy import copy_segment, next_copy
+from millstream.log.archive_copy import Pace, copy_segment, next_copy
 from millstream.log.archive_reader import ArchiveReader
 from millstream.log.archive_store import ArchiveStore
 from millstream.log.partition import PartitionLog
@@ -39,10 +40,11 @@ def ahead() -> Iterator[ThreadPoolExecutor]:
 
 def archived(log: PartitionLog, store: ArchiveStore) -> None:
     log.archive.create()
+    log.archive.open()
     log.roll()
     log.sync()
     while (copy := next_copy(log, "c/t", {})) is not None:
-        log.archive.add(copy_segment(copy, store, threading.Event()))
+        log.archive.add(copy_segment(copy, store, Pace(SystemClock())))
     assert log.archive.end_offset == log.end_offset
 
 

@@ -10,12 +10,13 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from millstream.clock import ManualClock
+from millstream.log.check import Finding, check_directory
 from millstream.log.files import MemoryFiles
 from millstream.log.partition import PartitionLog
 from millstream.records.batch import DELETE_HORIZON, BatchHeader, batches
 from millstream.records.build import Record, build_batch, read_batches
 from tests.support.compacting import compact_now
-from tests.support.logs import NOW, open_log, reopen
+from tests.support.logs import NOW, contents, open_log, reopen
 
 DAY = 86_400_000
 COMPACT: dict[str, Any] = {"cleanup_policy": ("compact",), "segment_bytes": 1024, "index_interval_bytes": 100}
@@ -53,7 +54,12 @@ def fetched(log: PartitionLog, start: int | None = None) -> list[bytes]:
 
 
 def headers(log: PartitionLog) -> list[BatchHeader]:
-    return [header for data in fetched(log) for _, header in batches(data)]
+    """Of all batches, those without a record too."""
+    found: list[BatchHeader] = []
+    for number, segment in enumerate(log.segments):
+        ceiling = log.segments.ceiling(number, log.end_offset)
+        found += [batch.header for batch in segment.good_batches(segment.base_offset, ceiling)]
+    return found
 
 
 def test_the_newest_record_of_each_key_stays_at_its_offset() -> None:
@@ -168,9 +174,7 @@ def test_the_last_batch_of_a_producer_stays_as_a_header() -> None:
         (2, 7, 2, 0),
         (3, -1, -1, 1),
     ]
-    for name in [name for name in files.listing(log.path) if name.endswith(".snapshot")]:
-        files.remove(f"{log.path}/{name}")
-    files._locks.clear()
+    forget_snapshots(files, log)
     again = reopen(files, **COMPACT)
     assert again.producers.states[7][1] == 3, "known from the log alone"
 
@@ -269,21 +273,117 @@ def test_retention_and_compaction_go_together() -> None:
     assert [key for _, key, _ in left(log)].count(b"k1") == 1
 
 
+def in_transaction(log: PartitionLog, sequence: int, key: bytes, *, commit: bool, producer: int = 7) -> None:
+    """A transaction of one record, and its marker."""
+    names = {"producer_id": producer, "producer_epoch": 0, "base_sequence": sequence}
+    put(log, (key, b"v"), transactional=True, **names)
+    log.append_marker(producer, 0, commit=commit, coordinator_epoch=0, now_ms=NOW)
+    log.write_staged()
+
+
+@pytest.mark.parametrize("commit", [False, True])
+def test_a_marker_goes_a_while_after_all_of_its_transaction(commit: bool) -> None:
+    _, log = open_log(**COMPACT, delete_retention_ms=DAY)
+    in_transaction(log, 0, b"k", commit=commit)
+    in_transaction(log, 1, b"k", commit=True)
+    put(log, (b"k", b"newest"))
+    seal(log)
+
+    def markers() -> list[tuple[int, bool]]:
+        return [(h.base_offset, bool(h.attributes & DELETE_HORIZON)) for h in headers(log) if h.is_control]
+
+    compact_now(log, NOW)
+    assert markers() == [(1, False), (3, False)], "this pass has met what they are of"
+    assert log.aborted(0, 10) == ([] if commit else [(7, 0)])
+    put(log, (b"k", b"newer"))
+    seal(log)
+    compact_now(log, NOW)
+    assert markers() == [(1, True), (3, False)], "the second is of the producer's last batch, which stays"
+    assert log.aborted(0, 10) == [], "no reader is told of a transaction whose marker is about to go"
+    put(log, (b"k", b"again"))
+    seal(log)
+    compact_now(log, NOW + DAY)
+    assert markers() == [(3, False)]
+
+
+def test_an_open_transaction_holds_compaction_back() -> None:
+    _, log = open_log(**COMPACT)
+    put(log, (b"k", b"0"))
+    seal(log)
+    put(log, (b"k", b"1"), transactional=True, producer_id=7, producer_epoch=0, base_sequence=0)
+    seal(log)
+    put(log, (b"k", b"2"))
+    seal(log)
+    compact_now(log, NOW)
+    assert len(left(log)) == 3
+    log.append_marker(7, 0, commit=False, coordinator_epoch=0, now_ms=NOW)
+    log.write_staged()
+    compact_now(log, NOW)
+    assert left(log) == [(2, b"k", b"2")], "its marker is in the active segment"
+
+
+def test_the_epoch_of_a_producer_is_known_from_a_marker_that_is_gone() -> None:
+    files = MemoryFiles()
+    _, log = open_log(files, **COMPACT, delete_retention_ms=0)
+    put(log, (b"k", b"v"), transactional=True, producer_id=7, producer_epoch=0, base_sequence=0)
+    log.append_marker(7, 1, commit=True, coordinator_epoch=0, now_ms=NOW)
+    for value in (b"1", b"2", b"3"):
+        put(log, (b"k", value))
+        seal(log)
+        compact_now(log, NOW)
+    [empty] = [header for header in headers(log) if header.is_control]
+    assert (empty.record_count, empty.producer_epoch) == (0, 1)
+    forget_snapshots(files, log)
+    assert reopen(files, **COMPACT).producers.states[7][0] == 1
+
+
+def forget_snapshots(files: MemoryFiles, log: PartitionLog) -> None:
+    """The process is killed, and what it kept beside the log is lost."""
+    for name in [name for name in files.listing(log.path) if name.endswith(".snapshot")]:
+        files.remove(f"{log.path}/{name}")
+    files._locks.clear()
+
+
+@pytest.mark.parametrize("bit", range(0, 61 * 8, 7))
+def test_a_flipped_bit_in_a_compacted_segment_never_shows_another_record(bit: int) -> None:
+    files = MemoryFiles()
+    roomy = {**COMPACT, "segment_bytes": 8192}
+    _, log = open_log(files, **roomy)
+    for number in range(40):
+        put(log, (b"u%d" % number if 10 <= number < 20 else b"k%d" % (number % 5), b"%d" % number))
+    seal(log)
+    compact_now(log, NOW)
+    before = left(log)
+    assert [offset for offset, _, _ in before] == [*range(10, 20), *range(35, 40)]
+    flipped = log.segments[0]
+    batch = next(b for b in flipped.good_batches(0, 40) if b.header.base_offset == 15)
+    data = files.open(flipped.log.path).data  # type: ignore[attr-defined]
+    data[batch.position + bit // 8] ^= 1 << bit % 8
+    files._locks.clear()
+    log = reopen(files, **roomy)
+    found = contents(log)
+    assert dict(found).items() <= {offset: value for offset, _, value in before}.items()
+    assert len(found) >= len(before) - 1
+
+
 Step = tuple[str, Any]
-_KEYS = st.sampled_from([b"a", b"b", b"c", b"d"])
+_KEYS = st.sampled_from([b"a", b"b", b"c"])
 _VALUES = st.none() | st.binary(min_size=1, max_size=30)
+_PRODUCERS = st.integers(1, 2)
 _STEPS = st.lists(
-    st.tuples(st.just("plain"), st.lists(st.tuples(_KEYS, _VALUES), min_size=1, max_size=4))
-    | st.tuples(st.just("in transaction"), st.tuples(st.integers(1, 3), _KEYS, _VALUES))
-    | st.tuples(st.just("end"), st.tuples(st.integers(1, 3), st.booleans()))
-    | st.tuples(st.sampled_from(["roll", "compact", "reopen", "later", "kill"]), st.none()),
-    min_size=5,
-    max_size=40,
+    st.tuples(st.just("plain"), st.lists(st.tuples(_KEYS, _VALUES), min_size=1, max_size=3))
+    | st.tuples(st.just("in transaction"), st.tuples(_PRODUCERS, _KEYS, _VALUES))
+    | st.tuples(st.just("end"), st.tuples(_PRODUCERS, st.booleans()))
+    | st.tuples(
+        st.sampled_from(["roll", "compact", "compact", "later", "close", "kill", "forget"]), st.none()
+    ),
+    min_size=10,
+    max_size=60,
 )
 
 
 @given(steps=_STEPS, codec=st.integers(0, 4))
-@hypothesis_settings(max_examples=120, deadline=None)
+@hypothesis_settings(max_examples=200, deadline=None)
 def test_whoever_replays_the_log_ends_with_the_same_table(steps: list[Step], codec: int) -> None:
     """Against a table that is kept beside: for readers of everything, and of committed records."""
     world = _World(codec)
@@ -332,15 +432,22 @@ class _World:
         elif kind == "roll":
             seal(self.log)
         elif kind == "compact":
+            seal(self.log)
             compact_now(self.log, self.now)
+            clean = [(o, key) for o, key, _ in left(self.log) if o < self.log.compaction.clean_to]
+            assert len({key for _, key in clean}) == len(clean), "one record a key"
+            assert not {offset for offset, _ in clean} & self.aborted
             self.check()
         elif kind == "later":
             self.now += DAY + 1
-        elif kind == "reopen":
+        elif kind == "close":
             self.directory.close()
             self._open()
         elif kind == "kill":
             self.files._locks.clear()
+            self._open()
+        elif kind == "forget":
+            forget_snapshots(self.files, self.log)
             self._open()
 
     def _open(self) -> None:
@@ -362,6 +469,16 @@ class _World:
         # Who reads everything may see less of what was aborted, and nothing else is different.
         assert {o for o in self.written if o >= log.compaction.clean_to} - set(found) <= self.aborted
         assert {p: s[1] for p, s in log.producers.states.items()} == self.sequences
+        assert set(log.transactions.open) == set(self.open)
+        self.check_files()
+
+    def check_files(self) -> None:
+        """As the command that checks a stopped broker's directory does."""
+        self.log.segments.last.write_indexes(final=True)
+        locks = set(self.files._locks)
+        self.files._locks.clear()
+        assert [f for f in check_directory("/data", files=self.files) if isinstance(f, Finding)] == []
+        self.files._locks |= locks
 
     def committed(self, stable: int) -> dict[int, tuple[bytes, bytes | None]]:
         """By the list of aborted transactions, as a client does it."""

@@ -168,9 +168,10 @@ def test_a_disk_that_can_not_sync_what_is_left_does_not_lose_what_was_dropped_be
     assert kept == list(range(log.log_start_offset, log.written_offset))
 
 
-def test_a_ring_and_compaction_exclude_each_other() -> None:
+@pytest.mark.parametrize("other", [{"cleanup.policy": "compact"}, {"remote.storage.enable": "true"}])
+def test_a_ring_excludes_what_must_not_lose_its_oldest_records(other: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match="exclude each other"):
-        with_changes(TopicConfig(), {"millstream.overload": "drop", "cleanup.policy": "compact"})
+        with_changes(TopicConfig(), {"millstream.overload": "drop", **other})
 
 
 def test_two_rings_in_one_directory_keep_apart() -> None:

@@ -145,6 +145,14 @@ def test_an_answer_without_a_record_gives_no_columns(implementation: ModuleType)
     assert next_offset(b"", 10) == 10
 
 
+def test_a_batch_beyond_the_end_says_that_the_last_offsets_are_gone() -> None:
+    log = as_log([build_batch([Record(None, b"v")])], 10) + as_log([build_batch([Record(None, b"v")])], 25)
+    assert next_offset(log, 10, 11) == 11
+    assert next_offset(log, 10, 20) == 20
+    assert next_offset(log, 11, 20) == 20
+    assert next_offset(log, 10, 26) == 26
+
+
 # Transactions -------------------------------------------------------------------------------------------
 
 

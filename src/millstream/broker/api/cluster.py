@@ -1,4 +1,4 @@
-"""DescribeCluster and DescribeLogDirs: the node, and the disk it uses."""
+"""DescribeCluster, DescribeQuorum, UnregisterBroker, DescribeLogDirs: the node, and the disk it uses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from millstream.broker.codes import KAFKA_STORAGE_ERROR, NONE
+from millstream.broker.codes import (
+    BROKER_ID_NOT_REGISTERED,
+    INVALID_REQUEST,
+    KAFKA_STORAGE_ERROR,
+    NONE,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
 from millstream.broker.dispatch import Client, serves
 from millstream.wire.codec import Answer
 
@@ -18,6 +24,7 @@ if TYPE_CHECKING:
 _ALL_OPERATIONS = 1 << 5 | 1 << 7 | 1 << 8 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 12
 _NOT_ASKED = -(2**31)
 _BROKERS, _CONTROLLERS = 1, 2
+_METADATA = "__cluster_metadata"
 _MISMATCHED_ENDPOINT_TYPE = 114
 _UNSUPPORTED_ENDPOINT_TYPE = 115
 
@@ -42,6 +49,44 @@ def describe_cluster(node: Node, request: Any, client: Client) -> Answer:
     else:
         error, message = _UNSUPPORTED_ENDPOINT_TYPE, f"there is no endpoint type {endpoint}"
     return {**answer, "error_code": error, "error_message": message}
+
+
+@serves(55, versions=(0, 2))
+def describe_quorum(node: Node, request: Any, client: Client) -> Answer:
+    """Who decides on metadata: this node, alone. There is no metadata log, so its offsets are all 0."""
+    now_ms = node.clock.now_ms()
+    voter = {
+        "replica_id": node.config.node_id,
+        "log_end_offset": 0,
+        "last_fetch_timestamp": now_ms,
+        "last_caught_up_timestamp": now_ms,
+    }
+    quorum = {"leader_id": node.config.node_id, "high_watermark": 0, "current_voters": [voter]}
+    topics = []
+    for topic in request.topics:
+        partitions: list[dict[str, Any]] = []
+        for each in topic.partitions:
+            found = topic.topic_name == _METADATA and each.partition_index == 0
+            error = NONE if found else UNKNOWN_TOPIC_OR_PARTITION
+            partitions.append(
+                {"partition_index": each.partition_index, "error_code": error, **(quorum if found else {})}
+            )
+        topics.append({"topic_name": topic.topic_name, "partitions": partitions})
+    listener = {"name": "PLAINTEXT", "host": node.host, "port": node.port}
+    return {
+        "error_code": NONE,
+        "topics": topics,
+        "nodes": [{"node_id": node.config.node_id, "listeners": [listener]}],
+    }
+
+
+@serves(64, versions=(0, 0))
+def unregister_broker(node: Node, request: Any, client: Client) -> Answer:
+    """Others are not registered, and this one is needed."""
+    if request.broker_id != node.config.node_id:
+        message = f"Broker ID {request.broker_id} is not currently registered"
+        return {"error_code": BROKER_ID_NOT_REGISTERED, "error_message": message}
+    return {"error_code": INVALID_REQUEST, "error_message": "this is the only broker; stop it instead"}
 
 
 @serves(35, versions=(1, 5))

@@ -1,7 +1,8 @@
-"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: settings of topics and of the broker.
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources: settings of topics, of groups
+and of the broker.
 
-Both kinds are declared in ``millstream.config``; the answers here are derived from the declarations. A group
-has one entry that nobody sets: what it missed (``broker.losses``), as JSON.
+All are declared in ``millstream.config``; the answers here are derived from the declarations. A group has one
+entry that nobody sets: what it missed (``broker.losses``), as JSON.
 """
 
 from __future__ import annotations
@@ -13,14 +14,24 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from millstream.broker.catalogue import Topic
-from millstream.broker.codes import INVALID_CONFIG, INVALID_REQUEST, NONE, UNKNOWN_TOPIC_OR_PARTITION
+from millstream.broker.codes import (
+    INVALID_CONFIG,
+    INVALID_REQUEST,
+    NONE,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    UNSUPPORTED_VERSION,
+)
+from millstream.broker.compaction_state import compaction_state
 from millstream.broker.dispatch import Client, serves
 from millstream.broker.overload_state import overload_state
 from millstream.broker.topicname import check_topic_name
 from millstream.config import (
     BrokerConfig,
+    Config,
+    GroupConfig,
     TopicConfig,
     check_archive_left,
+    group_defaults,
     settings_of,
     value_of,
     with_changes,
@@ -33,6 +44,8 @@ if TYPE_CHECKING:
     from millstream.broker.node import Node
 
 _TOPIC, _BROKER, _GROUP = 2, 4, 32  # kinds of resources
+_LOGGER, _CLIENT_METRICS = 8, 16  # of which there are none here
+_CONFIGS: Mapping[int, type[Config]] = {_TOPIC: TopicConfig, _BROKER: BrokerConfig, _GROUP: GroupConfig}
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)  # what IncrementalAlterConfigs does with a setting
 
 # Where a value comes from.
@@ -41,18 +54,26 @@ _FROM_BROKER_CHANGE = 2
 _FROM_CLUSTER_CHANGE = 3
 _FROM_FILE = 4
 _FROM_DEFAULT = 5
+_FROM_GROUP = 8
 
 _BOOLEAN, _STRING, _INT, _LONG, _DOUBLE, _LIST = 1, 2, 3, 5, 6, 7
 _MAX_INT = 2**31 - 1
 
 Entry = dict[str, Any]
 
-# Not a setting: what a topic's policy is doing now, for those who look at its settings.
+# Not settings: what is done to a topic now, for those who look at its settings.
 _STATE = Setting(
     "millstream.overload.state",
     str,
     "",
     "What `millstream.overload` is doing at this moment. Not to be set; there is none if all is quiet.",
+    dynamic=False,
+)
+_COMPACTION = Setting(
+    "millstream.compaction.state",
+    str,
+    "",
+    "How far compaction is, and what it did last. Not to be set; there is none if the topic has none.",
     dynamic=False,
 )
 # What Kafka calls the default of a topic's setting, where it is a broker's: "log." before it, but for these.
@@ -98,14 +119,18 @@ def describe_configs(node: Node, request: Any, client: Client) -> Answer:
 def _entries(node: Node, resource: Any) -> list[Entry]:
     if resource.resource_type == _TOPIC:
         topic = _topic(node, resource.resource_name)
-        state = overload_state(node, topic.name)
-        told = [_entry(_STATE, [(_STATE.name, state, _FROM_DEFAULT)])] if state else []
+        states = (
+            (_STATE, overload_state(node, topic.name)),
+            (_COMPACTION, compaction_state(node, topic.name)),
+        )
+        told = [_entry(kind, [(kind.name, state, _FROM_DEFAULT)]) for kind, state in states if state]
         return topic_entries(node, topic) + told
     if resource.resource_type == _BROKER:
         _check_broker(node, resource.resource_name)
         return _broker_entries(node, everything=bool(resource.resource_name))
     if resource.resource_type == _GROUP:
-        return [_losses_entry(node, resource.resource_name)]
+        _check_group(resource.resource_name)
+        return [*_group_entries(node, resource.resource_name), _losses_entry(node, resource.resource_name)]
     raise _unknown_kind(resource.resource_type)
 
 
@@ -184,8 +209,23 @@ def _losses_entry(node: Node, group: str) -> Entry:
     }
 
 
+def _group_entries(node: Node, group: str) -> list[Entry]:
+    """All settings of a group, which need not exist: its own, and the broker's for the rest."""
+    own = node.catalogue.group_overrides.get(group, {})
+    of_broker = {entry["name"]: entry for entry in _broker_entries(node, everything=True)}
+    entries = []
+    for name, setting in settings_of(GroupConfig).items():
+        above = of_broker[f"group.{name}"]
+        entry = _entry(setting, [(name, setting.parse(own[name]), _FROM_GROUP)] if name in own else [])
+        entry["synonyms"] += above["synonyms"]
+        if name not in own:
+            entry.update(value=above["value"], config_source=above["config_source"])
+        entries.append(entry)
+    return entries
+
+
 def _entry(setting: Setting, origins: list[tuple[str, Any, int]]) -> Entry:
-    _, value, source = origins[0]
+    _, value, source = origins[0] if origins else ("", setting.default, _FROM_DEFAULT)
     return {
         "name": setting.name,
         "value": None if setting.secret else setting.text(value),
@@ -306,6 +346,12 @@ async def _alter_one(node: Node, resource: Any, change: Any, validate_only: bool
                 )
         if not validate_only:
             await node.alter_broker(overrides)
+    elif kind == _GROUP:
+        _check_group(name, "Default group resources are not allowed.")
+        overrides = change(resource, node.catalogue.group_overrides.get(name, {}))
+        _check_group_settings(node, overrides)
+        if not validate_only:
+            await node.alter_group(name, overrides)
     else:
         raise _unknown_kind(kind)
 
@@ -325,8 +371,53 @@ def _check_broker(node: Node, name: str) -> None:
         )
 
 
+def _check_group(name: str, wrong: str = "Group name must not be empty") -> None:
+    if not name:
+        raise RequestRefused(INVALID_REQUEST, wrong)
+
+
+def _check_group_settings(node: Node, overrides: Mapping[str, str]) -> None:
+    """Of a group's own settings, each within what the broker allows, and all together."""
+    broker = node.config
+    try:
+        own = with_changes(group_defaults(broker), overrides)
+    except ConfigError as error:
+        raise RequestRefused(INVALID_CONFIG, str(error)) from None
+    for name in overrides:
+        value = value_of(own, name)
+        least, most = (f"group.consumer.{bound}.{name.removeprefix('consumer.')}" for bound in ("min", "max"))
+        if value < value_of(broker, least):
+            raise RequestRefused(INVALID_CONFIG, f"{name} must be greater than or equal to {least}")
+        if value > value_of(broker, most):
+            raise RequestRefused(INVALID_CONFIG, f"{name} must be less than or equal to {most}")
+    if own.consumer_session_timeout_ms <= own.consumer_heartbeat_interval_ms:
+        raise RequestRefused(
+            INVALID_CONFIG, "consumer.session.timeout.ms must be greater than consumer.heartbeat.interval.ms"
+        )
+
+
+@serves(74, versions=(0, 1))
+def list_config_resources(node: Node, request: Any, client: Client) -> Answer:
+    """What has settings: topics, the broker, and groups that have some of their own. Version 0 asks for the
+    metrics that clients should send: none."""
+    kinds = set(request.resource_types) if client.version >= 1 else {_CLIENT_METRICS}
+    if kinds - {_TOPIC, _BROKER, _GROUP, _LOGGER, _CLIENT_METRICS}:
+        return {"error_code": UNSUPPORTED_VERSION, "config_resources": []}
+    found = [(_BROKER, str(node.config.node_id))]
+    found += [(_TOPIC, topic.name) for topic in node.topics()]
+    found += [(_GROUP, name) for name in node.catalogue.group_overrides]
+    return {
+        "error_code": NONE,
+        "config_resources": [
+            {"resource_name": name, "resource_type": kind}
+            for kind, name in found
+            if not kinds or kind in kinds
+        ],
+    }
+
+
 def _settings(resource: Any) -> Mapping[str, Setting]:
-    return settings_of(TopicConfig if resource.resource_type == _TOPIC else BrokerConfig)
+    return settings_of(_CONFIGS[resource.resource_type])
 
 
 def _setting(resource: Any, name: str) -> Setting:
@@ -337,6 +428,8 @@ def _setting(resource: Any, name: str) -> Setting:
 
 
 def _default(node: Node, resource: Any, setting: Setting) -> Any:
+    if resource.resource_type == _GROUP:
+        return value_of(node.config, f"group.{setting.name}")
     config = node.config.topic if resource.resource_type == _TOPIC else node.config
     return value_of(config, setting.name)
 
@@ -368,5 +461,6 @@ def _items(text: str) -> list[str]:
 
 def _unknown_kind(kind: int) -> RequestRefused:
     return RequestRefused(
-        INVALID_REQUEST, f"resources of type {kind} have no settings here, only topics (2) and brokers (4)"
+        INVALID_REQUEST,
+        f"resources of type {kind} have no settings here, only topics (2), brokers (4) and groups (32)",
     )

@@ -14,6 +14,7 @@ larger than every limit, since the reader could never get past it otherwise.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -138,6 +139,11 @@ def fetch(
     """Handle the request in ``buffer[position:stop]``."""
     request = _read_request(connection, buffer, view, position, stop, version)
     node = connection.node
+    meter = connection.fetch_meter
+    throttled = 0.0
+    if meter is not None:
+        throttled = meter.wait(node.clock.monotonic())
+        request = request._replace(max_bytes=min(request.max_bytes, meter.burst))
     session: FetchSession | None = None
     if request.session_id != NO_SESSION or request.session_epoch != FINAL_EPOCH:
         try:
@@ -146,6 +152,13 @@ def fetch(
             parts, size = _frame(version, correlation_id, fetch_answer(version, NO_SESSION, error.code, ()))
             connection.answer_parts(parts, size)
             return
+    if throttled:
+        # A session that this one begins has told nothing yet: it is begun by the next.
+        known = NO_SESSION if session is None or request.session_epoch == 0 else session.id
+        nothing = fetch_answer(version, known, 0, (), math.ceil(throttled * 1000))
+        connection.answer_parts(*_frame(version, correlation_id, nothing))
+        connection.mute(throttled)
+        return
     reading = _read_topics(node, request, {}) if session is None else _read_session(node, request, session)
     if reading.archived:
         slot = ArchivedSlot(connection, version, correlation_id, request, session)
@@ -153,7 +166,10 @@ def fetch(
         slot.ask(reading.archived)
     elif request.max_wait_ms <= 0 or reading.is_enough(request):
         body = reading.answer(version, session, request)
-        connection.answer_parts(*_frame(version, correlation_id, body))
+        parts, size = _frame(version, correlation_id, body)
+        if meter is not None:
+            meter.count(size, node.clock.monotonic())
+        connection.answer_parts(parts, size)
     else:
         words = bytes(view[position + HEAD_SIZE : stop]) if session is None else None
         waiter = FetchSlot(connection, version, correlation_id, request, session, words)
@@ -262,7 +278,7 @@ class ArchivedSlot(Slot):
         else:
             reading = _read_topics(node, self.request, self._arrived)
         body = reading.answer(self.version, self.session, self.request)
-        self.resolve(*_frame(self.version, self.correlation_id, body))
+        _resolve(self, body)
 
     def abandon(self) -> None:
         self._awaited = 0
@@ -355,13 +371,21 @@ class FetchSlot(Slot):
 
     def _finish(self, body: list[Part]) -> None:
         self.abandon()
-        self.resolve(*_frame(self.version, self.correlation_id, body))
+        _resolve(self, body)
 
     def abandon(self) -> None:
         for partition in self.partitions:
             partition.waiters.pop(self, None)
         self.partitions.clear()
         self.connection.node.deadlines.remove(self, self.deadline)
+
+
+def _resolve(slot: FetchSlot | ArchivedSlot, body: list[Part]) -> None:
+    parts, size = _frame(slot.version, slot.correlation_id, body)
+    meter = slot.connection.fetch_meter
+    if meter is not None:
+        meter.count(size, slot.connection.node.clock.monotonic())
+    slot.resolve(parts, size)
 
 
 def _min_bytes(node: Node, request: FetchRequest) -> int:

@@ -95,8 +95,7 @@ def _may_be_archived(log: PartitionLog, timestamp: int) -> bool:
     """Does the answer depend on what is in the archive only?"""
     if timestamp < 0 and timestamp != MAX_TIMESTAMP:
         return False
-    elsewhere = log.archive.before(log.segments[0].base_offset)
-    return any(s.end_offset > log.log_start_offset and s.max_timestamp >= timestamp for s in elsewhere)
+    return log.log_start_offset < log.segments[0].base_offset and log.archive.newest_timestamp >= timestamp
 
 
 async def _with_archived(

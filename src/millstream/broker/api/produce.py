@@ -11,6 +11,7 @@ and compared; only where it differs is a request read in full. A transactional i
 
 from __future__ import annotations
 
+import math
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -196,7 +197,7 @@ class ProduceSlot(Slot):
 
     def released(self, throttle_ms: int) -> None:
         """It was held, as consumers are behind, and is no longer."""
-        self.throttle_ms = throttle_ms
+        self.throttle_ms = max(self.throttle_ms, throttle_ms)
         self._one_less()
 
     def settled(self, place: int, failure: LogError | None) -> None:
@@ -242,8 +243,15 @@ def _produce(
         return
     transaction = None if request.transactional_id is None else (request.transactional_id, version)
     connection.node.transactions.request = transaction
+    meter = connection.produce_meter
+    throttle_ms = 0
+    if meter is not None:
+        seconds = meter.count(stop - header_at, connection.server.clock.monotonic())
+        if seconds > 0:
+            throttle_ms = math.ceil(seconds * 1000)
+            connection.mute(seconds)
     try:
-        shape = _append_all(connection, request, view, header_at, version, correlation_id)
+        shape = _append_all(connection, request, view, header_at, version, correlation_id, throttle_ms)
     finally:
         connection.node.transactions.request = None
     if shape is not None:
@@ -257,6 +265,7 @@ def _append_all(
     header_at: int,
     version: int,
     correlation_id: int,
+    throttle_ms: int,
 ) -> tuple[bytes, int, HostedTopic] | None:
     """Append what the request has; what to remember of it, if it is the usual one."""
     acks = request.acks
@@ -265,7 +274,11 @@ def _append_all(
     if len(topics) == 1 and len(topics[0][1]) == 1:
         topic = hosted.get(topics[0][0])
         (records,) = topics[0][1]
-        if topic is not None and 0 <= records.partition < len(topic.direct):
+        if (
+            topic is not None
+            and 0 <= records.partition < len(topic.direct)
+            and connection.produce_meter is None
+        ):
             partition = topic.direct[records.partition]
             end = max(records.start, records.end)  # null counts as empty, and is refused as that
             _append_one(connection, partition, view, records.start, end, version, correlation_id, acks)
@@ -274,6 +287,7 @@ def _append_all(
     if not turn.scheduled:
         turn.schedule()
     slot = ProduceSlot(connection, version, correlation_id, acks)
+    slot.throttle_ms = throttle_ms
     told: list[Partition] = []
     guarded = False
     for key, wanted in topics:
@@ -291,7 +305,7 @@ def _append_all(
             results.append(result)
         slot.results.append((topic if topic is not None else key, results))
     if not told:
-        _answer(connection, version, correlation_id, acks, slot.results)
+        _answer(connection, version, correlation_id, acks, slot.results, throttle_ms)
         return None
     connection.appended_in = turn.number
     slot.left = len(told)
@@ -378,12 +392,13 @@ def _answer(
     correlation_id: int,
     acks: int,
     results: list[tuple[HostedTopic | str | bytes, list[PartitionResult]]],
+    throttle_ms: int = 0,
 ) -> None:
     if acks == 0:
         if any(result.error for _, of_topic in results for result in of_topic):
             connection.close_when_answered()
         return
-    connection.answer(_encode(version, correlation_id, results))
+    connection.answer(_encode(version, correlation_id, results, throttle_ms))
 
 
 def _encode(

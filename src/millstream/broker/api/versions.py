@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.broker.codes import UNSUPPORTED_VERSION
 from millstream.broker.dispatch import HANDLERS, Client, Reply, serves
+from millstream.wire.apis import PRIVATE
 from millstream.wire.frame import API_VERSIONS, INT, SHORT, compact_bytes, frame, unsigned_varint
+from millstream.wire.standby import STANDBY_CLIENT
 
 if TYPE_CHECKING:
     from millstream.broker.node import Node
@@ -23,6 +25,8 @@ _SUPPORTED, _EPOCH, _FINALIZED = 0, 1, 2  # tags
 @serves(API_VERSIONS, versions=(0, 4))
 def api_versions(node: Node, request: Any, client: Client) -> Reply:
     """The list, and from version 3 on the features that change what clients send."""
+    if client.client_id == STANDBY_CLIENT:
+        return api_versions_body(client.version, 0, private=True)
     answer = _KEPT.get(client.version)
     if answer is None:
         answer = _KEPT[client.version] = api_versions_body(client.version, 0)
@@ -34,12 +38,13 @@ def unsupported_version(correlation_id: int) -> bytes:
     return frame(correlation_id, api_versions_body(0, UNSUPPORTED_VERSION), tags=False)
 
 
-def api_versions_body(version: int, error: int) -> bytes:
+def api_versions_body(version: int, error: int, *, private: bool = False) -> bytes:
     """By hand, because every connection opens with this and the next request may not need kio at all."""
     flexible = version >= 3
+    told = [served for key, served in sorted(HANDLERS.items()) if private or key not in PRIVATE]
     out = bytearray(SHORT.pack(error))
-    out += unsigned_varint(len(HANDLERS) + 1) if flexible else INT.pack(len(HANDLERS))
-    for _, served in sorted(HANDLERS.items()):
+    out += unsigned_varint(len(told) + 1) if flexible else INT.pack(len(told))
+    for served in told:
         out += SHORT.pack(served.api_key) + SHORT.pack(served.advertised_from) + SHORT.pack(served.last)
         if flexible:
             out.append(0)

@@ -1,0 +1,66 @@
+"""UpdateFeatures: the levels of Kafka's features, as ApiVersions tells them, can't be changed here.
+
+What this broker serves it serves at once and for good: asking for the level in force succeeds, and any other
+is refused, with the reason.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from millstream.broker.api.versions import FEATURES
+from millstream.broker.codes import INVALID_UPDATE_VERSION, NONE
+from millstream.broker.dispatch import Client, serves
+from millstream.wire.codec import Answer
+
+if TYPE_CHECKING:
+    from millstream.broker.node import Node
+
+_UPGRADE, _UNSAFE_DOWNGRADE = 1, 3  # and, in between, the safe one
+_RESULTS_UNTIL = 1  # from version 2 on there is one result for all, and nothing else
+
+
+@serves(57, versions=(0, 2))
+def update_features(node: Node, request: Any, client: Client) -> Answer:
+    """All or none: the first that is wrong is the answer for all."""
+    for update in request.feature_updates:
+        wrong = _wrong(node, update)
+        if wrong is not None:
+            message = (
+                "The update failed for all features since the following feature had an error: Invalid update "
+                f"version {update.max_version_level} for feature {update.feature}. {wrong}"
+            )
+            return {"error_code": INVALID_UPDATE_VERSION, "error_message": message, "results": []}
+    results = [
+        {"feature": update.feature, "error_code": NONE, "error_message": None}
+        for update in request.feature_updates
+    ]
+    return {
+        "error_code": NONE,
+        "error_message": None,
+        "results": results if client.version <= _RESULTS_UNTIL else [],
+    }
+
+
+def _wrong(node: Node, update: Any) -> str | None:
+    level = update.max_version_level
+    kind = getattr(update, "upgrade_type", _UPGRADE)
+    known = FEATURES.get(update.feature)
+    here = f"Local controller {node.config.node_id}"
+    if not _UPGRADE <= kind <= _UNSAFE_DOWNGRADE:
+        return "The controller does not support the given upgrade type."
+    if level < 0:
+        return "A feature version cannot be less than 0."
+    if known is None:
+        return f"{here} does not support this feature."
+    lowest, highest, in_force = known
+    if not lowest <= level <= highest:
+        return f"{here} only supports versions {lowest}-{highest}"
+    if level == in_force:
+        return None
+    if kind == _UPGRADE and not getattr(update, "allow_downgrade", False):
+        return (
+            "Can't downgrade the version of this feature without setting the upgrade type to either safe or "
+            "unsafe downgrade."
+        )
+    return f"{here} serves it at level {in_force} for good; clients choose what they speak themselves."

@@ -1,0 +1,160 @@
+"""Who may do what, and who is who: ACLs, SASL, delegation tokens, SCRAM credentials.
+
+There are no access rules and no authentication yet. What is asked for is answered as Kafka answers on a plain
+listener without an authorizer; credentials are kept, for the day they are asked for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from millstream.broker.codes import (
+    DELEGATION_TOKEN_REQUEST_NOT_ALLOWED,
+    DUPLICATE_RESOURCE,
+    ILLEGAL_SASL_STATE,
+    NONE,
+    RESOURCE_NOT_FOUND,
+    SECURITY_DISABLED,
+    UNACCEPTABLE_CREDENTIAL,
+)
+from millstream.broker.dispatch import Client, serves
+from millstream.broker.scram import MECHANISMS, Credential, credential, mechanism_name
+from millstream.errors import RequestRefused
+from millstream.wire.codec import Answer
+
+if TYPE_CHECKING:
+    from millstream.broker.node import Node
+
+_NO_RULES = "No Authorizer is configured."
+_NO_TIME = -1
+
+
+@serves(29, versions=(1, 3))
+def describe_acls(node: Node, request: Any, client: Client) -> Answer:
+    return {
+        "error_code": SECURITY_DISABLED,
+        "error_message": "No Authorizer is configured on the broker",
+        "resources": [],
+    }
+
+
+@serves(30, versions=(1, 3))
+def create_acls(node: Node, request: Any, client: Client) -> Answer:
+    refused = {"error_code": SECURITY_DISABLED, "error_message": _NO_RULES}
+    return {"results": [refused] * len(request.creations)}
+
+
+@serves(31, versions=(1, 3))
+def delete_acls(node: Node, request: Any, client: Client) -> Answer:
+    refused = {"error_code": SECURITY_DISABLED, "error_message": _NO_RULES, "matching_acls": []}
+    return {"filter_results": [refused] * len(request.filters)}
+
+
+@serves(17, versions=(0, 1))
+def sasl_handshake(node: Node, request: Any, client: Client) -> Answer:
+    """A client that wants to say who it is, where nobody asks."""
+    return {"error_code": ILLEGAL_SASL_STATE, "mechanisms": []}
+
+
+@serves(36, versions=(0, 2))
+def sasl_authenticate(node: Node, request: Any, client: Client) -> Answer:
+    message = "SaslAuthenticate request received after successful authentication"
+    return {"error_code": ILLEGAL_SASL_STATE, "error_message": message, "auth_bytes": b""}
+
+
+@serves(38, versions=(1, 3))
+def create_delegation_token(node: Node, request: Any, client: Client) -> Answer:
+    times = dict.fromkeys(("issue_timestamp", "expiry_timestamp", "max_timestamp"), _NO_TIME)
+    return {"error_code": DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, **times}
+
+
+@serves(39, versions=(1, 2))
+def renew_delegation_token(node: Node, request: Any, client: Client) -> Answer:
+    return {"error_code": DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, "expiry_timestamp": _NO_TIME}
+
+
+@serves(40, versions=(1, 2))
+def expire_delegation_token(node: Node, request: Any, client: Client) -> Answer:
+    return {"error_code": DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, "expiry_timestamp": _NO_TIME}
+
+
+@serves(41, versions=(1, 3))
+def describe_delegation_token(node: Node, request: Any, client: Client) -> Answer:
+    return {"error_code": DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, "tokens": []}
+
+
+@serves(50, versions=(0, 0))
+def describe_user_scram_credentials(node: Node, request: Any, client: Client) -> Answer:
+    """Which users have credentials; never the credentials."""
+    users = list(node.catalogue.scram)
+    if request.users:
+        users = [user.name for user in request.users]
+    numbers = {name: number for number, name in MECHANISMS.items()}
+    results = []
+    for user, count in Counter(users).items():
+        own = node.catalogue.scram.get(user, {})
+        infos = [
+            {"mechanism": numbers[mechanism], "iterations": kept["iterations"]}
+            for mechanism, kept in own.items()
+        ]
+        error, message = NONE, None
+        if count > 1:
+            error, infos = DUPLICATE_RESOURCE, []
+            message = f"Cannot describe SCRAM credentials for the same user twice in a single request: {user}"
+        elif not own:
+            error = RESOURCE_NOT_FOUND
+            message = f"Attempt to describe a user credential that does not exist: {user}"
+        results.append(
+            {"user": user, "error_code": error, "error_message": message, "credential_infos": infos}
+        )
+    return {"error_code": NONE, "error_message": None, "results": results}
+
+
+@serves(51, versions=(0, 0))
+async def alter_user_scram_credentials(node: Node, request: Any, client: Client) -> Answer:
+    """Users stand for themselves: what is wrong with one does not keep the others from being changed."""
+    results: dict[str, tuple[int, str | None]] = {}
+    async with node.catalogue.altering:
+        changed = {user: dict(own) for user, own in node.catalogue.scram.items()}
+        named = Counter((each.name, each.mechanism) for each in (*request.deletions, *request.upsertions))
+        for change in (*request.deletions, *request.upsertions):
+            if results.get(change.name, (NONE, None))[0]:
+                continue
+            try:
+                if named[change.name, change.mechanism] > 1:
+                    raise RequestRefused(
+                        DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request"
+                    )
+                _alter(changed, change)
+                results[change.name] = (NONE, None)
+            except RequestRefused as refused:
+                results[change.name] = (refused.code, str(refused))
+        for user, (error, _) in results.items():
+            if error:  # as it was
+                changed[user] = dict(node.catalogue.scram.get(user, {}))
+        kept = {user: own for user, own in changed.items() if own}
+        if kept != node.catalogue.scram:
+            try:
+                await node.catalogue.set_scram(kept)
+            except RequestRefused as failed:
+                results = dict.fromkeys(results, (failed.code, str(failed)))
+    return {
+        "results": [
+            {"user": user, "error_code": error, "error_message": message}
+            for user, (error, message) in results.items()
+        ]
+    }
+
+
+def _alter(credentials: dict[str, dict[str, Credential]], change: Any) -> None:
+    if not change.name:
+        raise RequestRefused(UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
+    mechanism = mechanism_name(change.mechanism)
+    own = credentials.setdefault(change.name, {})
+    if hasattr(change, "salted_password"):
+        own[mechanism] = credential(
+            mechanism, change.iterations, bytes(change.salt), bytes(change.salted_password)
+        )
+    elif own.pop(mechanism, None) is None:
+        raise RequestRefused(RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist")

@@ -1,0 +1,99 @@
+"""What brokers ask each other, and people of either: Follow, CopyCatalogue, StandbyStatus, Promote, Fence."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from millstream.broker.dispatch import Client, Reply, serves
+from millstream.broker.promotion import described
+from millstream.errors import RequestRefused
+from millstream.wire.apis import AFTER_DAMAGE, COPY_CATALOGUE, FENCE, FOLLOW, PROMOTE, STANDBY_STATUS, name_of
+from millstream.wire.standby import read_message, write_message
+
+if TYPE_CHECKING:
+    from millstream.broker.node import Node
+
+Fields = Mapping[str, Any]
+
+
+def _answers(api_key: int) -> Callable[[Callable[[Node, Fields], Awaitable[tuple[Fields, bytes]]]], None]:
+    """Register a handler of messages; what it refuses is answered in words."""
+
+    def register(handler: Callable[[Node, Fields], Awaitable[tuple[Fields, bytes]]]) -> None:
+        async def answer(node: Node, request: Any, client: Client) -> Reply:
+            asked, _ = read_message(request)
+            try:
+                return write_message(*await handler(node, asked))
+            except RequestRefused as refused:
+                return write_message({"error": str(refused)})
+            except (KeyError, TypeError, ValueError) as problem:
+                return write_message(
+                    {"error": f"{name_of(api_key)} lacks a field or has a wrong one: {problem}"}
+                )
+
+        serves(api_key, versions=(0, 0))(answer)
+
+    return register
+
+
+@_answers(FOLLOW)
+async def follow(node: Node, asked: Fields) -> tuple[Fields, bytes]:
+    """The next cut, when there is one."""
+    return await node.followers.follow(asked), b""
+
+
+@_answers(COPY_CATALOGUE)
+async def copy_catalogue(node: Node, asked: Fields) -> tuple[Fields, bytes]:
+    return {}, node.followers.read_catalogue(asked["session"], asked["position"])
+
+
+@_answers(AFTER_DAMAGE)
+async def after_damage(node: Node, asked: Fields) -> tuple[Fields, bytes]:
+    """Where a log goes on after records that are damaged and can't be copied."""
+    topic = node.hosted.get(bytes.fromhex(asked["topic_id"]))
+    if topic is None or asked["partition"] >= len(topic.partitions):
+        raise RequestRefused(0, "there is no such partition")
+    offset = asked["offset"]
+    damage = topic.partitions[asked["partition"]].log.damage
+    return {"offset": max((d.next_offset for d in damage if d.first_offset <= offset), default=offset)}, b""
+
+
+@_answers(STANDBY_STATUS)
+async def standby_status(node: Node, asked: Fields) -> tuple[Fields, bytes]:
+    """Which part this broker has, and how it stands beside the other."""
+    node.followers.heard_of(asked.get("session", ""))
+    logs = [partition.log for partition in node.partitions() if not partition.in_memory]
+    now = node.clock.monotonic()
+    status: dict[str, Any] = {
+        "role": "standby" if node.standby is not None else "fenced" if node.fenced_by else "leader",
+        "cluster_id": node.catalogue.cluster_id,
+        "lineage": node.catalogue.lineage,
+        "records": sum(log.written_offset for log in logs),
+        "bytes": sum(log.size_bytes for log in logs),
+        "fenced_by": node.fenced_by,
+        "followers": [follower.status(now) for follower in node.followers],
+    }
+    if node.standby is not None:
+        status["standby"] = node.standby.status()
+    return status, b""
+
+
+@_answers(PROMOTE)
+async def promote(node: Node, asked: Fields) -> tuple[Fields, bytes]:
+    """Let a standby lead. It ends its connections then and is there again at once, as a leader."""
+    if node.standby is None:
+        raise RequestRefused(0, "this broker is no standby; it leads already")
+    verdict = await node.standby.promote(f"{node.own_host}:{node.own_port}", force=bool(asked.get("force")))
+    return described(verdict), b""
+
+
+@_answers(FENCE)
+async def fence(node: Node, asked: Fields) -> tuple[Fields, bytes]:
+    """Another broker takes this one's place: take no more writes, and say where clients find the other. An
+    empty address takes it back."""
+    by = str(asked["by"])
+    if node.standby is not None:
+        raise RequestRefused(0, "this broker is a standby; there is nothing to take its place in")
+    await node.fence(by)
+    return {"fenced": by}, b""

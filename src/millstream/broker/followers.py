@@ -1,0 +1,362 @@
+"""The standbys that follow this broker: what each is told, and how far it has come.
+
+Theory. What a standby is told is a **cut**: how far every log was written and which commits the catalogue
+had made, taken in one moment on the loop. A broker that is killed in that moment leaves just this behind, so
+whoever has all of a cut can go on from it as from a crash: no marker without its decision, no decision
+without its records. A standby takes the records up to a cut by Fetch, then makes the catalogue's changes, and
+says so with its next request.
+
+Cuts are differences: the first of a session tells everything, each later one what has changed since. Appends
+are heard of through the partitions, as by any long poll, so that a broker that nobody follows pays nothing;
+what happens without an append (retention, settings) is looked for once a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+import uuid
+from collections import deque
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from millstream.broker.lineage import Promotion, descends
+from millstream.broker.partition import HostedTopic, Partition, Shared
+from millstream.errors import RequestRefused
+from millstream.wire.standby import SPOKEN
+
+if TYPE_CHECKING:
+    import sqlite3
+
+    from millstream.broker.node import Node
+
+LONGEST_WAIT = 5.0  # seconds that a standby is left without an answer
+LOOK_EVERY = 1.0
+FORGET_AFTER = 10.0  # seconds without a request; a standby asks how we stand every second
+CHUNK = 1 << 20  # bytes of the catalogue in one answer
+_NOTHING_TOLD = -1
+
+
+class _Watch:
+    """Hears of the appends to one partition. A ``Waiter``."""
+
+    __slots__ = ("appended_bytes", "follower", "partition", "told_base", "told_start")
+
+    committed = False
+
+    def __init__(self, follower: Follower, partition: Partition) -> None:
+        self.follower = follower
+        self.partition = partition
+        self.appended_bytes = 0  # since it was last told
+        self.told_start = self.told_base = _NOTHING_TOLD
+        partition.add_waiter(self)
+
+    def appended(self, count: int, shared: Shared) -> None:
+        self.appended_bytes += count
+        self.follower.heard_of(self)
+
+    def cancel(self) -> None:
+        """The topic was deleted: the look for topics finds out."""
+
+
+class Follower:
+    """One standby, as long as it keeps asking."""
+
+    def __init__(self, node: Node, name: str) -> None:
+        self.session = uuid.uuid4().hex
+        self.name = name
+        self.cut = 0  # the last one told
+        self.complete = 0  # the last one that it has all of
+        self.complete_at = self.asked_at = node.clock.monotonic()
+        self.catalogue: tuple[int, int] | None = None  # a copy of it to be taken: descriptor, size
+        self._node = node
+        self.number = _NOTHING_TOLD  # the catalogue's commit that it was told of
+        self._watches: dict[Partition, _Watch] = {}
+        self._heard: dict[_Watch, None] = {}
+        self._topics_told = -1
+        self._looked_at = 0.0
+        self._news = asyncio.Event()
+        self._reached: dict[Partition, int] = {}  # how far it has each partition
+        self._told: deque[tuple[int, float, dict[Partition, int]]] = deque()
+
+    def heard_of(self, watch: _Watch) -> None:
+        self._heard[watch] = None
+        self._news.set()
+
+    def wake(self) -> None:
+        self._news.set()
+
+    async def wait(self, seconds: float) -> None:
+        """Until there is something to tell, or the time is up."""
+        if self.cut == 0 or self._heard or self._topics_told != self._node.topics_number:
+            return
+        feed = self._node.catalogue.feed
+        if feed is not None and feed.number != self.number:
+            return
+        self._news.clear()
+        try:
+            async with asyncio.timeout(min(seconds, LONGEST_WAIT)):
+                await self._news.wait()
+        except TimeoutError:
+            self._looked_at = 0.0
+
+    def reached(self, cut: int, now: float) -> None:
+        """It has all of a cut, synced."""
+        self.asked_at = now
+        while self._told and self._told[0][0] <= cut:
+            self.complete, self.complete_at, ends = self._told.popleft()
+            self._reached.update(ends)
+
+    def status(self, now: float) -> dict[str, Any]:
+        """For people and metrics."""
+        behind = sum(p.log.written_offset for p in self._watches) - sum(self._reached.values())
+        return {
+            "name": self.name,
+            "behind_records": behind,
+            "behind_seconds": round(now - self.complete_at, 3) if behind else 0.0,
+            "silent_seconds": round(now - self.asked_at, 3),
+        }
+
+    async def copy_catalogue(self) -> None:
+        """Have a copy made for it, which it is told of with the next cut."""
+        self.close_catalogue()
+        catalogue = self._node.catalogue
+        number, reader = await catalogue.pinned()
+        self.catalogue = await asyncio.to_thread(_copy, reader, self._node.data_path)
+        self.number = number
+
+    def close_catalogue(self) -> None:
+        if self.catalogue is not None:
+            os.close(self.catalogue[0])
+            self.catalogue = None
+
+    def next_cut(self, now: float) -> dict[str, Any]:
+        """What has changed since the last one, or everything."""
+        node = self._node
+        first = self.cut == 0
+        feed = node.catalogue.feed
+        assert feed is not None
+        statements = feed.since(self.number)
+        if statements is None:
+            raise RequestRefused(0, "the catalogue's changes since then are not kept any more")
+        self.number = feed.number
+        fields: dict[str, Any] = {"number": self.number, "statements": statements}
+        if self._topics_told != node.topics_number:
+            self._topics_told = node.topics_number
+            fields["topics"] = self._topics()
+        if now - self._looked_at >= LOOK_EVERY:
+            self._looked_at = now
+            for watch in self._watches.values():
+                log = watch.partition.log
+                if (
+                    watch.told_start != log.log_start_offset
+                    or log.segments.last.base_offset != watch.told_base
+                ):
+                    self._heard[watch] = None
+        heard, self._heard = self._heard, {}
+        self.cut += 1
+        rows = [self._row(watch) for watch in heard]
+        self._told.append((self.cut, now, {w.partition: w.partition.log.written_offset for w in heard}))
+        fields |= {"cut": self.cut, "first": first, "partitions": rows, "now_ms": node.clock.now_ms()}
+        return fields
+
+    def _topics(self) -> list[list[Any]]:
+        """Every topic that is copied, and its partitions watched from now on."""
+        found = []
+        watches: dict[Partition, _Watch] = {}
+        for topic in self._node.topics():
+            known = self._node.catalogue.topics.get(topic.name)
+            if known is None or known.id != topic.id or _in_memory(topic):
+                continue
+            found.append([topic.name, topic.id.hex, len(topic.partitions), dict(known.overrides)])
+            for partition in topic.partitions:
+                watch = self._watches.pop(partition, None)
+                if watch is None:
+                    watch = _Watch(self, partition)
+                    self._heard[watch] = None
+                watches[partition] = watch
+        for watch in self._watches.values():
+            self._heard.pop(watch, None)
+            self._reached.pop(watch.partition, None)
+        self._watches = watches
+        return found
+
+    def _row(self, watch: _Watch) -> list[Any]:
+        partition = watch.partition
+        log = partition.log
+        bases = [s.base_offset for s in log.segments if s.base_offset > watch.told_base]
+        new = watch.told_start == _NOTHING_TOLD
+        if new and log.log_start_offset < bases[0]:
+            bases.insert(0, log.log_start_offset)  # what is in the archive; the copy has it in one segment
+        size = log.size_bytes if new else watch.appended_bytes
+        watch.appended_bytes = 0
+        watch.told_start = log.log_start_offset
+        watch.told_base = log.segments.last.base_offset
+        return [
+            partition.topic.id.hex,
+            partition.index,
+            log.log_start_offset,
+            log.written_offset,
+            size,
+            bases,
+            log.epochs.entries if new else None,
+        ]
+
+    def close(self) -> None:
+        self.close_catalogue()
+        for partition, watch in self._watches.items():
+            partition.waiters.pop(watch, None)
+        self._watches.clear()
+        self._told.clear()
+
+
+def _in_memory(topic: HostedTopic) -> bool:
+    return bool(topic.partitions) and topic.partitions[0].in_memory
+
+
+def _copy(reader: sqlite3.Connection, directory: str) -> tuple[int, int]:
+    """A copy of the catalogue in a file without a name: its descriptor, and its size."""
+    import sqlite3
+
+    file, path = tempfile.mkstemp(prefix=".catalogue-", dir=directory)
+    try:
+        target = sqlite3.connect(path)
+        reader.backup(target)
+        target.close()
+    finally:
+        os.unlink(path)
+        reader.close()
+    return file, os.fstat(file).st_size
+
+
+class Followers:
+    """All standbys of one broker. Lives on the server's loop."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._by_session: dict[str, Follower] = {}
+
+    def __iter__(self) -> Any:
+        return iter(self._by_session.values())
+
+    def __len__(self) -> int:
+        return len(self._by_session)
+
+    async def follow(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Answer one request of a standby's. Raises RequestRefused, in words for the standby's log."""
+        node = self._node
+        self._check(asked)
+        follower = self._by_session.get(asked.get("session") or "")
+        if follower is None or follower.cut != asked.get("cut"):
+            follower = await self._attach(asked)
+        now = node.clock.monotonic()
+        follower.reached(asked.get("complete", 0), now)
+        await follower.wait(asked.get("wait_ms", 0) / 1000)
+        try:
+            cut = follower.next_cut(node.clock.monotonic())
+        except RequestRefused:
+            follower = await self._attach(asked)
+            cut = follower.next_cut(node.clock.monotonic())
+        self._forget_commits()
+        return {
+            **self.introduction(),
+            **cut,
+            "session": follower.session,
+            "catalogue_size": follower.catalogue[1] if follower.catalogue is not None else 0,
+        }
+
+    def introduction(self) -> dict[str, Any]:
+        """Who we are."""
+        node = self._node
+        return {
+            "spoken": SPOKEN,
+            "cluster_id": node.catalogue.cluster_id,
+            "schema": node.catalogue.schema,
+            "lineage": node.catalogue.lineage,
+            "node_id": node.config.node_id,
+            "host": node.host,
+            "port": node.port,
+            "fenced": node.fenced_by,
+        }
+
+    def _check(self, asked: Mapping[str, Any]) -> None:
+        node = self._node
+        if asked.get("spoken") != SPOKEN or asked.get("schema") != node.catalogue.schema:
+            raise RequestRefused(
+                0, "it is another version of millstream; a standby needs the same as its leader"
+            )
+        if node.standby is not None:
+            raise RequestRefused(0, f"it is a standby itself, of {node.standby.leader}; follow that one")
+        if not node.data_path:
+            raise RequestRefused(0, "it keeps everything in memory; start it with --data")
+        if asked.get("cluster_id") is None:
+            return
+        theirs = [Promotion(*each) for each in asked["lineage"]]
+        if asked["cluster_id"] != node.catalogue.cluster_id:
+            raise RequestRefused(
+                0,
+                f"it is of cluster {node.catalogue.cluster_id}, the standby's directory of "
+                f"{asked['cluster_id']}; give an empty directory",
+            )
+        if not descends(node.catalogue.lineage, theirs):
+            raise RequestRefused(
+                0,
+                "the standby's directory was promoted in a way that the leader knows nothing of: both may "
+                "have taken records that the other has not. Let the leader follow this one instead; or, if "
+                "what only this directory has is not needed, give an empty directory",
+            )
+
+    async def _attach(self, asked: Mapping[str, Any]) -> Follower:
+        node = self._node
+        name = str(asked.get("name", "?"))
+        for session, known in list(self._by_session.items()):
+            if known.name == name:
+                known.close()
+                del self._by_session[session]
+        follower = Follower(node, name)
+        self._by_session[follower.session] = follower
+        node.catalogue.follow(self.wake_all)
+        await follower.copy_catalogue()
+        return follower
+
+    def read_catalogue(self, session: str, position: int) -> bytes:
+        """A piece of the copy that was made for a standby; the last one ends it."""
+        follower = self._by_session.get(session)
+        if follower is None or follower.catalogue is None:
+            raise RequestRefused(0, "no copy of the catalogue waits for it; it has to ask anew")
+        file, size = follower.catalogue
+        data = os.pread(file, CHUNK, position)
+        if position + len(data) >= size:
+            follower.close_catalogue()
+        return data
+
+    def heard_of(self, session: str) -> None:
+        """A standby is there, though it is still busy with the last cut."""
+        follower = self._by_session.get(session)
+        if follower is not None:
+            follower.asked_at = self._node.clock.monotonic()
+
+    def wake_all(self) -> None:
+        for follower in self._by_session.values():
+            follower.wake()
+
+    def _forget_commits(self) -> None:
+        feed = self._node.catalogue.feed
+        if feed is not None:
+            feed.forget(min(follower.number for follower in self._by_session.values()))
+
+    def tick(self, now: float) -> None:
+        """Forget those that have not asked for long, and with the last of them what is kept for them."""
+        for session, follower in list(self._by_session.items()):
+            if now - follower.asked_at > FORGET_AFTER:
+                follower.close()
+                del self._by_session[session]
+        if not self._by_session:
+            self._node.catalogue.unfollow()
+
+    def close(self) -> None:
+        self.wake_all()
+        for follower in self._by_session.values():
+            follower.close()
+        self._by_session.clear()

@@ -1,0 +1,235 @@
+"""Promotion: when a standby may take its leader's place, and what it does when it does.
+
+Rules:
+
+1. A copy that never had a whole cut has nothing to lead with, whoever insists.
+2. It is refused while the leader answers: two that lead would each take records that the other has not.
+3. It is refused while records are known that this copy has not: the leader told of them before it was lost.
+4. It is refused if the leader was there when the standby was stopped: it may have taken any number of records
+   since.
+5. Who insists is told exactly what may be lost. A leader that answers is then fenced first: it takes no more
+   writes, this copy takes the rest, and nothing is lost.
+6. A standby that is there hears of every record within a moment. What the leader did after that moment nobody
+   here can know; when it was last heard of is said.
+
+What it does: back to the last whole cut, which is a state that the leader could have left by a crash; an
+epoch above all that are known in every log, and a new name in the lineage, so that whoever comes back from
+before can tell what is not common; producer ids far beyond all that the leader may have given out.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import sqlite3
+import uuid
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from millstream.broker.copy_state import FENCED, WHOLE, CopyState, forget_state, load_state, save_facts
+from millstream.broker.database import FILE_NAME, Database, fact, set_fact
+from millstream.broker.partition import Partition
+from millstream.errors import DataDirectoryError
+from millstream.log.directory import LogDirectory, take_lock
+from millstream.log.files import OsFiles
+
+if TYPE_CHECKING:
+    from millstream.broker.catalogue import Catalogue
+
+_log = logging.getLogger(__name__)
+
+PRODUCER_IDS_SKIPPED = 1 << 32
+_SHOWN = 20
+_THREADS = 8
+
+
+class Missing(NamedTuple):
+    """Records that the leader is known to have had and this copy has not."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    end_offset: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}: offsets {self.first_offset} to {self.end_offset - 1}"
+
+
+class Standing(NamedTuple):
+    """How a copy stands to its leader, as it is judged by."""
+
+    leader: str
+    whole: Sequence[int] | None  # the last whole cut: taken by the leader's clock, reached by ours
+    answers: bool  # the leader does, now
+    heard_ms: int | None  # when it was last heard of, by our clock; None: nobody knows
+    was_connected: bool  # when the standby was stopped, if it does not run
+    missing: Sequence[Missing]
+    behind_commits: int  # changes of the catalogue (offsets, topics, transactions) told of and not made
+
+
+class Verdict(NamedTuple):
+    allowed: bool
+    reasons: Sequence[str]  # why not, or what is given up
+    lost: Sequence[Missing]
+    note: str = ""  # what is known, and up to when
+
+
+def judge(standing: Standing, *, force: bool) -> Verdict:
+    """Whether the copy may be promoted. Pure."""
+    if standing.whole is None:
+        return Verdict(
+            False, ["it has not had a whole copy of its leader yet: there is nothing to lead with"], ()
+        )
+    reasons = []
+    if standing.answers:
+        reasons.append(f"the leader at {standing.leader} answers: stop it first, or two brokers lead")
+    if standing.missing:
+        count = sum(each.end_offset - each.first_offset for each in standing.missing)
+        reasons.append(
+            f"{count} records that the leader had are not here: {_listed(standing.missing)}; they were "
+            f"written after {_time(standing.whole[0])}"
+        )
+    if standing.behind_commits:
+        reasons.append(
+            f"{standing.behind_commits} changes of topics, groups' offsets or transactions that the leader "
+            f"made after {_time(standing.whole[0])} are not here"
+        )
+    if standing.was_connected:
+        assert standing.heard_ms is not None
+        reasons.append(
+            f"the leader was there when this standby was stopped, at {_time(standing.heard_ms)}; what it has "
+            "taken since is not here"
+        )
+    if standing.heard_ms is None:
+        reasons.append(
+            "the standby was not stopped in order: what it had heard of and not copied is not known; what "
+            f"the leader had at {_time(standing.whole[0])} is here"
+        )
+    note = ""
+    if standing.heard_ms is not None:
+        note = (
+            f"the leader was last heard of at {_time(standing.heard_ms)}; what it had at "
+            f"{_time(standing.whole[0])} is here"
+        )
+    return Verdict(force or not reasons, reasons, standing.missing, note)
+
+
+def _listed(missing: Sequence[Missing]) -> str:
+    shown = ", ".join(map(str, missing[:_SHOWN]))
+    return shown + (f" and {len(missing) - _SHOWN} partitions more" if len(missing) > _SHOWN else "")
+
+
+def _time(ms: int) -> str:
+    import datetime
+
+    return datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC).isoformat(timespec="milliseconds")
+
+
+def standing_left(state: CopyState) -> Standing:
+    """Of a standby that does not run."""
+    left = state.facts.get("left")
+    whole = state.facts.get(WHOLE)
+    if left is None:
+        return Standing(state.leader, whole, False, None, False, (), 0)
+    return Standing(
+        state.leader,
+        whole,
+        False,
+        left["heard_ms"],
+        left["was_connected"],
+        [Missing(*each) for each in left["missing"]],
+        left["behind_commits"],
+    )
+
+
+def promote_directory(path: Path, *, force: bool) -> Verdict:
+    """Judge the copy in a directory that no broker uses, and mark it if it may lead. Raises
+    DataDirectoryError."""
+    if not (path / FILE_NAME).exists():
+        raise DataDirectoryError(f"{path} is no broker's data directory: there is no {FILE_NAME} in it")
+    unlock = take_lock(OsFiles(), str(path))
+    try:
+        database = Database(path / FILE_NAME)
+        try:
+            state = database.read_now(load_state)
+            verdict = _judge_directory(path, state, force)
+            if verdict.allowed:
+                database.change_now(lambda db: save_facts(db, promoted=True))
+        finally:
+            database.close()
+    finally:
+        unlock()
+    return verdict
+
+
+def _judge_directory(path: Path, state: CopyState, force: bool) -> Verdict:
+    if state.is_promoted:
+        return Verdict(True, ["it was promoted before"], ())
+    if state.leader:
+        standing = standing_left(state)
+        return judge(standing._replace(answers=_answers(state.leader)), force=force)
+    if FENCED in state.facts:
+        by = state.facts[FENCED]
+        return Verdict(force, [f"the broker at {by} was promoted in its place and takes records"], ())
+    raise DataDirectoryError(f"{path} is no standby's copy; `millstream serve --data {path}` leads with it")
+
+
+def _answers(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=2.0).close()
+    except OSError:
+        return False
+    return True
+
+
+def succeed(
+    state: CopyState, catalogue: Catalogue, directory: LogDirectory, partitions: Iterable[Partition]
+) -> None:
+    """Make a copy that was promoted fit to lead, before anything is served. Done twice, it does no harm."""
+    partitions = [partition for partition in partitions if not partition.in_memory]
+    for partition in partitions if state.leader else ():
+        end = max(
+            state.ends.get((partition.topic.id_bytes, partition.index), 0), partition.log.log_start_offset
+        )
+        if partition.log.end_offset > end:
+            count = partition.log.end_offset - end
+            partition.log, aside = directory.cut_log(partition.log, end)
+            _log.warning(
+                "%s: %d records from offset %d on are of a cut that was not whole; they are kept in %s",
+                partition, count, end, aside,
+            )  # fmt: skip
+    epoch = max((partition.log.epochs.latest for partition in partitions), default=0)
+    epoch = max(epoch, *(promotion.epoch for promotion in catalogue.lineage)) + 1
+
+    def begin(partition: Partition) -> None:
+        log = partition.log
+        log.epochs.begin(epoch, log.end_offset)
+        log.epochs.write(sync=True)
+        log.leader_epoch = epoch
+
+    with ThreadPoolExecutor(_THREADS, "millstream-promote") as threads:
+        list(threads.map(begin, partitions))
+    lineage = [*catalogue.promotions, (uuid.uuid4().hex, epoch)]
+
+    def write(db: sqlite3.Connection) -> None:
+        set_fact(db, "promotions", json.dumps(lineage))
+        next_id = int(fact(db, "producer.ids.next") or 0)
+        set_fact(db, "producer.ids.next", str(next_id + PRODUCER_IDS_SKIPPED))
+        forget_state(db)
+
+    catalogue.change_now(write)
+    _log.warning("promoted: this broker leads, in epoch %d; %s led before", epoch, state.leader or "it")
+
+
+def described(verdict: Verdict) -> dict[str, Any]:
+    """A verdict in a message."""
+    return {
+        "allowed": verdict.allowed,
+        "note": verdict.note,
+        "reasons": list(verdict.reasons),
+        "lost": [list(m) for m in verdict.lost],
+    }

@@ -1,0 +1,536 @@
+"""A standby: keeps a copy of everything another broker has, until it is promoted.
+
+How it works, over and over:
+
+1. It asks the leader for the next **cut** (``broker.followers``) and waits until there is one.
+2. It makes the topics that are new, takes back what its logs have and the leader's have not
+   (``broker.lineage``), and copies records up to the cut, a few connections at a time.
+3. It syncs the logs, then makes the catalogue's changes and notes how far the logs are, in one commit. Now it
+   has a whole cut, a state in which the leader could have been killed.
+
+Whatever breaks, on either side, it begins anew: connects, is told everything, and copies what is missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import sqlite3
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from millstream.broker import copy_state
+from millstream.broker.leader_link import LeaderLink
+from millstream.broker.lineage import Promotion, common_end, first_foreign_epoch
+from millstream.broker.partition import Partition
+from millstream.broker.promotion import Missing, Standing, Verdict, judge
+from millstream.errors import (
+    BrokerUnavailable,
+    LogError,
+    MillstreamError,
+    ProtocolError,
+    RequestRefused,
+)
+from millstream.log.copying import CORRUPT_MESSAGE, append_copied, jump, start_segments
+from millstream.wire.apis import AFTER_DAMAGE, COPY_CATALOGUE, FENCE, FOLLOW, STANDBY_STATUS
+from millstream.wire.replica import VERSION as FETCH_VERSION
+from millstream.wire.replica import fetch_request, read_copied
+from millstream.wire.standby import SPOKEN
+
+if TYPE_CHECKING:
+    from millstream.broker.node import Node
+
+_log = logging.getLogger(__name__)
+
+WAIT_MS = 2000  # how long the leader may hold a request for the next cut
+CONNECTIONS = 4  # that copy records
+MOST_BYTES = 2 * 1024 * 1024  # of one answer
+AT_ONCE = 64  # partitions in one request
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between tries to connect
+STOP_PATIENCE = 5.0  # seconds for the cut at hand when it is stopped
+SWITCH_PATIENCE = 60.0  # seconds for a fenced leader's last records
+_FETCH = 1
+
+
+class _Again(Exception):
+    """What the leader said does not hold any more (a topic deleted, records expired): ask anew."""
+
+
+class _Aim:
+    """A cut that is being copied."""
+
+    def __init__(self, fields: dict[str, Any]) -> None:
+        self.cut: int = fields["cut"]
+        self.now_ms: int = fields["now_ms"]
+        self.number: int = fields["number"]
+        self.statements: list[Any] = fields["statements"]
+        self.is_last = bool(fields["fenced"])
+        self.catalogue: Path | None = None  # a whole one, before the statements
+        self.ends: dict[Partition, int] = {}
+        self.before: dict[Partition, int] = {}  # the logs' ends with the last whole cut
+
+
+class Standby:
+    """See the module's description. Lives on the server's loop."""
+
+    def __init__(self, node: Node, leader: str, host: str, port: int) -> None:
+        self.leader = leader
+        self.promoted = asyncio.Event()
+        self.is_connected = False
+        self._node = node
+        self._host, self._port = host, port
+        self._task: asyncio.Task[None] | None = None
+        self._threads = ThreadPoolExecutor(node.config.log_flush_threads, "millstream-copy")
+        self._links: list[LeaderLink] = []
+        self._copying: list[LeaderLink] = []  # those of them that copy records
+        self._session = ""  # by which the leader knows us
+        self._bases: dict[Partition, list[int]] = {}
+        self._ahead: set[bytes] = set()  # topics made before the leader's catalogue says so
+        self._aim: _Aim | None = None
+        self._whole: tuple[int, int] | None = None  # the last whole cut: by the leader's clock, by ours
+        self._whole_at = self._heard_at = node.clock.monotonic()
+        self._is_last = False  # the last whole cut is the last of all: the leader takes no more writes
+        self._leader_has = (0, 0)  # records and bytes, as of a second ago
+        self._whole_event = asyncio.Event()
+        self.copied_bytes = 0
+        self.breaks = 0
+
+    # Life
+
+    def start(self) -> asyncio.Task[None]:
+        """The task ends only by an error that trying again can't help; it is raised there."""
+        known = self._node.catalogue_state.facts
+        whole = known.get(copy_state.WHOLE)
+        self._whole = (whole[0], whole[1]) if whole else None
+        if copy_state.CLIENTS in known and known[copy_state.LEADER] == self.leader:
+            self._node.lead_clients_to(*known[copy_state.CLIENTS])
+        self._task = asyncio.create_task(self._run())
+        return self._task
+
+    async def stop(self) -> None:
+        """Stop following, if it can with all of a cut, and write down how it stands."""
+        was_connected = self.is_connected
+        if self._task is not None:
+            if self._aim is not None and not self._task.done():
+                self._whole_event.clear()
+                whole = asyncio.create_task(self._whole_event.wait())
+                await asyncio.wait({self._task, whole}, timeout=STOP_PATIENCE)
+                whole.cancel()
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        self._close_links()
+        if not self.promoted.is_set():
+            standing = self._standing(answers=False)
+            left = {
+                "heard_ms": standing.heard_ms,
+                "was_connected": was_connected,
+                "missing": [list(each) for each in standing.missing],
+                "behind_commits": standing.behind_commits,
+            }
+            with contextlib.suppress(RequestRefused):
+                await self._node.catalogue.copy(lambda db: copy_state.save_facts(db, left=left))
+        self._threads.shutdown()
+
+    async def _run(self) -> None:
+        pause = FIRST_PAUSE
+        while True:
+            started = self._node.clock.monotonic()
+            try:
+                await self._follow()
+            except (BrokerUnavailable, ProtocolError, _Again, OSError) as error:
+                if self.is_connected:
+                    self.breaks += 1
+                    _log.warning("the leader at %s is lost: %s; trying again", self.leader, error)
+                elif pause == FIRST_PAUSE:
+                    _log.warning("the leader can't be reached: %s; trying again", error)
+            except LogError as error:
+                _log.error("can't copy: %s; trying again", error)
+            finally:
+                self.is_connected = False
+                self._close_links()
+            if self._node.clock.monotonic() - started > LONGEST_PAUSE:
+                pause = FIRST_PAUSE
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+    def _close_links(self) -> None:
+        for link in self._links:
+            link.close()
+        self._links.clear()
+        self._copying.clear()
+
+    async def _open(self) -> LeaderLink:
+        link = await LeaderLink.open(self._host, self._port)
+        self._links.append(link)
+        return link
+
+    # Following
+
+    async def _follow(self) -> None:
+        link = await self._open()
+        catalogue = self._node.catalogue
+        blank = self._node.is_blank
+        asked: dict[str, Any] = {
+            "spoken": SPOKEN,
+            "schema": catalogue.schema,
+            "name": f"{self._node.own_host}:{self._node.own_port}",
+            "cluster_id": None if blank else catalogue.cluster_id,
+            "lineage": catalogue.lineage,
+            "wait_ms": WAIT_MS,
+        }
+        watching = asyncio.create_task(self._watch())
+        try:
+            self._session, cut, complete = "", 0, 0
+            while True:
+                news = asked | {"session": self._session, "cut": cut, "complete": complete}
+                fields, _ = await link.ask(FOLLOW, news)
+                self._heard_at = self._node.clock.monotonic()
+                if fields["first"] and self._session:
+                    raise _Again("the leader begins anew")
+                self._session, cut = fields["session"], fields["cut"]
+                await self._take(link, fields)
+                complete = cut
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+
+    async def _watch(self) -> None:
+        """Know how much the leader has, also while a large cut is being copied."""
+        link = await self._open()
+        while True:
+            fields, _ = await link.ask(STANDBY_STATUS, {"session": self._session})
+            self._leader_has = fields["records"], fields["bytes"]
+            self._heard_at = self._node.clock.monotonic()
+            await asyncio.sleep(1)
+
+    async def _take(self, link: LeaderLink, fields: dict[str, Any]) -> None:
+        """Have all of a cut."""
+        node = self._node
+        aim = self._aim = _Aim(fields)
+        limit = first_foreign_epoch([Promotion(*p) for p in fields["lineage"]], node.catalogue.lineage)
+        if fields["first"]:
+            self._bases.clear()
+            node.lead_clients_to(fields["node_id"], fields["host"], fields["port"])
+            aim.catalogue = await self._copy_catalogue(link, fields)
+            if not self.is_connected:
+                self.is_connected = True
+                _log.info("following %s", self.leader)
+        if "topics" in fields:
+            await self._make_topics(fields["topics"])
+        for row in fields["partitions"]:
+            self._heed(aim, row, limit)
+        if aim.ends:
+            await self._copy(aim)
+            await self._sync(aim)
+        await self._make_whole(aim, fields)
+
+    async def _copy_catalogue(self, link: LeaderLink, fields: dict[str, Any]) -> Path:
+        path = Path(self._node.data_path) / ".catalogue-incoming"
+        size = fields["catalogue_size"]
+        with path.open("wb") as file:
+            while file.tell() < size:
+                asked = {"session": fields["session"], "position": file.tell()}
+                _, data = await link.ask(COPY_CATALOGUE, asked)
+                if not data:
+                    raise _Again("the leader's catalogue is shorter than it was")
+                file.write(data)
+        return path
+
+    async def _make_topics(self, topics: list[Any]) -> None:
+        """Make those that are new or have grown before their records come; those that are gone go with the
+        catalogue's changes, unless a new one has their name."""
+        node = self._node
+        known = node.catalogue.topics
+        made = []
+        for name, topic_id, partitions, overrides in topics:
+            have = known.get(name)
+            if have is None or have.id.hex != topic_id or have.partitions < partitions:
+                made.append((name, bytes.fromhex(topic_id), partitions, overrides))
+                if have is None or have.id.hex != topic_id:
+                    self._ahead.add(bytes.fromhex(topic_id))
+        if made:
+            await node.catalogue.foresee(made)
+            await node.serve_catalogue()
+
+    def _heed(self, aim: _Aim, row: list[Any], limit: int) -> None:
+        """What the leader says of one partition."""
+        topic_id, index, start, end, _, bases, epochs = row
+        topic = self._node.hosted.get(bytes.fromhex(topic_id))
+        if topic is None or index >= len(topic.partitions):
+            raise _Again("a topic is not there")
+        partition = topic.partitions[index]
+        if epochs is not None:
+            aim.before[partition] = partition.log.end_offset
+            self._bases[partition] = bases
+            self._reconcile(partition, [(epoch, at) for epoch, at in epochs], bases[0], end, limit)
+        else:
+            self._bases[partition] += bases
+        log = partition.log
+        if start > log.end_offset:
+            partition.log = log = self._node.restart_log(log, self._bases[partition][0])
+        aim.before.setdefault(partition, log.end_offset)
+        aim.ends[partition] = end
+        if start > log.log_start_offset:
+            self._node.trims[partition] = start
+
+    def _reconcile(
+        self, partition: Partition, epochs: list[tuple[int, int]], first: int, end: int, limit: int
+    ) -> None:
+        """Take back what the leader's log has not, and be in its epochs."""
+        log = partition.log
+        common = common_end(log.epochs.entries, log.end_offset, epochs, end, limit)
+        if common < log.end_offset and log.size_bytes:
+            count = log.end_offset - common
+            partition.log, aside = self._node.cut_log(log, max(common, log.log_start_offset))
+            log = partition.log
+            _log.warning(
+                "%s: the leader does not have the last %d records here, from offset %d on; they were taken "
+                "back and are kept in %s",
+                partition, count, common, aside,
+            )  # fmt: skip
+        if log.end_offset < first or (log.size_bytes == 0 and log.end_offset != first):
+            partition.log = log = self._node.restart_log(log, first)
+        log.epochs.replace(epochs)
+        log.epochs.write()
+        log.leader_epoch = log.epochs.latest
+
+    # Records
+
+    async def _copy(self, aim: _Aim) -> None:
+        """Bring every log to where the cut has it."""
+        waiting = deque(partition for partition, end in aim.ends.items() if partition.log.end_offset < end)
+        count = min(CONNECTIONS, len(waiting))
+        while len(self._copying) < count:
+            self._copying.append(await self._open())
+        workers = [asyncio.create_task(self._copy_some(link, aim, waiting)) for link in self._copying[:count]]
+        try:
+            await asyncio.gather(*workers)
+        finally:
+            for worker in workers:
+                worker.cancel()
+            await asyncio.gather(*workers, return_exceptions=True)
+        for partition, end in aim.ends.items():
+            start_segments(partition.log, self._bases[partition], end)
+            jump(partition.log, end)
+
+    async def _copy_some(self, link: LeaderLink, aim: _Aim, waiting: deque[Partition]) -> None:
+        alone = False
+        while waiting:
+            chosen = [waiting.popleft() for _ in range(1 if alone else min(AT_ONCE, len(waiting)))]
+            wanted: dict[bytes, list[tuple[int, int]]] = {}
+            for partition in chosen:
+                at = (partition.index, partition.log.end_offset)
+                wanted.setdefault(partition.topic.id_bytes, []).append(at)
+            body = await link.request(
+                _FETCH, FETCH_VERSION, fetch_request(wanted, most=MOST_BYTES), tags=True
+            )
+            by_place = {(partition.topic.id_bytes, partition.index): partition for partition in chosen}
+            taken = 0
+            damaged: list[Partition] = []
+            for topic_id, index, error, records in read_copied(body):
+                partition = by_place[topic_id, index]
+                if error == CORRUPT_MESSAGE:
+                    damaged.append(partition)
+                elif error:
+                    raise _Again(f"{partition}: the leader answers with error {error}")
+                taken += self._append(partition, records, aim.ends[partition])
+            self.copied_bytes += taken
+            for partition in damaged:
+                await self._pass_over(link, partition, aim.ends[partition])
+            for partition in chosen:
+                if partition.log.end_offset < aim.ends[partition]:
+                    if alone and not taken:
+                        # Nothing is there up to the cut: compaction or damage took it.
+                        jump(partition.log, aim.ends[partition])
+                    else:
+                        waiting.append(partition)
+            alone = not taken
+
+    async def _pass_over(self, link: LeaderLink, partition: Partition, upto: int) -> None:
+        """The leader's records are damaged here: it serves them to nobody, and goes on after them."""
+        log = partition.log
+        place = {"topic_id": partition.topic.id.hex, "partition": partition.index, "offset": log.end_offset}
+        answer, _ = await link.ask(AFTER_DAMAGE, place)
+        after = min(answer["offset"], upto)
+        if after <= log.end_offset:
+            raise _Again(f"{partition}: the leader can't read its records from offset {log.end_offset} on")
+        _log.error(
+            "%s: the leader's records %d to %d are damaged; the copy does not have them either",
+            partition, log.end_offset, after - 1,
+        )  # fmt: skip
+        jump(log, after)
+
+    def _append(self, partition: Partition, records: memoryview, upto: int) -> int:
+        if not records:
+            return 0
+        node = self._node
+        taken = append_copied(
+            partition.log, records, bases=self._bases[partition], upto=upto, now_ms=node.clock.now_ms()
+        )
+        partition.topic.bytes_in += taken
+        if taken and partition.waiters:
+            partition.wake(taken, _nothing)  # their answers leave with the turn they make
+        return taken
+
+    async def _sync(self, aim: _Aim) -> None:
+        loop = asyncio.get_running_loop()
+        await asyncio.gather(
+            *(
+                loop.run_in_executor(self._threads, partition.log.sync)
+                for partition in aim.ends
+                if partition.log.synced_offset < partition.log.written_offset
+            )
+        )
+
+    # The catalogue
+
+    async def _make_whole(self, aim: _Aim, fields: dict[str, Any]) -> None:
+        node = self._node
+        ahead = list(self._ahead)
+        whole = (aim.now_ms, node.clock.now_ms())
+        ends = [(p.topic.id_bytes, p.index, end) for p, end in aim.ends.items()]
+
+        def write(db: sqlite3.Connection) -> None:
+            if aim.catalogue is not None:
+                _replace_catalogue(db, aim.catalogue)
+            else:
+                db.executemany("DELETE FROM topics WHERE id = ?", [(topic_id,) for topic_id in ahead])
+            for statement, rows in aim.statements:
+                db.executemany(statement, rows)
+            copy_state.save_facts(
+                db,
+                leader=self.leader,
+                clients=[fields["node_id"], fields["host"], fields["port"]],
+                whole=whole,
+                left=None,
+                fenced=None,
+                promoted=None,
+            )
+            copy_state.save_ends(db, ends)
+            if aim.catalogue is not None:
+                db.execute("DELETE FROM copy_ends WHERE topic_id NOT IN (SELECT id FROM topics)")
+
+        if aim.catalogue is not None and not node.is_blank:
+            node.keep_catalogue(fields["lineage"])
+        await node.catalogue.copy(write)
+        if aim.catalogue is not None:
+            aim.catalogue.unlink()
+            node.claim()
+        self._ahead.clear()
+        await node.serve_catalogue()
+        await node.apply_trims()
+        self._whole, self._aim, self._is_last = whole, None, aim.is_last
+        self._whole_at = self._heard_at
+        self._whole_event.set()
+
+    # How it stands
+
+    def _standing(self, *, answers: bool) -> Standing:
+        aim = self._aim
+        missing: list[Missing] = []
+        commits = 0
+        if aim is not None:
+            commits = len(aim.statements)
+            missing = [
+                Missing(partition.topic.name, partition.index, before, aim.ends[partition])
+                for partition, before in sorted(aim.before.items(), key=lambda item: str(item[0]))
+                if before < aim.ends[partition]
+            ]
+        silent_ms = round((self._node.clock.monotonic() - self._heard_at) * 1000)
+        heard_ms = self._node.clock.now_ms() - silent_ms
+        return Standing(self.leader, self._whole, answers, heard_ms, False, missing, commits)
+
+    def status(self) -> dict[str, Any]:
+        """For people and metrics."""
+        has = [(p.log.end_offset, p.log.size_bytes) for p in self._node.partitions() if not p.in_memory]
+        records = max(0, self._leader_has[0] - sum(end for end, _ in has))
+        size = max(0, self._leader_has[1] - sum(size for _, size in has))
+        now = self._node.clock.monotonic()
+        is_behind = self._aim is not None or not self.is_connected or records > 0
+        return {
+            "leader": self.leader,
+            "connected": self.is_connected,
+            "whole": self._whole,
+            "behind_records": records,
+            "behind_bytes": size,
+            "behind_seconds": round(now - self._whole_at, 3) if is_behind else 0.0,
+            "silent_seconds": round(now - self._heard_at, 3),
+            "copied_bytes": self.copied_bytes,
+            "breaks": self.breaks,
+        }
+
+    # Promotion
+
+    async def promote(self, address: str, *, force: bool) -> Verdict:
+        """Take the leader's place, if that may be (``broker.promotion``). Raises RequestRefused."""
+        answers = self.is_connected or await self._answers()
+        verdict = judge(self._standing(answers=answers), force=force)
+        if not verdict.allowed:
+            return verdict
+        if answers:
+            await self._take_over(address)
+            verdict = Verdict(
+                True, ["the leader was told: it takes no more writes, and everything is here"], ()
+            )
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        now_ms = self._node.clock.now_ms()
+        await self._node.catalogue.copy(lambda db: copy_state.save_facts(db, promoted=now_ms))
+        self.promoted.set()
+        return verdict
+
+    async def _answers(self) -> bool:
+        try:
+            link = await LeaderLink.open(self._host, self._port)
+        except MillstreamError:
+            return False
+        link.close()
+        return True
+
+    async def _take_over(self, address: str) -> None:
+        """Have the leader take no more writes, and everything that it had."""
+        link = await LeaderLink.open(self._host, self._port)
+        try:
+            await link.ask(FENCE, {"by": address})
+            try:
+                async with asyncio.timeout(SWITCH_PATIENCE):
+                    while not self._is_last:
+                        self._whole_event.clear()
+                        await self._whole_event.wait()
+            except TimeoutError:
+                await link.ask(FENCE, {"by": ""})
+                raise RequestRefused(
+                    0, f"the leader's last records were not here within {SWITCH_PATIENCE:g} s; it leads on"
+                ) from None
+        finally:
+            link.close()
+
+
+def _nothing() -> None:
+    """There is nothing to be sent in between."""
+
+
+def _replace_catalogue(db: sqlite3.Connection, path: Path) -> None:
+    """Put the rows of another catalogue in place of all there are, but for what is this copy's own."""
+    theirs = sqlite3.connect(path)
+    try:
+        db.execute("PRAGMA defer_foreign_keys = ON")
+        query = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'copy\\_%' ESCAPE '\\'"
+        tables = [name for (name,) in theirs.execute(query) if not name.startswith("sqlite_")]
+        for table in tables:
+            db.execute(f'DELETE FROM "{table}"')  # noqa: S608  (a name from the schema, which is ours)
+        for table in tables:
+            rows = theirs.execute(f'SELECT * FROM "{table}"')  # noqa: S608
+            marks = ", ".join("?" * len(rows.description))
+            db.executemany(f'INSERT INTO "{table}" VALUES ({marks})', rows)  # noqa: S608
+    finally:
+        theirs.close()
+        for suffix in ("-wal", "-shm", "-journal"):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(f"{path}{suffix}")

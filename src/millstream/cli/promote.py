@@ -1,0 +1,65 @@
+"""``millstream promote``: let a standby take its leader's place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from millstream.cli.help import App, examples
+from millstream.cli.options import connected
+from millstream.cli.output import Output, OutputOption, note, show_json
+from millstream.client.connect import Connection
+from millstream.errors import MillstreamError
+
+app = App()
+
+
+@app.command(
+    epilog=examples(
+        ("millstream promote --broker db2:9092", "the standby at db2 leads; its leader is lost"),
+        ("millstream promote --broker db2:9092 --force", "db2 takes over from a leader that still runs"),
+        ("millstream promote --data ./copy", "the same for a standby that does not run"),
+    )
+)
+@connected
+def promote(
+    connection: Connection,
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", metavar="DIR", help="The directory of a standby that is not running."),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Promote it also where records may be lost; says which.")
+    ] = False,
+    output: OutputOption = Output.TABLE,
+) -> int:
+    """Let a standby lead.
+
+    Refused where records would be lost that it knows of, and while the leader answers. With --force a leader
+    that answers is told to take no more writes and the standby takes what it is missing, so nothing is lost;
+    otherwise what may be lost is listed. Clients that know both addresses find the new leader by themselves.
+    """
+    if data is None:
+        from millstream.client.standby import BrokerPair
+
+        verdict = BrokerPair(connection).promote(force=force)
+        allowed, reasons, lost, known = verdict.allowed, verdict.reasons, verdict.lost, verdict.note
+        place, done = connection.address, "leads now"
+    else:
+        from millstream.broker.promotion import promote_directory
+
+        judged = promote_directory(data, force=force)
+        allowed, reasons, known = judged.allowed, tuple(judged.reasons), judged.note
+        lost = tuple((each.topic, each.partition, each.first_offset, each.end_offset) for each in judged.lost)
+        place, done = str(data), f"leads from its next start on: millstream serve --data {data}"
+    if output is Output.JSON:
+        show_json({"promoted": allowed, "reasons": reasons, "lost": lost, "note": known})
+        return 0 if allowed else 1
+    if not allowed:
+        raise MillstreamError(f"{place} is not promoted: {'; '.join(reasons)}. --force does it all the same")
+    for line in filter(None, (*reasons, known)):
+        note(line)
+    print(f"{place} {done}")
+    return 0

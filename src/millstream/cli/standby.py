@@ -1,0 +1,74 @@
+"""``millstream standby``: how a broker and its standby stand to each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from millstream.cli.help import App, examples
+from millstream.cli.options import connected
+from millstream.cli.output import Output, OutputOption, bytes_text, count, duration_text, note, show_json
+from millstream.client.connect import Connection
+
+app = App(help="A second machine that keeps a copy: how far behind it is.")
+
+
+@app.callback()
+def _group() -> None:
+    """Makes ``status`` a command of a group, though it is the only one so far."""
+
+
+@app.command(
+    epilog=examples(
+        ("millstream standby status --broker db2:9092", "of a standby: how far it is behind"),
+        ("millstream standby status --broker db1:9092", "of a leader: who follows it"),
+        ("millstream standby status --output json | jq .standby.behind_records", "for an alarm"),
+    )
+)
+@connected
+def status(connection: Connection, output: OutputOption = Output.TABLE) -> int:
+    """Show which part a broker has, and how far the copy is behind.
+
+    The exit code is 1 if it is a standby that has lost its leader, or a broker that another one replaced.
+    """
+    from millstream.client.standby import BrokerPair
+
+    found = BrokerPair(connection).status()
+    standby: dict[str, Any] | None = found.get("standby")
+    if output is Output.JSON:
+        show_json(found)
+    elif standby is not None:
+        _show_standby(connection.address, standby)
+    elif found["role"] == "fenced":
+        print(f"{connection.address} was replaced by {found['fenced_by']} and takes no writes")
+    else:
+        _show_leader(connection.address, found["followers"])
+    return 1 if found["role"] == "fenced" or (standby is not None and not standby["connected"]) else 0
+
+
+def _show_standby(address: str, standby: dict[str, Any]) -> None:
+    print(f"{address} is a standby of {standby['leader']}")
+    if standby["whole"] is None:
+        print("it has no whole copy yet")
+    if not standby["connected"]:
+        print(f"the leader was last heard of {_time(standby['silent_seconds'])} ago")
+    if standby["behind_records"] or standby["behind_seconds"]:
+        print(f"{_behind(standby)}, {bytes_text(standby['behind_bytes'])}")
+    else:
+        print("it has everything")
+
+
+def _show_leader(address: str, followers: list[dict[str, Any]]) -> None:
+    print(f"{address} leads")
+    for follower in followers:
+        place = _behind(follower) if follower["behind_records"] else "has everything"
+        print(f"standby {follower['name']}: {place}")
+    if not followers:
+        note("nobody follows it; `millstream serve --data DIR --follow` starts a standby")
+
+
+def _behind(found: dict[str, Any]) -> str:
+    return f"behind by {_time(found['behind_seconds'])}, {count(found['behind_records'], 'record')}"
+
+
+def _time(seconds: float) -> str:
+    return duration_text(round(seconds * 1000))

@@ -1,0 +1,87 @@
+"""A broker and its standby, for those who watch and switch them.
+
+Only millstream's brokers have these requests: Apache Kafka has replicas and elects their leaders by itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from millstream.client.connect import Connection
+from millstream.client.raw import Link
+from millstream.errors import BrokerUnavailable, MillstreamError, RequestFailed
+from millstream.wire.apis import PROMOTE, STANDBY_STATUS
+from millstream.wire.standby import STANDBY_CLIENT, read_message, write_message
+
+
+@dataclass(frozen=True, slots=True)
+class Promoted:
+    """What a standby says to a promotion. ``reasons``: why not, or what is given up by insisting."""
+
+    allowed: bool
+    reasons: tuple[str, ...]
+    lost: tuple[tuple[str, int, int, int], ...]  # topic, partition, first offset, offset after the last
+    note: str  # what is known, and up to when
+
+
+class BrokerPair:
+    """Asks one broker about its part. For one thread."""
+
+    def __init__(self, connection: Connection, *, timeout: float = 90.0) -> None:
+        self._connection = connection
+        self._timeout = timeout
+
+    def status(self) -> dict[str, Any]:
+        """Which part the broker has ("leader", "standby" or "fenced") and how the two stand to each other."""
+        return self._ask(STANDBY_STATUS, {})
+
+    def promote(self, *, force: bool = False) -> Promoted:
+        """Have a standby take its leader's place; returns once it leads, or says why it does not."""
+        answer = self._ask(PROMOTE, {"force": force})
+        lost = tuple((topic, index, first, end) for topic, index, first, end in answer["lost"])
+        verdict = Promoted(bool(answer["allowed"]), tuple(answer["reasons"]), lost, answer["note"])
+        if verdict.allowed:
+            self._wait_until_it_leads()
+        return verdict
+
+    def _wait_until_it_leads(self) -> None:
+        deadline = time.monotonic() + self._timeout
+        while True:
+            try:
+                if self.status()["role"] == "leader":
+                    return
+            except MillstreamError:
+                pass  # between its two parts nobody listens
+            if time.monotonic() > deadline:
+                raise BrokerUnavailable(
+                    f"{self._connection.address} was promoted and does not lead within {self._timeout:g} s; "
+                    "its log says why"
+                )
+            time.sleep(0.05)
+
+    def _ask(self, api_key: int, fields: Mapping[str, Any]) -> dict[str, Any]:
+        (host, port), *_ = self._connection.servers()
+        try:
+            link = Link(host, port, self._connection.options, timeout=self._timeout, client_id=STANDBY_CLIENT)
+        except OSError as error:
+            raise self._connection.unavailable(error.strerror or str(error)) from None
+        try:
+            if link.newest(api_key) < 0:
+                raise RequestFailed(
+                    35,
+                    "UNSUPPORTED_VERSION",
+                    f"the broker at {link.address} has no standbys: it is Apache Kafka, which replicates by "
+                    "itself, or an older millstream",
+                )
+            link.send(api_key, [write_message(fields)], 0)
+            answer, _ = read_message(link.receive())
+        except OSError as error:
+            raise self._connection.unavailable(error.strerror or str(error)) from None
+        finally:
+            link.close()
+        if "error" in answer:
+            raise RequestFailed(42, "INVALID_REQUEST", f"{link.address}: {answer['error']}")
+        return answer

@@ -1,0 +1,1 @@
+"""Python's clients, each as the programs that ``tests.support.programs`` describes."""

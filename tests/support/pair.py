@@ -1,0 +1,79 @@
+"""A leader and its standby, each a process of its own."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from millstream.client.connect import Connection
+from millstream.client.standby import BrokerPair
+from millstream.errors import MillstreamError
+from tests.support.serve import ServeProcess
+from tests.support.waiting import wait_for
+
+SMALL_SEGMENTS = {"topic.segment.bytes": "100000"}
+
+
+@contextmanager
+def leader_and_standby(scratch: Path) -> Iterator[tuple[ServeProcess, ServeProcess]]:
+    """Both run at the start; whichever runs at the end is ended."""
+    leader = ServeProcess(scratch / "leader", settings=SMALL_SEGMENTS)
+    standby = ServeProcess(scratch / "standby", settings={**SMALL_SEGMENTS, "follow": leader.address})
+    with leader, standby:
+        yield leader, standby
+
+
+def status(broker: ServeProcess) -> dict[str, Any]:
+    return BrokerPair(Connection(broker.address)).status()
+
+
+def files_of(broker: ServeProcess) -> dict[str, str]:
+    """Every segment by its path, and what is in it."""
+    assert broker.data is not None
+    return {
+        str(path.relative_to(broker.data)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(broker.data.glob("*-[0-9]*/*.log"))
+        if not path.parent.name.endswith("-cut")
+    }
+
+
+def wait_until_whole(leader: ServeProcess, standby: ServeProcess) -> None:
+    """Wait until the standby has all that the leader has at this moment, catalogue included."""
+
+    def is_whole() -> bool:
+        try:
+            told = status(standby).get("standby")
+        except MillstreamError:
+            return False
+        whole = told and told["whole"]
+        return bool(whole and whole[0] > asked_ms)
+
+    from millstream.clock import SystemClock
+
+    asked_ms = SystemClock().now_ms()
+    # A standby that has everything is told of nothing; give it something to hear of.
+    wait_for(lambda: _poke(leader), timeout=30, what="the leader takes a change")
+    wait_for(is_whole, timeout=30, what=f"the standby has everything:\n{standby.logged()[-2000:]}")
+
+
+def _poke(leader: ServeProcess) -> bool:
+    from confluent_kafka import Consumer, KafkaException, TopicPartition
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": leader.address, "log_level": 0})
+    try:
+        admin.create_topics([NewTopic("poked", 1, 1)])["poked"].result(5)
+    except KafkaException as error:
+        if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
+            return False
+    consumer = Consumer({"bootstrap.servers": leader.address, "group.id": "poke", "log_level": 0})
+    try:
+        consumer.commit(offsets=[TopicPartition("poked", 0, 0)], asynchronous=False)
+    except KafkaException:
+        return False
+    finally:
+        consumer.close()
+    return True

@@ -1,0 +1,208 @@
+"""A log that is a copy has the same files as the one it copies, and takes back what its leader lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from millstream.clock import ManualClock
+from millstream.errors import AppendRefused, LogError, NotLeader
+from millstream.log.copying import append_copied, jump, start_segments
+from millstream.log.directory import LogDirectory, partition_of
+from millstream.log.files import MemoryFiles
+from millstream.log.partition import PartitionLog
+from tests.support.logs import (
+    NOW,
+    TOPIC,
+    a_batch,
+    a_transactional_batch,
+    an_idempotent_batch,
+    append,
+    open_log,
+    settings,
+)
+
+SMALL = 1024  # the smallest segment there may be
+
+
+def bytes_of(log: PartitionLog) -> dict[int, bytes]:
+    """The segments' files, by base offset."""
+    return {s.base_offset: s.log.get().pread(s.written, 0) for s in log.segments}
+
+
+def bases_of(log: PartitionLog) -> list[int]:
+    return [segment.base_offset for segment in log.segments]
+
+
+def copy_all(leader: PartitionLog, copy: PartitionLog, *, most: int = 1 << 20) -> None:
+    """Bring a copy to where its leader is, as a standby does."""
+    end = leader.written_offset
+    while copy.end_offset < end:
+        try:
+            data = memoryview(leader.read(copy.end_offset, most).bytes())
+        except LogError:
+            jump(copy, next(d.next_offset for d in leader.damage if d.first_offset <= copy.end_offset))
+            continue
+        append_copied(copy, data, bases=bases_of(leader), upto=end, now_ms=NOW)
+    start_segments(copy, bases_of(leader), end)
+    copy.epochs.replace(leader.epochs.entries)
+
+
+def a_copy(files: MemoryFiles | None = None) -> tuple[LogDirectory, PartitionLog]:
+    directory = LogDirectory.open("/data", files=files or MemoryFiles(), clock=ManualClock(NOW))
+    return directory, directory.open_log(TOPIC, 0, settings(), is_copy=True)
+
+
+@given(st.lists(st.integers(1, 400), min_size=1, max_size=40), st.integers(1, 4000))
+@hypothesis_settings(max_examples=40)
+def test_the_copy_has_the_same_files_whatever_is_asked_for_at_once(sizes: list[int], most: int) -> None:
+    _, leader = open_log(segment_bytes=SMALL)
+    for size in sizes:
+        append(leader, bytes(size))
+    _, copy = a_copy()
+    copy_all(leader, copy, most=most)
+    assert bytes_of(copy) == bytes_of(leader)
+    assert copy.end_offset == copy.written_offset == leader.end_offset
+
+
+def test_segments_begin_where_the_leaders_do_also_if_they_are_empty() -> None:
+    _, leader = open_log()
+    append(leader, b"one")
+    leader.roll()
+    append(leader, b"two")
+    leader.roll()
+    _, copy = a_copy()
+    copy_all(leader, copy)
+    assert bases_of(copy) == [0, 1, 2]
+    assert bytes_of(copy) == bytes_of(leader)
+
+
+def test_producers_go_on_at_the_copy_where_they_were() -> None:
+    _, leader = open_log()
+    for sequence in range(7):
+        leader.append(an_idempotent_batch(sequence, b"v"), NOW)
+    leader.write_staged()
+    _, copy = a_copy()
+    copy_all(leader, copy)
+    again = copy.append(an_idempotent_batch(6, b"v"), NOW)
+    assert again.duplicate
+    assert again.base_offset == 6
+    with pytest.raises(AppendRefused, match="7 comes next"):
+        copy.append(an_idempotent_batch(9, b"v"), NOW)
+
+
+def test_open_and_aborted_transactions_are_known_to_the_copy() -> None:
+    _, leader = open_log()
+    leader.append(a_transactional_batch(0, b"aborted", producer=1), NOW)
+    leader.append_marker(1, 0, commit=False, coordinator_epoch=0, now_ms=NOW)
+    leader.append(a_transactional_batch(0, b"open", producer=2), NOW)
+    append(leader, b"after it")
+    _, copy = a_copy()
+    copy_all(leader, copy)
+    assert copy.last_stable_offset == leader.last_stable_offset == 2
+    assert copy.aborted(0, 2) == leader.aborted(0, 2) == [(1, 0)]
+    assert copy.open_transactions().keys() == {2}
+
+
+def test_gaps_in_the_leaders_offsets_are_gaps_in_the_copy() -> None:
+    _, leader = open_log()
+    append(leader, b"a")
+    leader.start_at(10)
+    append(leader, b"b")
+    _, copy = a_copy()
+    copy_all(leader, copy)
+    assert bases_of(copy) == [0, 10]
+    assert copy.end_offset == 11
+    assert bytes_of(copy) == bytes_of(leader)
+
+
+def test_records_beyond_the_cut_are_not_taken() -> None:
+    _, leader = open_log()
+    for value in (b"a", b"b", b"c"):
+        append(leader, value)
+    _, copy = a_copy()
+    data = memoryview(leader.read(0, 1 << 20).bytes())
+    append_copied(copy, data, bases=[0], upto=2, now_ms=NOW)
+    assert copy.end_offset == 2
+
+
+def test_damaged_records_are_refused_and_those_before_them_kept() -> None:
+    _, leader = open_log()
+    append(leader, b"good")
+    append(leader, b"bad")
+    data = bytearray(leader.read(0, 1 << 20).bytes())
+    data[-1] ^= 1
+    _, copy = a_copy()
+    with pytest.raises(LogError, match="damaged"):
+        append_copied(copy, memoryview(data), bases=[0], upto=2, now_ms=NOW)
+    assert copy.end_offset == copy.written_offset == 1
+
+
+def test_a_batch_that_does_not_follow_is_refused() -> None:
+    _, leader = open_log()
+    append(leader, b"a", b"b", b"c")
+    _, copy = a_copy()
+    jump(copy, 1)
+    with pytest.raises(LogError, match="in the middle of it"):
+        append_copied(copy, memoryview(leader.read(0, 1 << 20).bytes()), bases=[0], upto=3, now_ms=NOW)
+
+
+def test_a_copy_takes_nothing_from_clients() -> None:
+    _, copy = a_copy()
+    copy.refuse(NotLeader("another leads"))
+    with pytest.raises(NotLeader) as refused:
+        copy.append(a_batch(b"v"), NOW)
+    assert refused.value.code == 6
+
+
+@pytest.mark.parametrize("offset", range(9))
+def test_what_is_cut_off_is_kept_in_files_of_its_own(offset: int) -> None:
+    files = MemoryFiles()
+    directory = LogDirectory.open("/data", files=files, clock=ManualClock(NOW))
+    log = directory.open_log(TOPIC, 0, settings(segment_bytes=SMALL), is_copy=True)
+    for number in range(8):
+        append(log, b"%d" % number * 300)
+    before = b"".join(bytes_of(log).values())
+    log.sync()
+    cut, aside = directory.cut_log(log, offset)
+    kept = b"".join(
+        files.open(f"{aside}/{name}").pread(1 << 20, 0) for name in sorted(files.listing(str(aside)))
+    )
+    assert cut.end_offset == offset
+    assert b"".join(bytes_of(cut).values()) + kept == before
+    assert partition_of(Path(aside).name) is None, "the next start must not take it for a log"
+    assert append(cut, b"goes on") == offset
+
+
+def test_producers_are_forgotten_with_what_is_cut_off() -> None:
+    directory, log = a_copy()
+    log.append(an_idempotent_batch(0, b"a"), NOW)
+    log.append(an_idempotent_batch(1, b"b"), NOW)
+    log.write_staged()
+    cut, _ = directory.cut_log(log, 1)
+    assert not cut.append(an_idempotent_batch(1, b"b"), NOW).duplicate
+
+
+def test_a_copy_begins_anew_where_the_leaders_log_begins() -> None:
+    directory, log = a_copy()
+    append(log, b"old")
+    anew = directory.restart_log(log, 500)
+    assert (anew.log_start_offset, anew.end_offset, bases_of(anew)) == (500, 500, [500])
+
+
+def test_a_copy_that_crashed_stays_in_its_leaders_epoch() -> None:
+    files = MemoryFiles()
+    _, log = a_copy(files)
+    append(log, b"a")
+    log.epochs.replace([(3, 0)])
+    log.epochs.write()
+    files._locks.clear()
+    _, again = a_copy(files)
+    assert again.epochs.entries == [(3, 0)]
+    files._locks.clear()
+    _, as_leader = open_log(files)
+    assert as_leader.epochs.entries == [(3, 0), (4, 1)]
