@@ -3,9 +3,9 @@ event takes to its result.
 
 Rate: all events are in the topics; a contestant reads them to the end and writes its answers. What starting a
 job costs is taken off by running the query over few events too, after it and once before it to warm up: the
-rate is of the events in which the runs differ, by the CPU of all that works on them, the contestant's processes
-and the broker. Where the runs hardly differ there is no figure. The few events' answers are checked against
-DuckDB's.
+rate is of the events in which the runs differ, by the CPU of all that works on them, the contestant's
+processes and the broker. Where the runs hardly differ there is no figure. The few events' answers are checked
+against DuckDB's.
 
 Latency: events come at a moderate rate with the present time in them, and a consumer looks at the clock when
 an answer arrives. Of a window that is given when it is over, the time counts from when it could be known: its
