@@ -19,7 +19,7 @@ demo: $(READY)
 
 test: $(READY) lint
 	@tools/test-packages
-	$(PY) -m pytest -n 2 --dist loadgroup --no-loadscope-reorder $(ARGS)
+	$(PY) -m pytest -n 3 --dist loadgroup --no-loadscope-reorder $(ARGS)
 
 lint: $(READY)
 	$(VENV)/bin/ruff check src tests bench

@@ -13,9 +13,10 @@ settings.register_profile("millstream", deadline=None)
 settings.load_profile("millstream")
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks for its marker
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What two processes may take apart: files, but for those that share the one Spark session or the one
-    Apache Kafka. These come first and the quick ones last, so that no process ends long before the other."""
+    """What processes may take apart: files, but for those that share the one Spark session or the one Apache
+    Kafka. These come first and the quick ones last, so that no process ends long before the others."""
 
     def place(item: pytest.Item) -> int:
         folder = item.path.parent.name if "unit" not in item.path.parts else "unit"
