@@ -1,0 +1,151 @@
+"""The documentation holds together: links lead somewhere, every page can be found, files that it names are there,
+figures were measured, and a page asks nobody for anything."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from millstream.cli.reference_metrics import exposed_name, families
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+PACKAGE = ROOT / "src" / "millstream"
+PAGES = sorted(DOCS.rglob("*.md"))
+OUTSIDE = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+
+_FENCED = re.compile(r"^(?:```|~~~).*?^(?:```|~~~)$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)")
+_FOLDERS = ("src", "tests", "bench", "tools", "docs")
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def prose(page: Path) -> str:
+    return _FENCED.sub("", page.read_text())
+
+
+def anchors(page: Path) -> set[str]:
+    """As the site makes them of headings."""
+    from markdown.extensions.toc import slugify
+
+    headings = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
+    return {slugify(re.sub(r"[`*]|\[([^\]]+)\]\([^)]*\)", r"\1", heading), "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", [*PAGES, *OUTSIDE], ids=name)
+def test_links_lead_to_pages_and_headings_that_are_there(page: Path) -> None:
+    for link in _LINK.findall(prose(page)):
+        if re.match(r"https?://", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{link}: there is no {target}"
+        if anchor:
+            assert anchor in anchors(target), f"{link}: no such heading; there are {sorted(anchors(target))}"
+
+
+def in_navigation(entry: object) -> Iterator[str]:
+    if isinstance(entry, str):
+        yield entry
+    elif isinstance(entry, dict):
+        for part in entry.values():
+            yield from in_navigation(part)
+    elif isinstance(entry, list):
+        for part in entry:
+            yield from in_navigation(part)
+
+
+def test_every_page_is_in_the_navigation_once() -> None:
+    listed = list(in_navigation(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]))
+    assert sorted(listed) == [str(page.relative_to(DOCS)) for page in PAGES], "add it to mkdocs.yml"
+
+
+def named_files(page: Path) -> Iterator[str]:
+    """What looks like a file of this repository: a path in backquotes whose first part is a folder of ours."""
+    packages = {path.name for path in PACKAGE.iterdir() if path.is_dir()} | {"kernel"}
+    for found in re.findall(r"`([\w./-]+/[\w./-]*\w+\.(?:py|pyx|md|json|toml|yml))`", prose(page)):
+        if found.split("/")[0] in {*packages, *_FOLDERS}:
+            yield found
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=name)
+def test_files_that_a_page_names_are_there(page: Path) -> None:
+    for found in named_files(page):
+        places = [ROOT / found, PACKAGE / found, PACKAGE / "pipeline" / found]
+        assert any(place.exists() for place in places), f"{found} is not in the repository"
+
+
+def test_pages_that_code_names_are_there() -> None:
+    for source in (*PACKAGE.rglob("*.py"), *(ROOT / "tests").rglob("*.py"), *(ROOT / "bench").rglob("*.py")):
+        for page in re.findall(r"\bdocs/[\w./-]+\.md\b", source.read_text()):
+            assert (ROOT / page).exists(), f"{source.relative_to(ROOT)} names {page}"
+
+
+def test_every_module_of_a_record_s_way_is_on_the_map() -> None:
+    """Packages, and the files of the broker and the log that the architecture page would be wrong without."""
+    text = (DOCS / "architecture.md").read_text()
+    for package in sorted(path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()):
+        assert re.search(rf"\b{package}\b", text), f"the architecture does not tell of {package}/"
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", DOCS / "explanations" / "delivery.md"], ids=name)
+def test_figures_in_tables_were_measured(page: Path) -> None:
+    """A figure with a unit's worth of digits (1,234 or 1.23 or 123) stands in the benchmarks as it is here."""
+    measured = set(re.findall(r"\d[\d,.]*", (DOCS / "benchmarks.md").read_text()))
+    cells = [
+        cell.strip()
+        for line in prose(page).splitlines()
+        if line.startswith("| ")
+        for cell in line.strip("|").split("|")[1:]
+    ]
+    figures = [match.group(1) for cell in cells if (match := re.fullmatch(r"(\d[\d,.]*)( \D.*)?", cell))]
+    assert figures
+    assert [figure for figure in figures if figure not in measured] == []
+
+
+def test_the_rules_for_prometheus_ask_for_metrics_that_there_are() -> None:
+    page = (DOCS / "operations" / "alarms.md").read_text()
+    (text,) = re.findall(r'```yaml title="millstream-rules.yml"\n(.*?)```', page, re.DOTALL)
+    rules = [rule for group in yaml.safe_load(text)["groups"] for rule in group["rules"]]
+    known = {exposed_name(family) for family in families()}
+    known |= {f"{family.name}_bucket" for family in families() if family.type == "histogram"}
+    for rule in rules:
+        asked = set(re.findall(r"\bmillstream_\w+", rule["expr"]))
+        assert asked or "up{" in rule["expr"], rule
+        assert asked <= known, f"{rule['alert']}: {asked - known}"
+    assert len({rule["alert"] for rule in rules}) == len(rules)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built as ``make docs`` does: a warning is an error."""
+    from mkdocs.commands.build import build
+    from mkdocs.config import load_config
+
+    directory = tmp_path_factory.mktemp("site")
+    build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(directory), strict=True))
+    return directory
+
+
+def test_the_site_has_every_page(site: Path) -> None:
+    built = {str(path.relative_to(site)) for path in site.rglob("*.html")}
+    assert {str(page.relative_to(DOCS).with_suffix(".html")) for page in PAGES} <= built
+
+
+def test_no_page_of_the_site_asks_another_server_for_anything(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        text = page.read_text()
+        loaded = re.findall(r"<(?:script|img|iframe|source|embed)\b[^>]*\bsrc=[\"']?([^\"' >]+)", text)
+        loaded += re.findall(r"<link\b[^>]*\bhref=[\"']?([^\"' >]+)", text)
+        outside = [link for link in loaded if re.match(r"(https?:)?//", link)]
+        assert outside == [], f"{page.relative_to(site)}: {outside}"
+        assert 'class="mermaid"' not in text, "diagrams are drawn by a program that is fetched from elsewhere"
+    for style in site.rglob("*.css"):
+        assert not re.search(r"url\([\"']?(https?:)?//|@import", style.read_text()), style.name
