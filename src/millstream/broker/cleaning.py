@@ -130,6 +130,8 @@ class Cleaner:
                 if isinstance(event, Finished):
                     await self._finish(partition, event, clock.monotonic() - started)
                     return True
+                if partition.log is not log:
+                    break  # it was cut meanwhile, being a copy
                 if event.is_changed and not await self._put_in_place(partition, event):
                     break
         except DamagedLog as problem:
