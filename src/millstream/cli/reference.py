@@ -18,6 +18,7 @@ import typer
 from millstream.cli import app
 from millstream.cli.help import Entry, Page, page
 from millstream.cli.reference_metrics import metrics_page
+from millstream.cli.reference_modules import modules_page
 from millstream.cli.reference_python import python_page
 from millstream.config import BrokerConfig, GroupConfig, TopicConfig, settings_of
 from millstream.pipeline.options import OPTIONS
@@ -156,6 +157,7 @@ PAGES = {
     "spark.md": spark_page,
     "metrics.md": metrics_page,
     "python.md": python_page,
+    "modules.md": modules_page,
 }
 
 
