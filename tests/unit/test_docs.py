@@ -3,14 +3,19 @@ there, figures were measured, and a page asks nobody for anything."""
 
 from __future__ import annotations
 
+import ast
 import re
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
+from millstream.broker.transaction import TRANSITIONS
+from millstream.cli.reference import pages
 from millstream.cli.reference_metrics import exposed_name, families
+from millstream.pipeline.load import load_topology
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -80,6 +85,75 @@ def test_files_that_a_page_names_are_there(page: Path) -> None:
     for found in named_files(page):
         places = [ROOT / found, PACKAGE / found, PACKAGE / "pipeline" / found]
         assert any(place.exists() for place in places), f"{found} is not in the repository"
+
+
+def blocks(page: Path, language: str = r"\w*") -> list[str]:
+    """Fenced blocks of a page, also those that stand in a list."""
+    return re.findall(
+        rf"^ *```{language}(?: [^\n]*)?\n(.*?)^ *```$", page.read_text(), re.MULTILINE | re.DOTALL
+    )
+
+
+def commands(page: Path) -> Iterator[list[str]]:
+    """The words of every command line of ours in a page's blocks, whatever prompt stands in front."""
+    for block in blocks(page):
+        for line in block.replace("\\\n", " ").splitlines():
+            for part in re.split(r" \| | && |; ", re.sub(r"\s#.*", "", line)):
+                if found := re.match(r"\s*(?:\w*\$ )?(millstream [a-z].*)", part):
+                    yield found[1].split()
+
+
+WRITTEN = [page for page in [ROOT / "README.md", *PAGES] if page.parent.name != "reference"]
+
+
+@pytest.fixture(scope="module")
+def options() -> dict[str, set[str]]:
+    """Every command that does something, and its options."""
+    every = {
+        page.path: {
+            word.rstrip(",").partition("=")[0]
+            for _, entries in page.sections
+            for entry in entries
+            for word in entry.term.split()
+            if word.startswith("-")
+        }
+        for page in pages()
+    }
+    return {path: used for path, used in every.items() if not any(f"{path} " in other for other in every)}
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=name)
+def test_commands_and_their_options_are_there(page: Path, options: dict[str, set[str]]) -> None:
+    for words in commands(page):
+        path = next((" ".join(words[:size]) for size in (3, 2) if " ".join(words[:size]) in options), None)
+        assert path, f"{' '.join(words)}: there is no such command"
+        used = {word.partition("=")[0] for word in words if word.startswith("--")}
+        assert used <= options[path], f"{' '.join(words)}: no {used - options[path]}"
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=name)
+def test_examples_in_python_are_python(page: Path) -> None:
+    for block in blocks(page, "python"):
+        if not block.lstrip().startswith("."):  # the middle of a chain of calls
+            ast.parse(textwrap.dedent(block), f"{name(page)}")
+
+
+def test_the_pipeline_of_the_readme_can_be_run(tmp_path: Path) -> None:
+    code = blocks(ROOT / "README.md", "python")[0]
+    (tmp_path / "payments.py").write_text(code)
+    flow = load_topology(tmp_path / "payments.py")
+    assert flow.check() == []
+    assert len([line for line in code.splitlines() if line]) <= 20
+
+
+def test_the_states_of_a_transaction_are_those_of_the_code() -> None:
+    rows = re.findall(
+        r"^\| (`\w+`) \| ((?:`\w+`(?:, )?)+) \|$", prose(DOCS / "transactions.md"), re.MULTILINE
+    )
+    drawn = {state.strip("`"): set(re.findall(r"\w+", follow)) for state, follow in rows}
+    assert drawn == {
+        state.value: {each.value for each in follow} for state, follow in TRANSITIONS.items() if follow
+    }
 
 
 def test_pages_that_code_names_are_there() -> None:

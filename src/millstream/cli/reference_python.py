@@ -22,6 +22,10 @@ NAMES: dict[str, tuple[str, tuple[str, ...] | None]] = {
     "Transactions": ("millstream.client", None),  # all it exports
 }
 
+# Classes that a program is handed and does not make, and methods that are there for other modules of ours.
+_HANDED = {"Stream", "Source", "Window", "Table", "Step", "Record", "Reading", "Transaction"}
+_OURS = {"Stream.about", "Stream.upstream", "Stream.known_as", "Source.about", "Source.is_json", "Table.flow"}
+
 _ABOUT = """\
 What `import millstream` and its public modules offer. Names that begin with an underscore, and modules that
 are not here, may change without notice."""
@@ -45,11 +49,12 @@ def _described(path: str, thing: Any) -> Iterator[str]:
     yield f"### {path}"
     if inspect.isclass(thing) and issubclass(thing, Enum):
         yield "One of " + ", ".join(f"`{name}.{member.name}`" for member in thing) + "."
-    else:
+    elif name not in _HANDED:
         yield _signature(name, thing)
     yield _prose(thing)
     if inspect.isclass(thing):
-        yield _prose(vars(thing).get("__init__"))
+        if name not in _HANDED:
+            yield _prose(vars(thing).get("__init__"))
         for member, value in _public_members(thing):
             if isinstance(value, property):
                 yield f"#### {name}.{member}"
@@ -65,7 +70,8 @@ def _public_members(cls: type) -> Iterator[tuple[str, Any]]:
     for name, value in vars(cls).items():
         inner = value.__func__ if isinstance(value, classmethod | staticmethod) else value
         is_member = inspect.isfunction(inner) or isinstance(inner, property)
-        if is_member and inner.__doc__ and not name.startswith("_"):
+        is_public = not name.startswith("_") and f"{cls.__name__}.{name}" not in _OURS
+        if is_member and is_public and inner.__doc__:
             yield name, inner
 
 
