@@ -49,7 +49,7 @@ Commands that speak to a broker work with any Kafka, and share the options of
 _ABOUT_BROKER_SETTINGS = """\
 In `millstream.toml`, given to `millstream serve --config`: `"num.partitions" = 3`, or nested, `[num]` and
 `partitions = 3`; one by one with `--set num.partitions=3`. Those marked *at start* are read once; the others
-can be changed while the broker runs."""
+can be changed while the broker runs. Those of topics have [a page of their own](topic-settings.md)."""
 
 _ABOUT_TOPIC_SETTINGS = """\
 Given with `millstream topic create -c retention.ms=3600000` and changed with `millstream topic alter`, or by
@@ -86,21 +86,16 @@ whether or not the group exists yet; see [groups](../groups.md). Without its own
 
 def settings_page() -> str:
     """docs/reference/settings.md"""
-    out = [
-        "# Settings",
-        *(
-            "## Of a broker",
-            _ABOUT_BROKER_SETTINGS,
-            _settings(settings_of(BrokerConfig).values(), "at start"),
-        ),
-        *(
-            "## Of a topic",
-            _ABOUT_TOPIC_SETTINGS,
-            _settings(settings_of(TopicConfig).values(), "at creation"),
-        ),
-        *("## Of a group", _ABOUT_GROUP_SETTINGS, _settings(settings_of(GroupConfig).values(), "")),
-    ]
+    out = ["# Settings of a broker", _ABOUT_BROKER_SETTINGS]
+    out += [_settings(settings_of(BrokerConfig).values(), "at start")]
+    out += ["## Of a group", _ABOUT_GROUP_SETTINGS, _settings(settings_of(GroupConfig).values(), "")]
     return "\n\n".join(out)
+
+
+def topic_settings_page() -> str:
+    """docs/reference/topic-settings.md"""
+    table = _settings(settings_of(TopicConfig).values(), "at creation")
+    return "\n\n".join(["# Settings of a topic", _ABOUT_TOPIC_SETTINGS, table])
 
 
 def _settings(settings: Iterable[Setting], fixed: str) -> str:
@@ -154,6 +149,7 @@ def spark_page() -> str:
 PAGES = {
     "cli.md": cli_page,
     "settings.md": settings_page,
+    "topic-settings.md": topic_settings_page,
     "spark.md": spark_page,
     "metrics.md": metrics_page,
     "python.md": python_page,
