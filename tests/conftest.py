@@ -29,7 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return "kafka" if given is not None and given.params.get("address") == "Apache Kafka" else None
 
     for item in items:
-        item.add_marker(pytest.mark.xdist_group(shared(item) or str(item.path)))
+        item.add_marker(pytest.mark.xdist_group(shared(item) or item.nodeid.partition("::")[0]))
     items.sort(key=lambda item: (shared(item) is None, place(item)))
 
 
