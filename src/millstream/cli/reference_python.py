@@ -94,7 +94,8 @@ def _signature(name: str, thing: Any) -> str:
 
 
 def _parameter(parameter: inspect.Parameter) -> str:
-    stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+    kinds: dict[object, str] = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}
+    stars = kinds.get(parameter.kind, "")
     annotation = _annotation(parameter.annotation)
     text = f"{stars}{parameter.name}{f': {annotation}' if annotation else ''}"
     if parameter.default is parameter.empty:
