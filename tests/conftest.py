@@ -15,8 +15,8 @@ settings.load_profile("millstream")
 
 @pytest.hookimpl(tryfirst=True)  # before xdist looks for its marker
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What processes may take apart: files, but for those that share a Spark session (there are two, one would
-    keep everybody waiting) or the one Apache Kafka. These come first and the quick ones last, so that no
+    """What processes may take apart: files, but for those that share a Spark session (of two: one would
+    keep everybody waiting) or the one Apache Kafka. These come first and the quick ones last, so that no one
     process ends long before the others."""
 
     def place(item: pytest.Item) -> int:
