@@ -27,7 +27,8 @@ class PlainLoad(threading.Thread):
         super().__init__(daemon=True)
         self.acknowledged: list[int] = []
         self.stopping = False
-        self._producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, **QUIET})
+        settings = {"bootstrap.servers": servers, "enable.idempotence": True, **QUIET}
+        self._producer = Producer({**settings, "error_cb": lambda error: None})
 
     def run(self) -> None:
         number = 0
@@ -38,7 +39,7 @@ class PlainLoad(threading.Thread):
                 self._producer.produce("plain", b"%d" % number, partition=number % 2, on_delivery=self._done)
                 number += 1
                 self._producer.poll(0.001)
-        self._producer.flush(60)
+            self._producer.flush(60)
 
     def _done(self, error: KafkaError | None, message: object) -> None:
         if error is None:
