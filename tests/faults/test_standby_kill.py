@@ -27,14 +27,14 @@ class PlainLoad(threading.Thread):
         super().__init__(daemon=True)
         self.acknowledged: list[int] = []
         self.stopping = False
-        settings = {"bootstrap.servers": servers, "enable.idempotence": True, **QUIET}
-        self._producer = Producer({**settings, "error_cb": lambda error: None})
+        self._producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, **QUIET})
 
     def run(self) -> None:
         number = 0
         # Records that were acknowledged and that the standby did not have are lost when it leads; an
-        # idempotent producer finds a gap in its numbers then, and takes no more.
-        with contextlib.suppress(KafkaException):
+        # idempotent producer finds a gap in its numbers then, and takes no more. (The library has a fatal
+        # error and a delivery to report at once, and then raises a SystemError.)
+        with contextlib.suppress(KafkaException, SystemError):
             while not self.stopping:
                 self._producer.produce("plain", b"%d" % number, partition=number % 2, on_delivery=self._done)
                 number += 1
