@@ -18,25 +18,29 @@ How to add a screen
 -------------------
 1. ``model/groups.py``: dataclasses (they become the OpenAPI schema) and functions that make them from a
    ``Snapshot`` (what the sampler saw last; costs nothing) or from an ``Admin`` (a question of its own).
-2. ``templates/groups.html`` extends ``base.html``, with blocks ``title`` and ``content``. What changes while
-   one looks stands in a file of its own, ``templates/groups_table.html``, included by the page within
-   ``<div sse-swap="table">{% include "groups_table.html" %}</div>``.
+2. ``templates/groups.html`` extends ``base.html``, with blocks ``title``, ``above`` (heading, filters) and
+   ``content``. What changes while one looks stands in a file of its own, ``templates/groups_table.html``,
+   included within ``<div sse-swap="table">{% include "groups_table.html" %}</div>``. A filter that applies
+   while one types replaces ``#live``, all of ``content`` and the stream it listens to (``topics.html``).
+   Sortable columns and pages are macros of ``table.html``.
 3. ``screens/groups.py`` has the handlers, and a ``SCREEN``::
 
        @get("/groups", include_in_schema=False)
-       async def page(request: Request, backend: Backend, search: str = "") -> Response[str]:
+       async def page(
+           request: Request, backend: NamedDependency[Backend], search: FromQuery[str] = ""
+       ) -> Response[str]:
            shown = group_list(await backend.sampler.first(), search=search)
            return backend.page(request, SCREEN, "groups.html", groups=shown)
 
        @get("/live/groups", include_in_schema=False)
-       async def live(backend: Backend, search: str = "") -> Stream:
+       async def live(backend: NamedDependency[Backend], search: FromQuery[str] = "") -> Stream:
            def fragments(snapshot: Snapshot) -> dict[str, str]:
                shown = group_list(snapshot, search=search)
                return {"table": backend.fragment("groups_table.html", groups=shown)}
            return backend.live(fragments)
 
        @get("/api/groups", tags=["groups"])
-       async def listed(backend: Backend, search: str = "") -> GroupPage:
+       async def listed(backend: NamedDependency[Backend], search: FromQuery[str] = "") -> GroupPage:
            return group_list(await backend.sampler.first(), search=search)
 
        SCREEN = Screen("groups", "Groups", "/groups", shortcut="g", handlers=(page, live, listed))

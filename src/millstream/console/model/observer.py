@@ -135,9 +135,10 @@ class Observer:
 
     def _rate(self, topic: str) -> float:
         """Records written per second; a topic that was made anew under its name starts from nothing."""
-        first, last = self._looks[0], self._looks[-1]
+        last = self._looks[-1]
+        first = next(look for look in self._looks if topic in look.totals or look is last)
         passed = last.at - first.at
-        if passed <= 0 or topic not in first.totals:
+        if passed <= 0:
             return 0.0
         return max(0, last.totals.get(topic, 0) - first.totals[topic]) / passed
 
@@ -172,7 +173,12 @@ class Observer:
     def look_closer(self, admin: Admin) -> None:
         """What changes slowly, or takes long to find out; shows in the next snapshot."""
         now = self._clock.monotonic()
-        foresee = self._outlook is None or now - self._outlook_at >= OUTLOOK_SECONDS
+        topics = self._looks[-1].totals.keys() if self._looks else set()
+        foresee = (
+            self._outlook is None
+            or now - self._outlook_at >= OUTLOOK_SECONDS
+            or topics != self._outlook.topics.keys()  # one that is new should not stay without numbers
+        )
         if foresee:
             self._outlook = look_ahead(admin, self._clock.now_ms())
             self._outlook_at = now

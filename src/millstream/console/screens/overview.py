@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from litestar import Request, Response, get
+from litestar.di import NamedDependency
 from litestar.response import Stream
 
 from millstream.console.backend import Backend, Screen
@@ -14,13 +15,13 @@ from millstream.console.model.snapshot import Snapshot
 
 
 @get("/", include_in_schema=False)
-async def page(request: Request[Any, Any, Any], backend: Backend) -> Response[str]:
+async def page(request: Request[Any, Any, Any], backend: NamedDependency[Backend]) -> Response[str]:
     shown = overview(await backend.sampler.first())
     return backend.page(request, SCREEN, "overview.html", overview=shown, point=_point(backend))
 
 
 @get("/live", include_in_schema=False)
-async def live(backend: Backend) -> Stream:
+async def live(backend: NamedDependency[Backend]) -> Stream:
     def fragments(snapshot: Snapshot) -> dict[str, str]:
         shown = overview(snapshot)
         return {
@@ -33,18 +34,18 @@ async def live(backend: Backend) -> Stream:
 
 
 @get("/live/status", include_in_schema=False)
-async def status(backend: Backend) -> Stream:
+async def status(backend: NamedDependency[Backend]) -> Stream:
     """For a page that waits for the broker."""
     return backend.live(lambda snapshot: {})
 
 
 @get("/api/overview", tags=["overview"], summary="Health, disks, rates, and what needs attention first")
-async def told(backend: Backend) -> Overview:
+async def told(backend: NamedDependency[Backend]) -> Overview:
     return overview(await backend.sampler.first())
 
 
 @get("/api/rates", tags=["overview"], summary="Records in and out per second, over the last hour")
-async def rates(backend: Backend) -> Columns:
+async def rates(backend: NamedDependency[Backend]) -> Columns:
     await backend.sampler.first()
     return backend.sampler.rates()
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from litestar import Request, Response, get
-from litestar.di import Provide
-from litestar.params import Parameter
+from litestar.di import NamedDependency, Provide
+from litestar.params import FromQuery, QueryParameter
 from litestar.response import Stream
 
 from millstream.console.backend import Backend, Screen
@@ -15,12 +15,14 @@ from millstream.console.model.topics import PER_PAGE, Order, Sort, TopicPage, To
 
 
 async def asked(
-    search: Annotated[str, Parameter(max_length=300, description="Words that the name must contain.")] = "",
-    sort: Sort = "name",
-    order: Order = "asc",
-    page: Annotated[int, Parameter(ge=1, le=10**6, description="One beyond the last is the last.")] = 1,
-    per_page: Annotated[int, Parameter(ge=1, le=1000, description="Topics on a page.")] = PER_PAGE,
-    internal: Annotated[bool, Parameter(description="Kafka's own topics too.")] = False,
+    search: Annotated[
+        str, QueryParameter(max_length=300, description="Words that the name must contain.")
+    ] = "",
+    sort: FromQuery[Sort] = "name",
+    order: FromQuery[Order] = "asc",
+    page: Annotated[int, QueryParameter(ge=1, le=10**6, description="One beyond the last is the last.")] = 1,
+    per_page: Annotated[int, QueryParameter(ge=1, le=1000, description="Topics on a page.")] = PER_PAGE,
+    internal: Annotated[bool, QueryParameter(description="Kafka's own topics too.")] = False,
 ) -> TopicQuery:
     return TopicQuery(search, sort, order, page, per_page, internal)
 
@@ -29,13 +31,15 @@ _ASKED = {"wanted": Provide(asked)}
 
 
 @get("/topics", include_in_schema=False, dependencies=_ASKED)
-async def page(request: Request[Any, Any, Any], backend: Backend, wanted: TopicQuery) -> Response[str]:
+async def page(
+    request: Request[Any, Any, Any], backend: NamedDependency[Backend], wanted: NamedDependency[TopicQuery]
+) -> Response[str]:
     shown = topic_list(await backend.sampler.first(), wanted)
     return backend.page(request, SCREEN, "topics.html", listed=shown)
 
 
 @get("/live/topics", include_in_schema=False, dependencies=_ASKED)
-async def live(backend: Backend, wanted: TopicQuery) -> Stream:
+async def live(backend: NamedDependency[Backend], wanted: NamedDependency[TopicQuery]) -> Stream:
     def fragments(snapshot: Snapshot) -> dict[str, str]:
         return {"table": backend.fragment("topics_table.html", listed=topic_list(snapshot, wanted))}
 
@@ -43,7 +47,7 @@ async def live(backend: Backend, wanted: TopicQuery) -> Stream:
 
 
 @get("/api/topics", tags=["topics"], summary="Topics: searched, sorted, by page", dependencies=_ASKED)
-async def listed(backend: Backend, wanted: TopicQuery) -> TopicPage:
+async def listed(backend: NamedDependency[Backend], wanted: NamedDependency[TopicQuery]) -> TopicPage:
     return topic_list(await backend.sampler.first(), wanted)
 
 

@@ -61,6 +61,8 @@ class Chart {
     const style = getComputedStyle(this.element);
     const color = (name) => style.getPropertyValue(name).trim();
     const unit = this.element.dataset.unit ?? "";
+    const clock = (seconds) => new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: seconds ? "2-digit" : undefined });
+    const times = (plot, values) => values.map((value) => clock(plot.scales.x.max - plot.scales.x.min < 600).format(value * 1000));
     const axis = { stroke: color("--axis"), grid: { stroke: color("--grid"), width: 1 }, ticks: { show: false }, font: "12px system-ui" };
     this.plot?.destroy();
     this.plot = new uPlot({
@@ -68,9 +70,9 @@ class Chart {
       cursor: { drag: { x: true, y: false }, points: { size: 6 } },
       legend: { live: true },
       scales: { y: { range: (plot, low, high) => [0, high > 0 ? high * 1.15 : 1] } },
-      axes: [axis, { ...axis, size: 64, values: (plot, values) => values.map((value) => short(value, unit)) }],
+      axes: [{ ...axis, values: times, space: 80 }, { ...axis, size: 64, values: (plot, values) => values.map((value) => short(value, unit)) }],
       series: [
-        { value: (plot, value) => (value == null ? "–" : otherDay.format(value * 1000)) },
+        { label: "at", value: (plot, value) => (value == null ? "–" : otherDay.format(value * 1000)) },
         ...Object.values(this.names).map((label, at) => ({
           label,
           stroke: color(`--line-${at + 1}`),
@@ -81,14 +83,22 @@ class Chart {
         })),
       ],
     }, this.data, this.element);
+    this.plot.over.addEventListener("mouseleave", () => this.newest());
+    this.newest();
+  }
+  // The legend tells the newest values while nobody points at others.
+  newest() {
+    if (this.data[0].length && !this.plot.over.matches(":hover")) this.plot.setLegend({ idx: this.data[0].length - 1 });
   }
   add(point) {
     const times = this.data[0];
     if (!point.length || (times.length && point[0] <= times[times.length - 1])) return;
     point.forEach((value, at) => this.data[at].push(value));
     while (times.length > 3600) this.data.forEach((column) => column.shift());
-    if (this.plot) this.plot.setData(this.data);
-    else this.draw();
+    if (this.plot) {
+      this.plot.setData(this.data);
+      this.newest();
+    } else this.draw();
   }
 }
 
@@ -126,14 +136,6 @@ document.addEventListener("htmx:sseOpen", () => {
   $("#lost").hidden = true;
   charts.forEach((chart) => chart.load()); // what was missed meanwhile
 });
-// A search changes the address; live updates must be those of the new one.
-document.addEventListener("htmx:pushedIntoHistory", () => {
-  const live = `/live${location.pathname === "/" ? "" : location.pathname}${location.search}`;
-  document.body.setAttribute("sse-connect", live);
-  htmx.trigger(document.body, "htmx:beforeCleanupElement");
-  htmx.process(document.body);
-});
-
 // Keys.
 let afterG = 0;
 document.addEventListener("keydown", (event) => {
