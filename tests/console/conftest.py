@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
 
 from millstream import Broker
 from millstream.client.admin import Admin
@@ -48,6 +50,45 @@ def empty(tmp_path: Path) -> Iterator[Console]:
     """A console for a broker that has nothing."""
     with Broker(tmp_path) as broker, Console(broker.address) as started:
         yield started
+
+
+@contextmanager
+def traffic(address: str, **per_second: int) -> Iterator[None]:
+    """Records written to topics all the time, and a group that reads them."""
+    ended = threading.Event()
+
+    def produce() -> None:
+        producer = Producer({"bootstrap.servers": address, "linger.ms": 5})
+        while not ended.wait(0.1):
+            for topic, rate in per_second.items():
+                for number in range(rate // 10):
+                    producer.produce(topic, b'{"card": "c1", "eur": 12.5, "country": "DE"}', key=str(number))
+            producer.poll(0)
+        producer.flush(10)
+
+    def consume() -> None:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": address,
+                "group.id": "billing",
+                "auto.offset.reset": "earliest",
+                "auto.commit.interval.ms": 500,
+            }
+        )
+        consumer.subscribe(list(per_second))
+        while not ended.is_set():
+            consumer.consume(1000, 0.2)
+        consumer.close()
+
+    threads = [threading.Thread(target=work) for work in (produce, consume)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
 
 
 def write(address: str, topic: str, records: int) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from millstream import Broker
+from millstream.client.admin import Admin
+from millstream.client.connect import Connection
+from millstream.client.position import TopicPartition
 from millstream.console.run import Console
-from tests.console.conftest import write
+from tests.console.conftest import traffic, write
 from tests.support.apache_kafka import free_port
 from tests.support.browser import PHONE, keep, window
 
@@ -18,15 +23,35 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("night", [False, True], ids=["day", "night"])
 def test_it_tells_how_things_are(browser: Browser, broker: Broker, console: Console, night: bool) -> None:
-    with window(browser, night=night) as page:
+    with traffic(broker.address, payments=900, orders=400), window(browser, night=night) as page:
         page.goto(console.url)
         page.get_by_text("All is well.").wait_for()
         page.locator(".figure", has_text="Topics").get_by_text("63", exact=True).wait_for()
+        page.locator(".figure", has_text="In").get_by_text("k/s").first.wait_for()
+        page.locator(".figure", has_text="Out").get_by_text("1 group").wait_for()
+        read = page.locator(".figure", has_text="Out").locator(".value")
+        read.filter(has_not_text=re.compile(r"^0/s$")).wait_for()
         page.locator(".figure", has_text="Brokers").get_by_text("1", exact=True).wait_for()
         page.locator(".chart canvas").wait_for()
         ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (ground == "rgb(15, 19, 22)") == night
         keep(page, f"overview-{'night' if night else 'day'}")
+
+
+def test_a_group_about_to_lose_records_comes_first_and_is_linked(browser: Browser, tmp_path: Path) -> None:
+    with Broker(tmp_path) as broker, Console(broker.address) as console, window(browser) as page:
+        with Admin(Connection.of(broker.address)) as admin:
+            admin.create_topic("orders", partitions=1, config={"retention.ms": "1800000"})
+            write(broker.address, "orders", 100)
+            admin.commit("nightly-report", {TopicPartition("orders", 0): 10})
+        page.goto(console.url)
+        row = page.get_by_role("link", name="nightly-report loses records")
+        row.wait_for()
+        assert "it is 90 records behind" in row.inner_text()
+        keep(page, "overview-attention-day")
+        page.emulate_media(color_scheme="dark")
+        keep(page, "overview-attention-night")
+        assert row.get_attribute("href") == "/groups/nightly-report"
 
 
 def test_what_is_written_shows_without_a_reload(browser: Browser, broker: Broker, console: Console) -> None:

@@ -69,7 +69,7 @@ class Chart {
       ...this.size(),
       cursor: { drag: { x: true, y: false }, points: { size: 6 } },
       legend: { live: true },
-      scales: { y: { range: (plot, low, high) => [0, high > 0 ? high * 1.15 : 1] } },
+      scales: { x: { range: (plot, low, high) => [Math.min(low, high - 120), high] }, y: { range: (plot, low, high) => [0, high > 0 ? high * 1.15 : 1] } },
       axes: [{ ...axis, values: times, space: 80 }, { ...axis, size: 64, values: (plot, values) => values.map((value) => short(value, unit)) }],
       series: [
         { label: "at", value: (plot, value) => (value == null ? "–" : otherDay.format(value * 1000)) },
@@ -88,7 +88,9 @@ class Chart {
   }
   // The legend tells the newest values while nobody points at others.
   newest() {
-    if (this.data[0].length && !this.plot.over.matches(":hover")) this.plot.setLegend({ idx: this.data[0].length - 1 });
+    requestAnimationFrame(() => { // after uPlot has drawn, which empties it
+      if (this.data[0].length && !this.plot.over.matches(":hover")) this.plot.setLegend({ idx: this.data[0].length - 1 });
+    });
   }
   add(point) {
     const times = this.data[0];
