@@ -86,11 +86,13 @@ class Observer:
         ends = self._looks[-1].ends
         outlook = self._outlook
         records: dict[str, int] = {}
+        measured: dict[str, int] = {}  # how many there were when their size was told
         sizes: dict[str, int] = {}
         if outlook is not None:
             for place, bounds in outlook.bounds.items():
                 left = ends.get(place, bounds.end) - bounds.start
                 records[place.topic] = records.get(place.topic, 0) + max(0, left)
+                measured[place.topic] = measured.get(place.topic, 0) + bounds.end - bounds.start
             for place, size in outlook.sizes.items():
                 sizes[place.topic] = sizes.get(place.topic, 0) + size
         return Snapshot(
@@ -100,7 +102,7 @@ class Observer:
             cluster.controller,
             cluster.brokers,
             {
-                name: self._topic(name, partitions, records.get(name), sizes.get(name))
+                name: self._topic(name, partitions, records.get(name), sizes.get(name), measured.get(name, 0))
                 for name, partitions in cluster.topics.items()
             },
             dict(self._groups),
@@ -110,7 +112,12 @@ class Observer:
         )
 
     def _topic(
-        self, name: str, partitions: tuple[PartitionInfo, ...], records: int | None, size: int | None
+        self,
+        name: str,
+        partitions: tuple[PartitionInfo, ...],
+        records: int | None,
+        size: int | None,
+        measured: int,
     ) -> TopicState:
         rate = self._rate(name)
         ahead = None if self._outlook is None else self._outlook.topics.get(name)
@@ -122,7 +129,7 @@ class Observer:
             records,
             size,
             rate,
-            rate * size / records if size is not None and records else None,
+            rate * size / measured if size is not None and measured else None,
             None if ahead is None else ahead.kept_seconds,
             None if ahead is None else ahead.oldest_ms,
             tuple(partition.index for partition in partitions if partition.leader is None),

@@ -26,6 +26,8 @@ function toggleTheme() {
   charts.forEach((chart) => chart.draw());
 }
 
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => charts.forEach((chart) => chart.draw()));
+
 // Charts: <div class="chart" data-chart="/api/..." data-names='{"in": "in"}' data-unit="/s">. The address gives
 // {times, series}; points that come later stand in <data data-chart-point="id" value="[time, ...]">.
 const charts = new Map();
