@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from millstream import Broker
+from millstream.console.run import Console
 from tests.support.apache_kafka import free_port
 from tests.support.command import CommandLine
 from tests.support.waiting import wait_for
@@ -64,3 +65,19 @@ def test_what_it_is_told_wrongly_is_said() -> None:
     shell = CommandLine("127.0.0.1:1")
     assert "'nowhere' is not HOST:PORT" in shell.refused("console", "--listen", "nowhere", code=2)
     assert "is not a broker's address" in shell.refused("console", "--broker", "nowhere", code=2)
+
+
+def test_it_shows_the_same_of_either_broker(address: str, group: str, name: str) -> None:
+    with Console(address) as console:
+
+        def detailed() -> Any:
+            overview = told(f"{console.url}/api/overview")
+            return overview if overview["detailed"] and overview["groups"] else None
+
+        overview = wait_for(detailed, what="sizes and groups are known")
+        assert overview["address"] == address
+        assert overview["disks"][0]["free_bytes"] > 0
+        (topic,) = told(f"{console.url}/api/topics?search={name}")["topics"]
+        assert topic["records"] == 13
+        assert topic["bytes"] > 0
+        assert topic["leaderless"] == topic["under_replicated"] == []

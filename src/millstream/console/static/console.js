@@ -135,11 +135,50 @@ document.addEventListener("htmx:sseBeforeMessage", (event) => {
 document.addEventListener("htmx:sseMessage", (event) => arrived(event.target));
 document.addEventListener("htmx:afterSwap", (event) => arrived(event.target));
 document.addEventListener("htmx:sseError", () => { $("#lost").hidden = false; });
+let opened = false;
 document.addEventListener("htmx:sseOpen", () => {
-  if ($("#lost").hidden) return;
   $("#lost").hidden = true;
-  charts.forEach((chart) => chart.load()); // what was missed meanwhile
+  if (opened) charts.forEach((chart) => chart.load()); // what was missed meanwhile
+  opened = true;
 });
+
+// A stream that rests while its tab is hidden: a browser opens only six to one server, and tabs stay open.
+class RestingStream {
+  constructor(url) {
+    this.url = url;
+    this.listeners = [];
+    this.look = () => (document.hidden ? this.rest() : this.wake());
+    document.addEventListener("visibilitychange", this.look);
+    this.wake();
+  }
+  get readyState() {
+    return this.source ? this.source.readyState : EventSource.CONNECTING;
+  }
+  wake() {
+    if (this.source) return;
+    this.source = new EventSource(this.url);
+    this.source.onopen = (event) => this.onopen?.(event);
+    this.source.onerror = (event) => this.onerror?.(event);
+    this.listeners.forEach(([name, listener]) => this.source.addEventListener(name, listener));
+  }
+  rest() {
+    this.source?.close();
+    this.source = null;
+  }
+  addEventListener(name, listener) {
+    this.listeners.push([name, listener]);
+    this.source?.addEventListener(name, listener);
+  }
+  removeEventListener(name, listener) {
+    this.listeners = this.listeners.filter(([other, known]) => other !== name || known !== listener);
+    this.source?.removeEventListener(name, listener);
+  }
+  close() {
+    document.removeEventListener("visibilitychange", this.look);
+    this.rest();
+  }
+}
+htmx.createEventSource = (url) => new RestingStream(url);
 // Keys.
 let afterG = 0;
 document.addEventListener("keydown", (event) => {
