@@ -10,6 +10,7 @@ from millstream import Broker
 from millstream.console.run import Console
 from tests.console.conftest import write
 from tests.support.browser import keep, window
+from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -45,6 +46,24 @@ def test_a_search_applies_while_one_types_and_is_in_the_address(
         assert page.locator("tbody tr").count() == 1
         page.goto(page.url)
         assert page.locator("tbody tr").count() == 1, "the address can be shared"
+
+
+def test_what_has_the_focus_is_not_replaced_but_is_caught_up_with_afterwards(
+    browser: Browser, broker: Broker, console: Console
+) -> None:
+    with window(browser) as page:
+        page.goto(f"{console.url}/topics?search=orders")
+        records = page.locator("tbody td").nth(2)
+        records.filter(has_not_text="\u2013").wait_for()
+        before = records.inner_text()
+        link = page.get_by_role("link", name="orders")
+        link.focus()
+        write(broker.address, "orders", 25)
+        wait_for(lambda: page.evaluate("waiting.size"), what="a fragment that waits")
+        assert records.inner_text() == before
+        assert page.evaluate("document.activeElement.innerText") == "orders"
+        link.blur()
+        records.filter(has_not_text=before).wait_for()
 
 
 def test_nothing_found_says_so(browser: Browser, broker: Broker, console: Console) -> None:

@@ -122,7 +122,9 @@ function arrived(root) {
   if ($("[data-away]") && $("#status [data-up]")) location.reload();
 }
 
-// A fragment that comes while a word in it is selected, or a link in it has the focus, would take that away.
+// A fragment that comes while a word in it is selected, or a link in it has the focus, would take that away: it
+// waits until that is over.
+const waiting = new Map();
 function isInUse(target) {
   const selection = getSelection();
   const selected = selection && !selection.isCollapsed && target.contains(selection.anchorNode);
@@ -130,8 +132,22 @@ function isInUse(target) {
 }
 
 document.addEventListener("htmx:sseBeforeMessage", (event) => {
-  if (isInUse(event.target)) event.preventDefault();
+  waiting.delete(event.target);
+  if (!isInUse(event.target)) return;
+  waiting.set(event.target, event.detail.data);
+  event.preventDefault();
 });
+function bringWaiting() {
+  for (const [target, html] of waiting) {
+    if (isInUse(target)) continue;
+    waiting.delete(target);
+    if (!target.isConnected) continue;
+    htmx.swap(target, html, { swapStyle: "innerHTML" });
+    arrived(target);
+  }
+}
+document.addEventListener("selectionchange", bringWaiting);
+document.addEventListener("focusout", () => setTimeout(bringWaiting)); // once the focus is where it goes
 document.addEventListener("htmx:sseMessage", (event) => arrived(event.target));
 document.addEventListener("htmx:afterSwap", (event) => arrived(event.target));
 document.addEventListener("htmx:sseError", () => { $("#lost").hidden = false; });
