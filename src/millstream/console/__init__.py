@@ -62,22 +62,13 @@ How to add a screen
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
-from millstream.errors import ConfigError
+from millstream.extras import extra
 
 _EXTRAS = ("litestar", "jinja2", "uvicorn")
 
 
-@contextmanager
-def needs_extra() -> Iterator[None]:
+def needs_extra() -> AbstractContextManager[None]:
     """Says what to install where an import within fails because it is not there."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in _EXTRAS:
-            raise
-        raise ConfigError(
-            f"the console needs {error.name}, which is not installed: pip install 'millstream[console]'"
-        ) from None
+    return extra("console", _EXTRAS, "the console needs")
