@@ -69,9 +69,10 @@ class Chart {
     this.plot?.destroy();
     this.plot = new uPlot({
       ...this.size(),
+      padding: [null, 28, null, null],
       cursor: { drag: { x: true, y: false }, points: { size: 6 } },
       legend: { live: true },
-      scales: { x: { range: (plot, low, high) => [Math.min(low, high - 120), high] }, y: { range: (plot, low, high) => [0, high > 0 ? high * 1.15 : 1] } },
+      scales: { x: { range: (plot, low, high) => this.span(low, high) }, y: { range: (plot, low, high) => [0, high > 0 ? high * 1.15 : 1] } },
       axes: [{ ...axis, values: times, space: 80 }, { ...axis, size: 64, values: (plot, values) => values.map((value) => short(value, unit)) }],
       series: [
         { label: "at", value: (plot, value) => (value == null ? "–" : otherDay.format(value * 1000)) },
@@ -93,6 +94,13 @@ class Chart {
     requestAnimationFrame(() => { // after uPlot has drawn, which empties it
       if (this.data[0].length && !this.plot.over.matches(":hover")) this.plot.setLegend({ idx: this.data[0].length - 1 });
     });
+  }
+  // Two minutes at least, unless the reader has chosen less by dragging.
+  span(low, high) {
+    const times = this.data[0];
+    if (!times.length) return [low, high];
+    if (times.length === 1) return [times[0] - 120, times[0]]; // of which uPlot would make a day
+    return [low <= times[0] ? Math.min(low, high - 120) : low, high];
   }
   add(point) {
     const times = this.data[0];
