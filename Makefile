@@ -3,7 +3,7 @@
 # make test    lint, types and every test
 # make conformance  other people's test suites against our broker; AGAINST=kafka: against Apache Kafka; minutes
 # make bench   against Apache Kafka; QUICK=1 for two minutes
-# make docs    the documentation that is generated from code
+# make docs    the reference, from the code, and the documentation as a site in build/site
 VENV := .venv
 READY := $(VENV)/.ready
 PY := $(VENV)/bin/python
@@ -19,7 +19,7 @@ demo: $(READY)
 
 test: $(READY) lint
 	@tools/test-packages
-	$(PY) -m pytest -n 2 --dist loadgroup --no-loadscope-reorder $(ARGS)
+	$(PY) -m pytest -n 3 --dist loadgroup --no-loadscope-reorder $(ARGS)
 
 lint: $(READY)
 	$(VENV)/bin/ruff check src tests bench
@@ -34,6 +34,8 @@ bench: $(READY)
 
 docs: $(READY)
 	$(PY) -m millstream.cli.reference docs/reference
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+	@echo "build/site/index.html"
 
 # After a change of dependencies in pyproject.toml.
 lock: $(READY)

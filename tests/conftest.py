@@ -13,22 +13,26 @@ settings.register_profile("millstream", deadline=None)
 settings.load_profile("millstream")
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks for its marker
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What two processes may take apart: files, but for those that share the one Spark session or the one
-    Apache Kafka. These come first and the quick ones last, so that no process ends long before the other."""
+    """What processes may take apart: files, but for those that share a Spark session (of two: one would
+    keep everybody waiting) or the one Apache Kafka. These come first and the quick ones last, so that no one
+    process ends long before the others."""
 
     def place(item: pytest.Item) -> int:
         folder = item.path.parent.name if "unit" not in item.path.parts else "unit"
         return {"pipeline": 0, "faults": 1, "clients": 2, "console": 3}.get(folder, 4)
 
+    on_spark = sorted({item.path for item in items if "spark" in getattr(item, "fixturenames", ())})
+
     def shared(item: pytest.Item) -> str | None:
-        if "spark" in getattr(item, "fixturenames", ()):
-            return "spark"
+        if item.path in on_spark and "spark" in getattr(item, "fixturenames", ()):
+            return f"spark {on_spark.index(item.path) % 2}"
         given = getattr(item, "callspec", None)
         return "kafka" if given is not None and given.params.get("address") == "Apache Kafka" else None
 
     for item in items:
-        item.add_marker(pytest.mark.xdist_group(shared(item) or str(item.path)))
+        item.add_marker(pytest.mark.xdist_group(shared(item) or item.nodeid.partition("::")[0]))
     items.sort(key=lambda item: (shared(item) is None, place(item)))
 
 

@@ -115,7 +115,11 @@ def test_members_of_the_first_version_are_given_a_name(client: Asking, topic: st
 
 
 def test_the_life_of_a_member(client: Asking, topic: str) -> None:
-    joined = client.beat(topic, "m", 0, **joining(topic, server_assignor="range", rack_id="r"))
+    def join() -> Any:
+        answer = client.beat(topic, "m", 0, **joining(topic, server_assignor="range", rack_id="r"))
+        return answer if answer["assignment"]["topic_partitions"] else None
+
+    joined = wait_for(join, what="the coordinator knows the topic")  # Kafka's does after its broker
     (assigned,) = joined["assignment"]["topic_partitions"]
     assert (joined["error_code"], joined["member_id"], assigned["partitions"]) == (0, "m", [0, 1])
     epoch = joined["member_epoch"]

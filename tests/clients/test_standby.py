@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.apache_kafka import apache_kafka, free_port, run_tool
 from tests.support.command import CommandLine
@@ -98,6 +99,46 @@ def test_every_kind_of_record_is_copied_byte_for_byte_and_kafkas_tool_reads_it(p
         return
     assert done.returncode == 0, done.stderr
     assert "isvalid: false" not in done.stdout
+
+
+def test_a_compacted_topic_is_compacted_on_both_and_has_the_same_records(tmp_path: Path) -> None:
+    settings = {"log.cleaner.backoff.ms": "50", "topic.segment.bytes": "20000"}
+    leader = ServeProcess(tmp_path / "leader", settings=settings)
+    standby = ServeProcess(tmp_path / "standby", settings={**settings, "follow": leader.address})
+    with leader, standby:
+        admin = AdminClient({"bootstrap.servers": leader.address})
+        config = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
+        admin.create_topics([NewTopic("table", 1, 1, config=config)])["table"].result(10)
+        producer = Producer({"bootstrap.servers": leader.address})
+        wanted = {f"key {number % 20}".encode(): b"%d" % number for number in range(5000)}
+        for number in range(5000):
+            producer.produce("table", b"%d" % number, f"key {number % 20}".encode())
+            if number % 50 == 0:
+                producer.flush(20)
+        assert producer.flush(20) == 0
+
+        def sizes() -> list[int]:
+            return [
+                sum(f.stat().st_size for f in (b.data or Path()).glob("table-0/*.log"))
+                for b in (leader, standby)
+            ]
+
+        wait_until_whole(leader, standby)
+        wait_for(lambda: max(sizes()) < 45_000, timeout=30, what="both are compacted")
+        leader.kill()
+        standby.kill()
+        standby.start()  # a copy with gaps is opened after a crash
+        promote(standby, "--force")
+        table: dict[bytes, bytes] = {}
+        reader = Consumer(
+            {"bootstrap.servers": standby.address, "group.id": "r", "enable.partition.eof": True}
+        )
+        reader.assign([TopicPartition("table", 0, 0)])
+        while (message := reader.poll(20)) is not None and not message.error():
+            table[message.key()] = message.value()
+        reader.close()
+        assert table == wanted
+        assert list((standby.data or Path()).glob("table-0/*.cleaned")) == []
 
 
 def test_deletion_trimming_growth_and_a_topic_made_anew_are_copied(pair: Pair) -> None:

@@ -21,7 +21,8 @@ from millstream.clock import ManualClock
 from millstream.errors import LogFailed
 from millstream.log.directory import LogDirectory
 from millstream.records import compiled_columns, numpy_columns
-from millstream.records.arrow import decode, next_offset
+from millstream.records.arrow import decode
+from millstream.records.fetched import next_offset
 from tests.support.disk import SimulatedDisk
 from tests.support.logs import NOW, TOPIC, a_batch, a_transactional_batch, an_idempotent_batch
 from tests.support.logs import settings as topic_settings

@@ -68,12 +68,15 @@ class SteppedDatabase(Database):
     def __init__(self, db: sqlite3.Connection) -> None:
         self.where = ":memory:"
         self._db = db
+        self._make_room = bool
+        self.feed = None
+        self._number = 0
         self._written = deque()
         self.waiting: list[_Change] = []
 
     def write(self, write: Callable[[Any], Any], remember: Callable[[Any], Any]) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.waiting.append(_Change(write, remember, future))
+        self.waiting.append(_Change(write, remember, future, is_told=True))
         return future
 
     def commit(self, count: int, *, fails: bool = False) -> None:
@@ -81,7 +84,7 @@ class SteppedDatabase(Database):
         chosen, self.waiting = self.waiting[:count], self.waiting[count:]
         if fails:
             failed = CatalogueFailed("the disk is full")
-            self._written.append([(change, failed) for change in chosen])
+            self._written.append(([(change, failed) for change in chosen], self._number, []))
         else:
             self._written.append(self._commit(chosen))
 

@@ -24,7 +24,7 @@ from millstream.errors import LogError
 from millstream.log.compaction import Dirt
 from millstream.log.compaction_child import Child
 from millstream.log.compaction_pass import DamagedLog, Finished, Group, Job, compact
-from millstream.log.failing import fail
+from millstream.log.failing import PASSING, fail
 from millstream.log.partition import PartitionLog
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _BEAT = 0.1  # seconds
-_PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
 T = TypeVar("T")
 
 
@@ -130,12 +129,15 @@ class Cleaner:
                 if isinstance(event, Finished):
                     await self._finish(partition, event, clock.monotonic() - started)
                     return True
+                if partition.log is not log:
+                    break  # it was cut meanwhile, being a copy
                 if event.is_changed and not await self._put_in_place(partition, event):
                     break
         except DamagedLog as problem:
             self._failed(partition, f"its records are damaged: {problem}")
         except OSError as error:
-            self._failed(partition, error.strerror or str(error), passing=error.errno in _PASSING)
+            passing = error.errno in (*PASSING, errno.EAGAIN)
+            self._failed(partition, error.strerror or str(error), passing=passing)
         finally:
             self.is_busy = False
         # What it wrote is of no use: segments that were deleted meanwhile, or damage.

@@ -263,16 +263,15 @@ class Connection(FrameReader):
         slot.resolve([data], len(data))
 
     def _give_up(self, error: Exception, request: str, version: int) -> None:
-        """A bug in a handler costs its connection, not the server."""
-        self.server.report_bug(self, request, version, error)
+        """What is no request, or a bug in a handler, costs its connection, not the server."""
+        if isinstance(error, ProtocolError):
+            self.server.refused(self, error)
+        else:
+            self.server.report_bug(self, request, version, error)
         self.close()
 
     def _failed(self, error: Exception) -> None:
-        if isinstance(error, ProtocolError):
-            self.server.refused(self, error)
-            self.close()
-        else:
-            self._give_up(error, "a request", -1)
+        self._give_up(error, "a request", -1)
 
     def _may_work(self) -> bool:
         return not (

@@ -61,6 +61,10 @@ from millstream.errors import RequestRefused
 
 LEAVE, JOIN = -1, 0  # epochs that ask for something; LEFT_STATIC is the third
 
+_LARGE = 500  # members and partitions
+_PAUSE = 20e-6
+"""Seconds between two targets, for each member and partition above that; deciding takes about a tenth."""
+
 
 class ConsumerGroupState(enum.Enum):
     """As Kafka names them in ListGroups and ConsumerGroupDescribe."""
@@ -104,7 +108,7 @@ class Beat(NamedTuple):
     epoch: int
     assignment: frozenset[Partition] | None = None  # None: the same as before
     revision: int = 0  # it may be sent once this much of the group is written down
-    waits: bool = False  # for partitions that others have to give up: it should ask again soon
+    waits: bool = False  # for others to give something up, or for a new target: it should ask again soon
 
 
 class TopicShape(Protocol):
@@ -179,7 +183,7 @@ class ConsumerGroup:
             member.epoch,
             frozenset(member.assigned) if tell else None,
             member.revision,
-            member.state is MemberState.UNRELEASED,
+            member.state is MemberState.UNRELEASED or self.epoch > self.target_epoch,
         )
 
     def _joining(self, beat: Heartbeat) -> ConsumerMember:
@@ -425,7 +429,10 @@ class ConsumerGroup:
         for member_id, target in ASSIGNORS[self.assignor](candidates, counts).items():
             self.members[member_id].target = target
         self.target_epoch = self.epoch
-        self._assign_at = now + self.assignment_interval
+        # Where very many join at once, each would have it decided anew for all; in a large group they share
+        # decisions.
+        size = len(self.members) + sum(counts.values())
+        self._assign_at = now + max(self.assignment_interval, (size - _LARGE) * _PAUSE, 0.0)
         self.agreement += 1
 
     def touch(self, member: ConsumerMember) -> None:

@@ -40,42 +40,48 @@ def uniform(members: Candidates, topics: Mapping[bytes, int]) -> Targets:
     return _uniform_for_all(shared, topics, kept)
 
 
-def _still_valid(members: Candidates, topics: Mapping[bytes, int]) -> dict[str, list[Partition]]:
+def _still_valid(members: Candidates, topics: Mapping[bytes, int]) -> dict[str, frozenset[Partition]]:
     taken: set[Partition] = set()
-    kept: dict[str, list[Partition]] = {}
+    kept: dict[str, frozenset[Partition]] = {}
     for member_id, member in members.items():
-        mine = [
+        gone = {
             partition
-            for partition in sorted(member.has)
-            if partition[0] in member.topics
-            and partition[1] < topics.get(partition[0], 0)
-            and partition not in taken
-        ]
-        taken.update(mine)
-        kept[member_id] = mine
+            for partition in member.has
+            if partition in taken
+            or partition[0] not in member.topics
+            or partition[1] >= topics.get(partition[0], 0)
+        }
+        kept[member_id] = member.has - gone if gone else member.has
+        taken |= kept[member_id]
     return kept
 
 
 def _uniform_for_all(
-    shared: frozenset[bytes], topics: Mapping[bytes, int], kept: dict[str, list[Partition]]
+    shared: frozenset[bytes], topics: Mapping[bytes, int], kept: dict[str, frozenset[Partition]]
 ) -> Targets:
     total = sum(topics[topic] for topic in shared)
     share, extra = divmod(total, len(kept))
     # The larger shares go to those who have one already.
     order = sorted(kept, key=lambda member_id: -len(kept[member_id]))
     quotas = {member_id: share + (place < extra) for place, member_id in enumerate(order)}
-    for member_id, mine in kept.items():
-        del mine[quotas[member_id] :]
-    taken = {partition for mine in kept.values() for partition in mine}
-    left = iter([(t, index) for t in sorted(shared) for index in range(topics[t]) if (t, index) not in taken])
+    targets = {
+        member_id: mine if len(mine) <= quotas[member_id] else frozenset(sorted(mine)[: quotas[member_id]])
+        for member_id, mine in kept.items()
+    }
+    taken = set[Partition]().union(*targets.values())
+    if len(taken) == total:
+        return targets
+    left = [(t, index) for t in sorted(shared) for index in range(topics[t]) if (t, index) not in taken]
     for member_id in order:
-        mine = kept[member_id]
-        mine += (next(left) for _ in range(quotas[member_id] - len(mine)))
-    return {member_id: frozenset(mine) for member_id, mine in kept.items()}
+        missing = quotas[member_id] - len(targets[member_id])
+        if missing:
+            targets[member_id] |= frozenset(left[:missing])
+            del left[:missing]
+    return targets
 
 
 def _uniform_by_topic(
-    members: Candidates, topics: Mapping[bytes, int], kept: dict[str, list[Partition]]
+    members: Candidates, topics: Mapping[bytes, int], kept: dict[str, frozenset[Partition]]
 ) -> Targets:
     readers: dict[bytes, list[str]] = {}
     for member_id, member in members.items():
@@ -85,7 +91,7 @@ def _uniform_by_topic(
         topic: {member_id: [] for member_id in of_topic} for topic, of_topic in readers.items()
     }
     for member_id, mine in kept.items():
-        for topic, index in mine:
+        for topic, index in sorted(mine):
             has[topic][member_id].append(index)
     load = {member_id: len(mine) for member_id, mine in kept.items()}
     # Topics with few readers first: the others have more ways to make up for it.

@@ -90,9 +90,12 @@ def _read(fields: Mapping[str, Any]) -> ConsumerMember:
 
 
 def _by_topic(partitions: Mapping[Partition, int]) -> _Written:
-    written: _Written = {}
+    indexes: dict[tuple[bytes, int], list[int]] = {}
     for (topic, index), epoch in partitions.items():
-        written.setdefault(topic.hex(), {}).setdefault(str(epoch), []).append(index)
+        indexes.setdefault((topic, epoch), []).append(index)
+    written: _Written = {}
+    for (topic, epoch), of_both in indexes.items():
+        written.setdefault(topic.hex(), {})[str(epoch)] = of_both
     return written
 
 

@@ -555,10 +555,11 @@ class Node:
 
 
 def as_copy(config: TopicConfig) -> TopicConfig:
-    """A topic's settings in a copy of it: when a segment is full and what is too old, the leader decides."""
+    """A topic's settings in a copy of it: when a segment is full and what is too old, the leader decides.
+    Compaction is the copy's own: what the leader compacts it does not send again."""
     return dataclasses.replace(
         config,
-        cleanup_policy=("delete",),
+        cleanup_policy=("compact",) if "compact" in config.cleanup_policy else ("delete",),
         retention_ms=-1,
         retention_bytes=-1,
         segment_ms=_NEVER,

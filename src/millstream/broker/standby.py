@@ -264,6 +264,8 @@ class Standby:
         if topic is None or index >= len(topic.partitions):
             raise _Again("a topic is not there")
         partition = topic.partitions[index]
+        if partition.log.compaction.is_swapping:
+            raise _Again(f"{partition} is being compacted at this moment")
         if epochs is not None:
             aim.before[partition] = partition.log.end_offset
             self._bases[partition] = bases

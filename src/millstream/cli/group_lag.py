@@ -54,7 +54,8 @@ def _all(admin: Admin) -> list[GroupLag]:
         try:
             found.append(_looked(admin, listed.name))
         except RequestFailed as error:
-            if error.code != GROUP_NOT_FOUND:  # it was deleted just now
+            # It was deleted just now; or it has no name, as old clients may have it, and can't be described.
+            if error.code != GROUP_NOT_FOUND and listed.name:
                 raise
     return found
 

@@ -1,4 +1,5 @@
-"""Writes the reference documentation from the code: every command, option and setting (``make docs``).
+"""Writes the reference documentation from the code (``make docs``): every command, option, setting and
+metric, and the public names of the Python package.
 
     python -m millstream.cli.reference docs/reference [--check]
 
@@ -16,6 +17,9 @@ import typer
 
 from millstream.cli import app
 from millstream.cli.help import Entry, Page, page
+from millstream.cli.reference_metrics import metrics_page
+from millstream.cli.reference_modules import modules_page
+from millstream.cli.reference_python import python_page
 from millstream.config import BrokerConfig, GroupConfig, TopicConfig, settings_of
 from millstream.pipeline.options import OPTIONS
 from millstream.settings import Setting
@@ -45,7 +49,7 @@ Commands that speak to a broker work with any Kafka, and share the options of
 _ABOUT_BROKER_SETTINGS = """\
 In `millstream.toml`, given to `millstream serve --config`: `"num.partitions" = 3`, or nested, `[num]` and
 `partitions = 3`; one by one with `--set num.partitions=3`. Those marked *at start* are read once; the others
-can be changed while the broker runs."""
+can be changed while the broker runs. Those of topics have [a page of their own](topic-settings.md)."""
 
 _ABOUT_TOPIC_SETTINGS = """\
 Given with `millstream topic create -c retention.ms=3600000` and changed with `millstream topic alter`, or by
@@ -56,7 +60,7 @@ any Kafka client. Defaults for all topics stand under `[topic]` in `millstream.t
 def cli_page() -> str:
     """docs/reference/cli.md"""
     every = list(pages())
-    out = [_GENERATED, "# The command line", _ABOUT_COMMANDS]
+    out = ["# The command line", _ABOUT_COMMANDS]
     for each in every:
         out.append(f"{'##' if each.path.count(' ') < 2 else '###'} {each.path}")
         out.append(f"```\n{each.usage}\n```")
@@ -71,7 +75,7 @@ def cli_page() -> str:
             out.append("\n".join(["```sh", *lines, "```"]))
     connection = next(entries for each in every for title, entries in each.sections if title == "Connection")
     out += ["## Connection", _table("Options", connection)]
-    return "\n\n".join(part for part in out if part) + "\n"
+    return "\n\n".join(part for part in out if part)
 
 
 _ABOUT_GROUP_SETTINGS = """\
@@ -82,21 +86,16 @@ whether or not the group exists yet; see [groups](../groups.md). Without its own
 
 def settings_page() -> str:
     """docs/reference/settings.md"""
-    out = [
-        *(_GENERATED, "# Settings"),
-        *(
-            "## Of a broker",
-            _ABOUT_BROKER_SETTINGS,
-            _settings(settings_of(BrokerConfig).values(), "at start"),
-        ),
-        *(
-            "## Of a topic",
-            _ABOUT_TOPIC_SETTINGS,
-            _settings(settings_of(TopicConfig).values(), "at creation"),
-        ),
-        *("## Of a group", _ABOUT_GROUP_SETTINGS, _settings(settings_of(GroupConfig).values(), "")),
-    ]
-    return "\n\n".join(out) + "\n"
+    out = ["# Settings of a broker", _ABOUT_BROKER_SETTINGS]
+    out += [_settings(settings_of(BrokerConfig).values(), "at start")]
+    out += ["## Of a group", _ABOUT_GROUP_SETTINGS, _settings(settings_of(GroupConfig).values(), "")]
+    return "\n\n".join(out)
+
+
+def topic_settings_page() -> str:
+    """docs/reference/topic-settings.md"""
+    table = _settings(settings_of(TopicConfig).values(), "at creation")
+    return "\n\n".join(["# Settings of a topic", _ABOUT_TOPIC_SETTINGS, table])
 
 
 def _settings(settings: Iterable[Setting], fixed: str) -> str:
@@ -136,7 +135,7 @@ not here is refused."""
 
 def spark_page() -> str:
     """docs/reference/spark.md"""
-    out = [_GENERATED, "# Options of the Spark source and sink", _ABOUT_SPARK_OPTIONS]
+    out = ["# Options of the Spark source and sink", _ABOUT_SPARK_OPTIONS]
     for title, use in (("Reading", "read"), ("Writing", "write"), ("Both", "both")):
         rows = ["| option | other names | meaning |", "| --- | --- | --- |"]
         for option in OPTIONS:
@@ -144,18 +143,31 @@ def spark_page() -> str:
                 aliases = ", ".join(f"`{alias}`" for alias in option.aliases)
                 rows.append(f"| `{option.name}` | {aliases} | {option.doc.replace('|', '&#124;')} |")
         out += [f"## {title}", "\n".join(rows)]
-    return "\n\n".join(out) + "\n"
+    return "\n\n".join(out)
 
 
-PAGES = {"cli.md": cli_page, "settings.md": settings_page, "spark.md": spark_page}
+PAGES = {
+    "cli.md": cli_page,
+    "settings.md": settings_page,
+    "topic-settings.md": topic_settings_page,
+    "spark.md": spark_page,
+    "metrics.md": metrics_page,
+    "python.md": python_page,
+    "modules.md": modules_page,
+}
+
+
+def text(name: str) -> str:
+    """What the code would write into a page now."""
+    return f"{_GENERATED}\n\n{PAGES[name]()}\n"
 
 
 def stale(directory: Path) -> list[str]:
     """The pages that are not what the code would write now."""
     return [
         name
-        for name, write in PAGES.items()
-        if not (directory / name).exists() or (directory / name).read_text() != write()
+        for name in PAGES
+        if not (directory / name).exists() or (directory / name).read_text() != text(name)
     ]
 
 
@@ -169,8 +181,8 @@ def main(arguments: list[str]) -> int:
             )
         return 1 if old else 0
     directory.mkdir(parents=True, exist_ok=True)
-    for name, write in PAGES.items():
-        (directory / name).write_text(write())
+    for name in PAGES:
+        (directory / name).write_text(text(name))
     return 0
 
 

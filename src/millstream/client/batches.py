@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 BLINK = 0.2
 
 # A topic may be created later, and a rebalance is dealt with when it comes.
-_PASSING = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_MAX_POLL_EXCEEDED", "_PARTITION_EOF")
+PASSING = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_MAX_POLL_EXCEEDED", "_PARTITION_EOF")
 
 
 class GroupReader:
@@ -162,7 +162,7 @@ class GroupReader:
                 records.append(message)
             elif error.name() in ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"):
                 raise self._gone(TopicPartition(message.topic(), message.partition()))
-            elif not (error.retriable() or error.name() in _PASSING):
+            elif not (error.retriable() or error.name() in PASSING):
                 raise failure(error, self.connection, "can't read", complaints=self._complaints)
         return records
 

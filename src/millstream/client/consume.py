@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+from millstream.client.batches import PASSING
 from millstream.client.connect import Complaints, Connection, failure, theirs
 from millstream.client.position import Bounds, TopicPartition
 
@@ -222,7 +223,7 @@ class Subscription(_Reader):
             error = message.error()
             if error is None:
                 records.append(message)
-            elif not (error.retriable() or error.name() in _PASSING):
+            elif not (error.retriable() or error.name() in PASSING):
                 raise failure(error, self.connection, "can't read", complaints=self._complaints)
         return records
 
@@ -241,7 +242,6 @@ class Subscription(_Reader):
 
 
 # A topic subscribed to may come later, and a slow writer downstream only costs a rebalance.
-_PASSING = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_MAX_POLL_EXCEEDED", "_PARTITION_EOF")
 
 
 def first_timestamps(

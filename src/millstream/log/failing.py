@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-_PASSING = (*NO_ROOM, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+PASSING = (*NO_ROOM, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _MARK = ".sync-failed"
 _PIECE = 1 << 20
 
@@ -44,7 +44,7 @@ def refused(log: PartitionLog, action: str, error: OSError) -> LogFailed:
     what = f"can't {action}: {error.strerror or error}"
     if log.failed is not None:
         return log.failed
-    if error.errno not in _PASSING:
+    if error.errno not in PASSING:
         return fail(log, f"{what}; no more writes are taken. Check the disk, then restart the broker.")
     if error.errno in NO_ROOM:
         log.pool.out_of_room()

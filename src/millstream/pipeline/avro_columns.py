@@ -406,7 +406,7 @@ class Entries:
         order = pa.array(np.argsort(owners, kind="stable"))
         key = pa.concat_arrays(keys).take(order) if keys else pa.array([], pa.string())
         value = pa.concat_arrays(parts).take(order) if parts else pa.nulls(0, self.type.item_type)
-        return pa.MapArray.from_arrays(pa.array(offsets), key, value).cast(self.type)
+        return pa.MapArray.from_arrays(pa.array(offsets), key, value, type=self.type)
 
 
 def _blocks(

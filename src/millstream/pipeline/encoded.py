@@ -218,7 +218,7 @@ def _ddl(type: Any) -> str:
     if pa.types.is_timestamp(type):
         return "timestamp" if type.tz else "timestamp_ntz"
     names = {
-        pa.null(): "void",
+        pa.null(): "string",  # of which there is never one
         pa.bool_(): "boolean",
         pa.int32(): "int",
         pa.int64(): "bigint",

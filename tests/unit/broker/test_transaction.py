@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -225,17 +224,6 @@ def test_the_tables_speak_of_states_that_are_there() -> None:
     assert standing(State.EMPTY).died().state is State.DEAD
     with pytest.raises(AssertionError):
         standing(State.ONGOING).died()
-
-
-def test_the_diagram_in_the_documentation_is_drawn_from_the_table() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "transactions.md").read_text()
-    drawn = [line.strip() for line in page.splitlines() if " --> " in line and "[*]" not in line]
-    assert drawn == [
-        f"{state.value} --> {target.value}"
-        for state in State
-        for target in State
-        if target in TRANSITIONS[state]
-    ]
 
 
 @given(st.lists(st.sampled_from(["begin", "commit", "abort", "first", "init", "fence", "keep"]), max_size=60))

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
+import millstream
+from millstream import client, testing
+from millstream.broker.metrics import Collector
+from millstream.broker.server import Server
 from millstream.cli import COMMANDS
 from millstream.cli.reference import pages, stale
-from millstream.config import BrokerConfig, TopicConfig, settings_of
+from millstream.cli.reference_metrics import exposed_name, families
+from millstream.config import BrokerConfig, TopicConfig, settings_of, with_changes
 
 REFERENCE = Path(__file__).resolve().parents[3] / "docs" / "reference"
 
@@ -38,8 +44,8 @@ def test_every_command_and_option_is_documented() -> None:
 
 
 def test_every_setting_is_documented_with_its_default() -> None:
-    written = (REFERENCE / "settings.md").read_text().splitlines()
-    for config in (BrokerConfig, TopicConfig):
+    for page, config in (("settings.md", BrokerConfig), ("topic-settings.md", TopicConfig)):
+        written = (REFERENCE / page).read_text().splitlines()
         for name, setting in settings_of(config).items():
             assert setting.doc, f"{name} does not say what it means"
             rows = [line for line in written if line.startswith(f"| `{name}` |")]
@@ -72,3 +78,30 @@ def test_examples_are_command_lines_that_parse() -> None:
                 )
                 used = {word.partition("=")[0] for word in words if word.startswith("--")}
                 assert used <= options[path], f"{example.term}: {used - options[path]}"
+
+
+def test_every_public_name_is_documented() -> None:
+    written = (REFERENCE / "python.md").read_text()
+    for module in (millstream, client, testing):
+        for name in module.__all__:
+            assert f"### {module.__name__}.{name}\n" in written
+
+
+async def _collected() -> list[str]:
+    """What a broker really has, without an archive and a standby."""
+    server = Server(with_changes(BrokerConfig(), {"listen": "127.0.0.1:0"}))
+    await server.start()
+    try:
+        return [exposed_name(family) for family in Collector(server).collect()]
+    finally:
+        await server.stop()
+
+
+def test_every_metric_of_a_broker_is_documented_with_its_meaning() -> None:
+    written = (REFERENCE / "metrics.md").read_text()
+    declared = [exposed_name(family) for family in families()]
+    assert set(asyncio.run(_collected())) <= set(declared)
+    assert len(declared) == len(set(declared))
+    for family in families():
+        assert family.documentation
+        assert f"| `{exposed_name(family)}` |" in written

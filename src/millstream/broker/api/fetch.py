@@ -225,10 +225,10 @@ class Reading:
                         topic.bytes_out += result.records.size
 
 
-class ArchivedSlot(Slot):
-    """A Fetch that waits for the archive. What arrives is put in with what the other partitions have then."""
+class WaitingFetch(Slot):
+    """A Fetch that is answered later: what was asked, and until when."""
 
-    __slots__ = ("_arrived", "_awaited", "correlation_id", "deadline", "request", "session", "version")
+    __slots__ = ("correlation_id", "deadline", "request", "session", "version")
 
     def __init__(
         self,
@@ -244,6 +244,28 @@ class ArchivedSlot(Slot):
         self.request = request
         self.session = session
         self.deadline = 0
+
+    def _read(self, shared: dict[object, Any]) -> Reading:
+        node = self.connection.node
+        if self.session is not None:
+            return _read_session(node, self.request, self.session, shared)
+        return _read_topics(node, self.request, shared)
+
+
+class ArchivedSlot(WaitingFetch):
+    """A Fetch that waits for the archive. What arrives is put in with what the other partitions have then."""
+
+    __slots__ = ("_arrived", "_awaited")
+
+    def __init__(
+        self,
+        connection: Connection,
+        version: int,
+        correlation_id: int,
+        request: FetchRequest,
+        session: FetchSession | None,
+    ) -> None:
+        super().__init__(connection, version, correlation_id, request, session)
         self._arrived: dict[object, Any] = {}
         self._awaited = 0  # 0 again: answered
 
@@ -272,34 +294,18 @@ class ArchivedSlot(Slot):
 
     def _finish(self) -> None:
         self.abandon()
-        node = self.connection.node
-        if self.session is not None:
-            reading = _read_session(node, self.request, self.session, self._arrived)
-        else:
-            reading = _read_topics(node, self.request, self._arrived)
-        body = reading.answer(self.version, self.session, self.request)
-        _resolve(self, body)
+        _resolve(self, self._read(self._arrived).answer(self.version, self.session, self.request))
 
     def abandon(self) -> None:
         self._awaited = 0
         self.connection.node.deadlines.remove(self, self.deadline)
 
 
-class FetchSlot(Slot):
+class FetchSlot(WaitingFetch):
     """A Fetch that waits for records. ``words`` are the request's own bytes: of those who wait with the same
     words, as the readers of one topic's end do, one is worked for and all are answered."""
 
-    __slots__ = (
-        "committed",
-        "correlation_id",
-        "deadline",
-        "missing",
-        "partitions",
-        "request",
-        "session",
-        "version",
-        "words",
-    )
+    __slots__ = ("committed", "missing", "partitions", "words")
 
     def __init__(
         self,
@@ -310,15 +316,10 @@ class FetchSlot(Slot):
         session: FetchSession | None,
         words: bytes | None,
     ) -> None:
-        super().__init__(connection)
+        super().__init__(connection, version, correlation_id, request, session)
         self.words = words
-        self.version = version
-        self.correlation_id = correlation_id
-        self.request = request
-        self.session = session
         self.committed = request.isolation_level == READ_COMMITTED
         self.missing = 0  # bytes before it is worth looking again
-        self.deadline = 0
         self.partitions: list[Partition] = []
 
     def wait(self) -> None:
@@ -362,12 +363,6 @@ class FetchSlot(Slot):
 
     def cancel(self) -> None:
         self.timed_out()
-
-    def _read(self, shared: dict[object, Any]) -> Reading:
-        node = self.connection.node
-        if self.session is not None:
-            return _read_session(node, self.request, self.session, shared)
-        return _read_topics(node, self.request, shared)
 
     def _finish(self, body: list[Part]) -> None:
         self.abandon()

@@ -1,0 +1,85 @@
+"""The page of metrics, from the collector that makes them.
+
+A family is declared where it is collected, some only where there is something to tell (an archive, a
+standby). So the collector is run over a server that has everything and of everything nothing: it declares
+all of its families, and finds no values for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+from millstream.broker.metrics import Collector
+
+GROUPS = {
+    "The broker": "",
+    "Standby": "millstream_standby_ millstream_follower_ millstream_fenced",
+    "Topics": "millstream_topic_",
+    "Partitions": "millstream_partition_",
+    "Archive": "millstream_archive_",
+    "Compaction": "millstream_compaction_",
+    "Overload": "millstream_overload_",
+    "The disk": "millstream_disk_ millstream_storage_",
+    "Groups": "millstream_group_",
+    "Transactions": "millstream_transaction_ millstream_transactions_",
+}
+
+_ABOUT = """\
+Served in Prometheus's format at `/metrics` of `millstream serve --http HOST:PORT`. Counters begin at 0 with
+the broker; what has no value (a horizon that never comes, a topic that is not archived) is left out. Which
+of them to be woken by: [alarms](../operations/alarms.md)."""
+
+
+class _Nothing:
+    """Any part of a server: empty, zero, and made of the same."""
+
+    def __getattr__(self, name: str) -> _Nothing:
+        return self
+
+    def __call__(self, *_: Any) -> _Nothing:
+        return self
+
+    def __getitem__(self, _: Any) -> _Nothing:
+        return self
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+    def __floordiv__(self, _: Any) -> int:
+        return 0
+
+    def __float__(self) -> float:
+        return 0.0
+
+
+def families() -> list[Any]:
+    """Every metric family that a broker can have, without values, in the order they are collected."""
+    return list(Collector(cast(Any, _Nothing())).collect())
+
+
+def exposed_name(family: Any) -> str:
+    """As it is asked for: a counter is exposed with ``_total`` behind its name."""
+    return f"{family.name}_total" if family.type == "counter" else str(family.name)
+
+
+def metrics_page() -> str:
+    """docs/reference/metrics.md"""
+    rows: dict[str, list[str]] = {title: [] for title in GROUPS}
+    for family in families():
+        title = next(
+            (title for title, prefixes in GROUPS.items() if family.name.startswith(tuple(prefixes.split()))),
+            "The broker",
+        )
+        labels = ", ".join(f"`{label}`" for label in family._labelnames)
+        rows[title].append(
+            f"| `{exposed_name(family)}` | {family.type} | {labels} | {family.documentation} |"
+        )
+    out = ["# Metrics", _ABOUT]
+    for title, found in rows.items():
+        head = ["| metric | kind | labels | meaning |", "| --- | --- | --- | --- |"]
+        out += [f"## {title}", "\n".join([*head, *found])]
+    return "\n\n".join(out)
