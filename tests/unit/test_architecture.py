@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).resolve().parents[2] / "src" / "millstream"
-GROUND = {"errors", "clock", "settings", "config", "horizon"}
+GROUND = {"errors", "clock", "settings", "config", "horizon", "serving", "units", "extras"}
 
 # Each layer, and the layers it may look down to. `cli` starts a broker and checks its files in these modules
 # only; everything else above `client` knows a broker by its address alone.
@@ -23,7 +23,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "pipeline": {"records", "wire", "client", "registry"},
     "testing": {"pipeline"},
     "examples": {"client", "pipeline"},
-    "cli": {"client", "files", "registry", "pipeline", "examples"},
+    "console": {"client", "registry", "pipeline"},
+    "cli": {"client", "files", "registry", "pipeline", "examples", "console"},
     "embedded": {"broker"},
     "pytest_plugin": {"embedded", "registry", "testing"},
 }

@@ -24,6 +24,7 @@ from millstream.errors import ConfigError, MillstreamError
 # The order is that of --help: start one, look at it, write, read, pipelines, repair.
 COMMANDS = {
     "serve": "millstream.cli.serve",
+    "console": "millstream.cli.console",
     "topic": "millstream.cli.topic",
     "produce": "millstream.cli.produce",
     "consume": "millstream.cli.consume",

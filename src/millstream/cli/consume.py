@@ -16,10 +16,11 @@ import typer
 from millstream.cli.decoding import Decode, Decoding
 from millstream.cli.help import App, examples
 from millstream.cli.options import complete_topic, connected
-from millstream.cli.output import count, nobody_reads, note
+from millstream.cli.output import nobody_reads, note
 from millstream.cli.schema import DEFAULT_REGISTRY, RegistryOption
 from millstream.client.connect import Connection
 from millstream.errors import ConfigError
+from millstream.units import count
 
 if TYPE_CHECKING:
     from millstream.cli.signals import Interrupts

@@ -7,13 +7,14 @@ import textwrap
 from datetime import datetime
 from typing import Any
 
-from millstream.cli.output import bytes_text, count, duration_text, show_table
+from millstream.cli.output import show_table
 from millstream.client.admin import Admin, TopicInfo
 from millstream.client.extents import archived_extents
 from millstream.client.outlook import Outlook
 from millstream.client.position import TopicPartition
 from millstream.client.template import utc
 from millstream.config import TopicConfig, settings_of
+from millstream.units import bytes_text, count, duration_text
 
 _WIDTH = min(100, shutil.get_terminal_size().columns)
 _POLICY, _STATE = "millstream.overload", "millstream.overload.state"

@@ -15,17 +15,10 @@ from millstream.cli.options import (
     complete_topic,
     connected,
 )
-from millstream.cli.output import (
-    Output,
-    OutputOption,
-    ask,
-    count,
-    note,
-    show_json,
-    show_table,
-)
+from millstream.cli.output import Output, OutputOption, ask, note, show_json, show_table
 from millstream.client.connect import Connection
 from millstream.errors import ConfigError, RequestFailed
+from millstream.units import count
 
 if TYPE_CHECKING:
     from millstream.client.admin import Admin

@@ -6,13 +6,14 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from millstream.cli.output import count, duration_text, note, show_json, show_table
+from millstream.cli.output import note, show_json, show_table
 from millstream.client.admin import Admin
 from millstream.client.groups import GROUP_NOT_FOUND
 from millstream.client.lag import Lag, Missed, group_lag, with_progress
 from millstream.client.template import utc
 from millstream.clock import SystemClock
 from millstream.errors import RequestFailed
+from millstream.units import count, duration_text
 
 _LOOK_TWICE_MS = 10_000  # how long a group is watched before it is said to lose records
 

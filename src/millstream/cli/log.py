@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from millstream.cli.help import App, examples
-from millstream.cli.output import Output, OutputOption, bytes_text, count, show_json
+from millstream.cli.output import Output, OutputOption, show_json
+from millstream.units import bytes_text, count
 
 if TYPE_CHECKING:
     from millstream.log.check import Finding, Progress, Summary

@@ -13,10 +13,11 @@ import typer
 
 from millstream.cli.help import App, examples
 from millstream.cli.options import TopicArgument, connected
-from millstream.cli.output import count, note
+from millstream.cli.output import note
 from millstream.cli.schema import DEFAULT_REGISTRY, RegistryOption, open_registry, read_schema
 from millstream.client.connect import Connection
 from millstream.errors import ConfigError, InputError, MillstreamError, UndecodableRecord
+from millstream.units import count
 
 if TYPE_CHECKING:
     from millstream.cli.signals import Input, Interrupts

@@ -48,7 +48,8 @@ def registry(
     from millstream.registry import needs_extra
 
     with needs_extra():
-        from millstream.registry.running import Registry, run, set_up_logging
+        from millstream.registry.running import Registry
+        from millstream.serving import run, set_up_logging
 
     set_up_logging()
     served = Registry(connection, listen=listen, topic=topic, level=compatibility)

@@ -17,9 +17,10 @@ import typer
 
 from millstream.cli.help import App, examples
 from millstream.cli.options import connected, pairs
-from millstream.cli.output import count, note
+from millstream.cli.output import note
 from millstream.client.connect import Connection
 from millstream.errors import ConfigError
+from millstream.units import count
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

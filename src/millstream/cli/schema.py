@@ -11,8 +11,9 @@ import typer
 
 from millstream.cli.help import App, examples
 from millstream.cli.options import YesOption
-from millstream.cli.output import Cell, Output, OutputOption, ask, count, note, show_json, show_table
+from millstream.cli.output import Cell, Output, OutputOption, ask, note, show_json, show_table
 from millstream.errors import ConfigError, RegistryRefused
+from millstream.units import count
 
 if TYPE_CHECKING:
     from millstream.registry.client import RegistryClient

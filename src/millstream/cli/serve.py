@@ -29,6 +29,7 @@ app = App()
         ),
         ("millstream serve --data ./copy --follow db1:9092", "a standby of the broker at db1"),
         ("millstream serve --data ./data --registry :8081", "with a schema registry beside it"),
+        ("millstream serve --data ./data --console :9090", "with the console, at http://127.0.0.1:9090"),
         (
             "millstream serve --config millstream.toml --set num.partitions=6",
             "settings from a file, and one more",
@@ -68,6 +69,14 @@ def serve(
             help="Where a schema registry is served, in a process beside the broker. [default: nowhere]",
         ),
     ] = None,
+    console: Annotated[
+        str | None,
+        typer.Option(
+            "--console",
+            metavar="HOST:PORT",
+            help="Where the console is served, in a process beside the broker. [default: nowhere]",
+        ),
+    ] = None,
     config: Annotated[
         Path | None,
         typer.Option("--config", metavar="FILE", help="Settings, in TOML; the options here win over it."),
@@ -99,11 +108,19 @@ def serve(
     settings = with_changes(settings, changes)
     if topic_changes:
         settings = dataclasses.replace(settings, topic=with_changes(settings.topic, topic_changes))
-    beside = None if registry is None else _RegistryBeside(registry)
+    registry_url = None if registry is None else f"http://{_with_host(registry)}"
+    beside = []
+    if registry is not None:
+        _need_registry()
+        beside.append(_Beside("schema registry", "millstream.registry", [_with_host(registry)]))
+    if console is not None:
+        _need_console()
+        more = [] if registry_url is None else [registry_url]
+        beside.append(_Beside("console", "millstream.console", [_with_host(console), *more]))
 
     def ready(address: str) -> None:
-        if beside is not None:
-            beside.start(address)
+        for each in beside:
+            each.start(address)
         print(address, flush=True)
         if sys.stdout.isatty():
             print(f"try: millstream topic list --broker {address}", file=sys.stderr)
@@ -114,37 +131,54 @@ def serve(
         # The settings are well formed; the machine refuses them (a port in use, say): not a usage error.
         raise MillstreamError(str(error)) from None
     finally:
-        if beside is not None:
-            beside.stop()
+        for each in beside:
+            each.stop()
 
 
-class _RegistryBeside:
-    """A schema registry as a child process: what it parses and compares can't hold up the broker."""
+def _with_host(listen: str) -> str:
+    host, _, port = listen.rpartition(":")
+    return f"{host or '127.0.0.1'}:{port}"
 
-    def __init__(self, listen: str) -> None:
-        from millstream.registry import needs_extra
 
-        with needs_extra():
-            import starlette  # noqa: F401  (known to be missing before a broker starts)
-        host, _, port = listen.rpartition(":")
-        self._listen = f"{host or '127.0.0.1'}:{port}"
+def _need_registry() -> None:
+    """Known to be missing before a broker starts."""
+    from millstream.registry import needs_extra
+
+    with needs_extra():
+        import starlette  # noqa: F401
+
+
+def _need_console() -> None:
+    from millstream.console import needs_extra
+
+    with needs_extra():
+        import litestar  # noqa: F401
+
+
+class _Beside:
+    """A server as a child process: what it works at can't hold up the broker."""
+
+    def __init__(self, what: str, module: str, arguments: list[str]) -> None:
+        self._what = what
+        self._module = module
+        self._arguments = arguments
         self._process: subprocess.Popen[bytes] | None = None
         self._stopping = False
 
     def start(self, broker: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "millstream.registry", broker, self._listen],
+            [sys.executable, "-m", self._module, broker, *self._arguments],
             stdin=subprocess.PIPE,  # it ends when this does, be it that we are killed
             stdout=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C is for the broker, which ends it in order
         )
-        threading.Thread(target=self._watch, name="millstream-registry", daemon=True).start()
+        threading.Thread(target=self._watch, name=self._module, daemon=True).start()
 
     def _watch(self) -> None:
         assert self._process is not None
         code = self._process.wait()
         if not self._stopping:
-            note(f"the schema registry has ended, with exit code {code}; the broker goes on without it")
+            note(f"the {self._what} has ended, with exit code {code}; the broker goes on without it")
 
     def stop(self) -> None:
         self._stopping = True

@@ -6,8 +6,9 @@ from typing import Any
 
 from millstream.cli.help import App, examples
 from millstream.cli.options import connected
-from millstream.cli.output import Output, OutputOption, bytes_text, count, duration_text, note, show_json
+from millstream.cli.output import Output, OutputOption, note, show_json
 from millstream.client.connect import Connection
+from millstream.units import bytes_text, count, duration_text
 
 app = App(help="A second machine that keeps a copy: how far behind it is.")
 

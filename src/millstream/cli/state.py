@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from millstream.cli.help import App, examples
-from millstream.cli.output import Output, OutputOption, bytes_text, count, note, show_json, show_table
+from millstream.cli.output import Output, OutputOption, note, show_json, show_table
 from millstream.errors import ConfigError
+from millstream.units import bytes_text, count
 
 if TYPE_CHECKING:
     from millstream.pipeline.state_reader import StateEntry, StateReader

@@ -9,9 +9,10 @@ import typer
 
 from millstream.cli.help import App, examples
 from millstream.cli.options import complete_topic, connected
-from millstream.cli.output import bytes_text, count, duration_text, note
+from millstream.cli.output import note
 from millstream.client.connect import Connection
 from millstream.errors import ConfigError
+from millstream.units import bytes_text, count, duration_text
 
 app = App()
 

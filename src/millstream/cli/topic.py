@@ -16,18 +16,11 @@ from millstream.cli.options import (
     connected,
     pairs,
 )
-from millstream.cli.output import (
-    Output,
-    OutputOption,
-    ask,
-    count,
-    note,
-    show_json,
-    show_table,
-)
+from millstream.cli.output import Output, OutputOption, ask, note, show_json, show_table
 from millstream.cli.topic_export import EXPORT_EXAMPLES, export
 from millstream.client.connect import Connection
 from millstream.errors import ConfigError, RequestFailed
+from millstream.units import count
 
 app = App(help="Topics: create, look at, change, delete, shorten, write out as files.")
 

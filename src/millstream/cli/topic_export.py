@@ -10,10 +10,11 @@ import typer
 from millstream.cli.decoding import Decode, RecordDecoder
 from millstream.cli.help import examples
 from millstream.cli.options import TopicArgument, connected, parse_size
-from millstream.cli.output import count, note
+from millstream.cli.output import note
 from millstream.cli.schema import DEFAULT_REGISTRY, RegistryOption
 from millstream.client.connect import Connection
 from millstream.errors import ConfigError
+from millstream.units import count
 
 EXPORT_EXAMPLES = examples(
     ("millstream topic export payments --to ./payments", "what is there now, as JSON Lines"),

@@ -11,18 +11,10 @@ import typer
 
 from millstream.cli.help import App, examples
 from millstream.cli.options import YesOption, complete_topic, connected
-from millstream.cli.output import (
-    Output,
-    OutputOption,
-    ask,
-    count,
-    duration_text,
-    note,
-    show_json,
-    show_table,
-)
+from millstream.cli.output import Output, OutputOption, ask, note, show_json, show_table
 from millstream.client.connect import Connection
 from millstream.errors import ConfigError
+from millstream.units import count, duration_text
 
 if TYPE_CHECKING:
     from millstream.client.open_transactions import OpenTransactions, TransactionInfo

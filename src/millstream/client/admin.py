@@ -47,8 +47,49 @@ class ConfigValue:
     sensitive: bool
 
 
+@dataclass(frozen=True, slots=True)
+class BrokerNode:
+    id: int
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterInfo:
+    """Brokers and topics, all that one request tells. It does not tell topics' ids."""
+
+    id: str
+    controller: int | None
+    brokers: tuple[BrokerNode, ...]
+    topics: Mapping[str, tuple[PartitionInfo, ...]]
+
+
 class Admin(Groups):
     """One administrator's connection."""
+
+    def cluster(self) -> ClusterInfo:
+        """Every broker and every topic with its partitions, by one request. Creates none."""
+        metadata = self._metadata()
+        return ClusterInfo(
+            metadata.cluster_id or "",
+            metadata.controller_id if metadata.controller_id >= 0 else None,
+            tuple(
+                BrokerNode(node, broker.host, broker.port)
+                for node, broker in sorted(metadata.brokers.items())
+            ),
+            {
+                name: tuple(
+                    PartitionInfo(
+                        index,
+                        partition.leader if partition.leader >= 0 else None,
+                        tuple(partition.replicas),
+                        tuple(partition.isrs),
+                    )
+                    for index, partition in sorted(topic.partitions.items())
+                )
+                for name, topic in sorted(metadata.topics.items())
+            },
+        )
 
     # topics
 
@@ -240,6 +281,13 @@ class Admin(Groups):
         starts = self._list_offsets(dict.fromkeys(asked, OffsetSpec.earliest()), committed_only=False)
         ends = self._list_offsets(dict.fromkeys(asked, OffsetSpec.latest()), committed_only=committed_only)
         return {partition: Bounds(starts[partition][0], ends[partition][0]) for partition in asked}
+
+    def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where partitions end, by one request to each of their brokers."""
+        from confluent_kafka.admin import OffsetSpec
+
+        answers = self._list_offsets(dict.fromkeys(partitions, OffsetSpec.latest()), committed_only=False)
+        return {partition: offset for partition, (offset, _) in answers.items()}
 
     def offsets_at(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """The offset of the first record at or after a time; None where every record is older."""

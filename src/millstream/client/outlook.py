@@ -56,6 +56,7 @@ class Outlook:
     topics: Mapping[str, TopicOutlook]
     disks: list[DiskOutlook]
     sizes: Mapping[TopicPartition, int]
+    bounds: Mapping[TopicPartition, Bounds]
 
 
 def look_ahead(admin: Admin, now_ms: int) -> Outlook:
@@ -67,9 +68,11 @@ def look_ahead(admin: Admin, now_ms: int) -> Outlook:
     written = writing(admin, bounds, sizes, now_ms)
     oldest = admin.first_since(dict.fromkeys(places, 0))
     keepings = retention_of(admin, {place.topic for place in places})
+    by_topic: dict[str, list[TopicPartition]] = {}
+    for place in places:
+        by_topic.setdefault(place.topic, []).append(place)
     topics: dict[str, TopicOutlook] = {}
-    for name in keepings:
-        partitions = [place for place in places if place.topic == name]
+    for name, partitions in by_topic.items():
         rates = [written[place] for place in partitions]
         kept = [keepings[name].kept_seconds(rate.bytes_per_second) for rate in rates]
         times = [found[1] for place in partitions if (found := oldest[place]) is not None]
@@ -82,7 +85,7 @@ def look_ahead(admin: Admin, now_ms: int) -> Outlook:
             min(times, default=None),
         )
     disks = [_disk(directory, written, keepings) for directory in dirs if directory.free is not None]
-    return Outlook(topics, disks, sizes)
+    return Outlook(topics, disks, sizes, bounds)
 
 
 def writing(

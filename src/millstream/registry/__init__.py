@@ -13,22 +13,13 @@ What parses, compares and decides does no I/O. May import: ``client``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
-from millstream.errors import ConfigError
+from millstream.extras import extra
 
 _EXTRAS = ("starlette", "uvicorn", "fastavro", "jsonschema", "google", "grpc_tools")
 
 
-@contextmanager
-def needs_extra() -> Iterator[None]:
+def needs_extra() -> AbstractContextManager[None]:
     """Says what to install where an import within fails because it is not there."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in _EXTRAS:
-            raise
-        raise ConfigError(
-            f"schemas need {error.name}, which is not installed: pip install 'millstream[registry]'"
-        ) from None
+    return extra("registry", _EXTRAS, "schemas need")

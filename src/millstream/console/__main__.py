@@ -1,0 +1,18 @@
+"""A console beside a broker that started it: ``python -m millstream.console BROKER LISTEN [REGISTRY]``."""
+
+from __future__ import annotations
+
+import sys
+
+from millstream.client.connect import Connection
+from millstream.console.run import Console
+from millstream.console.settings import Settings
+from millstream.serving import run_beside
+
+
+def main(broker: str, listen: str, registry: str | None = None) -> int:
+    return run_beside(Console(Settings(Connection.of(broker), registry=registry), listen=listen))
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,116 @@
+"""What every handler of the console is given: the broker, its snapshots, and the templates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from litestar import MediaType, Request, Response
+from litestar.response import Stream
+
+from millstream.client.admin import Admin
+from millstream.console import live, units
+from millstream.console.asking import Asker
+from millstream.console.links import group_link, pipeline_link, topic_link
+from millstream.console.problems import Problem
+from millstream.console.sampler import Sampler
+from millstream.console.settings import Settings
+
+T = TypeVar("T")
+_HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """A place in the navigation. ``shortcut`` is the key after ``g``. One with a ``reason`` is greyed out and
+    has no handlers: there is nothing behind it yet, or nothing that this broker can do."""
+
+    key: str
+    title: str
+    path: str
+    shortcut: str = ""
+    handlers: tuple[Any, ...] = field(default=(), repr=False)
+    reason: str = ""
+
+
+class Backend:
+    """One console's. ``sampler`` is what is known, ``ask`` finds out more."""
+
+    def __init__(self, settings: Settings, screens: tuple[Screen, ...]) -> None:
+        self.settings = settings
+        self.screens = screens
+        self._asker = Asker(settings.connection)
+        self.sampler = Sampler(self._asker)
+        self._templates = Environment(
+            loader=FileSystemLoader(_HERE / "templates"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        units.add_filters(self._templates)
+        self._templates.globals.update(
+            address=settings.connection.address,
+            read_only=settings.read_only,
+            screens=screens,
+            topic_link=topic_link,
+            group_link=group_link,
+            pipeline_link=pipeline_link,
+        )
+
+    def start(self) -> None:
+        self.sampler.start()
+
+    async def stop(self) -> None:
+        await self.sampler.stop()
+        self._asker.close()
+
+    # Asking ------------------------------------------------------------------------------------------
+
+    async def ask(self, question: Callable[[Admin], T]) -> T:
+        """The answer to a question, asked on another thread."""
+        return await self._asker.ask(question)
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Other blocking work, on the same threads."""
+        return await self._asker.run(work)
+
+    # Showing -----------------------------------------------------------------------------------------
+
+    def page(
+        self, request: Request[Any, Any, Any], screen: Screen, template: str, **values: Any
+    ) -> Response[str]:
+        """A whole page of a screen. It listens to ``/live`` + its own path and query."""
+        query = f"?{request.url.query}" if request.url.query else ""
+        html = self.fragment(
+            template, screen=screen, live=f"/live{request.url.path.rstrip('/')}{query}", **values
+        )
+        return Response(html, media_type=MediaType.HTML, headers={"Cache-Control": "no-store"})
+
+    def fragment(self, template: str, **values: Any) -> str:
+        """Part of a page."""
+        return self._templates.get_template(template).render(**values)
+
+    def live(self, fragments: live.Fragments) -> Stream:
+        """The fragments of a page, after each look at the broker."""
+
+        def status(problem: str | None) -> str:
+            return self.fragment("status.html", problem=problem)
+
+        return Stream(
+            live.stream(self.sampler, status, fragments),
+            media_type="text/event-stream",
+            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+        )
+
+    def problem_page(self, request: Request[Any, Any, Any], problem: Problem) -> Response[str]:
+        """What went wrong, for people. While the broker is away it waits, and loads again when it is back."""
+        away = problem.status == 503
+        here = "/" + request.url.path.strip("/").split("/")[0]
+        screen = next((each for each in self.screens if each.path == here), None)
+        live = "/live/status" if away else ""
+        html = self.fragment("problem.html", screen=screen, live=live, problem=problem)
+        return Response(html, status_code=problem.status, media_type=MediaType.HTML)

@@ -1,0 +1,112 @@
+"""Who may ask the console what, and what its pages may load.
+
+It has no log-in: whoever reaches its port may use it. So a web page of somebody else's, open in a browser on
+the same machine, must not reach it: neither by a name that it points at this machine (the Host is checked),
+nor by sending forms (they must come from the console itself).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Collection
+from typing import Any
+from urllib.parse import urlsplit
+
+from litestar.connection import ASGIConnection
+from litestar.datastructures import MutableScopeHeaders
+from litestar.enums import ScopeType
+from litestar.exceptions import PermissionDeniedException
+from litestar.handlers.base import BaseRouteHandler
+from litestar.types import ASGIApp, Message, Receive, Scope, Send
+
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
+        "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+_SAFE = ("GET", "HEAD", "OPTIONS", "TRACE")
+_WRONG_HOST = (
+    b"This console is not called by that name. Use its IP address, or start it with --allow-host NAME.\n"
+)
+
+
+def may_be_called(host: str, names: Collection[str]) -> bool:
+    """Whether a Host header is one of ours. An address always is: nobody can point it elsewhere."""
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return False
+    if name == "localhost" or name.endswith(".localhost") or name in names:
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def own_names(more: Collection[str]) -> frozenset[str]:
+    return frozenset(name.lower() for name in (*more, socket.gethostname(), socket.getfqdn()))
+
+
+class Front:
+    """Before everything else: the Host is checked, and every answer carries the headers above."""
+
+    def __init__(self, app: ASGIApp, names: Collection[str]) -> None:
+        self._app = app
+        self._names = names
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != ScopeType.HTTP:
+            await self._app(scope, receive, send)
+            return
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableScopeHeaders.from_message(message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        host = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"host"), "")
+        if not may_be_called(host, self._names):
+            await sending(
+                {
+                    "type": "http.response.start",
+                    "status": 421,
+                    "headers": [(b"content-type", b"text/plain; charset=utf-8")],
+                }
+            )
+            await sending({"type": "http.response.body", "body": _WRONG_HOST, "more_body": False})
+            return
+        await self._app(scope, receive, sending)
+
+
+def is_same_origin(headers: Any) -> bool:
+    """Whether a request comes from the console's own pages, or from no page at all (a program)."""
+    site = headers.get("sec-fetch-site")
+    if site is not None:
+        return bool(site in ("same-origin", "none"))
+    origin = headers.get("origin")
+    return origin is None or urlsplit(origin).netloc == headers.get("host", "")
+
+
+def _method(connection: ASGIConnection[Any, Any, Any, Any]) -> str:
+    return str(connection.scope.get("method", ""))
+
+
+def only_own_pages_write(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
+    if _method(connection) not in _SAFE and not is_same_origin(connection.headers):
+        raise PermissionDeniedException("this request comes from another site's page; nothing was changed")
+
+
+def nothing_writes(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
+    """For --read-only. What only reads, though by POST, says so: ``opt={"reads": True}``."""
+    if _method(connection) not in _SAFE and not handler.opt.get("reads"):
+        raise PermissionDeniedException("this console is read-only; nothing was changed")

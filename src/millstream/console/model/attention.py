@@ -1,0 +1,90 @@
+"""What needs attention first, each with the place where something can be done about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from millstream.console.links import group_link, topic_link
+from millstream.console.model.snapshot import Snapshot
+from millstream.units import bytes_text, count, duration_text
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+
+Severity = Literal["critical", "warning"]
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """``link`` is a path of the console. Nothing is lost yet by a warning."""
+
+    severity: Severity
+    what: str
+    why: str
+    link: str
+
+
+def needs_attention(snapshot: Snapshot) -> list[Attention]:
+    """Everything, the worst first."""
+    found = [each for check in CHECKS for each in check(snapshot)]
+    return sorted(found, key=lambda each: (each.severity != "critical", each.what))
+
+
+def _partitions(snapshot: Snapshot) -> Iterator[Attention]:
+    for topic in snapshot.topics.values():
+        if topic.leaderless:
+            yield Attention(
+                "critical",
+                f"{topic.name} can't be read or written in part",
+                f"{count(len(topic.leaderless), 'partition')} without a leader: {_numbers(topic.leaderless)}",
+                topic_link(topic.name),
+            )
+        elif topic.under_replicated:
+            yield Attention(
+                "warning",
+                f"{topic.name} has fewer copies than it should",
+                f"replicas out of sync in {count(len(topic.under_replicated), 'partition')}: "
+                f"{_numbers(topic.under_replicated)}",
+                topic_link(topic.name),
+            )
+
+
+def _groups(snapshot: Snapshot) -> Iterator[Attention]:
+    for group in snapshot.groups.values():
+        if group.lost:
+            yield Attention(
+                "critical",
+                f"{group.name} has lost records",
+                f"{count(group.lost, 'record')} deleted before the group read them",
+                group_link(group.name),
+            )
+        if group.loss_ms is not None and group.loss_ms <= DAY_MS:
+            soon = f"in {duration_text(group.loss_ms)}" if group.loss_ms else "at the next clean-up"
+            yield Attention(
+                "critical" if group.loss_ms <= HOUR_MS else "warning",
+                f"{group.name} loses records {soon}",
+                f"retention overtakes it in {group.loss_at}; it is {count(group.lag, 'record')} behind",
+                group_link(group.name),
+            )
+
+
+def _disks(snapshot: Snapshot) -> Iterator[Attention]:
+    for disk in snapshot.disks:
+        full_ms = None if disk.full_seconds is None else round(disk.full_seconds * 1000)
+        if full_ms is not None and full_ms <= DAY_MS:
+            yield Attention(
+                "critical" if full_ms <= HOUR_MS else "warning",
+                f"The disk of {disk.broker} is full in {duration_text(full_ms)}",
+                f"{bytes_text(disk.free_bytes)} left at {disk.path}, at the present rates",
+                "/topics?sort=bytes&order=desc",
+            )
+
+
+def _numbers(partitions: tuple[int, ...], most: int = 8) -> str:
+    shown = ", ".join(str(index) for index in partitions[:most])
+    return shown if len(partitions) <= most else f"{shown}, …"
+
+
+CHECKS: list[Callable[[Snapshot], Iterator[Attention]]] = [_partitions, _groups, _disks]

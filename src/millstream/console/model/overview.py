@@ -1,0 +1,62 @@
+"""The overview: health, disks, rates, and what needs attention first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from millstream.client.admin import BrokerNode
+from millstream.client.outlook import DiskOutlook
+from millstream.console.model.attention import Attention, needs_attention
+from millstream.console.model.snapshot import Snapshot, TopicState
+
+BUSIEST = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """``bytes`` is what topics take on disk, once for each record; None where brokers do not tell.
+    ``out_per_second`` counts what consumer groups have committed."""
+
+    at_ms: int
+    address: str
+    cluster_id: str
+    controller: int | None
+    brokers: list[BrokerNode]
+    topics: int
+    partitions: int
+    groups: int
+    records: int | None
+    bytes: int | None
+    in_per_second: float
+    in_bytes_per_second: float
+    out_per_second: float
+    disks: list[DiskOutlook]
+    attention: list[Attention]
+    busiest: list[TopicState]
+    detailed: bool
+
+
+def overview(snapshot: Snapshot) -> Overview:
+    topics = [topic for topic in snapshot.topics.values() if not topic.internal]
+    records = [topic.records for topic in topics if topic.records is not None]
+    sizes = [topic.bytes for topic in topics if topic.bytes is not None]
+    busy = sorted(topics, key=lambda topic: -topic.records_per_second)[:BUSIEST]
+    return Overview(
+        snapshot.at_ms,
+        snapshot.address,
+        snapshot.cluster_id,
+        snapshot.controller,
+        list(snapshot.brokers),
+        len(topics),
+        sum(topic.partitions for topic in topics),
+        len(snapshot.groups),
+        sum(records) if snapshot.detailed else None,
+        sum(sizes) if sizes else None,
+        sum(topic.records_per_second for topic in topics),
+        sum(topic.bytes_per_second or 0.0 for topic in topics),
+        sum(group.read_per_second for group in snapshot.groups.values()),
+        list(snapshot.disks),
+        needs_attention(snapshot),
+        [topic for topic in busy if topic.records_per_second > 0],
+        snapshot.detailed,
+    )

@@ -1,0 +1,63 @@
+"""What a broker looked like at one moment: the one thing that all screens are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from millstream.client.admin import BrokerNode
+from millstream.client.outlook import DiskOutlook
+from millstream.client.position import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """What is not known (yet, or to this broker) is None.
+
+    ``kept_seconds`` is how far back the topic reaches at the present rate (None: no limit, or not known).
+    ``leaderless`` and ``under_replicated`` are partitions."""
+
+    name: str
+    internal: bool
+    partitions: int
+    replicas: int
+    records: int | None
+    bytes: int | None
+    records_per_second: float
+    bytes_per_second: float | None
+    kept_seconds: float | None
+    oldest_ms: int | None
+    leaderless: tuple[int, ...] = ()
+    under_replicated: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """``lag`` counts unread records that are still there, ``lost`` those that were deleted unread;
+    ``loss_ms`` is how soon retention overtakes it in ``loss_at``, if it goes on like this."""
+
+    name: str
+    state: str
+    kind: str
+    topics: tuple[str, ...]
+    lag: int
+    lost: int
+    read_per_second: float
+    loss_ms: int | None = None
+    loss_at: TopicPartition | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """``detailed`` once sizes, retention and groups have been asked for, which takes longer than the rest."""
+
+    at_ms: int
+    address: str
+    cluster_id: str
+    controller: int | None
+    brokers: tuple[BrokerNode, ...]
+    topics: Mapping[str, TopicState]
+    groups: Mapping[str, GroupState] = field(default_factory=dict)
+    disks: tuple[DiskOutlook, ...] = ()
+    detailed: bool = False
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)

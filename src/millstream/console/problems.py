@@ -1,0 +1,105 @@
+"""What went wrong: a page for people, problem details (RFC 7807) for programs, never a traceback."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+from litestar import Request, Response
+from litestar.exceptions import HTTPException
+from litestar.openapi.datastructures import ResponseSpec
+
+from millstream.errors import (
+    BrokerUnavailable,
+    ConfigError,
+    InputError,
+    MillstreamError,
+    RegistryUnavailable,
+    RequestFailed,
+)
+
+_log = logging.getLogger(__name__)
+MEDIA_TYPE = "application/problem+json"
+
+# Kafka's errors that are the asker's: its number, and the status for it. Others are the broker's affair.
+_BY_CODE = {
+    3: 404,  # UNKNOWN_TOPIC_OR_PARTITION
+    16: 503,  # NOT_COORDINATOR
+    17: 400,  # INVALID_TOPIC
+    29: 403,  # TOPIC_AUTHORIZATION_FAILED
+    30: 403,  # GROUP_AUTHORIZATION_FAILED
+    31: 403,  # CLUSTER_AUTHORIZATION_FAILED
+    36: 409,  # TOPIC_ALREADY_EXISTS
+    37: 400,  # INVALID_PARTITIONS
+    38: 400,  # INVALID_REPLICATION_FACTOR
+    40: 400,  # INVALID_CONFIG
+    42: 400,  # INVALID_REQUEST
+    44: 409,  # POLICY_VIOLATION
+    68: 409,  # NON_EMPTY_GROUP
+    69: 404,  # GROUP_ID_NOT_FOUND
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Problem details, as RFC 7807 has them. ``kafka`` is the broker's own word, where it has one."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    kafka: str | None = None
+
+
+def problem_of(error: Exception) -> Problem:
+    """What an exception is to the one who asked."""
+    if isinstance(error, HTTPException):
+        said = error.detail
+        extra = error.extra
+        if isinstance(extra, list):  # of what was wrong with the parameters
+            said = "; ".join(f"{each.get('key')}: {each.get('message')}" for each in extra) or said
+        return _problem(error.status_code, said)
+    if isinstance(error, BrokerUnavailable | RegistryUnavailable):
+        return _problem(503, str(error))
+    if isinstance(error, RequestFailed):
+        return _problem(_BY_CODE.get(error.code, 502), str(error), error.name)
+    if isinstance(error, ConfigError | InputError):
+        return _problem(400, str(error))
+    if isinstance(error, MillstreamError):
+        return _problem(502, str(error))
+    return _problem(500, f"{type(error).__name__}; the console's log says more")
+
+
+def _problem(status: int, detail: str, kafka: str | None = None) -> Problem:
+    return Problem("about:blank", HTTPStatus(status).phrase, status, detail, kafka)
+
+
+def answer(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
+    """The handler of every exception."""
+    problem = problem_of(error)
+    if problem.status == 500:
+        _log.error("%s %s failed; please report this", request.method, request.url.path, exc_info=error)
+    headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
+    if problem.status == 503:
+        headers["Retry-After"] = "1"
+    if request.url.path.startswith("/api/"):
+        return Response(problem, status_code=problem.status, media_type=MEDIA_TYPE, headers=headers)
+    backend = request.app.state.backend
+    page: Response[str] = backend.problem_page(request, problem)
+    page.headers.update(headers)
+    return page
+
+
+def _spec(description: str) -> ResponseSpec:
+    return ResponseSpec(Problem, description=description, media_type=MEDIA_TYPE, generate_examples=False)
+
+
+RESPONSES = {
+    400: _spec("What was asked is not well formed; `detail` says what is wrong."),
+    403: _spec("Not allowed: the console is read-only, or the broker does not permit it."),
+    404: _spec("There is no such thing."),
+    502: _spec("The broker answered with an error."),
+    503: _spec("No broker answers at the moment."),
+}

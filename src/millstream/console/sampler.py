@@ -1,0 +1,123 @@
+"""Asks the broker again and again, once for all viewers, and tells them when there is something new.
+
+A look at a large cluster takes longer than one at a small one: the pause after it is some times as
+long as the look was, so that the console never takes more than a part of anybody's time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from millstream.client.admin import Admin
+from millstream.clock import Clock, SystemClock
+from millstream.console.asking import Asker
+from millstream.console.model.history import Columns
+from millstream.console.model.observer import Observer
+from millstream.console.model.snapshot import Snapshot
+from millstream.errors import BrokerUnavailable, MillstreamError
+
+_log = logging.getLogger(__name__)
+_EVERY = 1.0  # seconds
+_CLOSER_EVERY = 5.0
+_SHARE = 3
+_LONGEST = 15.0
+
+
+class Sampler:
+    """``snapshot`` is the last one, ``problem`` why there is no newer one."""
+
+    def __init__(self, asker: Asker, clock: Clock | None = None) -> None:
+        self._asker = asker
+        self._clock = clock or SystemClock()
+        self._changed = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self.observer = Observer(self._clock)
+        self.snapshot: Snapshot | None = None
+        self.problem: str | None = None
+        self.closed = False
+
+    def start(self) -> None:
+        self._tasks = [
+            asyncio.create_task(self._repeat(self._look, _EVERY)),
+            asyncio.create_task(self._repeat(self._look_closer, _CLOSER_EVERY)),
+        ]
+
+    async def stop(self) -> None:
+        self.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def close(self) -> None:
+        """Tell all who wait that nothing more comes."""
+        self.closed = True
+        self._publish()
+
+    # For viewers -------------------------------------------------------------------------------------
+
+    async def first(self) -> Snapshot:
+        """The last snapshot; waits for the first one. Raises BrokerUnavailable while there is no broker."""
+        while self.snapshot is None and self.problem is None and not self.closed:
+            await self.next()
+        if self.problem is not None:
+            raise BrokerUnavailable(self.problem)
+        if self.snapshot is None:
+            raise BrokerUnavailable("the console is being stopped")
+        return self.snapshot
+
+    async def next(self) -> None:
+        """Wait for the next look, whatever it brings."""
+        await self._changed.wait()
+
+    def rates(self) -> Columns:
+        """Records in and out per second, over the last hour."""
+        return self.observer.history.columns("in", "out")
+
+    # Looking -----------------------------------------------------------------------------------------
+
+    async def _repeat(self, look: Callable[[], Any], every: float) -> None:
+        first = True
+        while True:
+            began = self._clock.monotonic()
+            await look()
+            took = self._clock.monotonic() - began
+            # The first look is not one like the others: it opens the connection.
+            await asyncio.sleep(_EVERY if first else max(every, min(_SHARE * took, _LONGEST)))
+            first = False
+
+    async def _look(self) -> None:
+        try:
+            self.snapshot = await self._asked(self.observer.look)
+        except MillstreamError as error:
+            if self.problem is None:
+                _log.warning("%s", error)
+            self.problem = str(error)
+        else:
+            if self.problem is not None:
+                _log.info("%s answers again", self._asker.connection.address)
+            self.problem = None
+        self._publish()
+
+    async def _look_closer(self) -> None:
+        try:
+            await self._asked(self.observer.look_closer)
+        except MillstreamError as error:
+            if self.problem is None:  # else it is known
+                _log.warning("sizes and groups are not known: %s", error)
+
+    async def _asked(self, look: Callable[[Admin], Any]) -> Any:
+        try:
+            return await self._asker.ask(look)
+        except MillstreamError:
+            raise
+        except Exception as error:
+            # A bug of ours; pages go on with what was seen before, and say so.
+            _log.exception("looking at the broker failed; please report this")
+            raise MillstreamError(f"the console failed: {type(error).__name__}: {error}") from None
+
+    def _publish(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()

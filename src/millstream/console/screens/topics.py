@@ -1,0 +1,54 @@
+"""Topics: the list."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from litestar import Request, Response, get
+from litestar.di import NamedDependency, Provide
+from litestar.params import FromQuery, QueryParameter
+from litestar.response import Stream
+
+from millstream.console.backend import Backend, Screen
+from millstream.console.model.snapshot import Snapshot
+from millstream.console.model.topics import PER_PAGE, Order, Sort, TopicPage, TopicQuery, topic_list
+
+
+async def asked(
+    search: Annotated[
+        str, QueryParameter(max_length=300, description="Words that the name must contain.")
+    ] = "",
+    sort: FromQuery[Sort] = "name",
+    order: FromQuery[Order] = "asc",
+    page: Annotated[int, QueryParameter(ge=1, le=10**6, description="One beyond the last is the last.")] = 1,
+    per_page: Annotated[int, QueryParameter(ge=1, le=1000, description="Topics on a page.")] = PER_PAGE,
+    internal: Annotated[bool, QueryParameter(description="Kafka's own topics too.")] = False,
+) -> TopicQuery:
+    return TopicQuery(search, sort, order, page, per_page, internal)
+
+
+_ASKED = {"wanted": Provide(asked)}
+
+
+@get("/topics", include_in_schema=False, dependencies=_ASKED)
+async def page(
+    request: Request[Any, Any, Any], backend: NamedDependency[Backend], wanted: NamedDependency[TopicQuery]
+) -> Response[str]:
+    shown = topic_list(await backend.sampler.first(), wanted)
+    return backend.page(request, SCREEN, "topics.html", listed=shown)
+
+
+@get("/live/topics", include_in_schema=False, dependencies=_ASKED)
+async def live(backend: NamedDependency[Backend], wanted: NamedDependency[TopicQuery]) -> Stream:
+    def fragments(snapshot: Snapshot) -> dict[str, str]:
+        return {"table": backend.fragment("topics_table.html", listed=topic_list(snapshot, wanted))}
+
+    return backend.live(fragments)
+
+
+@get("/api/topics", tags=["topics"], summary="Topics: searched, sorted, by page", dependencies=_ASKED)
+async def listed(backend: NamedDependency[Backend], wanted: NamedDependency[TopicQuery]) -> TopicPage:
+    return topic_list(await backend.sampler.first(), wanted)
+
+
+SCREEN = Screen("topics", "Topics", "/topics", shortcut="t", handlers=(page, live, listed))

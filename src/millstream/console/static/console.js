@@ -1,0 +1,245 @@
+// What the console's pages do beyond showing HTML: times in the reader's zone, keys, theme, charts.
+"use strict";
+
+const $ = (selector, root = document) => root.querySelector(selector);
+const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
+
+// Times: written in UTC by the server, shown in the reader's zone.
+const sameDay = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
+const otherDay = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+function localTimes(root) {
+  for (const element of $$("time[datetime]", root)) {
+    const moment = new Date(element.dateTime);
+    if (Number.isNaN(moment.valueOf())) continue;
+    const today = moment.toDateString() === new Date().toDateString();
+    element.textContent = (today ? sameDay : otherDay).format(moment);
+    element.title = element.dateTime;
+  }
+}
+
+// Theme: as the system has it until the reader chooses.
+function toggleTheme() {
+  const root = document.documentElement;
+  const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  root.dataset.theme = dark ? "light" : "dark";
+  localStorage.setItem("theme", root.dataset.theme);
+  charts.forEach((chart) => chart.draw());
+}
+
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => charts.forEach((chart) => chart.draw()));
+
+// Charts: <div class="chart" data-chart="/api/..." data-names='{"in": "in"}' data-unit="/s">. The address gives
+// {times, series}; points that come later stand in <data data-chart-point="id" value="[time, ...]">.
+const charts = new Map();
+
+function short(value, unit) {
+  if (value == null) return "–";
+  for (const prefix of ["", " k", " M", " G"]) {
+    if (Math.abs(value) < 999.5) return `${+value.toPrecision(3)}${prefix}${unit}`;
+    value /= 1000;
+  }
+  return `${+value.toPrecision(3)} T${unit}`;
+}
+
+class Chart {
+  constructor(element) {
+    this.element = element;
+    this.names = JSON.parse(element.dataset.names);
+    this.data = [[], ...Object.keys(this.names).map(() => [])];
+    new ResizeObserver(() => this.plot?.setSize(this.size())).observe(element);
+    this.load();
+  }
+  size() {
+    return { width: Math.max(200, this.element.clientWidth), height: 200 };
+  }
+  async load() {
+    const answer = await fetch(this.element.dataset.chart).catch(() => null);
+    if (!answer?.ok) return;
+    const { times, series } = await answer.json();
+    this.data = [times, ...Object.keys(this.names).map((name) => series[name])];
+    this.draw();
+  }
+  draw() {
+    const style = getComputedStyle(this.element);
+    const color = (name) => style.getPropertyValue(name).trim();
+    const unit = this.element.dataset.unit ?? "";
+    const clock = (seconds) => new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: seconds ? "2-digit" : undefined });
+    const times = (plot, values) => values.map((value) => clock(plot.scales.x.max - plot.scales.x.min < 600).format(value * 1000));
+    const axis = { stroke: color("--axis"), grid: { stroke: color("--grid"), width: 1 }, ticks: { show: false }, font: "12px system-ui" };
+    this.plot?.destroy();
+    this.plot = new uPlot({
+      ...this.size(),
+      padding: [null, 28, null, null],
+      cursor: { drag: { x: true, y: false }, points: { size: 6 } },
+      legend: { live: true },
+      scales: { x: { range: (plot, low, high) => this.span(low, high) }, y: { range: (plot, low, high) => [0, high > 0 ? high * 1.15 : 1] } },
+      axes: [{ ...axis, values: times, space: 80 }, { ...axis, size: 64, values: (plot, values) => values.map((value) => short(value, unit)) }],
+      series: [
+        { label: "at", value: (plot, value) => (value == null ? "–" : otherDay.format(value * 1000)) },
+        ...Object.values(this.names).map((label, at) => ({
+          label,
+          stroke: color(`--line-${at + 1}`),
+          fill: at ? undefined : color("--area"),
+          width: 2,
+          points: { show: false },
+          value: (plot, value) => short(value, unit),
+        })),
+      ],
+    }, this.data, this.element);
+    this.plot.over.addEventListener("mouseleave", () => this.newest());
+    this.newest();
+  }
+  // The legend tells the newest values while nobody points at others.
+  newest() {
+    requestAnimationFrame(() => { // after uPlot has drawn, which empties it
+      if (this.data[0].length && !this.plot.over.matches(":hover")) this.plot.setLegend({ idx: this.data[0].length - 1 });
+    });
+  }
+  // Two minutes at least, unless the reader has chosen less by dragging.
+  span(low, high) {
+    const times = this.data[0];
+    if (!times.length) return [low, high];
+    if (times.length === 1) return [times[0] - 120, times[0]]; // of which uPlot would make a day
+    return [low <= times[0] ? Math.min(low, high - 120) : low, high];
+  }
+  add(point) {
+    const times = this.data[0];
+    if (!point.length || (times.length && point[0] <= times[times.length - 1])) return;
+    point.forEach((value, at) => this.data[at].push(value));
+    while (times.length > 3600) this.data.forEach((column) => column.shift());
+    if (this.plot) {
+      this.plot.setData(this.data);
+      this.newest();
+    } else this.draw();
+  }
+}
+
+function startCharts(root) {
+  for (const element of $$(".chart[data-chart]", root)) {
+    if (!charts.has(element.id)) charts.set(element.id, new Chart(element));
+  }
+}
+
+// Everything that came new into the page.
+function arrived(root) {
+  localTimes(root);
+  startCharts(root);
+  for (const point of $$("[data-chart-point]", root)) {
+    charts.get(point.dataset.chartPoint)?.add(JSON.parse(point.value));
+  }
+  if ($("[data-away]") && $("#status [data-up]")) location.reload();
+}
+
+// A fragment that comes while a word in it is selected, or a link in it has the focus, would take that away: it
+// waits until that is over.
+const waiting = new Map();
+function isInUse(target) {
+  const selection = getSelection();
+  const selected = selection && !selection.isCollapsed && target.contains(selection.anchorNode);
+  return selected || (target !== document.activeElement && target.contains(document.activeElement));
+}
+
+document.addEventListener("htmx:sseBeforeMessage", (event) => {
+  waiting.delete(event.target);
+  if (!isInUse(event.target)) return;
+  waiting.set(event.target, event.detail.data);
+  event.preventDefault();
+});
+function bringWaiting() {
+  for (const [target, html] of waiting) {
+    if (isInUse(target)) continue;
+    waiting.delete(target);
+    if (!target.isConnected) continue;
+    htmx.swap(target, html, { swapStyle: "innerHTML" });
+    arrived(target);
+  }
+}
+document.addEventListener("selectionchange", bringWaiting);
+document.addEventListener("focusout", () => setTimeout(bringWaiting)); // once the focus is where it goes
+document.addEventListener("htmx:sseMessage", (event) => arrived(event.target));
+document.addEventListener("htmx:afterSwap", (event) => arrived(event.target));
+document.addEventListener("htmx:sseError", () => { $("#lost").hidden = false; });
+let opened = false;
+document.addEventListener("htmx:sseOpen", () => {
+  $("#lost").hidden = true;
+  if (opened) charts.forEach((chart) => chart.load()); // what was missed meanwhile
+  opened = true;
+});
+
+// A stream that rests while its tab is hidden: a browser opens only six to one server, and tabs stay open.
+class RestingStream {
+  constructor(url) {
+    this.url = url;
+    this.listeners = [];
+    this.look = () => (document.hidden ? this.rest() : this.wake());
+    document.addEventListener("visibilitychange", this.look);
+    this.wake();
+  }
+  get readyState() {
+    return this.source ? this.source.readyState : EventSource.CONNECTING;
+  }
+  wake() {
+    if (this.source) return;
+    this.source = new EventSource(this.url);
+    this.source.onopen = (event) => this.onopen?.(event);
+    this.source.onerror = (event) => this.onerror?.(event);
+    this.listeners.forEach(([name, listener]) => this.source.addEventListener(name, listener));
+  }
+  rest() {
+    this.source?.close();
+    this.source = null;
+  }
+  addEventListener(name, listener) {
+    this.listeners.push([name, listener]);
+    this.source?.addEventListener(name, listener);
+  }
+  removeEventListener(name, listener) {
+    this.listeners = this.listeners.filter(([other, known]) => other !== name || known !== listener);
+    this.source?.removeEventListener(name, listener);
+  }
+  close() {
+    document.removeEventListener("visibilitychange", this.look);
+    this.rest();
+  }
+}
+htmx.createEventSource = (url) => new RestingStream(url);
+// Keys.
+let afterG = 0;
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  const typing = event.target.closest("input, textarea, select, [contenteditable]");
+  if (typing) {
+    if (event.key === "Escape") typing.blur();
+    return;
+  }
+  if (event.key === "/" && $("[data-search]")) {
+    event.preventDefault();
+    $("[data-search]").select();
+    $("[data-search]").focus();
+  } else if (event.key === "?") {
+    $("#help").showModal();
+  } else if (event.key === "d") {
+    toggleTheme();
+  } else if (event.key === "g") {
+    afterG = Date.now();
+    return;
+  } else if (Date.now() - afterG < 1500) {
+    $(`[data-shortcut="${CSS.escape(event.key)}"]`)?.click();
+  }
+  afterG = 0;
+});
+
+document.addEventListener("click", (event) => {
+  if (event.target.closest("[data-theme-toggle]")) toggleTheme();
+  if (event.target.closest("[data-help]")) $("#help").showModal();
+  const fold = event.target.closest(".fold");
+  if (fold) {
+    const open = document.body.classList.toggle("open");
+    fold.setAttribute("aria-expanded", String(open));
+  }
+});
+document.addEventListener("change", (event) => {
+  if (event.target.matches("[data-submit]")) event.target.form.requestSubmit();
+});
+
+arrived(document);

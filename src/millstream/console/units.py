@@ -1,0 +1,76 @@
+"""How templates write numbers: one filter for each kind, with its unit."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from jinja2 import Environment
+from markupsafe import Markup
+
+from millstream.units import bytes_text, duration_text
+
+_NOT_KNOWN = Markup('<span class="unknown" title="not known">&ndash;</span>')
+
+
+def number(value: float | None) -> str:
+    """``12,345``; whole."""
+    return _NOT_KNOWN if value is None else f"{round(value):,}"
+
+
+def short(value: float | None) -> str:
+    """``12.3 k``: where digits beyond the third say nothing."""
+    if value is None:
+        return _NOT_KNOWN
+    amount = float(value)
+    for unit in ("", " k", " M", " G"):
+        if abs(amount) < 999.5:
+            return f"{amount:.3g}{unit}"
+        amount /= 1000
+    return f"{amount:,.3g} T"
+
+
+def rate(value: float | None) -> str:
+    """``12.3 k/s``."""
+    return _NOT_KNOWN if value is None else f"{short(value)}/s"
+
+
+def size(value: float | None) -> str:
+    """``1.5 MB``."""
+    return _NOT_KNOWN if value is None else bytes_text(value)
+
+
+def byte_rate(value: float | None) -> str:
+    """``1.5 MB/s``."""
+    return _NOT_KNOWN if value is None else f"{bytes_text(value)}/s"
+
+
+def duration(seconds: float | None) -> str:
+    """``3 h 12 min``, of seconds."""
+    return _NOT_KNOWN if seconds is None else duration_text(round(seconds * 1000))
+
+
+def span(milliseconds: float | None) -> str:
+    """The same, of milliseconds."""
+    return _NOT_KNOWN if milliseconds is None else duration_text(round(milliseconds))
+
+
+def time(at_ms: float | None) -> str:
+    """A moment; a script writes it in the reader's zone, and without one it is in UTC."""
+    if at_ms is None:
+        return _NOT_KNOWN
+    try:
+        moment = datetime.fromtimestamp(at_ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):  # what a producer wrote need not be a time
+        return f"{at_ms:,.0f} ms"
+    iso = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return Markup('<time datetime="{}">{} UTC</time>').format(iso, moment.strftime("%Y-%m-%d %H:%M:%S"))
+
+
+def plural(value: int, noun: str, several: str | None = None) -> str:
+    """``1 topic``, ``12 topics``, ``2 queries``."""
+    return f"{value:,} {noun if value == 1 else several or noun + 's'}"
+
+
+def add_filters(environment: Environment) -> None:
+    for filter_ in (number, short, rate, size, byte_rate, duration, span, time, plural):
+        environment.filters[filter_.__name__] = filter_

@@ -1,0 +1,66 @@
+"""Debian's Chromium, driven by Playwright: what people see of the console."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+SCREENSHOTS = Path(__file__).resolve().parents[2] / "build" / "screenshots"
+DESKTOP = (1280, 900)
+PHONE = (390, 844)
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """A browser; skips where there is none."""
+    program = shutil.which("chromium")
+    if program is None:
+        pytest.skip("needs Debian's chromium: apt-get install chromium")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        # Tests run as root on some machines, where Chromium refuses its sandbox.
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+@contextmanager
+def window(browser: Browser, *, night: bool = False, size: tuple[int, int] = DESKTOP) -> Iterator[Page]:
+    """A page in a window of its own. What its scripts complain of, or ask of other hosts, fails the test."""
+    context = browser.new_context(
+        viewport={"width": size[0], "height": size[1]},
+        color_scheme="dark" if night else "light",
+        timezone_id="Europe/Berlin",
+        locale="en-GB",
+    )
+    page = context.new_page()
+    page.set_default_timeout(15_000)
+    complaints: list[str] = []
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("console", lambda said: complaints.append(said.text) if "Content Security" in said.text else None)
+    page.on(
+        "request",
+        lambda asked: None if asked.url.startswith("http://127.0.0.1:") else complaints.append(asked.url),
+    )
+    try:
+        yield page
+        assert complaints == []
+    finally:
+        context.close()
+
+
+def keep(page: Page, name: str) -> None:
+    """A screenshot among the build's output, to be looked at."""
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=True)
