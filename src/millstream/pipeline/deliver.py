@@ -29,37 +29,28 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import SparkContext
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from millstream.client.cluster import Cluster
 from millstream.client.position import TopicPartition
 from millstream.client.transactions import Producer
 from millstream.errors import MillstreamError
+from millstream.pipeline import orders
 from millstream.pipeline.causes import condensed, may_pass, was_fenced
 from millstream.pipeline.changelog import Changelogs
 from millstream.pipeline.checkpoint import Checkpoint
 from millstream.pipeline.kernel.spark import NOW
 from millstream.pipeline.ledger import REFRESH_S, Entry, Ledger, LedgerProblem, check_owner, is_done
 from millstream.pipeline.options import WriteOptions
-from millstream.pipeline.outgoing import RECORD, SINK, view_column
+from millstream.pipeline.orders import Order
+from millstream.pipeline.outgoing import SINK, view_column
 from millstream.pipeline.plan import Query
 from millstream.pipeline.relay import Relay
-from millstream.pipeline.sending import (
-    ORDER,
-    ROWS,
-    SHUFFLED,
-    TASK,
-    Drop,
-    Encode,
-    Send,
-    SendInTransaction,
-    Targets,
-)
+from millstream.pipeline.sending import ORDER, ROWS, SHUFFLED, TASK, SendInTransaction, Targets
 from millstream.pipeline.sinks import TopicSink
 from millstream.pipeline.transact import TakenOver, Transactions
 from millstream.pipeline.views import Changes, View, ViewStore
@@ -69,6 +60,7 @@ OUTAGE_S = 120.0
 _PARTITIONS_KNOWN_S = 300.0
 # What one Arrow batch of encoded batches may hold, so that a task's memory does not grow with its share.
 _ARROW_BYTES = 32 * 1024 * 1024
+_DROP = Order("drop")
 
 
 class Stopped(Exception):
@@ -131,7 +123,6 @@ class Delivery:
         self._in_doubt = False  # an attempt at the next batch may have come through
         self._written_at = 0.0
         self._known_targets: tuple[float, Targets] | None = None
-        self._tasks: int | None = None
         self._relay: Relay | None = None  # where tasks and driver are on one machine
         self.delivered: dict[int, Delivered] = {}  # batches not yet reported
         self.failure: MillstreamError | None = None
@@ -170,6 +161,24 @@ class Delivery:
         return {source.topic for source in self._query.sources}
 
     # ---- a batch ------------------------------------------------------------------------------------
+
+    def at_the_end_of(self, rows: DataFrame) -> DataFrame:
+        """The query's rows, with what tasks do with them: what is to be written to Spark's stream."""
+        if self._transactions is not None and is_one_machine(rows.sparkSession.sparkContext):
+            self._relay = Relay()
+        shuffled = self._transactions is not None and self._relay is None
+        return orders.delivered(rows, self._options, self._topic_names, addressed=shuffled)
+
+    @property
+    def spark_settings(self) -> dict[str, str]:
+        """What the query's session should be set to."""
+        if self._transactions is None:
+            return {}
+        return {
+            # It would make a batch several jobs, and could not change anything here.
+            "spark.sql.adaptive.enabled": "false",
+            "spark.sql.execution.arrow.maxBytesPerBatch": str(_ARROW_BYTES),
+        }
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         with self._lock:
@@ -233,7 +242,7 @@ class Delivery:
             delivered = self._is_done(this)
         if delivered:
             with done.step("replay"):
-                back = self._collected(batch, Drop(self._topic_names))
+                back = self._back(batch, _DROP)
             self._to_views(back, this, done)
             return
         with done.step("begin"):
@@ -262,7 +271,7 @@ class Delivery:
             self._move_on(batch, done)
             return
         with done.step("send"):
-            back = self._collected(batch, Send(self._options, self._topic_names, repeatable=True))
+            back = self._back(batch, Order("send", repeatable=True))
         self._count(back, done)
         self._to_views_telling(back, this, done)
         with done.step("offsets"):
@@ -279,14 +288,14 @@ class Delivery:
             self._ledger.write(this)
         self._note(this)
         with done.step("send"):
-            back = self._collected(batch, Send(self._options, self._topic_names, repeatable=False))
+            back = self._back(batch, Order("send"))
         self._count(back, done)
         self._to_views_telling(back, this, done)
 
     def _rebuild(self, batch: DataFrame, this: Entry, done: Delivered) -> None:
         """For the views alone: what goes to topics was written long ago."""
         with done.step("replay"):
-            back = self._collected(batch, Drop(self._topic_names))
+            back = self._back(batch, _DROP)
         self._count(back.filter(pc.is_in(back[SINK], pa.array(self._views, pa.int32()))), done)
         self._to_views(back, this, done)
         self.last = this
@@ -354,41 +363,31 @@ class Delivery:
     def _sent_in_transaction(self, batch: DataFrame, producer: Producer) -> pa.Table:
         targets = self._targets()
         if not targets.partitions:
-            return self._collected(batch, Drop(self._topic_names))
-        if self._tasks is None:
-            self._settle_on_spark(batch.sparkSession)
+            return self._back(batch, _DROP)
         send = SendInTransaction(self._options, targets, producer)
         if self._relay is not None:
             sender = send.sender(self._cluster)
             try:
                 with self._relay.passing_on(sender, targets.partitions) as driver:
-                    return self._collected(batch, Encode(self._options, targets, driver))
+                    return self._back(batch, Order("encode", targets=targets, to=driver))
             except BaseException:
                 sender.close()  # with whatever is in flight: the connection is of no use to the next attempt
                 raise
-        tasks = min(self._tasks or 1, len(targets.partitions))
-        kept = _kept(batch)
-        shuffled = ", ".join([*kept, *(f"{name} {kind}" for name, kind in SHUFFLED.items())])
-        encoded = batch.mapInArrow(Encode(self._options, targets, tasks), shuffled)
-        addressed = encoded.repartitionById(tasks, TASK).sortWithinPartitions(*ORDER)
+        tasks = min(batch.sparkSession.sparkContext.defaultParallelism, len(targets.partitions))
+        _order(batch, Order("encode", targets=targets, to=tasks))
+        addressed = batch.repartitionById(tasks, TASK).sortWithinPartitions(*ORDER)
+        kept = [f"{name} {kind}" for name, kind in batch.dtypes if name not in SHUFFLED]
         return addressed.mapInArrow(send, ", ".join([*kept, f"{ROWS} bigint"])).toArrow()
 
-    def _settle_on_spark(self, session: SparkSession) -> None:
-        """Before the first batch that is sent in a transaction."""
-        context = session.sparkContext
-        self._tasks = context.defaultParallelism
-        if is_one_machine(context):
-            self._relay = Relay()
-        # Adaptive execution would make it several jobs; it could not change anything here.
-        session.conf.set("spark.sql.adaptive.enabled", "false")
-        session.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(_ARROW_BYTES))
-
-    def _collected(self, batch: DataFrame, function: Any) -> pa.Table:
-        return batch.mapInArrow(function, ", ".join([*_kept(batch), f"{ROWS} bigint"])).toArrow()
+    def _back(self, batch: DataFrame, order: Order) -> pa.Table:
+        """What comes back of the batch when its tasks have done as they were told."""
+        _order(batch, order)
+        return batch.toArrow()
 
     def _move_on(self, batch: DataFrame, done: Delivered) -> None:
         """The state must move on all the same."""
         with done.step("replay"):
+            _order(batch, _DROP)
             batch.write.format("noop").mode("append").save()
 
     def _targets(self) -> Targets:
@@ -462,5 +461,6 @@ def is_one_machine(context: SparkContext) -> bool:
     return context.master is not None and context.master.startswith("local")
 
 
-def _kept(batch: DataFrame) -> list[str]:
-    return [f"{name} {kind}" for name, kind in batch.dtypes if name not in RECORD]
+def _order(batch: DataFrame, order: Order) -> None:
+    """For the jobs that this thread starts from now on."""
+    batch.sparkSession.sparkContext.setLocalProperty(orders.PROPERTY, order.text())

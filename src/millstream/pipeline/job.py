@@ -8,7 +8,8 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -49,6 +50,23 @@ _STATE_SETTINGS = {
     ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
 }
+
+
+@contextmanager
+def _set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """For queries that start within: each takes the session's settings as they are then. The session is the
+    user's, and left as it was."""
+    before = spark.conf.getAll
+    for setting, value in settings.items():
+        spark.conf.set(setting, value)
+    try:
+        yield
+    finally:
+        for setting in settings:
+            if setting in before:
+                spark.conf.set(setting, before[setting])
+            else:
+                spark.conf.unset(setting)
 
 
 _REBUILD_ROWS = 200_000
@@ -219,7 +237,8 @@ class Job:
         spark.conf.set("spark.sql.streaming.unsupportedOperationCheck", "false")
         for query, rows, _ in outputs:
             delivery = self._deliveries[query.name]
-            writer = rows.writeStream.queryName(self._title(query)).outputMode(query.output_mode)
+            written = delivery.at_the_end_of(rows).writeStream
+            writer = written.queryName(self._title(query)).outputMode(query.output_mode)
             writer = writer.option("checkpointLocation", self.checkpoint.query(query.name)).foreachBatch(
                 delivery
             )
@@ -227,13 +246,9 @@ class Job:
                 writer = writer.trigger(availableNow=True)
             elif self.settings.trigger is not None:
                 writer = writer.trigger(processingTime=self.settings.trigger)
-            for setting, value in (_STATE_SETTINGS if query.operators else {}).items():
-                spark.conf.set(setting, value)
-            try:
+            settings = {**delivery.spark_settings, **(_STATE_SETTINGS if query.operators else {})}
+            with _set(spark, settings):
                 self._queries[query.name] = writer.start()
-            finally:
-                for setting in _STATE_SETTINGS if query.operators else ():
-                    spark.conf.unset(setting)
         if not self.settings.rebuild:  # the ledger is that of the job which is running
             threading.Thread(target=self._keep_fresh, name="ledger-refresh", daemon=True).start()
 

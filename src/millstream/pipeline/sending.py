@@ -42,6 +42,7 @@ ROWS = "rows"
 # it comes from and as which, how many records it holds, and the batch itself.
 TASK = "task"
 SHUFFLED = {TASK: "int", "target": "int", "origin": "int", "round": "int", ROWS: "bigint", "data": "binary"}
+ARROW = {"int": pa.int32(), "bigint": pa.int64(), "binary": pa.binary()}
 ORDER = ("origin", "round")
 
 
@@ -234,9 +235,8 @@ def _rows_of(made: Mapping[str, list[Any]], size: int, schema: pa.Schema) -> pa.
 
 
 def _shuffled(schema: pa.Schema) -> pa.Schema:
-    kinds = {"int": pa.int32(), "bigint": pa.int64(), "binary": pa.binary()}
     kept = [pa.field(field.name, field.type) for field in schema if field.name not in RECORD]
-    return pa.schema([*kept, *(pa.field(name, kinds[kind]) for name, kind in SHUFFLED.items())])
+    return pa.schema([*kept, *(pa.field(name, ARROW[kind]) for name, kind in SHUFFLED.items())])
 
 
 class SendInTransaction:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 OLDEST_JAVA = 17
+_LONGEST_HOME = 60  # of 107 bytes that a socket's name may have; Spark's own part is a UUID
 _LOG4J = Path(__file__).with_name("log4j2.properties")
 
 SETTINGS: Mapping[str, str] = {
@@ -87,7 +88,7 @@ def spark_session(
         # Every shuffle partition of a stateful query costs some 20 ms a micro-batch; more than cores is waste
         cores = os.cpu_count() or 2
         builder = builder.config("spark.sql.shuffle.partitions", str(cores))
-        for key, value in LOCAL_SETTINGS.items():
+        for key, value in {**LOCAL_SETTINGS, **_socket_settings(tempfile.gettempdir())}.items():
             builder = builder.config(key, value)
     else:
         builder = builder.master(master)
@@ -103,6 +104,18 @@ def spark_session(
         files = session._jvm.org.apache.hadoop.fs.FileSystem.getLocal(session._jsc.hadoopConfiguration())
         files.setWriteChecksum(False)
     return session
+
+
+def _socket_settings(home: str) -> Mapping[str, str]:
+    """Python workers through a socket of the machine, and not of its network: there, every task waits some
+    30 ms for an acknowledgement that TCP holds back. Where its path would be too long, Spark would wait for
+    ever for somebody to connect."""
+    if len(os.fsencode(home)) > _LONGEST_HOME:
+        return {}
+    return {
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.unix.domain.socket.dir": home,
+    }
 
 
 def is_local(master: str | None) -> bool:

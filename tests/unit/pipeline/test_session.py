@@ -51,3 +51,10 @@ def test_a_java_that_is_new_enough_is_taken(monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setenv("JAVA_HOME", home)
     prepare_java()
     assert session.os.environ["JAVA_HOME"] == home
+
+
+def test_workers_come_through_a_socket_of_the_machine_unless_its_name_is_too_long() -> None:
+    short = session._socket_settings("/tmp")
+    assert short["spark.python.unix.domain.socket.enabled"] == "true"
+    assert short["spark.python.unix.domain.socket.dir"] == "/tmp"
+    assert not session._socket_settings("/" + "long" * 20)
