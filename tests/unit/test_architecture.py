@@ -22,7 +22,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "registry": {"client"},
     "pipeline": {"records", "wire", "client", "registry"},
     "testing": {"pipeline"},
-    "examples": {"client", "pipeline"},
+    "examples": {"client", "pipeline", "testing"},
     "console": {"client", "registry", "pipeline"},
     "cli": {"client", "files", "registry", "pipeline", "examples", "console"},
     "embedded": {"broker"},

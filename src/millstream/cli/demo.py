@@ -114,7 +114,7 @@ class _Stage:
         from millstream.cli import demo_scene as scene
         from millstream.client.admin import Admin
         from millstream.client.connect import Connection
-        from millstream.examples.fraud import topology
+        from millstream.examples.fraud import EXAMPLE
         from millstream.pipeline.engine import end_engine, start_engine
         from millstream.pipeline.job import Job, Settings
         from millstream.pipeline.load import load_topology
@@ -138,7 +138,7 @@ class _Stage:
         self._closing.callback(self._alerts.end)
 
         began = self._begin("starting Spark")
-        flow = load_topology(Path(topology.__file__))
+        flow = load_topology(EXAMPLE.pipeline)
         self._job = Job(flow, Settings(connection, str(self._home / "pipeline"), on_progress=self._progress))
         self._job.prepare()
         engine = start_engine(
@@ -249,7 +249,7 @@ class _Stage:
 
     def sum_up(self, keep: bool) -> None:
         from millstream.cli.demo_panel import summary
-        from millstream.examples.fraud.judge import judge
+        from millstream.examples.fraud.check import judge
 
         self._picture.blocked = self._blocked()
         alerts = [seen.alert for seen in self._alerts.seen]
@@ -267,11 +267,11 @@ class _Stage:
                 print(f"  {command}")
             print("Ctrl-C ends it.", flush=True)
         else:
-            from millstream.examples.fraud import topology
+            from millstream.examples.fraud import EXAMPLE
 
             print("Where to look next:")
             for command, meaning in (
-                (f"millstream graph {_near(Path(topology.__file__))}", "the pipeline you have just seen"),
+                (f"millstream graph {_near(EXAMPLE.pipeline)}", "the pipeline you have just seen"),
                 ("millstream demo --keep", "the same, with a broker that stays, to look around"),
                 ("millstream serve --data ./data", "a broker of your own; any Kafka client can talk to it"),
                 ("docs/pipelines.md", "how to write a pipeline"),

@@ -10,7 +10,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from millstream.examples.fraud.judge import Score
+from millstream.examples.shape import Score
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -224,7 +224,7 @@ def summary(scores: list[Score], picture: Picture) -> None:
             str(score.planted),
             str(score.found),
             _share(score.recall),
-            str(score.alerted),
+            str(score.given),
             _share(score.precision),
             style=style,
         )

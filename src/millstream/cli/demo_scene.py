@@ -15,10 +15,11 @@ from millstream.client.consume import Reader
 from millstream.client.lines import Outgoing
 from millstream.client.position import TopicPartition
 from millstream.client.produce import Sender
-from millstream.examples.fraud.generator import Event, Fraud, Generator
-from millstream.examples.fraud.judge import Alert
+from millstream.examples.fraud.check import Alert
+from millstream.examples.fraud.generate import PAYMENTS, Fraud, Generator
+from millstream.examples.shape import Event
 
-PAYMENTS, ALERTS, TRUTH, REJECTED = "payments", "alerts", "payments.truth", "payments.rejected"
+ALERTS, TRUTH, REJECTED = "alerts", "payments.truth", "payments.rejected"
 
 
 def now_ms() -> int:
@@ -67,7 +68,7 @@ class Payments(threading.Thread):
     def _produce(self, event: Event) -> None:
         self.malformed += not event.well_formed
         self.until_ms = event.at_ms
-        self._sender.send([Outgoing(event.value, event.card.encode(), timestamp=event.at_ms)])
+        self._sender.send([Outgoing(event.value, event.key.encode(), timestamp=event.at_ms)])
         planted = self.generator.planted
         while self._told < len(planted):
             fraud = planted[self._told]
