@@ -91,7 +91,7 @@ def test_orders_keep_to_the_limit_and_positions_add_up() -> None:
 
 
 def test_orders_do_not_depend_on_how_ticks_come_in_batches_nor_on_their_order_within_the_lateness() -> None:
-    events = list(Generator(seed=5, seconds=200.0).events())
+    events = list(Generator(seed=5, seconds=120.0).events())
     swapped = [event for at in range(0, len(events) - 1, 2) for event in (events[at + 1], events[at])]
 
     def orders(events: list[Event], batch: int) -> list[str]:
@@ -101,4 +101,4 @@ def test_orders_do_not_depend_on_how_ticks_come_in_batches_nor_on_their_order_wi
             return sorted(json.dumps(row) for row in driver.topic("orders"))
 
     assert orders(events, 5000)
-    assert orders(events, 100) == orders(events, 5000) == orders(swapped, 5000)
+    assert orders(events, 200) == orders(events, 5000) == orders(swapped, 5000)
