@@ -73,7 +73,6 @@ def list_(output: OutputOption = Output.TABLE) -> None:
         ("millstream example show fraud", "its pipeline"),
         ("millstream example show fraud --file generate", "the generator of its events"),
         ("millstream example show fraud --path", "where the file is"),
-        ("millstream graph $(millstream example show fraud --path)", "as a picture"),
     )
 )
 def show(

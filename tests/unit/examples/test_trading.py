@@ -100,5 +100,6 @@ def test_orders_do_not_depend_on_how_ticks_come_in_batches_nor_on_their_order_wi
             driver.finish()
             return sorted(json.dumps(row) for row in driver.topic("orders"))
 
-    assert orders(events, 5000)
-    assert orders(events, 200) == orders(events, 5000) == orders(swapped, 5000)
+    found = orders(events, 5000)
+    assert found
+    assert orders(swapped, 300) == found
