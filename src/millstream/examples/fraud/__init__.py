@@ -12,7 +12,7 @@ EXAMPLE = Example(
     above the card's habit. Four rules over windows of a card's payments find it; alerts are events of a
     topic, and the cards to block are a view. Records that do not parse go to a topic of their own.""",
     operators=("operator", "hopping window", "where", "union with tag", "rejected", "view"),
-    results={"alerts": ("card", "rule", "payments", "spent", "last_paid")},
+    results={"alerts": ("last_paid", "card", "rule", "payments", "spent")},
     view="blocked_cards",
     change={
         "pipeline.py": "the columns of `payments`, then the rules, each a window with a condition",

@@ -13,7 +13,7 @@ EXAMPLE = Example(
     matter. Planted are surges, when a concert is over, and shortages, when drivers have gone elsewhere; the
     price has to be up while they last, and nowhere else.""",
     operators=("union", "window moving with every event", "processor with state", "view"),
-    results={"prices": ("area", "factor", "demand", "supply", "since")},
+    results={"prices": ("since", "area", "factor", "demand", "supply")},
     view="prices",
     change={
         "pipeline.py": "the columns of both sources, then `asked` and `Pricing`, which make a price",

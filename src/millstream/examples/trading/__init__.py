@@ -22,8 +22,8 @@ EXAMPLE = Example(
         "view",
     ),
     results={
-        "orders": ("id", "instrument", "side", "price", "position", "ordered_at"),
-        "orders.refused": ("instrument", "side", "rule", "reason", "at"),
+        "orders": ("ordered_at", "rule", "instrument", "side", "price", "position"),
+        "orders.refused": ("at", "rule", "instrument", "side", "reason"),
     },
     view="positions",
     change={
