@@ -22,7 +22,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "registry": {"client"},
     "pipeline": {"records", "wire", "client", "registry"},
     "testing": {"pipeline"},
-    "examples": {"client", "pipeline"},
+    "examples": {"client", "pipeline", "testing"},
     "console": {"client", "registry", "pipeline"},
     "cli": {"client", "files", "registry", "pipeline", "examples", "console"},
     "embedded": {"broker"},
@@ -32,7 +32,7 @@ EXCEPTIONS: dict[str, set[str]] = {
     "cli/serve.py": {"broker"},
     "cli/log.py": {"log"},
     "cli/promote.py": {"broker"},
-    "cli/demo.py": {"embedded"},
+    "cli/stage.py": {"embedded"},
     "cli/reference_metrics.py": {"broker"},
 }
 

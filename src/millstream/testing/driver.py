@@ -91,17 +91,21 @@ class Driver:
         """Append records to a topic that the flow reads, and let the flow take them in.
 
         A row is a dict or a dataclass (it is sent as JSON, or encoded by the schema of the source), text,
-        bytes, or None; or a list of these. ``timestamp`` is the record's own, by default the time on the
-        driver's clock.
+        bytes, or None; or a Record, which brings its own key, headers, timestamp and partition; or a list of
+        these. ``timestamp`` is the record's own, by default the time on the driver's clock.
         """
         if self._finished:
             raise MillstreamError("the input has ended with finish(); make another Driver")
         topic = self._read_topic(topic)
         given = rows if isinstance(rows, list | tuple) else [rows]
         told = None if timestamp is None else _time(timestamp)
-        values = [self._bytes(topic, one) for one in given]
         key_bytes, header_bytes = to_bytes(key), {n: to_bytes(v) or b"" for n, v in (headers or {}).items()}
-        records = [Record(value, key_bytes, header_bytes, told, partition) for value in values]
+        records = [
+            one
+            if isinstance(one, Record)
+            else Record(self._bytes(topic, one), key_bytes, header_bytes, told, partition)
+            for one in given
+        ]
         self._begin(topic, records)
         self._run({topic: self._appended(topic, records)})
 

@@ -6,7 +6,8 @@ import json
 from collections import Counter
 from itertools import islice, pairwise
 
-from millstream.examples.fraud.generator import KINDS, Event, Generator
+from millstream.examples.fraud.generate import KINDS, Generator
+from millstream.examples.shape import Event
 
 
 def take(count: int, **settings: object) -> tuple[list[Event], Generator]:
@@ -15,7 +16,7 @@ def take(count: int, **settings: object) -> tuple[list[Event], Generator]:
 
 
 def payment(event: Event) -> dict[str, object]:
-    return json.loads(event.value)  # type: ignore[no-any-return]
+    return json.loads(event.value or b"")  # type: ignore[no-any-return]
 
 
 def test_the_same_seed_gives_the_same_events_and_another_seed_others() -> None:
@@ -45,7 +46,7 @@ def test_every_kind_of_fraud_is_planted_on_cards_of_its_own() -> None:
     by_card: dict[str, list[dict[str, object]]] = {}
     for event in events:
         if event.well_formed and event.at_ms >= generator.start_ms:
-            by_card.setdefault(event.card, []).append(payment(event))
+            by_card.setdefault(event.key, []).append(payment(event))
     finished = [fraud for fraud in generator.planted if fraud.end_ms < events[-1].at_ms]
     for fraud in finished:
         made = by_card[fraud.card]

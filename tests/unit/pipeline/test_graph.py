@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream import Topology
-from millstream.examples.fraud import topology as fraud
+from millstream.examples.fraud import pipeline as fraud
 from millstream.pipeline.draw_svg import draw_svg
 from millstream.pipeline.draw_text import draw_text
 from millstream.pipeline.graph import Box, Graph, graph

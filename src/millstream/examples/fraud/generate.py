@@ -16,11 +16,16 @@ from __future__ import annotations
 
 import heapq
 import json
+import math
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from millstream.examples.feed import main
+from millstream.examples.shape import BEGINNING_MS, Event, iso
+
+PAYMENTS = "payments"
 KINDS = ("burst", "card_testing", "two_countries", "unusual_amount")
 _HOMES = {
     "DE": "EUR",
@@ -33,17 +38,8 @@ _HOMES = {
     "CH": "CHF",
 }
 _EURO = {"EUR": 1.0, "USD": 0.92, "GBP": 1.17, "CHF": 1.04}
+_LONGEST_MS = 16_000  # a burst, from its first payment to its last
 _SHOPS = ("groceries", "fuel", "restaurant", "pharmacy", "clothes", "books", "transport", "electronics")
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """A record to produce at ``at_ms``: a payment or, rarely, something malformed."""
-
-    at_ms: int
-    card: str
-    value: bytes
-    well_formed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +53,7 @@ class Fraud:
 
     def value(self) -> bytes:
         return json.dumps(
-            {"card": self.card, "kind": self.kind, "start": _iso(self.start_ms), "end": _iso(self.end_ms)}
+            {"card": self.card, "kind": self.kind, "start": iso(self.start_ms), "end": iso(self.end_ms)}
         ).encode()
 
 
@@ -78,14 +74,15 @@ class _Card:
 
 @dataclass(slots=True)
 class Generator:
-    """An endless stream of events from ``start_ms`` on. ``planted`` grows as it is read.
+    """Events from ``start_ms`` on, for so many ``seconds`` or without an end. ``planted`` grows with them.
 
     In the ``history`` seconds before the start one card in ``regulars`` pays a few times: habits have to
     come from somewhere. Fraud begins with the live part, on cards that have habits.
     """
 
     seed: int = 7
-    start_ms: int = 1_767_225_600_000  # 2026-01-01
+    start_ms: int = BEGINNING_MS
+    seconds: float | None = None
     rate: float = 100.0  # payments a second, fraud not counted
     cards: int = 8000  # so many that an honest one rarely pays twice a minute
     regulars: int = 8
@@ -134,11 +131,12 @@ class Generator:
         waiting: list[tuple[int, int, Event]] = []  # planted payments whose time comes later
         number = 0
         clock = float(self.start_ms)
+        end = math.inf if self.seconds is None else clock + self.seconds * 1000
         next_fraud = clock + 1000 * min(1.0, self.fraud_every)
-        while True:
+        while clock < end:
             clock += rng.expovariate(self.rate) * 1000
             while next_fraud <= clock:
-                if victims:
+                if victims and next_fraud + _LONGEST_MS < end:
                     for event in self._plant(rng, int(next_fraud), victims.pop()):
                         number += 1
                         heapq.heappush(waiting, (event.at_ms, number, event))
@@ -148,7 +146,7 @@ class Generator:
             at_ms = int(clock)
             card = self._someone(rng, honest, at_ms)
             if rng.random() < self.malformed:
-                yield Event(at_ms, card.number, self._broken(rng, at_ms, card), well_formed=False)
+                yield Event(at_ms, PAYMENTS, card.number, self._broken(rng, at_ms, card), well_formed=False)
             else:
                 yield self._payment(rng, at_ms, card)
 
@@ -183,12 +181,12 @@ class Generator:
             "currency": currency,
             "country": country,
             "merchant": merchant,
-            "paid_at": _iso(at_ms),
+            "paid_at": iso(at_ms),
         }
-        return Event(at_ms, card.number, json.dumps(payment).encode())
+        return Event(at_ms, PAYMENTS, card.number, json.dumps(payment).encode())
 
     def _broken(self, rng: random.Random, at_ms: int, card: _Card) -> bytes:
-        good = self._payment(rng, at_ms, card).value
+        good = self._payment(rng, at_ms, card).value or b""
         return rng.choice(
             (
                 good[: len(good) // 2],  # cut off
@@ -234,5 +232,5 @@ class Generator:
         return [self._payment(rng, at_ms, card, eur=eur)]
 
 
-def _iso(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+if __name__ == "__main__":
+    main(Generator)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from millstream.examples.fraud.generator import KINDS, Fraud
+from millstream.examples.fraud.generate import KINDS, Fraud
+from millstream.examples.shape import Results, Score, milliseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,27 +18,18 @@ class Alert:
     last_paid_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Score:
-    """How one kind of fraud was found. A fraud is found if its card was alerted on, by whatever rule."""
-
-    kind: str
-    planted: int
-    found: int
-    alerted: int  # cards that the rule of this name alerted on
-    right: int  # of them, those with a planted fraud of any kind
-
-    @property
-    def recall(self) -> float | None:
-        return self.found / self.planted if self.planted else None
-
-    @property
-    def precision(self) -> float | None:
-        return self.right / self.alerted if self.alerted else None
+def check(planted: Sequence[Fraud], results: Results) -> list[Score]:
+    """A score for every kind."""
+    alerts = [
+        Alert(row["card"], row["rule"], milliseconds(row["last_paid"])) for row in results.get("alerts", ())
+    ]
+    until_ms = max((fraud.end_ms for fraud in planted), default=0)
+    return judge(planted, alerts, until_ms)[:-1]
 
 
 def judge(planted: Iterable[Fraud], alerts: Iterable[Alert], until_ms: int) -> list[Score]:
-    """A score for every kind, and one for all. Frauds that were under way at ``until_ms`` don't count."""
+    """A score for every kind, and one for all. A fraud is found if its card was alerted on, by whatever rule;
+    one that was under way at ``until_ms`` doesn't count."""
     frauds = {fraud.card: fraud for fraud in planted}
     cards: dict[str, set[str]] = {}  # by rule
     caught: set[str] = set()

@@ -1,7 +1,7 @@
 """Fraud in card payments: four rules, alerts while they matter, and a table of blocked cards.
 
-millstream graph src/millstream/examples/fraud/topology.py
-millstream run   src/millstream/examples/fraud/topology.py --broker 127.0.0.1:9092
+millstream graph src/millstream/examples/fraud/pipeline.py
+millstream run   src/millstream/examples/fraud/pipeline.py --broker 127.0.0.1:9092
 """
 
 from millstream import Topology
