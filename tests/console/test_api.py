@@ -7,14 +7,31 @@ from collections.abc import Iterator
 import httpx
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis import Case, GenerationMode
+from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from millstream import Broker
 from millstream.client.connect import Connection
 from millstream.console.run import Console
 from millstream.console.settings import Settings
+from millstream.pipeline.views import Changes, View, open_store
 from tests.support.apache_kafka import free_port
+
+SQL = {"/api/sql"}  # of which no schema says what is right
+
+
+@pytest.fixture(scope="module")
+def console(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
+    """One that has everything there is to ask for."""
+    views = tmp_path_factory.mktemp("job") / "views.db"
+    store = open_store(views)
+    cards = View("cards", (("card", "string"), ("n", "bigint")), ("card",))
+    store.prepare(cards)
+    store.apply("q", 0, [Changes(cards, [("a", 1), ("b", 2)], [False, False])])
+    store.close()
+    with Console(Settings(Connection.of(broker.address), views=(str(views),))) as started:
+        yield started
 
 
 @pytest.mark.parametrize("mode", GenerationMode, ids=lambda mode: mode.value)
@@ -26,13 +43,14 @@ def test_answers_are_as_documented(console: Console, mode: GenerationMode) -> No
             continue  # nothing can be asked wrongly
 
         @given(case=operation.as_strategy(generation_mode=mode))
-        @settings(max_examples=10, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=10, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
         def as_documented(case: Case) -> None:
-            case.call_and_validate()
+            excluded = [positive_data_acceptance] if case.path in SQL else []
+            case.call_and_validate(excluded_checks=excluded)
 
         as_documented()
         tried.add(operation.path)
-    assert "/api/topics" in tried
+    assert tried >= {"/api/topics", "/api/views/{name}", "/api/views/{name}/row", "/api/sql"}
 
 
 @pytest.fixture(scope="module")

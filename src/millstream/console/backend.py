@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,9 +12,10 @@ from litestar import MediaType, Request, Response
 from litestar.response import Stream
 
 from millstream.client.admin import Admin
-from millstream.console import live, units
+from millstream.console import cells, live, units
 from millstream.console.asking import Asker
-from millstream.console.links import group_link, pipeline_link, topic_link
+from millstream.console.databases import Databases, Place
+from millstream.console.links import group_link, pipeline_link, row_link, sql_link, topic_link, view_link
 from millstream.console.problems import Problem
 from millstream.console.sampler import Sampler
 from millstream.console.settings import Settings
@@ -44,6 +45,7 @@ class Backend:
         self.screens = screens
         self._asker = Asker(settings.connection)
         self.sampler = Sampler(self._asker)
+        self.views = Databases(settings.views)
         self._templates = Environment(
             loader=FileSystemLoader(_HERE / "templates"),
             autoescape=True,
@@ -52,6 +54,7 @@ class Backend:
             lstrip_blocks=True,
         )
         units.add_filters(self._templates)
+        cells.add_filters(self._templates)
         self._templates.globals.update(
             address=settings.connection.address,
             read_only=settings.read_only,
@@ -59,13 +62,22 @@ class Backend:
             topic_link=topic_link,
             group_link=group_link,
             pipeline_link=pipeline_link,
+            view_link=view_link,
+            row_link=row_link,
+            sql_link=sql_link,
         )
 
     def start(self) -> None:
         self.sampler.start()
 
+    def close(self) -> None:
+        """Pages that are open hold a stream, which would hold up the end: all of them end."""
+        self.sampler.close()
+        self.views.close()
+
     async def stop(self) -> None:
         await self.sampler.stop()
+        await self.views.stop()
         self._asker.close()
 
     # Asking ------------------------------------------------------------------------------------------
@@ -83,11 +95,11 @@ class Backend:
     def page(
         self, request: Request[Any, Any, Any], screen: Screen, template: str, **values: Any
     ) -> Response[str]:
-        """A whole page of a screen. It listens to ``/live`` + its own path and query."""
+        """A whole page of a screen. It listens to ``/live`` + its own path and query; one that does not
+        change while one looks has ``live=""`` among its values."""
         query = f"?{request.url.query}" if request.url.query else ""
-        html = self.fragment(
-            template, screen=screen, live=f"/live{request.url.path.rstrip('/')}{query}", **values
-        )
+        live = f"/live{request.url.path.rstrip('/')}{query}"
+        html = self.fragment(template, screen=screen, **{"live": live, **values})
         return Response(html, media_type=MediaType.HTML, headers={"Cache-Control": "no-store"})
 
     def fragment(self, template: str, **values: Any) -> str:
@@ -100,11 +112,17 @@ class Backend:
         def status(problem: str | None) -> str:
             return self.fragment("status.html", problem=problem)
 
-        return Stream(
-            live.stream(self.sampler, status, fragments),
-            media_type="text/event-stream",
-            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
-        )
+        return _streamed(live.stream(self.sampler, status, fragments))
+
+    def follow(
+        self, places: Sequence[Place], fragments: Callable[[], Awaitable[Mapping[str, str]]]
+    ) -> Stream:
+        """The fragments of a page of views, whenever something was written there."""
+
+        def status(problem: str | None) -> str:
+            return self.fragment("view_status.html", problem=problem)
+
+        return _streamed(live.following(self.views, places, status, fragments))
 
     def problem_page(self, request: Request[Any, Any, Any], problem: Problem) -> Response[str]:
         """What went wrong, for people. While the broker is away it waits, and loads again when it is back."""
@@ -114,3 +132,11 @@ class Backend:
         live = "/live/status" if away else ""
         html = self.fragment("problem.html", screen=screen, live=live, problem=problem)
         return Response(html, status_code=problem.status, media_type=MediaType.HTML)
+
+
+def _streamed(events: AsyncIterator[bytes]) -> Stream:
+    return Stream(
+        events,
+        media_type="text/event-stream",
+        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+    )

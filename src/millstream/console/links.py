@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from urllib.parse import quote, urlencode
 
 
@@ -15,6 +16,21 @@ def group_link(name: str, part: str = "", **query: str | int) -> str:
 
 def pipeline_link(name: str, part: str = "", **query: str | int) -> str:
     return _link("pipelines", name, part, query)
+
+
+def view_link(name: str, part: str = "", **query: str | int) -> str:
+    return _link("views", name, part, query)
+
+
+def row_link(view: str, key: Sequence[object], database: str = "") -> str:
+    """One row of a view, by the values of its key."""
+    query = [("key", str(value)) for value in key] + ([("database", database)] if database else [])
+    return f"{view_link(view, 'row')}?{urlencode(query)}"
+
+
+def sql_link(sql: str, database: str = "") -> str:
+    """The query box with a query in it."""
+    return f"/sql?{urlencode({'sql': sql, **({'database': database} if database else {})})}"
 
 
 def _link(kind: str, name: str, part: str, query: dict[str, str | int]) -> str:

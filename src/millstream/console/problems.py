@@ -19,6 +19,7 @@ from millstream.errors import (
     RegistryUnavailable,
     RequestFailed,
 )
+from millstream.pipeline.view_query import QueryRefused
 
 _log = logging.getLogger(__name__)
 MEDIA_TYPE = "application/problem+json"
@@ -65,7 +66,7 @@ def problem_of(error: Exception) -> Problem:
         return _problem(503, str(error))
     if isinstance(error, RequestFailed):
         return _problem(_BY_CODE.get(error.code, 502), str(error), error.name)
-    if isinstance(error, ConfigError | InputError):
+    if isinstance(error, ConfigError | InputError | QueryRefused):
         return _problem(400, str(error))
     if isinstance(error, MillstreamError):
         return _problem(502, str(error))
@@ -100,6 +101,7 @@ RESPONSES = {
     400: _spec("What was asked is not well formed; `detail` says what is wrong."),
     403: _spec("Not allowed: the console is read-only, or the broker does not permit it."),
     404: _spec("There is no such thing."),
-    502: _spec("The broker answered with an error."),
+    429: _spec("Too much is under way; try again in a moment."),
+    502: _spec("The broker, or a database of views, answered with an error."),
     503: _spec("No broker answers at the moment."),
 }

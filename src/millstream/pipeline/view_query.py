@@ -48,6 +48,7 @@ class QueryRefused(MillstreamError):
 
     def __init__(self, reason: str, sql: str, at: int | None = None) -> None:
         self.reason = reason
+        self.at = at
         self.line: int | None = None
         self.column: int | None = None
         if at is not None:

@@ -206,6 +206,10 @@ htmx.createEventSource = (url) => new RestingStream(url);
 // Keys.
 let afterG = 0;
 document.addEventListener("keydown", (event) => {
+  if ((event.ctrlKey || event.metaKey) && event.key === "Enter" && event.target.matches("[data-run]")) {
+    event.target.form.requestSubmit();
+    return;
+  }
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   const typing = event.target.closest("input, textarea, select, [contenteditable]");
   if (typing) {
