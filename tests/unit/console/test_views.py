@@ -106,7 +106,7 @@ def test_a_view_says_who_writes_it(reader: ViewReader) -> None:
 def test_only_what_is_another_on_a_page_has_changed(reader: ViewReader) -> None:
     before = page(reader, per_page=3)
     assert differences(None, before) == [frozenset()] * 3
-    rows = [before.rows[1], [before.rows[0][0], 99, None], ["new", 1, None]]
+    rows = [before.rows[1], [before.rows[0][0], 99, "x"], ["new", 1, None]]
     now = RowPage(before.view, rows, 24, True, before.query)
     assert differences(before, now) == [frozenset(), {1, 2}, {0, 1, 2}]
 
