@@ -14,7 +14,7 @@ from litestar.response import Stream
 from millstream.client.admin import Admin
 from millstream.console import live, units
 from millstream.console.asking import Asker
-from millstream.console.links import group_link, pipeline_link, topic_link
+from millstream.console.links import group_link, pipeline_link, topic_link, view_link
 from millstream.console.problems import Problem
 from millstream.console.sampler import Sampler
 from millstream.console.settings import Settings
@@ -59,6 +59,7 @@ class Backend:
             topic_link=topic_link,
             group_link=group_link,
             pipeline_link=pipeline_link,
+            view_link=view_link,
         )
 
     def start(self) -> None:
