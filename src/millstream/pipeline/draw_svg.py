@@ -65,15 +65,18 @@ def draw_svg(graph: Graph, title: str, live: Live | None = None) -> str:
         '<defs><marker id="head" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="8" markerHeight="8" '
         'orient="auto"><path d="M0 0L10 5L0 10z"/></marker></defs>',
     ]
+    labels: list[str] = []  # over all arrows, or those that come later would cross them out
     for layer in placed.layers:
         for spot in layer:
             if spot.key is not None:
-                parts.extend(_arrow(spot, below, tops, contents, live) for below in spot.below)
+                drawn = [_arrow(spot, below, tops, contents, live) for below in spot.below]
+                parts += [arrow for arrow, _ in drawn]
+                labels += [label for _, label in drawn]
     for layer in placed.layers:
         for spot in layer:
             if spot.key is not None:
                 parts += [_box(boxes[spot.key], contents[spot.key], spot, tops[spot.layer], live)]
-    parts.append("</svg>")
+    parts += [*labels, "</svg>"]
     return "\n".join(parts)
 
 
@@ -122,8 +125,8 @@ def _box(box: Box, lines: list[Line], spot: Spot, top: float, live: Live | None)
 
 def _arrow(
     start: Spot, following: Spot, tops: list[float], contents: dict[str, list[Line]], live: Live | None
-) -> str:
-    """From a box's foot through the bends of the layers between to the next box's head."""
+) -> tuple[str, str]:
+    """From a box's foot through the bends of the layers between to the next box's head; and its label."""
     points = [(start.centre + _MARGIN, tops[start.layer] + _height(contents[str(start.key)]))]
     spot = following
     while spot.key is None:
@@ -137,8 +140,7 @@ def _arrow(
     arrow = f'<path class="arrow" d="{path}" marker-end="url(#head)"/>'
     label = None if live is None else live.labels.get((str(start.key), str(spot.key)))
     if label is None:
-        return arrow
+        return arrow, ""
     (x, y), (to_x, to_y) = points[-2:]  # near where it leads to: there is one only
-    return arrow + (
-        f'<text class="rate" x="{(x + to_x) / 2:.1f}" y="{(y + to_y) / 2 + 4:.1f}">{escape(label)}</text>'
-    )
+    place = f'x="{(x + to_x) / 2:.1f}" y="{(y + to_y) / 2 + 4:.1f}"'
+    return arrow, f'<text class="rate" {place}>{escape(label)}</text>'
