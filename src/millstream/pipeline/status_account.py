@@ -192,11 +192,10 @@ class Account:
         """By query, the batches of the last seconds, and the time that they took with the pauses between."""
         found = {}
         for name in self._queries:
-            done = [
-                each
-                for each in self._batches
-                if each.batch.query == name and each.batch.at_ms > now_ms - max(RATE_MS, 2 * each.batch.ms)
-            ]
+            own = [each for each in self._batches if each.batch.query == name]
+            done = [each for each in own if each.batch.at_ms > now_ms - RATE_MS]
+            if not done:  # one that took long stands for itself until the next is due
+                done = [each for each in own[-1:] if each.batch.at_ms > now_ms - 2 * each.batch.ms]
             began = min((each.batch.at_ms - each.batch.ms for each in done), default=now_ms)
             found[name] = done, max(1000, now_ms - began)
         return found

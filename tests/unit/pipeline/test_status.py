@@ -112,6 +112,9 @@ def test_one_long_batch_has_the_rate_of_its_own_length() -> None:
     running.progressed(progress(ms=40_000, rows_in=4000), START + 40_000)
     assert running.status(START + 40_000).queries[0].per_second == 100.0
     assert running.status(START + 60_000).queries[0].per_second > 0, "the next is not due yet"
+    for number in range(1, 30):
+        running.progressed(progress(number, ms=500), START + 60_000 + 500 * number)
+    assert running.status(START + 74_500).queries[0].per_second == 200.0, "it is past"
 
 
 # A batch's time --------------------------------------------------------------------------------------
