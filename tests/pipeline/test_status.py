@@ -12,6 +12,9 @@ import pytest
 from millstream import Broker, Topology
 from millstream.client.admin import Admin
 from millstream.client.connect import Connection
+from millstream.client.position import TopicPartition
+from millstream.clock import SystemClock
+from millstream.console.model.job_topic import JobTopic
 from millstream.errors import MillstreamError
 from millstream.pipeline.job import Job, Settings
 from millstream.pipeline.status import TOPIC
@@ -146,3 +149,20 @@ def test_a_job_that_was_told_to_be_silent_is(
     produce(millstream_broker, [payment("a", 5, 1)])
     run(flow)
     assert TOPIC not in _topics(Connection(millstream_broker.address))
+
+
+def test_apache_kafka_takes_and_gives_it_as_well(apache_address: str, tmp_path: Path) -> None:
+    connection = Connection(apache_address)
+    with StatusWriter(connection) as status:
+        settings = Settings(connection, str(tmp_path), create_topics=True, status=status)
+        Job(rules(), settings).prepare()
+    following = JobTopic(SystemClock())
+    with Admin(connection) as admin:
+        ends = admin.ends([TopicPartition(TOPIC, 0)])
+        config = {each.name: each.value for each in admin.topic_config(TOPIC)}
+    try:
+        jobs = wait_for(lambda: following.look(connection, ends), what="it is read")
+    finally:
+        following.close()
+    assert jobs["rules"].status.state == "stopped"
+    assert config["cleanup.policy"] == "compact"

@@ -59,9 +59,9 @@ def demo(
         typer.Option("--keep", help="Leave the broker running and its data where they are, until Ctrl-C."),
     ] = False,
     master: Annotated[str, typer.Option("--master", metavar="URL", help="Spark's master.")] = "local[2]",
-    console: Annotated[
-        bool, typer.Option("--console/--no-console", help="Serve the console beside it, for the browser.")
-    ] = True,
+    no_console: Annotated[
+        bool, typer.Option("--no-console", help="Don't serve the console beside it.")
+    ] = False,
     open_: Annotated[bool, typer.Option("--open", help="Open the console in the browser.")] = False,
 ) -> int:
     """Find fraud in card payments: a broker, a generator and a Spark pipeline, all on this machine.
@@ -79,6 +79,8 @@ def demo(
         seconds = duration_ms(for_) / 1000
     except ExpressionError as error:
         raise ConfigError(f"--for: {error}") from None
+    if no_console and open_:
+        raise ConfigError("--no-console and --open exclude each other: there would be nothing to open")
     if not 0 < rate <= 100_000:
         raise ConfigError(f"--rate {rate:g} is not from 1 to 100000 payments a second")
     home = Path(".millstream/demo") if keep else Path(tempfile.mkdtemp(prefix="millstream-demo-"))
@@ -92,7 +94,7 @@ def demo(
         try:
             stage = _Stage(home, screen, interrupts, closing)
             with screen:
-                stage.set_up(seed, rate, master, console=console or open_, open_=open_)
+                stage.set_up(seed, rate, master, console=not no_console, open_=open_)
                 stage.play(seconds)
             stage.sum_up(keep)
             if keep:
