@@ -60,7 +60,7 @@ def away() -> Iterator[Console]:
         yield started
 
 
-@pytest.mark.parametrize("path", ["/api/overview", "/api/rates", "/api/topics"])
+@pytest.mark.parametrize("path", ["/api/overview", "/api/rates", "/api/topics", "/api/pipelines"])
 def test_without_a_broker_it_is_unavailable_and_says_why(away: Console, path: str) -> None:
     answer = httpx.get(away.url + path)
     assert answer.status_code == 503

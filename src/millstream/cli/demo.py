@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
+import webbrowser
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import ExitStack
@@ -19,6 +20,7 @@ from millstream.errors import ConfigError, MillstreamError
 if TYPE_CHECKING:
     from millstream.cli.demo_panel import Lines, Panel
     from millstream.cli.signals import Interrupts
+    from millstream.client.connect import Connection
     from millstream.pipeline.progress import Progress
 
 app = App()
@@ -31,6 +33,9 @@ _SHORT_LIVED = {
 }
 
 
+_CONSOLE = "127.0.0.1:9090"
+
+
 class _Enough(Exception):
     """The user has pressed Ctrl-C."""
 
@@ -39,6 +44,7 @@ class _Enough(Exception):
     epilog=examples(
         ("millstream demo", "a minute of card payments, and what was found"),
         ("millstream demo --for 10m --rate 1000", "longer, and more of them"),
+        ("millstream demo --open", "with the console in the browser at once"),
         ("millstream demo --keep", "leave the broker running, to look around"),
     )
 )
@@ -53,12 +59,17 @@ def demo(
         typer.Option("--keep", help="Leave the broker running and its data where they are, until Ctrl-C."),
     ] = False,
     master: Annotated[str, typer.Option("--master", metavar="URL", help="Spark's master.")] = "local[2]",
+    no_console: Annotated[
+        bool, typer.Option("--no-console", help="Don't serve the console beside it.")
+    ] = False,
+    open_: Annotated[bool, typer.Option("--open", help="Open the console in the browser.")] = False,
 ) -> int:
     """Find fraud in card payments: a broker, a generator and a Spark pipeline, all on this machine.
 
     Payments with planted fraud are produced to a broker in this process; the pipeline of
-    millstream.examples.fraud finds it, writes alerts to a topic and keeps a table of blocked cards. Ends with
-    what was found against what was planted.
+    millstream.examples.fraud finds it, writes alerts to a topic and keeps a table of blocked cards. The
+    console shows all of it in the browser meanwhile, at an address that is printed. Ends with what was found
+    against what was planted.
     """
     from millstream.cli.demo_panel import display
     from millstream.cli.signals import Interrupts
@@ -68,6 +79,8 @@ def demo(
         seconds = duration_ms(for_) / 1000
     except ExpressionError as error:
         raise ConfigError(f"--for: {error}") from None
+    if no_console and open_:
+        raise ConfigError("--no-console and --open exclude each other: there would be nothing to open")
     if not 0 < rate <= 100_000:
         raise ConfigError(f"--rate {rate:g} is not from 1 to 100000 payments a second")
     home = Path(".millstream/demo") if keep else Path(tempfile.mkdtemp(prefix="millstream-demo-"))
@@ -81,7 +94,7 @@ def demo(
         try:
             stage = _Stage(home, screen, interrupts, closing)
             with screen:
-                stage.set_up(seed, rate, master)
+                stage.set_up(seed, rate, master, console=not no_console, open_=open_)
                 stage.play(seconds)
             stage.sum_up(keep)
             if keep:
@@ -109,7 +122,7 @@ class _Stage:
 
     # ---- setting up ---------------------------------------------------------------------------------
 
-    def set_up(self, seed: int, rate: float, master: str) -> None:
+    def set_up(self, seed: int, rate: float, master: str, *, console: bool, open_: bool) -> None:
         from millstream import Broker
         from millstream.cli import demo_scene as scene
         from millstream.client.admin import Admin
@@ -118,6 +131,7 @@ class _Stage:
         from millstream.pipeline.engine import end_engine, start_engine
         from millstream.pipeline.job import Job, Settings
         from millstream.pipeline.load import load_topology
+        from millstream.pipeline.status_writer import StatusWriter
 
         began = self._begin("starting the broker")
         broker = Broker(self._home / "broker")
@@ -139,11 +153,21 @@ class _Stage:
 
         began = self._begin("starting Spark")
         flow = load_topology(Path(topology.__file__))
-        self._job = Job(flow, Settings(connection, str(self._home / "pipeline"), on_progress=self._progress))
-        self._job.prepare()
         engine = start_engine(
             "millstream demo", master=master, log_file=self._home / "spark.log", settings=_SHORT_LIVED
         )
+        if console:  # while Spark starts, which takes longer
+            serving: Future[None] = Future()
+            _in_background(lambda: self._serve_console(connection), serving)
+            self._await(serving)
+            if open_ and self._picture.console.startswith("http"):
+                webbrowser.open(self._picture.console)
+        status = self._closing.enter_context(StatusWriter(connection))
+        self._job = Job(
+            flow,
+            Settings(connection, str(self._home / "pipeline"), on_progress=self._progress, status=status),
+        )
+        self._job.prepare()
         session = self._await(engine)
         self._closing.callback(end_engine, session)
         self._done(f"Spark {session.version}", began)
@@ -156,6 +180,25 @@ class _Stage:
         while self._picture.processed < 0.9 * self._payments.sent:
             self._breathe()
         self._done("pipeline of 4 rules is up to date", began)
+
+    def _serve_console(self, connection: Connection) -> None:
+        """The console, on a thread: at its usual port, or at any if that is taken."""
+        from millstream.console import needs_extra
+
+        try:
+            with needs_extra():
+                from millstream.console.run import Console
+                from millstream.console.settings import Settings
+        except MillstreamError as missing:
+            self._picture.console = f"none: {missing}"
+            return
+        settings = Settings(connection, views=(str(self._home / "pipeline" / "views.db"),))
+        try:
+            served = Console(settings, listen=_CONSOLE).start()
+        except MillstreamError:
+            served = Console(settings).start()
+        self._closing.callback(served.stop)
+        self._picture.console = f"{served.url}/pipelines"
 
     def _await(self, future: Future[Any]) -> Any:
         while not future.done():
@@ -256,6 +299,8 @@ class _Stage:
         summary(judge(self._payments.planted, alerts, self._payments.until_ms), self._picture)
         if keep:
             address, views = self._picture.address, self._home / "pipeline" / "views.db"
+            if self._picture.console.startswith("http"):
+                print(f"The console is at {self._picture.console}")
             print("The broker is still there. In another terminal:")
             for command in (
                 f"millstream topic list --broker {address}",
@@ -272,7 +317,7 @@ class _Stage:
             print("Where to look next:")
             for command, meaning in (
                 (f"millstream graph {_near(Path(topology.__file__))}", "the pipeline you have just seen"),
-                ("millstream demo --keep", "the same, with a broker that stays, to look around"),
+                ("millstream demo --keep", "the same, with a broker and a console that stay, to look around"),
                 ("millstream serve --data ./data", "a broker of your own; any Kafka client can talk to it"),
                 ("docs/pipelines.md", "how to write a pipeline"),
             ):

@@ -14,7 +14,7 @@ from litestar.response import Stream
 from millstream.client.admin import Admin
 from millstream.console import cells, live, units
 from millstream.console.asking import Asker
-from millstream.console.databases import Databases, Place
+from millstream.console.databases import Databases, Place, places_of
 from millstream.console.links import group_link, pipeline_link, row_link, sql_link, topic_link, view_link
 from millstream.console.problems import Problem
 from millstream.console.sampler import Sampler
@@ -45,7 +45,7 @@ class Backend:
         self.screens = screens
         self._asker = Asker(settings.connection)
         self.sampler = Sampler(self._asker)
-        self.views = Databases(settings.views)
+        self.views = Databases(settings.views, self._told_by_jobs)
         self._templates = Environment(
             loader=FileSystemLoader(_HERE / "templates"),
             autoescape=True,
@@ -79,6 +79,10 @@ class Backend:
         await self.sampler.stop()
         await self.views.stop()
         self._asker.close()
+
+    def _told_by_jobs(self) -> list[Place]:
+        seen = self.sampler.snapshot
+        return [] if seen is None else places_of(job.status for job in seen.jobs.values())
 
     # Asking ------------------------------------------------------------------------------------------
 

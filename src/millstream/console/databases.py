@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,6 +21,7 @@ from litestar.exceptions import NotFoundException, TooManyRequestsException
 
 from millstream.console.model.views import Database, Jobs, ViewList, ViewState, views_of
 from millstream.errors import MillstreamError
+from millstream.pipeline.status import JobStatus
 from millstream.pipeline.views import ViewReader, open_reader, shown
 
 T = TypeVar("T")
@@ -40,6 +41,27 @@ class Place:
     name: str
     reason: str | None = None
     jobs: Jobs = field(default_factory=dict)
+
+
+def places_of(jobs: Iterable[JobStatus]) -> list[Place]:
+    """Where jobs say that they keep views. They tell no passwords, and of another machine's files only its
+    own console can tell more."""
+    found: dict[str, Place] = {}
+    for job in sorted(jobs, key=lambda each: each.at_ms):
+        if job.views_at is None or not job.views:
+            continue
+        reason = None
+        if "://" in job.views_at:
+            reason = f"to show them, start the console with --views {job.views_at} and what else it takes to log in"
+        elif not os.access(job.views_at, os.R_OK):
+            if job.state in ("failed", "stopped"):
+                continue  # tidied away
+            reason = f"job {job.job} runs on {job.host}, and keeps them in a file that can't be read here"
+        before = found[job.views_at].jobs if job.views_at in found else {}
+        found[job.views_at] = Place(
+            job.views_at, job.views_at, reason, {**before, **dict.fromkeys(job.views, job.job)}
+        )
+    return list(found.values())
 
 
 class Databases:

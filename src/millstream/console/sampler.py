@@ -50,6 +50,7 @@ class Sampler:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._asker.run(self.observer.close)
 
     def close(self) -> None:
         """Tell all who wait that nothing more comes."""

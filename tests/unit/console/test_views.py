@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from millstream.console.cells import cell, whole
-from millstream.console.databases import Databases, Place
+from millstream.console.databases import Databases, Place, places_of
 from millstream.console.model.views import (
     RowPage,
     RowQuery,
@@ -23,6 +24,7 @@ from millstream.console.model.views import (
     views_of,
 )
 from millstream.errors import ConfigError
+from millstream.pipeline.status import JobStatus
 from millstream.pipeline.view_query import Limits, QueryRefused
 from millstream.pipeline.views import Changes, View, ViewReader, ViewStore, open_reader, open_store
 
@@ -152,3 +154,31 @@ def test_databases_that_jobs_name_are_opened_with_the_users_own_credentials(tmp_
         Place(told[1], told[1], None, {"cards": "cards"}),
         by_jobs[1],
     ]
+
+
+def job(name: str, **more: object) -> JobStatus:
+    plain = JobStatus(1, name, "run", "elsewhere", 1, 0, 0, "running", 0, "exactly-once")
+    return replace(plain, **more)  # type: ignore[arg-type]
+
+
+def test_jobs_say_where_their_views_are(tmp_path: Path) -> None:
+    here, gone = tmp_path / "views.db", tmp_path / "gone.db"
+    here.touch()
+    places = places_of(
+        [
+            job("sums", views_at=str(here), views=["spent"]),
+            job("fraud", views_at=str(here), views=["blocked"], at_ms=1),
+            job("other", views_at=str(gone), views=["x"], at_ms=2),
+            job("ended", views_at=str(tmp_path / "tidied.db"), views=["x"], state="stopped"),
+            job("cloud", views_at="postgresql://me@db/fraud", views=["x"], at_ms=3),
+            job("none"),
+        ]
+    )
+    assert [(place.name, place.jobs) for place in places] == [
+        (str(here), {"spent": "sums", "blocked": "fraud"}),
+        (str(gone), {"x": "other"}),
+        ("postgresql://me@db/fraud", {"x": "cloud"}),
+    ]
+    assert places[0].reason is None
+    assert "runs on elsewhere" in (places[1].reason or "")
+    assert "--views postgresql://me@db/fraud" in (places[2].reason or "")

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from millstream.console.links import group_link, topic_link
+from millstream.console.links import group_link, pipeline_link, topic_link
+from millstream.console.model.pipelines import shown_state
 from millstream.console.model.snapshot import Snapshot
 from millstream.units import bytes_text, count, duration_text
 
@@ -82,9 +83,37 @@ def _disks(snapshot: Snapshot) -> Iterator[Attention]:
             )
 
 
+def _jobs(snapshot: Snapshot) -> Iterator[Attention]:
+    for job in snapshot.jobs.values():
+        status = job.status
+        state = shown_state(job, snapshot.at_ms)
+        if state == "failed":
+            yield Attention(
+                "critical",
+                f"{status.job} has failed",
+                status.reason or "it did not say why",
+                pipeline_link(status.job) + "#errors",
+            )
+        elif state == "silent":
+            passed = duration_text(snapshot.at_ms - job.heard_ms)
+            yield Attention(
+                "critical",
+                f"{status.job} is not heard from",
+                f"for {passed}; it ran on {status.host} as process {status.pid}, and did not end in order",
+                pipeline_link(status.job),
+            )
+        elif state == "waiting":
+            yield Attention(
+                "warning",
+                f"{status.job} can't deliver at the moment",
+                f"{status.reason or 'it waits for the broker'}; the batch is run again",
+                pipeline_link(status.job),
+            )
+
+
 def _numbers(partitions: tuple[int, ...], most: int = 8) -> str:
     shown = ", ".join(str(index) for index in partitions[:most])
     return shown if len(partitions) <= most else f"{shown}, …"
 
 
-CHECKS: list[Callable[[Snapshot], Iterator[Attention]]] = [_partitions, _groups, _disks]
+CHECKS: list[Callable[[Snapshot], Iterator[Attention]]] = [_partitions, _groups, _disks, _jobs]

@@ -21,6 +21,7 @@ from millstream.client.outlook import Outlook, look_ahead
 from millstream.client.position import TopicPartition
 from millstream.clock import Clock
 from millstream.console.model.history import History
+from millstream.console.model.job_topic import JobTopic
 from millstream.console.model.snapshot import GroupState, Snapshot, TopicState
 from millstream.errors import RequestFailed
 
@@ -55,6 +56,7 @@ class Observer:
         self._groups: dict[str, GroupState] = {}
         self._read: dict[str, dict[TopicPartition, float]] = {}
         self._topics_at = 0.0
+        self._jobs = JobTopic(clock)
         self.history = History()
         self.topics = History(int(3600 / TOPIC_HISTORY_SECONDS))
         self.groups = History(int(3600 / TOPIC_HISTORY_SECONDS))
@@ -80,7 +82,11 @@ class Observer:
             self._looks.popleft()
         snapshot = self._snapshot(cluster, admin.connection.address)
         self._remember(snapshot, now)
-        return snapshot
+        jobs = self._jobs.look(admin.connection, ends)
+        return dataclasses.replace(snapshot, jobs=jobs, unreadable_jobs=self._jobs.unreadable)
+
+    def close(self) -> None:
+        self._jobs.close()
 
     def _snapshot(self, cluster: ClusterInfo, address: str) -> Snapshot:
         ends = self._looks[-1].ends

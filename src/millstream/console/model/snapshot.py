@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from millstream.client.admin import BrokerNode
 from millstream.client.outlook import DiskOutlook
 from millstream.client.position import TopicPartition
+from millstream.console.model.job_topic import HeardJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,3 +62,5 @@ class Snapshot:
     disks: tuple[DiskOutlook, ...] = ()
     detailed: bool = False
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    jobs: Mapping[str, HeardJob] = field(default_factory=dict)
+    unreadable_jobs: frozenset[str] = frozenset()
