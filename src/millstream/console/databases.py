@@ -52,7 +52,7 @@ def places_of(jobs: Iterable[JobStatus]) -> list[Place]:
             continue
         reason = None
         if "://" in job.views_at:
-            reason = f"to show them, start the console with --views {job.views_at} and what else it takes to log in"
+            reason = f"start the console with --views {job.views_at}, and with what it takes to log in there"
         elif not os.access(job.views_at, os.R_OK):
             if job.state in ("failed", "stopped"):
                 continue  # tidied away
