@@ -59,8 +59,8 @@ def run(ours: Server, *, quick: bool) -> Iterator[Figure]:
                 yield Figure(
                     "console", what, "ms", middle, None, False, f"≤ {TARGET_MS:g}", slowest <= TARGET_MS,
                     {"millstream": took},
-                    "Medians; the target is for the slowest. From the request to the last byte of the HTML, beside"
-                    " a sampler that looks at all topics every second",
+                    "Medians; the target is for the slowest. From the request to the last byte of the HTML,"
+                    " beside a sampler that looks at all topics every second",
                 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The console on both brokers: every page that a link leads to is there, and what Kafka lacks has a reason."""
+"""The console on both brokers: every link leads to a page, and what is not there has a reason."""
 
 from __future__ import annotations
 
