@@ -25,6 +25,7 @@ MEDIA_TYPE = "application/problem+json"
 
 # Kafka's errors that are the asker's: its number, and the status for it. Others are the broker's affair.
 _BY_CODE = {
+    1: 404,  # OFFSET_OUT_OF_RANGE
     3: 404,  # UNKNOWN_TOPIC_OR_PARTITION
     16: 503,  # NOT_COORDINATOR
     17: 400,  # INVALID_TOPIC

@@ -25,6 +25,7 @@ from millstream.console.model.snapshot import GroupState, Snapshot, TopicState
 from millstream.errors import RequestFailed
 
 RATE_SECONDS = 10.0  # rates are those of the last seconds, so that numbers can be read
+LEAST_SECONDS = 0.5  # one look alone tells no rate, nor do two at almost the same moment
 OUTLOOK_SECONDS = 15.0
 TOPIC_HISTORY_SECONDS = 10.0
 
@@ -109,6 +110,11 @@ class Observer:
             () if outlook is None else tuple(outlook.disks),
             outlook is not None and self._commits is not None,
             ends,
+            cluster.topics,
+            {} if outlook is None else {place: bounds.start for place, bounds in outlook.bounds.items()},
+            {} if outlook is None else outlook.sizes,
+            {} if outlook is None else outlook.oldest_ms,
+            {} if self._commits is None else self._commits.offsets,
         )
 
     def _topic(
@@ -138,6 +144,9 @@ class Observer:
                 for partition in partitions
                 if len(partition.in_sync) < len(partition.replicas)
             ),
+            None if ahead is None else ahead.keeping.retention_ms,
+            None if ahead is None else ahead.keeping.retention_bytes,
+            "" if ahead is None else ahead.overload,
         )
 
     def _rate(self, topic: str) -> float:
@@ -150,9 +159,10 @@ class Observer:
         return max(0, last.totals.get(topic, 0) - first.totals[topic]) / passed
 
     def _remember(self, snapshot: Snapshot, now: float) -> None:
-        if len(self._looks) > 1:  # one look alone tells no rate
-            before, last = self._looks[-2], self._looks[-1]
-            passed = max(0.001, last.at - before.at)
+        last = self._looks[-1]
+        before = self._looks[-2] if len(self._looks) > 1 else last
+        passed = last.at - before.at
+        if passed >= LEAST_SECONDS:
             grown = sum(
                 max(0, total - before.totals[topic])
                 for topic, total in last.totals.items()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from millstream.client.admin import BrokerNode
+from millstream.client.admin import BrokerNode, PartitionInfo
 from millstream.client.outlook import DiskOutlook
 from millstream.client.position import TopicPartition
 
@@ -15,7 +15,8 @@ class TopicState:
     """What is not known (yet, or to this broker) is None.
 
     ``kept_seconds`` is how far back the topic reaches at the present rate (None: no limit, or not known).
-    ``leaderless`` and ``under_replicated`` are partitions."""
+    ``leaderless`` and ``under_replicated`` are partitions. ``retention_ms`` and ``retention_bytes`` are those
+    of each partition, -1 for no limit; ``overload`` is what our broker's policy is doing, if anything."""
 
     name: str
     internal: bool
@@ -29,6 +30,9 @@ class TopicState:
     oldest_ms: int | None
     leaderless: tuple[int, ...] = ()
     under_replicated: tuple[int, ...] = ()
+    retention_ms: int | None = None
+    retention_bytes: int | None = None
+    overload: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +53,8 @@ class GroupState:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """``detailed`` once sizes, retention and groups have been asked for, which takes longer than the rest."""
+    """``detailed`` once sizes, retention and groups have been asked for, which takes longer than the rest.
+    ``committed`` is by group."""
 
     at_ms: int
     address: str
@@ -61,3 +66,8 @@ class Snapshot:
     disks: tuple[DiskOutlook, ...] = ()
     detailed: bool = False
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    places: Mapping[str, tuple[PartitionInfo, ...]] = field(default_factory=dict)
+    starts: Mapping[TopicPartition, int] = field(default_factory=dict)
+    sizes: Mapping[TopicPartition, int] = field(default_factory=dict)
+    oldest_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
+    committed: Mapping[str, Mapping[TopicPartition, int]] = field(default_factory=dict)
