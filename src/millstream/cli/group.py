@@ -17,7 +17,7 @@ from millstream.cli.options import (
 )
 from millstream.cli.output import Output, OutputOption, ask, note, show_json, show_table
 from millstream.client.connect import Connection
-from millstream.units import count
+from millstream.units import count, runs
 
 if TYPE_CHECKING:
     from millstream.client.position import TopicPartition
@@ -135,17 +135,7 @@ def _reads(places: tuple[TopicPartition, ...]) -> str:
     topics: dict[str, list[int]] = {}
     for place in places:
         topics.setdefault(place.topic, []).append(place.partition)
-    return "; ".join(f"{topic} {_runs(sorted(indexes))}" for topic, indexes in topics.items())
-
-
-def _runs(numbers: list[int]) -> str:
-    parts: list[list[int]] = []
-    for number in numbers:
-        if parts and number == parts[-1][-1] + 1:
-            parts[-1].append(number)
-        else:
-            parts.append([number])
-    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in parts)
+    return "; ".join(f"{topic} {runs(indexes)}" for topic, indexes in topics.items())
 
 
 @app.command(

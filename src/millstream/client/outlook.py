@@ -57,6 +57,8 @@ class Outlook:
     disks: list[DiskOutlook]
     sizes: Mapping[TopicPartition, int]
     bounds: Mapping[TopicPartition, Bounds]
+    writing: Mapping[TopicPartition, Writing]
+    keepings: Mapping[str, Keeping]
 
 
 def look_ahead(admin: Admin, now_ms: int) -> Outlook:
@@ -85,7 +87,7 @@ def look_ahead(admin: Admin, now_ms: int) -> Outlook:
             min(times, default=None),
         )
     disks = [_disk(directory, written, keepings) for directory in dirs if directory.free is not None]
-    return Outlook(topics, disks, sizes, bounds)
+    return Outlook(topics, disks, sizes, bounds, written, keepings)
 
 
 def writing(
