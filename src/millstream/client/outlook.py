@@ -41,7 +41,6 @@ class TopicOutlook:
     bytes_per_second: float | None
     kept_seconds: float | None
     oldest_ms: int | None
-    keeping: Keeping
     overload: str = ""
 
 
@@ -62,6 +61,8 @@ class Outlook:
     sizes: Mapping[TopicPartition, int]
     bounds: Mapping[TopicPartition, Bounds]
     oldest_ms: Mapping[TopicPartition, int]  # of partitions that have records
+    writing: Mapping[TopicPartition, Writing]
+    keepings: Mapping[str, Keeping]
 
 
 def look_ahead(admin: Admin, now_ms: int) -> Outlook:
@@ -89,12 +90,11 @@ def look_ahead(admin: Admin, now_ms: int) -> Outlook:
             else None,
             min((seconds for seconds in kept if seconds is not None), default=None),
             min(times, default=None),
-            keepings[name],
             settings[name].get(_OVERLOAD) or "",
         )
     disks = [_disk(directory, written, keepings) for directory in dirs if directory.free is not None]
     first_ms = {place: found[1] for place, found in oldest.items() if found is not None}
-    return Outlook(topics, disks, sizes, bounds, first_ms)
+    return Outlook(topics, disks, sizes, bounds, first_ms, written, keepings)
 
 
 def writing(

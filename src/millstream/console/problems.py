@@ -40,6 +40,7 @@ _BY_CODE = {
     44: 409,  # POLICY_VIOLATION
     68: 409,  # NON_EMPTY_GROUP
     69: 404,  # GROUP_ID_NOT_FOUND
+    86: 409,  # GROUP_SUBSCRIBED_TO_TOPIC
 }
 
 
@@ -101,6 +102,7 @@ RESPONSES = {
     400: _spec("What was asked is not well formed; `detail` says what is wrong."),
     403: _spec("Not allowed: the console is read-only, or the broker does not permit it."),
     404: _spec("There is no such thing."),
+    409: _spec("Not as things are: a group has members, a name is taken."),
     502: _spec("The broker answered with an error."),
     503: _spec("No broker answers at the moment."),
 }

@@ -34,6 +34,7 @@ class Sampler:
         self._clock = clock or SystemClock()
         self._changed = asyncio.Event()
         self._looking = asyncio.Lock()  # one look at a time: each goes on from the one before
+        self._looking_closer = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
         self.observer = Observer(self._clock)
         self.snapshot: Snapshot | None = None
@@ -78,6 +79,11 @@ class Sampler:
         await self._look()
         return await self.first()
 
+    async def look_closer_now(self) -> Snapshot:
+        """The same, with sizes and groups as they are now."""
+        await self._look_closer()
+        return await self.look_now()
+
     def rates(self) -> Columns:
         """Records in and out per second, over the last hour."""
         return self.observer.history.columns("in", "out")
@@ -110,7 +116,8 @@ class Sampler:
 
     async def _look_closer(self) -> None:
         try:
-            await self._asked(self.observer.look_closer)
+            async with self._looking_closer:
+                await self._asked(self.observer.look_closer)
         except MillstreamError as error:
             if self.problem is None:  # else it is known
                 _log.warning("sizes and groups are not known: %s", error)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from millstream.client.admin import BrokerNode, PartitionInfo
+from millstream.client.groups import GroupInfo
 from millstream.client.outlook import DiskOutlook
 from millstream.client.position import TopicPartition
 
@@ -36,9 +37,35 @@ class TopicState:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupPartition:
+    """One partition of a group. ``committed`` is None where the group has committed nothing, and so is
+    ``lag`` then; ``lag`` counts unread records that are still there, ``lost`` those that were deleted unread.
+    ``behind_ms`` is the time from the oldest unread record (written at ``oldest_ms``) to the newest.
+    ``loss_ms`` is how soon retention overtakes the group, if it goes on like this. ``member`` is the client
+    that reads it now, ``metadata`` what came with the last commit."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    start: int
+    end: int
+    lag: int | None
+    lost: int
+    behind_ms: int | None
+    oldest_ms: int | None
+    read_per_second: float
+    loss_ms: int | None
+    member: str | None
+    metadata: str
+
+    @property
+    def place(self) -> str:
+        return str(TopicPartition(self.topic, self.partition))
+
+
+@dataclass(frozen=True, slots=True)
 class GroupState:
-    """``lag`` counts unread records that are still there, ``lost`` those that were deleted unread;
-    ``loss_ms`` is how soon retention overtakes it in ``loss_at``, if it goes on like this."""
+    """Its partitions, summed up: ``loss_ms`` is the soonest, in ``loss_at``; ``behind_ms`` the longest."""
 
     name: str
     state: str
@@ -49,12 +76,14 @@ class GroupState:
     read_per_second: float
     loss_ms: int | None = None
     loss_at: TopicPartition | None = None
+    behind_ms: int | None = None
+    info: GroupInfo | None = None
+    partitions: tuple[GroupPartition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """``detailed`` once sizes, retention and groups have been asked for, which takes longer than the rest.
-    ``committed`` is by group."""
+    """``detailed`` once sizes, retention and groups have been asked for, which takes longer than the rest."""
 
     at_ms: int
     address: str
@@ -70,4 +99,3 @@ class Snapshot:
     starts: Mapping[TopicPartition, int] = field(default_factory=dict)
     sizes: Mapping[TopicPartition, int] = field(default_factory=dict)
     oldest_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
-    committed: Mapping[str, Mapping[TopicPartition, int]] = field(default_factory=dict)

@@ -10,8 +10,9 @@ from litestar.params import FromQuery, QueryParameter
 from litestar.response import Stream
 
 from millstream.console.backend import Backend, Screen
+from millstream.console.model.paging import PER_PAGE, Order
 from millstream.console.model.snapshot import Snapshot
-from millstream.console.model.topics import PER_PAGE, Order, Sort, TopicPage, TopicQuery, topic_list
+from millstream.console.model.topics import Sort, TopicPage, TopicQuery, topic_list
 
 
 async def asked(
