@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from litestar import MediaType, Request, Response
 from litestar.response import Stream
 
 from millstream.client.admin import Admin
+from millstream.client.connect import Connection
 from millstream.console import live, units
 from millstream.console.asking import Asker
+from millstream.console.leaving import Ended, leaving
 from millstream.console.links import group_link, pipeline_link, topic_link
 from millstream.console.problems import Problem
 from millstream.console.sampler import Sampler
+from millstream.console.schemas import Schemas
 from millstream.console.settings import Settings
 
 T = TypeVar("T")
 _HERE = Path(__file__).parent
+_SEARCHES = 4  # at once; more wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +50,9 @@ class Backend:
         self.settings = settings
         self.screens = screens
         self._asker = Asker(settings.connection)
+        self._searches = ThreadPoolExecutor(_SEARCHES, thread_name_prefix="search")
         self.sampler = Sampler(self._asker)
+        self.schemas = None if settings.registry is None else Schemas(settings.registry)
         self._templates = Environment(
             loader=FileSystemLoader(_HERE / "templates"),
             autoescape=True,
@@ -61,11 +70,17 @@ class Backend:
             pipeline_link=pipeline_link,
         )
 
+    @property
+    def asking(self) -> Connection:
+        """The connection, with the patience that a page has."""
+        return self._asker.connection
+
     def start(self) -> None:
         self.sampler.start()
 
     async def stop(self) -> None:
         await self.sampler.stop()
+        self._searches.shutdown(wait=True, cancel_futures=True)
         self._asker.close()
 
     # Asking ------------------------------------------------------------------------------------------
@@ -78,17 +93,40 @@ class Backend:
         """Other blocking work, on the same threads."""
         return await self._asker.run(work)
 
+    async def look_for(self, request: Request[Any, Any, Any], work: Callable[[Ended], T]) -> T:
+        """Work that may take seconds, on threads of its own, so that it holds up no other page. It is told
+        when who asked has left."""
+        async with leaving(request) as gone:
+
+            def ended() -> bool:
+                return gone.is_set() or self.sampler.closed
+
+            return await asyncio.get_running_loop().run_in_executor(self._searches, work, ended)
+
     # Showing -----------------------------------------------------------------------------------------
 
+    def screen(self, key: str) -> Screen:
+        """A screen by its key, for pages that hang under it."""
+        return next(screen for screen in self.screens if screen.key == key)
+
     def page(
-        self, request: Request[Any, Any, Any], screen: Screen, template: str, **values: Any
+        self,
+        request: Request[Any, Any, Any],
+        screen: Screen,
+        template: str,
+        *,
+        status: int = 200,
+        follow: Mapping[str, str] | None = None,
+        **values: Any,
     ) -> Response[str]:
-        """A whole page of a screen. It listens to ``/live`` + its own path and query."""
-        query = f"?{request.url.query}" if request.url.query else ""
-        html = self.fragment(
-            template, screen=screen, live=f"/live{request.url.path.rstrip('/')}{query}", **values
+        """A whole page of a screen. It listens to ``/live`` + its own path and query, and what it is to
+        ``follow``."""
+        queries = [part for part in (request.url.query, urlencode(follow or {})) if part]
+        live = f"/live{request.url.path.rstrip('/')}" + (f"?{'&'.join(queries)}" if queries else "")
+        html = self.fragment(template, screen=screen, live=live, **values)
+        return Response(
+            html, status_code=status, media_type=MediaType.HTML, headers={"Cache-Control": "no-store"}
         )
-        return Response(html, media_type=MediaType.HTML, headers={"Cache-Control": "no-store"})
 
     def fragment(self, template: str, **values: Any) -> str:
         """Part of a page."""

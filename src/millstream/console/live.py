@@ -7,12 +7,12 @@ last. It ends with the console, and with whoever reads it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 from millstream.console.model.snapshot import Snapshot
 from millstream.console.sampler import Sampler
 
-Fragments = Callable[[Snapshot], Mapping[str, str]]
+Fragments = Callable[[Snapshot], Mapping[str, str] | Awaitable[Mapping[str, str]]]
 _KEEP_ALIVE = 15.0  # seconds; what lies between us and a browser may close what is silent
 
 
@@ -25,7 +25,8 @@ async def stream(
     while not sampler.closed:
         now = {"status": status(sampler.problem)}
         if sampler.snapshot is not None and sampler.problem is None:
-            now.update(fragments(sampler.snapshot))
+            made = fragments(sampler.snapshot)
+            now.update(await made if isinstance(made, Awaitable) else made)
         for name, html in now.items():
             if sent.get(name) != html:
                 sent[name] = html

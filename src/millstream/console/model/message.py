@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
 
 from millstream.client.peek import Batch, Record, State
 from millstream.console.model.decoding import LONG, SHORT, Decoding, Format, Meant, Shown, shown
@@ -46,16 +48,16 @@ class MessageQuery:
     another page ended."""
 
     seek: Seek = "newest"
-    offset: int = 0
+    offset: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
     time: str = ""
-    partition: int | None = None
+    partition: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
     key: str = ""
     value: str = ""
     header: str = ""
     where: str = ""
     format: Format = "auto"
     committed: bool = True
-    limit: int = PER_PAGE
+    limit: Annotated[int, Meta(ge=1, le=MOST)] = PER_PAGE
     cursor: str = ""
 
     @property

@@ -30,7 +30,7 @@ from millstream.errors import ConfigError, MillstreamError
 _FIRST_BYTES = 64 * 1024
 _WIDEST = 20_000  # offsets of a window
 _LIGHT, _HEAVY = 1 << 21, 1 << 23  # bytes of a window: below it may grow, above it shrinks
-_CURSOR = re.compile(r"\d{1,9}:\d{1,19}(,\d{1,9}:\d{1,19})*")
+CURSOR = r"[0-9]{1,9}:[0-9]{1,19}(,[0-9]{1,9}:[0-9]{1,19})*"
 
 Ended = Callable[[], bool]
 Stopped = Literal["", "records", "bytes", "time"]
@@ -83,7 +83,7 @@ def cursor_of(offsets: Mapping[int, int]) -> str:
 
 
 def parse_cursor(text: str) -> dict[int, int]:
-    if not _CURSOR.fullmatch(text):
+    if not re.fullmatch(CURSOR, text):
         raise ConfigError("cursor: not one that another page gave; leave it out to begin anew")
     pairs = (part.split(":") for part in text.split(","))
     return {int(partition): min(int(offset), 2**63 - 1) for partition, offset in pairs}
