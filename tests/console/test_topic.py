@@ -88,11 +88,11 @@ def test_messages_are_there_newest_first_and_unfold(
     browser: Browser, broker: Broker, console: Console, night: bool
 ) -> None:
     with window(browser, night=night) as page:
-        page.goto(f"{console.url}/topics/payments")
+        page.goto(f"{console.url}/topics/payments?limit=20")
         page.locator(".figure", has_text="Records").get_by_text("600", exact=True).wait_for()
         page.locator(".figure", has_text="Kept").get_by_text("2 d").first.wait_for()
         page.locator(".chart canvas").wait_for()
-        assert page.locator(".messages > li").count() == 50
+        assert page.locator(".messages > li").count() == 20
         first = page.locator(".messages summary").first
         first.click()
         body = page.locator(".messages .inside").first
@@ -108,7 +108,7 @@ def test_messages_are_there_newest_first_and_unfold(
         page.go_back()
         page.get_by_role("link", name="Older").click()
         page.wait_for_url("**cursor=*")
-        assert page.locator(".messages > li").count() == 50
+        assert page.locator(".messages > li").count() == 20
 
 
 def test_filters_and_places_are_in_the_address(browser: Browser, broker: Broker, console: Console) -> None:
@@ -133,7 +133,7 @@ def test_filters_and_places_are_in_the_address(browser: Browser, broker: Broker,
         page.goto(f"{console.url}/topics/payments?header=trace=00-0007")
         assert page.locator(".messages > li").count() == 1
         page.goto(f"{console.url}/topics/payments?seek=offset&offset=5&partition=1&limit=2")
-        assert [row.split()[-3:] and re.search(r"1:(\d+)", row)[1] for row in rows(page)] == ["5", "6"]  # type: ignore[index]
+        assert page.locator(".messages .place").all_inner_texts() == ["1:5", "1:6"]
 
 
 def test_a_time_is_typed_in_the_readers_zone_and_shared_in_utc(
@@ -220,14 +220,14 @@ def test_a_record_is_produced_and_mistakes_are_kept(
     with window(browser) as page:
         page.goto(f"{console.url}/topics/doomed/produce")
         page.get_by_label("Key none if empty").fill("c9")
-        page.get_by_label("Value", exact=True).fill('{"eur": }')
+        page.locator("textarea[name=value]").fill('{"eur": }')
         page.get_by_label("Value as").select_option("json")
-        page.get_by_label("Headers").fill("trace: 1\nempty")
+        page.locator("textarea[name=headers]").fill("trace: 1\nempty")
         page.get_by_role("button", name="Produce").click()
         page.get_by_role("alert").get_by_text("value: not JSON").wait_for()
         keep(page, "produce-day")
         assert page.get_by_label("Key none if empty").input_value() == "c9"
-        page.get_by_label("Value", exact=True).fill('{"eur": 1}')
+        page.locator("textarea[name=value]").fill('{"eur": 1}')
         page.get_by_role("button", name="Produce").click()
         page.wait_for_url("**/topics/doomed/messages/0/12?done=produced")
         page.get_by_text("The record was produced").wait_for()
@@ -267,9 +267,9 @@ def test_settings_are_explained_changed_and_reset(browser: Browser, broker: Brok
 def test_partitions_and_consumers(browser: Browser, broker: Broker, console: Console, night: bool) -> None:
     with traffic(broker.address, payments=200), window(browser, night=night) as page:
         page.goto(f"{console.url}/topics/payments/partitions")
-        assert page.locator("tbody tr").count() == 3
-        before = page.locator("tbody td").nth(4).inner_text()
-        page.locator("tbody td").nth(4).filter(has_not_text=before).wait_for()
+        assert page.locator(".scroll tbody tr").count() == 3
+        before = page.locator(".scroll tbody td").nth(4).inner_text()
+        page.locator(".scroll tbody td").nth(4).filter(has_not_text=before).wait_for()
         keep(page, f"partitions-{'night' if night else 'day'}")
         page.get_by_role("link", name="Consumers").click()
         page.locator("tbody tr", has_text="billing").wait_for()
@@ -284,13 +284,13 @@ def test_a_topic_is_created_grows_is_cut_and_deleted(
     with window(browser) as page:
         page.goto(f"{console.url}/topics")
         page.get_by_text("Create a topic").click()
-        page.get_by_label("Name").fill("short-lived")
-        page.get_by_label("Partitions").fill("2")
-        page.get_by_label("Settings").fill("retention.mss=1")
+        page.get_by_label("Name", exact=True).fill("short-lived")
+        page.get_by_label("Partitions", exact=True).fill("2")
+        page.locator("textarea[name=settings]").fill("retention.mss=1")
         keep(page, "create-day")
         page.get_by_role("button", name="Create").click()
         page.get_by_role("alert").get_by_text("retention.mss").wait_for()
-        page.get_by_label("Settings").fill("retention.ms=3600000")
+        page.locator("textarea[name=settings]").fill("retention.ms=3600000")
         page.get_by_role("button", name="Create").click()
         page.get_by_text("short-lived was created.").wait_for()
         page.get_by_label("Partitions in all").fill("4")
@@ -305,10 +305,10 @@ def test_a_topic_is_created_grows_is_cut_and_deleted(
         keep(page, "trim-day")
         page.get_by_role("button", name="Delete 8 records").click()
         page.get_by_text("The oldest records were deleted.").wait_for()
-        assert page.locator("tbody td").nth(3).inner_text() == "8"
+        assert page.locator(".scroll tbody td").nth(3).inner_text() == "8"
 
         page.get_by_role("link", name="Delete the topic").click()
-        page.get_by_text("5 records").wait_for()
+        page.get_by_text("5 records", exact=True).wait_for()
         page.get_by_text("nightly-report has read it").wait_for()
         keep(page, "delete-day")
         page.get_by_role("textbox").fill("domed")

@@ -12,7 +12,8 @@ function localTimes(root) {
     const moment = new Date(element.dateTime);
     if (Number.isNaN(moment.valueOf())) continue;
     const today = moment.toDateString() === new Date().toDateString();
-    element.textContent = (today ? sameDay : otherDay).format(moment);
+    const precise = element.dataset.precise === undefined ? "" : `.${String(moment.getMilliseconds()).padStart(3, "0")}`;
+    element.textContent = (today ? sameDay : otherDay).format(moment) + precise;
     element.title = element.dateTime;
   }
 }
