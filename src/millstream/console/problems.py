@@ -25,8 +25,10 @@ MEDIA_TYPE = "application/problem+json"
 
 # Kafka's errors that are the asker's: its number, and the status for it. Others are the broker's affair.
 _BY_CODE = {
+    -190: 400,  # librdkafka's: no such partition
     1: 404,  # OFFSET_OUT_OF_RANGE
     3: 404,  # UNKNOWN_TOPIC_OR_PARTITION
+    10: 400,  # MESSAGE_TOO_LARGE
     16: 503,  # NOT_COORDINATOR
     17: 400,  # INVALID_TOPIC
     29: 403,  # TOPIC_AUTHORIZATION_FAILED

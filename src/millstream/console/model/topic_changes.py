@@ -89,7 +89,7 @@ def produce(connection: Connection, topic: str, record: NewRecord) -> Produced:
     outgoing = Outgoing(
         _bytes("value", record.value, record.format),
         _bytes("key", record.key, record.key_format),
-        [(header.name, None if header.value is None else header.value.encode()) for header in record.headers],
+        [(header.name, _bytes(f"header {header.name}", header.value, "text")) for header in record.headers],
         -1 if record.partition is None else record.partition,
     )
     return Produced(topic, *send_one(connection, topic, outgoing))

@@ -64,6 +64,7 @@ class Chart {
     const style = getComputedStyle(this.element);
     const color = (name) => style.getPropertyValue(name).trim();
     const unit = this.element.dataset.unit ?? "";
+    const small = this.size().height < 150;
     const clock = (seconds) => new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: seconds ? "2-digit" : undefined });
     const times = (plot, values) => values.map((value) => clock(plot.scales.x.max - plot.scales.x.min < 600).format(value * 1000));
     const axis = { stroke: color("--axis"), grid: { stroke: color("--grid"), width: 1 }, ticks: { show: false }, font: "12px system-ui" };
@@ -74,7 +75,7 @@ class Chart {
       cursor: { drag: { x: true, y: false }, points: { size: 6 } },
       legend: { live: true },
       scales: { x: { range: (plot, low, high) => this.span(low, high) }, y: { range: (plot, low, high) => [0, high > 0 ? high * 1.15 : 1] } },
-      axes: [{ ...axis, values: times, space: 80 }, { ...axis, size: 64, values: (plot, values) => values.map((value) => short(value, unit)) }],
+      axes: [{ ...axis, values: times, space: 80, size: small ? 24 : 50 }, { ...axis, size: 64, space: small ? 24 : 30, values: (plot, values) => values.map((value) => short(value, unit)) }],
       series: [
         { label: "at", value: (plot, value) => (value == null ? "–" : otherDay.format(value * 1000)) },
         ...Object.values(this.names).map((label, at) => ({
