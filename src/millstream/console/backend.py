@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from litestar import MediaType, Request, Response
 from litestar.response import Stream
 
 from millstream.client.admin import Admin
+from millstream.client.connect import Connection
 from millstream.console import cells, live, units
 from millstream.console.asking import Asker
 from millstream.console.databases import Databases, Place, places_of
+from millstream.console.leaving import Ended, leaving
 from millstream.console.links import group_link, pipeline_link, row_link, sql_link, topic_link, view_link
 from millstream.console.problems import Problem
 from millstream.console.sampler import Sampler
+from millstream.console.schemas import Schemas
 from millstream.console.settings import Settings
 
 T = TypeVar("T")
 _HERE = Path(__file__).parent
+_SEARCHES = 4  # at once; more wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +51,10 @@ class Backend:
         self.settings = settings
         self.screens = screens
         self._asker = Asker(settings.connection)
+        self._searches = ThreadPoolExecutor(_SEARCHES, thread_name_prefix="search")
         self.sampler = Sampler(self._asker)
         self.views = Databases(settings.views, self._told_by_jobs)
+        self.schemas = None if settings.registry is None else Schemas(settings.registry)
         self._templates = Environment(
             loader=FileSystemLoader(_HERE / "templates"),
             autoescape=True,
@@ -67,6 +76,11 @@ class Backend:
             sql_link=sql_link,
         )
 
+    @property
+    def asking(self) -> Connection:
+        """The connection, with the patience that a page has."""
+        return self._asker.connection
+
     def start(self) -> None:
         self.sampler.start()
 
@@ -78,6 +92,7 @@ class Backend:
     async def stop(self) -> None:
         await self.sampler.stop()
         await self.views.stop()
+        self._searches.shutdown(wait=True, cancel_futures=True)
         self._asker.close()
 
     def _told_by_jobs(self) -> list[Place]:
@@ -94,17 +109,40 @@ class Backend:
         """Other blocking work, on the same threads."""
         return await self._asker.run(work)
 
+    async def look_for(self, request: Request[Any, Any, Any], work: Callable[[Ended], T]) -> T:
+        """Work that may take seconds, on threads of its own, so that it holds up no other page. It is told
+        when who asked has left."""
+        async with leaving(request) as gone:
+
+            def ended() -> bool:
+                return gone.is_set() or self.sampler.closed
+
+            return await asyncio.get_running_loop().run_in_executor(self._searches, work, ended)
+
     # Showing -----------------------------------------------------------------------------------------
 
+    def screen(self, key: str) -> Screen:
+        """A screen by its key, for pages that hang under it."""
+        return next(screen for screen in self.screens if screen.key == key)
+
     def page(
-        self, request: Request[Any, Any, Any], screen: Screen, template: str, **values: Any
+        self,
+        request: Request[Any, Any, Any],
+        screen: Screen,
+        template: str,
+        *,
+        status: int = 200,
+        follow: Mapping[str, str] | None = None,
+        **values: Any,
     ) -> Response[str]:
-        """A whole page of a screen. It listens to ``/live`` + its own path and query; one that does not
-        change while one looks has ``live=""`` among its values."""
-        query = f"?{request.url.query}" if request.url.query else ""
-        live = f"/live{request.url.path.rstrip('/')}{query}"
+        """A whole page of a screen. It listens to ``/live`` + its own path and query, and what it is to
+        ``follow``; one that does not change while one looks has ``live=""`` among its values."""
+        queries = [part for part in (request.url.query, urlencode(follow or {})) if part]
+        live = f"/live{request.url.path.rstrip('/')}" + (f"?{'&'.join(queries)}" if queries else "")
         html = self.fragment(template, screen=screen, **{"live": live, **values})
-        return Response(html, media_type=MediaType.HTML, headers={"Cache-Control": "no-store"})
+        return Response(
+            html, status_code=status, media_type=MediaType.HTML, headers={"Cache-Control": "no-store"}
+        )
 
     def fragment(self, template: str, **values: Any) -> str:
         """Part of a page."""

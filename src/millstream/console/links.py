@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, unquote, urlencode
 
 
 def topic_link(name: str, part: str = "", **query: str | int) -> str:
@@ -11,7 +11,19 @@ def topic_link(name: str, part: str = "", **query: str | int) -> str:
 
 
 def group_link(name: str, part: str = "", **query: str | int) -> str:
-    return _link("groups", name, part, query)
+    """Groups have any name. A server has unquoted a path before it is cut at its slashes, so those of a name
+    are quoted twice; ``group_named`` undoes that."""
+    return _link("groups", name.replace("%", "%25").replace("/", "%2F"), part, query)
+
+
+def group_named(part: str) -> str:
+    """The name of a group in a path."""
+    return unquote(part)
+
+
+def partition_anchor(topic: str, partition: int) -> str:
+    """Where on a page of many a partition stands."""
+    return f"{topic}-{partition}"
 
 
 def pipeline_link(name: str, part: str = "", **query: str | int) -> str:

@@ -17,7 +17,7 @@ from millstream.console.model.snapshot import Snapshot
 from millstream.console.sampler import Sampler
 from millstream.errors import MillstreamError
 
-Fragments = Callable[[Snapshot], Mapping[str, str]]
+Fragments = Callable[[Snapshot], Mapping[str, str] | Awaitable[Mapping[str, str]]]
 _SOONEST = 0.3  # seconds from one change of a view to the next on a page
 _SHARE = 3
 _KEEP_ALIVE = 15.0  # seconds; what lies between us and a browser may close what is silent
@@ -32,7 +32,8 @@ async def stream(
     while not sampler.closed:
         now = {"status": status(sampler.problem)}
         if sampler.snapshot is not None and sampler.problem is None:
-            now.update(fragments(sampler.snapshot))
+            made = fragments(sampler.snapshot)
+            now.update(await made if isinstance(made, Awaitable) else made)
         for name, html in now.items():
             if sent.get(name) != html:
                 sent[name] = html

@@ -11,6 +11,9 @@ from millstream.units import bytes_text, duration_text
 
 _NOT_KNOWN = Markup('<span class="unknown" title="not known">&ndash;</span>')
 
+_NONE = Markup("")
+_PRECISE = Markup(" data-precise")
+
 
 def number(value: float | None) -> str:
     """``12,345``; whole."""
@@ -54,7 +57,7 @@ def span(milliseconds: float | None) -> str:
     return _NOT_KNOWN if milliseconds is None else duration_text(round(milliseconds))
 
 
-def time(at_ms: float | None) -> str:
+def time(at_ms: float | None, attributes: Markup = _NONE) -> str:
     """A moment; a script writes it in the reader's zone, and without one it is in UTC."""
     if at_ms is None:
         return _NOT_KNOWN
@@ -63,7 +66,13 @@ def time(at_ms: float | None) -> str:
     except (ValueError, OverflowError, OSError):  # what a producer wrote need not be a time
         return f"{at_ms:,.0f} ms"
     iso = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return Markup('<time datetime="{}">{} UTC</time>').format(iso, moment.strftime("%Y-%m-%d %H:%M:%S"))
+    plain = moment.strftime("%Y-%m-%d %H:%M:%S")
+    return Markup('<time datetime="{}"{}>{} UTC</time>').format(iso, attributes, plain)
+
+
+def instant(at_ms: float | None) -> str:
+    """A moment to the millisecond, in the same way."""
+    return time(at_ms, _PRECISE)
 
 
 def plural(value: int, noun: str, several: str | None = None) -> str:
@@ -72,5 +81,5 @@ def plural(value: int, noun: str, several: str | None = None) -> str:
 
 
 def add_filters(environment: Environment) -> None:
-    for filter_ in (number, short, rate, size, byte_rate, duration, span, time, plural):
+    for filter_ in (number, short, rate, size, byte_rate, duration, span, time, instant, plural):
         environment.filters[filter_.__name__] = filter_

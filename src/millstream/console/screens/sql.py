@@ -78,10 +78,11 @@ async def _shown(request: Request[Any, Any, Any], backend: Backend, asked: SqlFo
         else:
             if asked.download:
                 return _file(result, asked.download)
-    answer = backend.page(
+    return backend.page(
         request,
-        _screen(backend),
+        backend.screen("views"),
         "sql.html",
+        status=200 if error is None else 400,
         live="",
         asked=asked,
         views=views,
@@ -90,8 +91,6 @@ async def _shown(request: Request[Any, Any, Any], backend: Backend, asked: SqlFo
         error=error,
         linkable=len(asked.sql) <= _IN_URL,
     )
-    answer.status_code = 200 if error is None else 400
-    return answer
 
 
 @get("/api/sql", tags=["views"], summary="What SQL on views returns")
@@ -126,10 +125,6 @@ def _limits(rows: int) -> Limits:
 async def _run(backend: Backend, sql: str, database: str, limits: Limits) -> SqlResult:
     place = backend.views.place(database)
     return await backend.views.ask(place, lambda reader: run_sql(reader, sql, limits))
-
-
-def _screen(backend: Backend) -> Any:
-    return next(screen for screen in backend.screens if screen.key == "views")
 
 
 def _file(result: SqlResult, kind: Download) -> Response[bytes]:

@@ -99,9 +99,7 @@ async def rows_page(
     values = {**_table(backend, place, shown, None), "wanted": wanted, "error": error}
     if error is not None:
         values["live"] = ""
-    answer = backend.page(request, SCREEN, "view.html", **values)
-    answer.status_code = 200 if error is None else 400
-    return answer
+    return backend.page(request, SCREEN, "view.html", status=200 if error is None else 400, **values)
 
 
 @get("/live/views/{name:str}", include_in_schema=False, dependencies=_ROWS)

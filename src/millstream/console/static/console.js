@@ -12,7 +12,8 @@ function localTimes(root) {
     const moment = new Date(element.dateTime);
     if (Number.isNaN(moment.valueOf())) continue;
     const today = moment.toDateString() === new Date().toDateString();
-    element.textContent = (today ? sameDay : otherDay).format(moment);
+    const precise = element.dataset.precise === undefined ? "" : `.${String(moment.getMilliseconds()).padStart(3, "0")}`;
+    element.textContent = (today ? sameDay : otherDay).format(moment) + precise;
     element.title = element.dateTime;
   }
 }
@@ -50,7 +51,7 @@ class Chart {
     this.load();
   }
   size() {
-    return { width: Math.max(200, this.element.clientWidth), height: 200 };
+    return { width: Math.max(200, this.element.clientWidth), height: +(this.element.dataset.height ?? 200) };
   }
   async load() {
     const answer = await fetch(this.element.dataset.chart).catch(() => null);
@@ -63,6 +64,7 @@ class Chart {
     const style = getComputedStyle(this.element);
     const color = (name) => style.getPropertyValue(name).trim();
     const unit = this.element.dataset.unit ?? "";
+    const small = this.size().height < 150;
     const clock = (seconds) => new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: seconds ? "2-digit" : undefined });
     const times = (plot, values) => values.map((value) => clock(plot.scales.x.max - plot.scales.x.min < 600).format(value * 1000));
     const axis = { stroke: color("--axis"), grid: { stroke: color("--grid"), width: 1 }, ticks: { show: false }, font: "12px system-ui" };
@@ -73,7 +75,7 @@ class Chart {
       cursor: { drag: { x: true, y: false }, points: { size: 6 } },
       legend: { live: true },
       scales: { x: { range: (plot, low, high) => this.span(low, high) }, y: { range: (plot, low, high) => [0, high > 0 ? high * 1.15 : 1] } },
-      axes: [{ ...axis, values: times, space: 80 }, { ...axis, size: 64, values: (plot, values) => values.map((value) => short(value, unit)) }],
+      axes: [{ ...axis, values: times, space: 80, size: small ? 24 : 50 }, { ...axis, size: 64, space: small ? 24 : 30, values: (plot, values) => values.map((value) => short(value, unit)) }],
       series: [
         { label: "at", value: (plot, value) => (value == null ? "–" : otherDay.format(value * 1000)) },
         ...Object.values(this.names).map((label, at) => ({
@@ -123,6 +125,7 @@ function startCharts(root) {
 // Everything that came new into the page.
 function arrived(root) {
   localTimes(root);
+  localInputs(root);
   startCharts(root);
   for (const point of $$("[data-chart-point]", root)) {
     charts.get(point.dataset.chartPoint)?.add(JSON.parse(point.value));
@@ -140,6 +143,11 @@ function isInUse(target) {
 }
 
 document.addEventListener("htmx:sseBeforeMessage", (event) => {
+  if (event.target.matches("[data-tail-rows]")) {
+    event.preventDefault();
+    tail.take(event.target, event.detail.data);
+    return;
+  }
   waiting.delete(event.target);
   if (!isInUse(event.target)) return;
   waiting.set(event.target, event.detail.data);
@@ -165,6 +173,88 @@ document.addEventListener("htmx:sseOpen", () => {
   if (opened) charts.forEach((chart) => chart.load()); // what was missed meanwhile
   opened = true;
 });
+
+// Following a topic: what comes is put on top, unless the reader has paused or has something open in it; then it is
+// held back, up to a bound. What came twice (a stream begins again where its page did) is known by its id.
+const tail = {
+  most: 500,
+  held: [],
+  paused: false,
+  take(list, html) {
+    const made = document.createElement("template");
+    made.innerHTML = html;
+    this.held.push(...[...made.content.children].reverse());
+    this.lost = (this.lost ?? 0) + Math.max(0, this.held.length - this.most);
+    this.held.splice(0, this.held.length - this.most);
+    this.show(list);
+  },
+  show(list) {
+    if (!this.paused && !$("details[open]", list)) {
+      for (const row of this.held.splice(0)) {
+        if (row.id && document.getElementById(row.id)) continue;
+        list.prepend(row);
+        htmx.process(row);
+        arrived(row);
+      }
+      while (list.children.length > this.most) list.lastElementChild.remove();
+      $(".empty", list.parentElement)?.remove();
+      this.lost = 0;
+    }
+    const waits = this.held.length;
+    const why = this.paused ? "Paused" : "Waiting until the message is closed";
+    const more = this.lost ? `, ${this.lost} older ones are left out` : "";
+    $("[data-tail-state]").textContent = waits || this.paused ? `${why}; ${waits} new${more}.` : "Following; the newest come on top.";
+    $("[data-tail]").classList.toggle("paused", this.paused || waits > 0);
+  },
+  toggle(button) {
+    this.paused = !this.paused;
+    button.textContent = this.paused ? "Go on" : "Pause";
+    button.setAttribute("aria-pressed", String(this.paused));
+    this.show($("[data-tail-rows]"));
+  },
+};
+document.addEventListener("toggle", (event) => {
+  const list = event.target.closest("[data-tail-rows]");
+  if (list) tail.show(list);
+}, true);
+
+// Times that are typed: in the reader's zone, and in UTC in the address, so that it means the same to others.
+const typedTime = /^\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?$/;
+function localInputs(root) {
+  for (const input of $$("[data-time]", root)) {
+    const moment = new Date(input.value);
+    if (!/Z$/.test(input.value) || Number.isNaN(moment.valueOf())) continue;
+    const local = new Date(moment - moment.getTimezoneOffset() * 60000).toISOString();
+    input.value = local.slice(0, 19).replace("T", " ");
+  }
+  for (const zone of $$("[data-zone]", root)) zone.textContent = Intl.DateTimeFormat().resolvedOptions().timeZone;
+}
+document.addEventListener("formdata", (event) => {
+  if (!event.target.matches("[data-tidy]")) return;
+  for (const [name, value] of [...event.formData]) {
+    const input = event.target.elements.namedItem(name);
+    if (value === "") event.formData.delete(name);
+    else if (input?.dataset?.time !== undefined && typedTime.test(value)) {
+      event.formData.set(name, new Date(value.length === 10 ? `${value}T00:00` : value.replace(" ", "T")).toISOString());
+    }
+  }
+});
+
+async function copy(text, button) {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch { // not allowed on pages that are not served safely
+    const area = document.createElement("textarea");
+    area.value = text;
+    document.body.append(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+  }
+  const label = button.textContent;
+  button.textContent = "Copied";
+  setTimeout(() => { button.textContent = label; }, 1500);
+}
 
 // A stream that rests while its tab is hidden: a browser opens only six to one server, and tabs stay open.
 class RestingStream {
@@ -236,6 +326,12 @@ document.addEventListener("keydown", (event) => {
 document.addEventListener("click", (event) => {
   if (event.target.closest("[data-theme-toggle]")) toggleTheme();
   if (event.target.closest("[data-help]")) $("#help").showModal();
+  const pause = event.target.closest("[data-tail-pause]");
+  if (pause) tail.toggle(pause);
+  const copied = event.target.closest("[data-copy]");
+  if (copied) copy(document.getElementById(copied.dataset.copy).textContent, copied);
+  const linked = event.target.closest("[data-copy-link]");
+  if (linked) copy(new URL(linked.dataset.copyLink, location.href).href, linked);
   const fold = event.target.closest(".fold");
   if (fold) {
     const open = document.body.classList.toggle("open");
