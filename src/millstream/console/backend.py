@@ -14,7 +14,7 @@ from litestar.response import Stream
 from millstream.client.admin import Admin
 from millstream.console import live, units
 from millstream.console.asking import Asker
-from millstream.console.links import group_link, pipeline_link, topic_link
+from millstream.console.links import group_link, partition_anchor, pipeline_link, topic_link
 from millstream.console.problems import Problem
 from millstream.console.sampler import Sampler
 from millstream.console.settings import Settings
@@ -58,6 +58,7 @@ class Backend:
             screens=screens,
             topic_link=topic_link,
             group_link=group_link,
+            partition_anchor=partition_anchor,
             pipeline_link=pipeline_link,
         )
 
@@ -80,15 +81,27 @@ class Backend:
 
     # Showing -----------------------------------------------------------------------------------------
 
+    def screen(self, key: str) -> Screen:
+        """A screen by its key, for pages that hang under it."""
+        return next(screen for screen in self.screens if screen.key == key)
+
     def page(
-        self, request: Request[Any, Any, Any], screen: Screen, template: str, **values: Any
+        self,
+        request: Request[Any, Any, Any],
+        screen: Screen,
+        template: str,
+        *,
+        status: int = 200,
+        **values: Any,
     ) -> Response[str]:
         """A whole page of a screen. It listens to ``/live`` + its own path and query."""
         query = f"?{request.url.query}" if request.url.query else ""
         html = self.fragment(
             template, screen=screen, live=f"/live{request.url.path.rstrip('/')}{query}", **values
         )
-        return Response(html, media_type=MediaType.HTML, headers={"Cache-Control": "no-store"})
+        return Response(
+            html, status_code=status, media_type=MediaType.HTML, headers={"Cache-Control": "no-store"}
+        )
 
     def fragment(self, template: str, **values: Any) -> str:
         """Part of a page."""
