@@ -88,7 +88,7 @@ class Chart {
           stroke: color(`--line-${at + 1}`),
           fill: at || Object.keys(this.names).length > 2 ? undefined : color("--area"),
           width: 2,
-          points: { show: false },
+          points: { show: (plot) => plot.data[0].length < 3, size: 6 }, // of which there is no line yet
           value: (plot, value) => short(value, unit),
         })),
       ],
