@@ -20,7 +20,15 @@ from millstream.console import cells, live, units
 from millstream.console.asking import Asker
 from millstream.console.databases import Databases, Place, places_of
 from millstream.console.leaving import Ended, leaving
-from millstream.console.links import group_link, pipeline_link, row_link, sql_link, topic_link, view_link
+from millstream.console.links import (
+    group_link,
+    partition_anchor,
+    pipeline_link,
+    row_link,
+    sql_link,
+    topic_link,
+    view_link,
+)
 from millstream.console.problems import Problem
 from millstream.console.sampler import Sampler
 from millstream.console.schemas import Schemas
@@ -70,6 +78,7 @@ class Backend:
             screens=screens,
             topic_link=topic_link,
             group_link=group_link,
+            partition_anchor=partition_anchor,
             pipeline_link=pipeline_link,
             view_link=view_link,
             row_link=row_link,

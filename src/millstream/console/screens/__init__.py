@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from millstream.console.backend import Screen
-from millstream.console.screens import overview, pipelines, topics, views
+from millstream.console.screens import groups, overview, pipelines, topics, views
 
 SCREENS: tuple[Screen, ...] = (
     overview.SCREEN,
     topics.SCREEN,
+    groups.SCREEN,
     pipelines.SCREEN,
     views.SCREEN,
     Screen("queues", "Queues", "/queues", reason="Queues (share groups) come with a later version."),
