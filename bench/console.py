@@ -68,7 +68,7 @@ def run(ours: Server, *, quick: bool) -> Iterator[Figure]:
 def _console(broker: str, views: Path) -> Iterator[str]:
     """``millstream console`` on a free port, ended at exit; its address."""
     options = ["--broker", broker, "--listen", "127.0.0.1:0", "--views", str(views)]
-    command = [sys.executable, "-m", "millstream.cli", "console", *options]
+    command = [str(Path(sys.executable).with_name("millstream")), "console", *options]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
