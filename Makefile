@@ -1,5 +1,5 @@
 # make         prepare this checkout (virtual environment, packages, compiled modules, Java)
-# make demo    the whole of it in a minute: broker, Spark, fraud pipeline, live panel
+# make demo    the whole of it in a minute: broker, Spark, fraud pipeline, live panel, console
 # make test    lint, types and every test
 # make conformance  other people's test suites against our broker; AGAINST=kafka: against Apache Kafka; minutes
 # make bench   against Apache Kafka; QUICK=1 for two minutes

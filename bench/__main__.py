@@ -15,6 +15,7 @@ from bench import (
     churn,
     compaction,
     connections,
+    console,
     footprint,
     guarantees,
     history,
@@ -54,6 +55,7 @@ ON_OURS = {
     "spark": spark.run,
     "guarantees": guarantees.run,
     "view_latency": view_latency.run,
+    "console": console.run,
     "nexmark": race.run,
 }
 PARTS = [*BESIDE_KAFKA, *ALONE, *ON_OURS]

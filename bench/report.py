@@ -60,6 +60,7 @@ TITLES = {
     "spark": ("Spark: our source and sink beside Spark's own Kafka connector", "Spark's connector"),
     "guarantees": ("What a job's guarantee costs", "Spark's connector, at-least-once"),
     "view_latency": ("From an event to its result in a view", "none"),
+    "console": ("Pages of the console, on the server", "none"),
     "nexmark": ("Nexmark", "the other"),
 }
 

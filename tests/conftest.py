@@ -2,11 +2,15 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
 from tests.support.postgres import Postgres, PostgresUnavailable, postgres
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # How long one example takes says nothing on a shared machine.
 settings.register_profile("millstream", deadline=None)
@@ -34,6 +38,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         item.add_marker(pytest.mark.xdist_group(shared(item) or item.nodeid.partition("::")[0]))
     items.sort(key=lambda item: (shared(item) is None, place(item)))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One local session for all that run a pipeline (starting one costs as much as all of them): two cores,
+    two shuffle partitions, quick to start."""
+    pytest.importorskip("pyspark")
+    from millstream.pipeline.engine import end_engine
+    from millstream.pipeline.session import spark_session
+
+    session = spark_session(
+        "millstream-tests",
+        master="local[2]",
+        settings={
+            "spark.sql.shuffle.partitions": "2",
+            "spark.driver.memory": "1g",
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        },
+        log_file=tmp_path_factory.mktemp("spark") / "spark.log",
+    )
+    yield session
+    end_engine(session)
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 def bytes_text(size: float) -> str:
     """A size: ``1.5 MB``."""
@@ -34,3 +36,14 @@ def duration_text(milliseconds: int) -> str:
 def count(number: int, noun: str) -> str:
     """``1 record``, ``12,000 records``."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def runs(numbers: Iterable[int]) -> str:
+    """``0-3,7``: what follows on each other written as such."""
+    parts: list[list[int]] = []
+    for number in sorted(numbers):
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in parts)

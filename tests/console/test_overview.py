@@ -51,7 +51,7 @@ def test_a_group_about_to_lose_records_comes_first_and_is_linked(browser: Browse
         keep(page, "overview-attention-day")
         page.emulate_media(color_scheme="dark")
         keep(page, "overview-attention-night")
-        assert row.get_attribute("href") == "/groups/nightly-report"
+        assert row.get_attribute("href") == "/groups/nightly-report#orders-0"
 
 
 def test_what_is_written_shows_without_a_reload(browser: Browser, broker: Broker, console: Console) -> None:

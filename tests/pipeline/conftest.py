@@ -1,4 +1,4 @@
-"""One Spark session for all pipeline tests (starting one costs as much as all of them), a broker for each."""
+"""What runs a topology, and brokers for it to run against."""
 
 from __future__ import annotations
 
@@ -18,27 +18,6 @@ from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A local session: two cores, two shuffle partitions, quick to start."""
-    pytest.importorskip("pyspark")
-    from millstream.pipeline.engine import end_engine
-    from millstream.pipeline.session import spark_session
-
-    session = spark_session(
-        "millstream-tests",
-        master="local[2]",
-        settings={
-            "spark.sql.shuffle.partitions": "2",
-            "spark.driver.memory": "1g",
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        },
-        log_file=tmp_path_factory.mktemp("spark") / "spark.log",
-    )
-    yield session
-    end_engine(session)
 
 
 @pytest.fixture

@@ -37,7 +37,8 @@ def chromium() -> Iterator[Browser]:
 
 @contextmanager
 def window(browser: Browser, *, night: bool = False, size: tuple[int, int] = DESKTOP) -> Iterator[Page]:
-    """A page in a window of its own. What its scripts complain of, or ask of other hosts, fails the test."""
+    """A page in a window of its own. What its scripts complain of, or ask of other hosts, or a
+    stream that is not there, fails the test."""
     context = browser.new_context(
         viewport={"width": size[0], "height": size[1]},
         color_scheme="dark" if night else "light",
@@ -52,6 +53,14 @@ def window(browser: Browser, *, night: bool = False, size: tuple[int, int] = DES
     page.on(
         "request",
         lambda asked: None if asked.url.startswith("http://127.0.0.1:") else complaints.append(asked.url),
+    )
+    page.on(
+        "response",
+        lambda said: (
+            complaints.append(f"{said.status} {said.url}")
+            if "/live" in said.url and said.status == 404
+            else None
+        ),
     )
     try:
         yield page

@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 from millstream.broker import group848_classic, group848_snapshot
 from millstream.broker.codes import ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID
-from millstream.broker.consumer_protocol import read_assignment
 from millstream.broker.group848 import ConsumerGroup, ConsumerGroupState, Heartbeat
 from millstream.broker.group848_member import Partition
 from millstream.broker.member import Join
 from millstream.clock import ManualClock
 from millstream.errors import RequestRefused
+from millstream.wire.consumer_protocol import read_assignment
 from tests.support.subscriptions import subscription
 
 SESSION, REBALANCE = 45.0, 60.0

@@ -54,8 +54,8 @@ from millstream.broker.codes import (
     REBALANCE_IN_PROGRESS,
     UNKNOWN_MEMBER_ID,
 )
-from millstream.broker.consumer_protocol import subscribed_topics
 from millstream.broker.member import NEW_MEMBER_JOIN_TIMEOUT, Join, Joined, Member, Synced
+from millstream.wire.consumer_protocol import subscribed_topics
 
 
 class State(enum.Enum):

@@ -28,11 +28,11 @@ from millstream.broker.codes import (
     REBALANCE_IN_PROGRESS,
     UNKNOWN_MEMBER_ID,
 )
-from millstream.broker.consumer_protocol import Subscription, read_subscription, write_assignment
 from millstream.broker.group848 import ConsumerGroup, Topics
 from millstream.broker.group848_member import ClassicPart, ConsumerMember, MemberState, Partition
 from millstream.broker.member import Join, Joined, Synced
 from millstream.errors import RequestRefused
+from millstream.wire.consumer_protocol import Subscription, read_subscription, write_assignment
 
 
 def join(group: ConsumerGroup, topics: Topics, join: Join, now: float) -> Joined:

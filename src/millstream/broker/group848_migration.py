@@ -11,12 +11,12 @@ Which of the two are allowed is ``group.consumer.migration.policy``.
 
 from __future__ import annotations
 
-from millstream.broker.consumer_protocol import read_assignment, read_subscription, write_assignment
 from millstream.broker.group import Group
 from millstream.broker.group848 import ConsumerGroup, Topics
 from millstream.broker.group848_classic import named
 from millstream.broker.group848_member import ClassicPart, ConsumerMember
 from millstream.broker.member import Join, Member
+from millstream.wire.consumer_protocol import read_assignment, read_subscription, write_assignment
 
 UPGRADES = ("upgrade", "bidirectional")
 DOWNGRADES = ("downgrade", "bidirectional")

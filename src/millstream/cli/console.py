@@ -45,9 +45,13 @@ def console(
         ),
     ] = None,
     views: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
-            "--views", metavar="PATH_OR_URL", help="The database of the views to show. [default: none]"
+            "--views",
+            metavar="FILE|URL",
+            envvar="MILLSTREAM_VIEWS",
+            help="A database of views to show, beside those of jobs that run: a SQLite file, or"
+            " postgresql://...; any number of them.",
         ),
     ] = None,
     allow_host: Annotated[
@@ -79,7 +83,7 @@ def console(
         connection,
         read_only=read_only,
         registry=registry,
-        views=views,
+        views=tuple(views or ()),
         hosts=tuple(allow_host or ()),
     )
 

@@ -27,6 +27,7 @@ app = App()
     epilog=examples(
         ("millstream demo", "a minute of card payments, and what was found"),
         ("millstream demo --for 10m --rate 1000", "longer, and more of them"),
+        ("millstream demo --open", "with the console in the browser at once"),
         ("millstream demo --keep", "leave the broker running, to look around"),
     )
 )
@@ -41,12 +42,17 @@ def demo(
         typer.Option("--keep", help="Leave the broker running and its data where they are, until Ctrl-C."),
     ] = False,
     master: Annotated[str, typer.Option("--master", metavar="URL", help="Spark's master.")] = "local[2]",
+    no_console: Annotated[
+        bool, typer.Option("--no-console", help="Don't serve the console beside it.")
+    ] = False,
+    open_: Annotated[bool, typer.Option("--open", help="Open the console in the browser.")] = False,
 ) -> int:
     """Find fraud in card payments: a broker, a generator and a Spark pipeline, all on this machine.
 
     Payments with planted fraud are produced to a broker in this process; the pipeline of
-    millstream.examples.fraud finds it, writes alerts to a topic and keeps a table of blocked cards. Ends with
-    what was found against what was planted.
+    millstream.examples.fraud finds it, writes alerts to a topic and keeps a table of blocked cards. The
+    console shows all of it in the browser meanwhile, at an address that is printed. Ends with what was found
+    against what was planted.
     """
     from millstream.cli.signals import Interrupts
     from millstream.pipeline.expressions import ExpressionError, duration_ms
@@ -55,6 +61,8 @@ def demo(
         seconds = duration_ms(for_) / 1000
     except ExpressionError as error:
         raise ConfigError(f"--for: {error}") from None
+    if no_console and open_:
+        raise ConfigError("--no-console and --open exclude each other: there would be nothing to open")
     if not 0 < rate <= 100_000:
         raise ConfigError(f"--rate {rate:g} is not from 1 to 100000 payments a second")
     home = Path(".millstream/demo") if keep else Path(tempfile.mkdtemp(prefix="millstream-demo-"))
@@ -67,7 +75,7 @@ def demo(
         try:
             stage = _Demo(home, interrupts, closing)
             with stage.screen:
-                stage.set_up(seed, rate, master)
+                stage.set_up(seed, rate, master, console=not no_console, open_=open_)
                 stage.play(seconds)
             stage.sum_up(keep)
             if keep:
@@ -90,7 +98,7 @@ class _Demo(Stage[Picture]):
 
     # ---- setting up ---------------------------------------------------------------------------------
 
-    def set_up(self, seed: int, rate: float, master: str) -> None:
+    def set_up(self, seed: int, rate: float, master: str, *, console: bool, open_: bool) -> None:
         from millstream.cli import demo_scene as scene
         from millstream.client.admin import Admin
         from millstream.examples.fraud import EXAMPLE
@@ -111,6 +119,8 @@ class _Demo(Stage[Picture]):
             title="millstream demo",
             master=master,
             planning="planning the pipeline, reading the history of every card",
+            console=console,
+            open_=open_,
         )
         while self.picture.processed < 0.9 * self._payments.payments:
             self.breathe()
@@ -175,6 +185,8 @@ class _Demo(Stage[Picture]):
         summary(judge(self._payments.generator.planted, alerts, self._payments.until_ms), self.picture)
         if keep:
             address, views = self.picture.address, self.home / "pipeline" / "views.db"
+            if self.picture.console.startswith("http"):
+                print(f"The console is at {self.picture.console}")
             print("The broker is still there. In another terminal:")
             for command in (
                 f"millstream topic list --broker {address}",
@@ -190,7 +202,7 @@ class _Demo(Stage[Picture]):
             print("Where to look next:")
             for command, meaning in (
                 (f"millstream graph {_near(EXAMPLE.pipeline)}", "the pipeline you have just seen"),
-                ("millstream demo --keep", "the same, with a broker that stays, to look around"),
+                ("millstream demo --keep", "the same, with a broker and a console that stay, to look around"),
                 ("millstream serve --data ./data", "a broker of your own; any Kafka client can talk to it"),
                 ("docs/pipelines.md", "how to write a pipeline"),
             ):

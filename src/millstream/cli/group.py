@@ -17,18 +17,14 @@ from millstream.cli.options import (
 )
 from millstream.cli.output import Output, OutputOption, ask, note, show_json, show_table
 from millstream.client.connect import Connection
-from millstream.errors import ConfigError, RequestFailed
-from millstream.units import count
+from millstream.units import count, runs
 
 if TYPE_CHECKING:
-    from millstream.client.admin import Admin
     from millstream.client.position import TopicPartition
 
 app = App(help="Consumer groups: look at, measure their lag, move, delete.")
 
-_NON_EMPTY_GROUP = 68
 _ALARM = 3  # an exit code of its own: 1 is "could not be found out"
-_WHY_NOT_MOVED = "they would go on from where they are and commit over the new offsets"
 
 
 @app.command(
@@ -139,17 +135,7 @@ def _reads(places: tuple[TopicPartition, ...]) -> str:
     topics: dict[str, list[int]] = {}
     for place in places:
         topics.setdefault(place.topic, []).append(place.partition)
-    return "; ".join(f"{topic} {_runs(sorted(indexes))}" for topic, indexes in topics.items())
-
-
-def _runs(numbers: list[int]) -> str:
-    parts: list[list[int]] = []
-    for number in numbers:
-        if parts and number == parts[-1][-1] + 1:
-            parts[-1].append(number)
-        else:
-            parts.append([number])
-    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in parts)
+    return "; ".join(f"{topic} {runs(indexes)}" for topic, indexes in topics.items())
 
 
 @app.command(
@@ -276,40 +262,24 @@ def seek(
     """
     from millstream.client.admin import Admin
     from millstream.client.position import parse_position
+    from millstream.client.reset import carry_out, planned, refuse_to_move
     from millstream.clock import SystemClock
 
     position = parse_position(to, SystemClock().now_ms())
     with Admin(connection) as admin:
-        _refuse_while_active(admin, group, _WHY_NOT_MOVED, new=bool(topic))
-        committed = admin.committed(group)
-        places = _places(admin, group, list(committed), topic, partition)
-        bounds = admin.bounds(places)
-        origins = None
-        if position.kind in ("after", "before"):
-            for place in places:
-                if place not in committed:
-                    raise ConfigError(
-                        f"{group} has committed no offset of {place} for {to} to count from; "
-                        "say start, end, an offset or a time"
-                    )
-            origins = committed
-        targets = admin.resolve(dict.fromkeys(places, position), bounds=bounds, origins=origins)
+        refuse_to_move(admin, group, new=bool(topic))
+        moves = planned(admin, group, position, topic or (), partition or ())
         if not dry_run:
-            try:
-                admin.commit(group, targets)
-            except RequestFailed as error:
-                # A member joined since we looked; brokers differ in how they say so.
-                _refuse_while_active(admin, group, _WHY_NOT_MOVED, new=True)
-                raise error from None
+            carry_out(admin, group, moves)
     rows = [
         {
-            "topic": place.topic,
-            "partition": place.partition,
-            "old": committed.get(place),
-            "new": targets[place],
-            "unread": bounds[place].end - targets[place],
+            "topic": move.partition.topic,
+            "partition": move.partition.partition,
+            "old": move.old,
+            "new": move.new,
+            "unread": move.unread,
         }
-        for place in places
+        for move in moves
     ]
     if output is Output.JSON:
         show_json(rows)
@@ -319,42 +289,6 @@ def seek(
     )
     if dry_run:
         note("nothing was changed (--dry-run)")
-
-
-def _refuse_while_active(admin: Admin, group: str, why: str, *, new: bool) -> None:
-    try:
-        info = admin.group(group)
-    except RequestFailed:
-        if new:
-            return  # with a topic named, the offsets of a group to come may be set
-        raise
-    if info.members:
-        who = ", ".join(sorted({f"{member.client} at {member.host}" for member in info.members})[:3])
-        raise RequestFailed(
-            _NON_EMPTY_GROUP,
-            "NON_EMPTY_GROUP",
-            f"{group} has {count(len(info.members), 'active member')} ({who}); stop them first: {why}",
-        )
-
-
-def _places(
-    admin: Admin,
-    group: str,
-    committed: list[TopicPartition],
-    topics: list[str] | None,
-    partitions: list[int] | None,
-) -> list[TopicPartition]:
-    if topics:
-        places = admin.partitions(topics)
-    else:
-        existing = admin.topics()
-        places = [place for place in committed if place.partition < existing.get(place.topic, 0)]
-    if partitions:
-        places = [place for place in places if place.partition in set(partitions)]
-    if not places:
-        which = " of these partitions" if partitions else ""
-        raise ConfigError(f"{group} has committed no offsets{which}; say which --topic to set them for")
-    return places
 
 
 @app.command(
@@ -376,10 +310,11 @@ def delete(
 ) -> int:
     """Delete groups, with their offsets; no records are touched."""
     from millstream.client.admin import Admin
+    from millstream.client.reset import refuse_while_active
 
     with Admin(connection) as admin:
         for group in groups:
-            _refuse_while_active(admin, group, "a group in use is not deleted", new=False)
+            refuse_while_active(admin, group, "a group in use is not deleted")
         offsets = {group: len(admin.committed(group)) for group in groups}
         what = ", ".join(f"{group} ({count(offsets[group], 'committed offset')})" for group in groups)
         ask(f"Delete {what}? Consumers of that name begin anew.", yes=yes)

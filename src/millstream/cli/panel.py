@@ -28,6 +28,7 @@ class Picture:
     steps: list[tuple[str, float | None]] = field(default_factory=list)  # what was done, and its seconds
     step_began: float = 0.0
     address: str = ""
+    console: str = ""  # where it is, or why there is none
     sent: int = 0
     processed: int = 0
     rejected: int = 0
@@ -86,6 +87,7 @@ class Lines(Generic[P]):
         self._line = line
         self._told = 0
         self._phase = ""
+        self._console = ""
         self._next = 0.0
 
     def __enter__(self) -> Self:
@@ -97,6 +99,9 @@ class Lines(Generic[P]):
         pass
 
     def show(self, picture: P) -> None:
+        if picture.console != self._console:
+            self._console = picture.console
+            print(f"console: {picture.console}", flush=True)
         for what, seconds in picture.steps[self._told :]:
             if seconds is None:
                 break
@@ -152,6 +157,10 @@ def _steps(picture: Picture, elapsed: float) -> RenderableType:
             lines.append(Text.from_markup(f"[yellow]{_turning(elapsed)}[/] {what} [dim]{took:.0f} s[/]"))
         else:
             lines.append(Text.from_markup(f"[green]✓[/] {what} [dim]{seconds:.1f} s[/]"))
+    if picture.console:
+        lines.append(
+            Text.assemble(("→", "cyan"), " console ", (picture.console, "bold cyan"), overflow="fold")
+        )
     if picture.live:
         row = Table.grid(padding=(0, 1))
         done = min(picture.live, picture.wanted)

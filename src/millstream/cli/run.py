@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -155,6 +155,12 @@ def run(
         list[str] | None,
         typer.Option("--spark", metavar="NAME=VALUE", help="A setting of Spark's; may be repeated."),
     ] = None,
+    no_status: Annotated[
+        bool,
+        typer.Option(
+            "--no-status", help="Don't tell in the topic millstream.jobs what the job does, for consoles."
+        ),
+    ] = False,
     ui: Annotated[bool, typer.Option("--ui", help="Serve Spark's own web page, on port 4040.")] = False,
     name: NameOption = None,
 ) -> int:
@@ -171,6 +177,7 @@ def run(
     from millstream.pipeline.load import load_topology
     from millstream.pipeline.replay import write_elsewhere
     from millstream.pipeline.session import is_local
+    from millstream.pipeline.status_writer import StatusWriter
 
     if trigger is not None:
         try:
@@ -187,6 +194,7 @@ def run(
     )
     start = None if from_ is None else _position(from_)
     totals = Totals()
+    status = None if no_status else StatusWriter(connection, say=note)
 
     def load() -> Topology:
         flow = load_topology(Path(pipeline), name)
@@ -208,6 +216,7 @@ def run(
             transaction_timeout_s=timeout_s,
             on_progress=totals.show,
             on_trouble=note,
+            status=status,
         )
 
     if watch:
@@ -219,7 +228,7 @@ def run(
         )
         # An edit may ask for any guarantee, and Spark stays.
         options = {"spark.task.maxFailures": "1", "spark.stage.maxConsecutiveAttempts": "1", **options}
-        with Interrupts() as interrupts:
+        with Interrupts() as interrupts, status or nullcontext():
             engine = start_engine(
                 home.name, master=master, log_file=home / "spark.log", settings=options, ui=ui
             )
@@ -248,7 +257,7 @@ def run(
         # would have nothing to do.
         options.setdefault("spark.sql.shuffle.partitions", str(flow.buckets))
     home = job.checkpoint.local or Path(tempfile.mkdtemp(prefix=f"millstream-{flow.name}-"))
-    with Interrupts() as interrupts:
+    with Interrupts() as interrupts, status or nullcontext():
         engine = start_engine(flow.name, master=master, log_file=home / "spark.log", settings=options, ui=ui)
         session = _wait(engine, interrupts)
         if session is None:

@@ -110,6 +110,7 @@ class Watched:
             job.start(session)
         except MillstreamError as error:
             if job is not None:
+                job.tell(error)
                 job.close()
             note(str(error))
             print(f"waiting for the next edit of {self._files.path.name} ...", flush=True)
@@ -141,6 +142,7 @@ class Watched:
                 error = job.failed()
                 if error is not None:
                     note(str(error))
+                    job.tell(error)
                 if error is not None or not job.running:
                     print(f"ended; waiting for the next edit of {self._files.path.name} ...", flush=True)
                     said = True

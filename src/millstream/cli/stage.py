@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+import webbrowser
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import ExitStack
@@ -28,6 +29,7 @@ _SHORT_LIVED = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.codegen.wholeStage": "false",
 }
+_CONSOLE = "127.0.0.1:9090"
 _LOOK_EVERY = 0.5  # seconds, at what takes a moment to look at
 
 P = TypeVar("P", bound=Picture)
@@ -76,18 +78,42 @@ class Stage(Generic[P]):
         self._parts.append(part)
 
     def start_job(
-        self, flow: Topology, connection: Connection, *, title: str, master: str, planning: str
+        self,
+        flow: Topology,
+        connection: Connection,
+        *,
+        title: str,
+        master: str,
+        planning: str,
+        console: bool = False,
+        open_: bool = False,
     ) -> None:
+        """The pipeline on Spark; with a console, it tells what it does for that."""
         from millstream.pipeline.engine import end_engine, start_engine
         from millstream.pipeline.job import Job, Settings
+        from millstream.pipeline.status_writer import StatusWriter
 
         began = self.begin("starting Spark")
+        engine = start_engine(title, master=master, log_file=self.home / "spark.log", settings=_SHORT_LIVED)
+        status = None
+        if console:  # while Spark starts, which takes longer
+            serving: Future[None] = Future()
+            _in_background(lambda: self._serve_console(connection), serving)
+            self.wait_for(serving)
+            if open_ and self.picture.console.startswith("http"):
+                webbrowser.open(self.picture.console)
+            status = self.closing.enter_context(StatusWriter(connection))
         self.job = job = Job(
             flow,
-            Settings(connection, str(self.home / "pipeline"), new_ledger=True, on_progress=self.progress),
+            Settings(
+                connection,
+                str(self.home / "pipeline"),
+                new_ledger=True,
+                on_progress=self.progress,
+                status=status,
+            ),
         )
         job.prepare()
-        engine = start_engine(title, master=master, log_file=self.home / "spark.log", settings=_SHORT_LIVED)
         session = self.wait_for(engine)
         self.closing.callback(end_engine, session)
         self.done(f"Spark {session.version}", began)
@@ -97,6 +123,25 @@ class Stage(Generic[P]):
         start: Future[None] = Future()
         _in_background(lambda: job.start(session), start)
         self.wait_for(start)
+
+    def _serve_console(self, connection: Connection) -> None:
+        """The console, on a thread: at its usual port, or at any if that is taken."""
+        from millstream.console import needs_extra
+
+        try:
+            with needs_extra():
+                from millstream.console.run import Console
+                from millstream.console.settings import Settings
+        except MillstreamError as missing:
+            self.picture.console = f"none: {missing}"
+            return
+        settings = Settings(connection, views=(str(self.home / "pipeline" / "views.db"),))
+        try:
+            served = Console(settings, listen=_CONSOLE).start()
+        except MillstreamError:
+            served = Console(settings).start()
+        self.closing.callback(served.stop)
+        self.picture.console = f"{served.url}/pipelines"
 
     # ---- showing ------------------------------------------------------------------------------------
 

@@ -24,6 +24,8 @@ GROUP, TRANSACTION = 0, 1  # kinds of coordinators
 UNKNOWN_TOPIC = 3
 LEADER_NOT_AVAILABLE = 5
 
+_COORDINATORS_OF_MANY = 4  # the version of FindCoordinator that takes several keys
+
 T = TypeVar("T")
 
 
@@ -235,20 +237,7 @@ class Cluster:
             answer = self.coordinator(group).request(
                 raw.OFFSET_FETCH, {"group_id": group, "topics": topics, "require_stable": require_stable}
             )
-            if answer.error_code:
-                raise refused(int(answer.error_code), f"offsets of group {group}")
-            found = {}
-            for topic in answer.topics:
-                for entry in topic.partitions:
-                    if entry.error_code:
-                        raise refused(int(entry.error_code), f"offsets of group {group} in {topic.name}")
-                    if entry.committed_offset >= 0:
-                        found[TopicPartition(topic.name, entry.partition_index)] = Committed(
-                            int(entry.committed_offset),
-                            int(entry.committed_leader_epoch),
-                            entry.metadata or "",
-                        )
-            return found
+            return commits_in(answer, group)
 
         return self.patiently(f"reading the offsets of group {group}", ask)
 
@@ -276,6 +265,42 @@ class Cluster:
 
         if topics:
             self.patiently(f"committing the offsets of group {group}", ask)
+
+    def forget(self, group: str, partitions: Iterable[TopicPartition]) -> None:
+        """Delete offsets of a group; refused for topics that members of it read."""
+        topics = by_topic((p, {"partition_index": p.partition}) for p in partitions)
+
+        def ask() -> None:
+            what = f"deleting offsets of group {group}"
+            answer = self.coordinator(group).request(raw.OFFSET_DELETE, {"group_id": group, "topics": topics})
+            if answer.error_code:
+                raise refused(int(answer.error_code), what)
+            for topic in answer.topics:
+                for entry in topic.partitions:
+                    if entry.error_code:
+                        raise refused(int(entry.error_code), f"{what} in {topic.name}")
+
+        if topics:
+            self.patiently(f"deleting the offsets of group {group}", ask)
+
+    def by_coordinator(self, groups: Collection[str]) -> dict[Link, list[str]]:
+        """Groups by the broker that looks after them; left out are those that none does at the moment. One
+        request for all, where the broker serves that: Kafka does since 3.0."""
+        unknown = [name for name in groups if (GROUP, name) not in self._coordinators]
+        if unknown and (link := self.any_link()).newest(raw.FIND_COORDINATOR) >= _COORDINATORS_OF_MANY:
+            fields = {"key_type": GROUP, "coordinator_keys": unknown}
+            answer = link.request(raw.FIND_COORDINATOR, fields, _COORDINATORS_OF_MANY)
+            for entry in answer.coordinators:
+                if not entry.error_code:
+                    self._coordinators[GROUP, entry.key] = (entry.host, entry.port)
+        elif unknown:
+            for name in unknown:
+                self.coordinator(name)
+        grouped: dict[Link, list[str]] = {}
+        for name in groups:
+            if (GROUP, name) in self._coordinators:
+                grouped.setdefault(self.coordinator(name), []).append(name)
+        return grouped
 
     def coordinator(self, name: str, kind: int = GROUP) -> Link:
         """A link to the coordinator of a group, or of a transactional id."""
@@ -314,6 +339,22 @@ class Cluster:
 
         # A broker that creates a topic says that there is none until it is done.
         return self.patiently(f"looking up topic {topic}", ask, min(3.0, self.patience) if create else 0.0)
+
+
+def commits_in(answer: Any, group: str) -> dict[TopicPartition, Committed]:
+    """What a group has committed, of an answer about one, or of a group's part of one about many."""
+    if answer.error_code:
+        raise refused(int(answer.error_code), f"offsets of group {group}")
+    found = {}
+    for topic in answer.topics:
+        for entry in topic.partitions:
+            if entry.error_code:
+                raise refused(int(entry.error_code), f"offsets of group {group} in {topic.name}")
+            if entry.committed_offset >= 0:
+                found[TopicPartition(topic.name, entry.partition_index)] = Committed(
+                    int(entry.committed_offset), int(entry.committed_leader_epoch), entry.metadata or ""
+                )
+    return found
 
 
 def by_topic(entries: Iterable[tuple[TopicPartition, Any]]) -> list[dict[str, Any]]:

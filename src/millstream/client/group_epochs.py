@@ -46,8 +46,11 @@ def described(connection: Connection, name: str) -> ConsumerGroupInfo | None:
         group = cluster.patiently(f"describing group {name}", ask)
     finally:
         cluster.close()
-    if group is None:
-        return None
+    return None if group is None else epochs_of(group)
+
+
+def epochs_of(group: Any) -> ConsumerGroupInfo:
+    """The same, of a group as ConsumerGroupDescribe has it."""
     return ConsumerGroupInfo(
         str(group.group_state),
         str(group.assignor_name),
@@ -57,14 +60,14 @@ def described(connection: Connection, name: str) -> ConsumerGroupInfo | None:
             MemberEpoch(
                 str(member.member_id),
                 int(member.member_epoch),
-                tuple(sorted(_places(member.target_assignment) - _places(member.assignment))),
+                tuple(sorted(places(member.target_assignment) - places(member.assignment))),
             )
             for member in group.members
         ),
     )
 
 
-def _places(assignment: Any) -> set[TopicPartition]:
+def places(assignment: Any) -> set[TopicPartition]:
     return {
         TopicPartition(str(topic.topic_name), int(index))
         for topic in assignment.topic_partitions

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from millstream.client.connect import Connection, failure, ours, theirs
-from millstream.client.group_epochs import described, states
+from millstream.client.connect import failure, ours, theirs
+from millstream.client.group_epochs import ConsumerGroupInfo, described, states
 from millstream.client.position import TopicPartition
 from millstream.client.request import Requests
 from millstream.errors import MillstreamError, RequestFailed
@@ -100,7 +100,8 @@ class Groups(Requests):
             f"{coordinator.host}:{coordinator.port}" if coordinator else "",
             members,
         )
-        return _with_epochs(info, self.connection) if info.kind == "consumer" else info
+        found = described(self.connection, name) if info.kind == "consumer" else None
+        return info if found is None else with_epochs(info, found)
 
     def unknown_group(self, name: str) -> RequestFailed:
         near = difflib.get_close_matches(name, [group.name for group in self.groups()], n=3, cutoff=0.6)
@@ -147,11 +148,8 @@ class Groups(Requests):
         return {name: self._outcome(futures[name], f"can't delete group {name!r}") for name in names}
 
 
-def _with_epochs(info: GroupInfo, connection: Connection) -> GroupInfo:
+def with_epochs(info: GroupInfo, found: ConsumerGroupInfo) -> GroupInfo:
     """What librdkafka does not tell of a group of the consumer protocol."""
-    found = described(connection, info.name)
-    if found is None:
-        return info
     epochs = {member.member_id: member for member in found.members}
     members = tuple(
         replace(member, epoch=epochs[member.id].epoch, awaited=epochs[member.id].awaited)

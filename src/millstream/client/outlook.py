@@ -17,6 +17,7 @@ from millstream.client.sizes import LogDir, log_dirs, partition_sizes
 from millstream.horizon import Growing, Keeping, seconds_until_full
 
 WINDOW_MS = 10 * 60 * 1000
+_OVERLOAD = "millstream.overload.state"
 
 
 class Writing(NamedTuple):
@@ -33,12 +34,14 @@ class Writing(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class TopicOutlook:
     """``kept_seconds`` is how far back the fullest partition reaches at these rates; None: no limit.
-    ``oldest_ms`` is the time of the oldest record there is now."""
+    ``oldest_ms`` is the time of the oldest record there is now. ``overload`` is what our broker says its
+    policy is doing, empty if nothing."""
 
     records_per_second: float
     bytes_per_second: float | None
     kept_seconds: float | None
     oldest_ms: int | None
+    overload: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,9 @@ class Outlook:
     disks: list[DiskOutlook]
     sizes: Mapping[TopicPartition, int]
     bounds: Mapping[TopicPartition, Bounds]
+    oldest_ms: Mapping[TopicPartition, int]  # of partitions that have records
+    writing: Mapping[TopicPartition, Writing]
+    keepings: Mapping[str, Keeping]
 
 
 def look_ahead(admin: Admin, now_ms: int) -> Outlook:
@@ -67,7 +73,8 @@ def look_ahead(admin: Admin, now_ms: int) -> Outlook:
     bounds = admin.bounds(places)
     written = writing(admin, bounds, sizes, now_ms)
     oldest = admin.first_since(dict.fromkeys(places, 0))
-    keepings = retention_of(admin, {place.topic for place in places})
+    settings = _settings(admin, {place.topic for place in places})
+    keepings = {name: Keeping.of(values) for name, values in settings.items()}
     by_topic: dict[str, list[TopicPartition]] = {}
     for place in places:
         by_topic.setdefault(place.topic, []).append(place)
@@ -83,9 +90,11 @@ def look_ahead(admin: Admin, now_ms: int) -> Outlook:
             else None,
             min((seconds for seconds in kept if seconds is not None), default=None),
             min(times, default=None),
+            settings[name].get(_OVERLOAD) or "",
         )
     disks = [_disk(directory, written, keepings) for directory in dirs if directory.free is not None]
-    return Outlook(topics, disks, sizes, bounds)
+    first_ms = {place: found[1] for place, found in oldest.items() if found is not None}
+    return Outlook(topics, disks, sizes, bounds, first_ms, written, keepings)
 
 
 def writing(
@@ -112,8 +121,12 @@ def writing(
 
 def retention_of(admin: Admin, topics: set[str]) -> dict[str, Keeping]:
     """What retention keeps of each topic."""
+    return {name: Keeping.of(values) for name, values in _settings(admin, topics).items()}
+
+
+def _settings(admin: Admin, topics: set[str]) -> dict[str, dict[str, str | None]]:
     return {
-        name: Keeping.of({value.name: value.value for value in values})
+        name: {value.name: value.value for value in values}
         for name, values in admin.topic_configs(sorted(topics)).items()
     }
 

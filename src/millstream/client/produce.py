@@ -16,6 +16,21 @@ _QUEUE_KBYTES = 32 * 1024
 _QUEUE_RECORDS = 100_000
 
 
+def send_one(connection: Connection, topic: str, record: Outgoing, timeout: float = 10.0) -> tuple[int, int]:
+    """Send a record, synced to disk before this returns; the partition and the offset that it has now.
+
+    After an error it is not there, but for one: a broker that went away may have it.
+    """
+    sender = Sender(connection, topic, timeout=timeout, reports=True)
+    sender.send([record])
+    if not sender.finish(timeout + 1):
+        sender.abandon()
+    if sender.first_failure is not None:
+        raise sender.first_failure
+    assert sender.last_place is not None, "every record is answered for"
+    return sender.last_place
+
+
 class Sender:
     """Records to one topic. ``send`` waits while the queue is full; ``finish`` waits for the answers.
 
@@ -30,9 +45,11 @@ class Sender:
         acks: Acks = "all",
         compression: str = "none",
         timeout: float = 30.0,
+        reports: bool = False,
         properties: Mapping[str, Any] | None = None,
     ) -> None:
-        """``timeout``: seconds after which a record that could not be delivered has failed."""
+        """``timeout``: seconds after which a record that could not be delivered has failed. With ``reports``
+        it says where the last record is; that costs a call for each."""
         from confluent_kafka import Producer as Client
 
         self.connection = connection
@@ -40,6 +57,7 @@ class Sender:
         self.sent = 0
         self.failed = 0
         self.first_failure: MillstreamError | None = None
+        self.last_place: tuple[int, int] | None = None  # partition and offset; see ``reports``
         self._complaints = Complaints()
         self._producer: Any = connection.open(
             Client,
@@ -54,7 +72,7 @@ class Sender:
                     "message.timeout.ms": round(timeout * 1000),
                     "queue.buffering.max.kbytes": _QUEUE_KBYTES,
                     "queue.buffering.max.messages": _QUEUE_RECORDS,
-                    "delivery.report.only.error": True,
+                    "delivery.report.only.error": not reports,
                     "error_cb": self._complaints,
                     **(properties or {}),
                 }
@@ -78,7 +96,7 @@ class Sender:
         """
         from confluent_kafka import KafkaException
 
-        produce, topic, failed = self._producer.produce, self.topic, self._failed
+        produce, topic, answered = self._producer.produce, self.topic, self._answered
         for at, (value, key, headers, partition, timestamp) in enumerate(records):
             while True:
                 try:
@@ -87,7 +105,7 @@ class Sender:
                         value,
                         key,
                         partition,
-                        on_delivery=failed,
+                        on_delivery=answered,
                         timestamp=timestamp,
                         headers=headers,
                     )
@@ -120,8 +138,9 @@ class Sender:
         self._producer.purge()
         self._producer.flush(5)
 
-    def _failed(self, error: Any, message: Any) -> None:
+    def _answered(self, error: Any, message: Any) -> None:
         if error is None:
+            self.last_place = (message.partition(), message.offset())
             return
         self.failed += 1
         if self.first_failure is None:

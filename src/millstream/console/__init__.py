@@ -66,7 +66,7 @@ from contextlib import AbstractContextManager
 
 from millstream.extras import extra
 
-_EXTRAS = ("litestar", "jinja2", "uvicorn")
+_EXTRAS = ("litestar", "msgspec", "jinja2", "uvicorn")
 
 
 def needs_extra() -> AbstractContextManager[None]:

@@ -2,25 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from litestar import MediaType, Request, Response
 from litestar.response import Stream
 
 from millstream.client.admin import Admin
-from millstream.console import live, units
+from millstream.client.connect import Connection
+from millstream.console import cells, live, units
 from millstream.console.asking import Asker
-from millstream.console.links import group_link, pipeline_link, topic_link
+from millstream.console.databases import Databases, Place, places_of
+from millstream.console.leaving import Ended, leaving
+from millstream.console.links import (
+    group_link,
+    partition_anchor,
+    pipeline_link,
+    row_link,
+    sql_link,
+    topic_link,
+    view_link,
+)
 from millstream.console.problems import Problem
 from millstream.console.sampler import Sampler
+from millstream.console.schemas import Schemas
 from millstream.console.settings import Settings
 
 T = TypeVar("T")
 _HERE = Path(__file__).parent
+_SEARCHES = 4  # at once; more wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +59,10 @@ class Backend:
         self.settings = settings
         self.screens = screens
         self._asker = Asker(settings.connection)
+        self._searches = ThreadPoolExecutor(_SEARCHES, thread_name_prefix="search")
         self.sampler = Sampler(self._asker)
+        self.views = Databases(settings.views, self._told_by_jobs)
+        self.schemas = None if settings.registry is None else Schemas(settings.registry)
         self._templates = Environment(
             loader=FileSystemLoader(_HERE / "templates"),
             autoescape=True,
@@ -52,21 +71,42 @@ class Backend:
             lstrip_blocks=True,
         )
         units.add_filters(self._templates)
+        cells.add_filters(self._templates)
         self._templates.globals.update(
             address=settings.connection.address,
             read_only=settings.read_only,
             screens=screens,
             topic_link=topic_link,
             group_link=group_link,
+            partition_anchor=partition_anchor,
             pipeline_link=pipeline_link,
+            view_link=view_link,
+            row_link=row_link,
+            sql_link=sql_link,
         )
+
+    @property
+    def asking(self) -> Connection:
+        """The connection, with the patience that a page has."""
+        return self._asker.connection
 
     def start(self) -> None:
         self.sampler.start()
 
+    def close(self) -> None:
+        """Pages that are open hold a stream, which would hold up the end: all of them end."""
+        self.sampler.close()
+        self.views.close()
+
     async def stop(self) -> None:
         await self.sampler.stop()
+        await self.views.stop()
+        self._searches.shutdown(wait=True, cancel_futures=True)
         self._asker.close()
+
+    def _told_by_jobs(self) -> list[Place]:
+        seen = self.sampler.snapshot
+        return [] if seen is None else places_of(job.status for job in seen.jobs.values())
 
     # Asking ------------------------------------------------------------------------------------------
 
@@ -78,17 +118,40 @@ class Backend:
         """Other blocking work, on the same threads."""
         return await self._asker.run(work)
 
+    async def look_for(self, request: Request[Any, Any, Any], work: Callable[[Ended], T]) -> T:
+        """Work that may take seconds, on threads of its own, so that it holds up no other page. It is told
+        when who asked has left."""
+        async with leaving(request) as gone:
+
+            def ended() -> bool:
+                return gone.is_set() or self.sampler.closed
+
+            return await asyncio.get_running_loop().run_in_executor(self._searches, work, ended)
+
     # Showing -----------------------------------------------------------------------------------------
 
+    def screen(self, key: str) -> Screen:
+        """A screen by its key, for pages that hang under it."""
+        return next(screen for screen in self.screens if screen.key == key)
+
     def page(
-        self, request: Request[Any, Any, Any], screen: Screen, template: str, **values: Any
+        self,
+        request: Request[Any, Any, Any],
+        screen: Screen,
+        template: str,
+        *,
+        status: int = 200,
+        follow: Mapping[str, str] | None = None,
+        **values: Any,
     ) -> Response[str]:
-        """A whole page of a screen. It listens to ``/live`` + its own path and query."""
-        query = f"?{request.url.query}" if request.url.query else ""
-        html = self.fragment(
-            template, screen=screen, live=f"/live{request.url.path.rstrip('/')}{query}", **values
+        """A whole page of a screen. It listens to ``/live`` + its own path and query, and what it is to
+        ``follow``; one that does not change while one looks has ``live=""`` among its values."""
+        queries = [part for part in (request.url.query, urlencode(follow or {})) if part]
+        live = f"/live{request.url.path.rstrip('/')}" + (f"?{'&'.join(queries)}" if queries else "")
+        html = self.fragment(template, screen=screen, **{"live": live, **values})
+        return Response(
+            html, status_code=status, media_type=MediaType.HTML, headers={"Cache-Control": "no-store"}
         )
-        return Response(html, media_type=MediaType.HTML, headers={"Cache-Control": "no-store"})
 
     def fragment(self, template: str, **values: Any) -> str:
         """Part of a page."""
@@ -100,11 +163,17 @@ class Backend:
         def status(problem: str | None) -> str:
             return self.fragment("status.html", problem=problem)
 
-        return Stream(
-            live.stream(self.sampler, status, fragments),
-            media_type="text/event-stream",
-            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
-        )
+        return _streamed(live.stream(self.sampler, status, fragments))
+
+    def follow(
+        self, places: Sequence[Place], fragments: Callable[[], Awaitable[Mapping[str, str]]]
+    ) -> Stream:
+        """The fragments of a page of views, whenever something was written there."""
+
+        def status(problem: str | None) -> str:
+            return self.fragment("view_status.html", problem=problem)
+
+        return _streamed(live.following(self.views, places, status, fragments))
 
     def problem_page(self, request: Request[Any, Any, Any], problem: Problem) -> Response[str]:
         """What went wrong, for people. While the broker is away it waits, and loads again when it is back."""
@@ -114,3 +183,11 @@ class Backend:
         live = "/live/status" if away else ""
         html = self.fragment("problem.html", screen=screen, live=live, problem=problem)
         return Response(html, status_code=problem.status, media_type=MediaType.HTML)
+
+
+def _streamed(events: AsyncIterator[bytes]) -> Stream:
+    return Stream(
+        events,
+        media_type="text/event-stream",
+        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+    )

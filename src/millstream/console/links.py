@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from urllib.parse import quote, urlencode
+from collections.abc import Sequence
+from urllib.parse import quote, unquote, urlencode
 
 
 def topic_link(name: str, part: str = "", **query: str | int) -> str:
@@ -10,11 +11,38 @@ def topic_link(name: str, part: str = "", **query: str | int) -> str:
 
 
 def group_link(name: str, part: str = "", **query: str | int) -> str:
-    return _link("groups", name, part, query)
+    """Groups have any name. A server has unquoted a path before it is cut at its slashes, so those of a name
+    are quoted twice; ``group_named`` undoes that."""
+    return _link("groups", name.replace("%", "%25").replace("/", "%2F"), part, query)
+
+
+def group_named(part: str) -> str:
+    """The name of a group in a path."""
+    return unquote(part)
+
+
+def partition_anchor(topic: str, partition: int) -> str:
+    """Where on a page of many a partition stands."""
+    return f"{topic}-{partition}"
 
 
 def pipeline_link(name: str, part: str = "", **query: str | int) -> str:
     return _link("pipelines", name, part, query)
+
+
+def view_link(name: str, part: str = "", **query: str | int) -> str:
+    return _link("views", name, part, query)
+
+
+def row_link(view: str, key: Sequence[object], database: str = "") -> str:
+    """One row of a view, by the values of its key."""
+    query = [("key", str(value)) for value in key] + ([("database", database)] if database else [])
+    return f"{view_link(view, 'row')}?{urlencode(query)}"
+
+
+def sql_link(sql: str, database: str = "") -> str:
+    """The query box with a query in it."""
+    return f"/sql?{urlencode({'sql': sql, **({'database': database} if database else {})})}"
 
 
 def _link(kind: str, name: str, part: str, query: dict[str, str | int]) -> str:

@@ -7,12 +7,19 @@ last. It ends with the console, and with whoever reads it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
+from litestar.exceptions import HTTPException
+
+from millstream.console.databases import Databases, Place
 from millstream.console.model.snapshot import Snapshot
 from millstream.console.sampler import Sampler
+from millstream.errors import MillstreamError
 
-Fragments = Callable[[Snapshot], Mapping[str, str]]
+Fragments = Callable[[Snapshot], Mapping[str, str] | Awaitable[Mapping[str, str]]]
+_SOONEST = 0.3  # seconds from one change of a view to the next on a page
+_SHARE = 3
 _KEEP_ALIVE = 15.0  # seconds; what lies between us and a browser may close what is silent
 
 
@@ -25,7 +32,8 @@ async def stream(
     while not sampler.closed:
         now = {"status": status(sampler.problem)}
         if sampler.snapshot is not None and sampler.problem is None:
-            now.update(fragments(sampler.snapshot))
+            made = fragments(sampler.snapshot)
+            now.update(await made if isinstance(made, Awaitable) else made)
         for name, html in now.items():
             if sent.get(name) != html:
                 sent[name] = html
@@ -34,6 +42,42 @@ async def stream(
             await asyncio.wait_for(sampler.next(), _KEEP_ALIVE)
         except TimeoutError:
             yield b": still here\n\n"
+
+
+async def following(
+    databases: Databases,
+    places: Sequence[Place],
+    status: Callable[[str | None], str],
+    fragments: Callable[[], Awaitable[Mapping[str, str]]],
+) -> AsyncIterator[bytes]:
+    """The same of what is in databases of views: rendered when something was written there. What takes long
+    is done less often, so that nobody's looking takes more than a part of a database's time."""
+    sent: dict[str, str] = {}
+    seen: object = None
+    yield b"retry: 1000\n\n"
+    with databases.followed(places):
+        while not databases.closed:
+            versions = databases.seen(places)
+            if versions == seen:
+                if not await databases.next(_KEEP_ALIVE):
+                    yield b": still here\n\n"
+                continue
+            seen, began = versions, time.monotonic()
+            problem = next(filter(None, map(databases.problem, places)), None) if len(places) == 1 else None
+            now: dict[str, str] = {}
+            if problem is None:
+                try:
+                    now.update(await fragments())
+                except MillstreamError as error:
+                    problem = str(error)
+                except HTTPException as error:
+                    problem = error.detail
+            now["status"] = status(problem)
+            for name, html in now.items():
+                if sent.get(name) != html:
+                    sent[name] = html
+                    yield encoded(name, html)
+            await asyncio.sleep(max(_SOONEST, _SHARE * (time.monotonic() - began)))
 
 
 def encoded(name: str, data: str) -> bytes:

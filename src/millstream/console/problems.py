@@ -19,13 +19,17 @@ from millstream.errors import (
     RegistryUnavailable,
     RequestFailed,
 )
+from millstream.pipeline.view_query import QueryRefused
 
 _log = logging.getLogger(__name__)
 MEDIA_TYPE = "application/problem+json"
 
 # Kafka's errors that are the asker's: its number, and the status for it. Others are the broker's affair.
 _BY_CODE = {
+    -190: 400,  # librdkafka's: no such partition
+    1: 404,  # OFFSET_OUT_OF_RANGE
     3: 404,  # UNKNOWN_TOPIC_OR_PARTITION
+    10: 400,  # MESSAGE_TOO_LARGE
     16: 503,  # NOT_COORDINATOR
     17: 400,  # INVALID_TOPIC
     29: 403,  # TOPIC_AUTHORIZATION_FAILED
@@ -39,6 +43,7 @@ _BY_CODE = {
     44: 409,  # POLICY_VIOLATION
     68: 409,  # NON_EMPTY_GROUP
     69: 404,  # GROUP_ID_NOT_FOUND
+    86: 409,  # GROUP_SUBSCRIBED_TO_TOPIC
 }
 
 
@@ -65,7 +70,7 @@ def problem_of(error: Exception) -> Problem:
         return _problem(503, str(error))
     if isinstance(error, RequestFailed):
         return _problem(_BY_CODE.get(error.code, 502), str(error), error.name)
-    if isinstance(error, ConfigError | InputError):
+    if isinstance(error, ConfigError | InputError | QueryRefused):
         return _problem(400, str(error))
     if isinstance(error, MillstreamError):
         return _problem(502, str(error))
@@ -100,6 +105,8 @@ RESPONSES = {
     400: _spec("What was asked is not well formed; `detail` says what is wrong."),
     403: _spec("Not allowed: the console is read-only, or the broker does not permit it."),
     404: _spec("There is no such thing."),
-    502: _spec("The broker answered with an error."),
+    409: _spec("Not as things are: a group has members, a name is taken."),
+    429: _spec("Too much is under way; try again in a moment."),
+    502: _spec("The broker, or a database of views, answered with an error."),
     503: _spec("No broker answers at the moment."),
 }

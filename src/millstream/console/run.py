@@ -37,6 +37,5 @@ class Console(Served):
             yield app
 
     def ending(self) -> None:
-        """Pages that are open hold a stream, which would hold up the end."""
         if self._backend is not None:
-            self._backend.sampler.close()
+            self._backend.close()

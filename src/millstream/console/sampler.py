@@ -33,6 +33,8 @@ class Sampler:
         self._asker = asker
         self._clock = clock or SystemClock()
         self._changed = asyncio.Event()
+        self._looking = asyncio.Lock()  # one look at a time: each goes on from the one before
+        self._looking_closer = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
         self.observer = Observer(self._clock)
         self.snapshot: Snapshot | None = None
@@ -50,6 +52,7 @@ class Sampler:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._asker.run(self.observer.close)
 
     def close(self) -> None:
         """Tell all who wait that nothing more comes."""
@@ -72,6 +75,16 @@ class Sampler:
         """Wait for the next look, whatever it brings."""
         await self._changed.wait()
 
+    async def look_now(self) -> Snapshot:
+        """A snapshot of this moment: for who has just changed something, or looks for what is new."""
+        await self._look()
+        return await self.first()
+
+    async def look_closer_now(self) -> Snapshot:
+        """The same, with sizes and groups as they are now."""
+        await self._look_closer()
+        return await self.look_now()
+
     def rates(self) -> Columns:
         """Records in and out per second, over the last hour."""
         return self.observer.history.columns("in", "out")
@@ -90,7 +103,8 @@ class Sampler:
 
     async def _look(self) -> None:
         try:
-            self.snapshot = await self._asked(self.observer.look)
+            async with self._looking:
+                self.snapshot = await self._asked(self.observer.look)
         except MillstreamError as error:
             if self.problem is None:
                 _log.warning("%s", error)
@@ -103,7 +117,8 @@ class Sampler:
 
     async def _look_closer(self) -> None:
         try:
-            await self._asked(self.observer.look_closer)
+            async with self._looking_closer:
+                await self._asked(self.observer.look_closer)
         except MillstreamError as error:
             if self.problem is None:  # else it is known
                 _log.warning("sizes and groups are not known: %s", error)

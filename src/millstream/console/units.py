@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from jinja2 import Environment
 from markupsafe import Markup
 
-from millstream.units import bytes_text, duration_text
+from millstream.units import bytes_text, duration_text, runs
 
 _NOT_KNOWN = Markup('<span class="unknown" title="not known">&ndash;</span>')
+
+_NONE = Markup("")
+_PRECISE = Markup(" data-precise")
 
 
 def number(value: float | None) -> str:
@@ -54,7 +58,7 @@ def span(milliseconds: float | None) -> str:
     return _NOT_KNOWN if milliseconds is None else duration_text(round(milliseconds))
 
 
-def time(at_ms: float | None) -> str:
+def time(at_ms: float | None, attributes: Markup = _NONE) -> str:
     """A moment; a script writes it in the reader's zone, and without one it is in UTC."""
     if at_ms is None:
         return _NOT_KNOWN
@@ -63,7 +67,13 @@ def time(at_ms: float | None) -> str:
     except (ValueError, OverflowError, OSError):  # what a producer wrote need not be a time
         return f"{at_ms:,.0f} ms"
     iso = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return Markup('<time datetime="{}">{} UTC</time>').format(iso, moment.strftime("%Y-%m-%d %H:%M:%S"))
+    plain = moment.strftime("%Y-%m-%d %H:%M:%S")
+    return Markup('<time datetime="{}"{}>{} UTC</time>').format(iso, attributes, plain)
+
+
+def instant(at_ms: float | None) -> str:
+    """A moment to the millisecond, in the same way."""
+    return time(at_ms, _PRECISE)
 
 
 def plural(value: int, noun: str, several: str | None = None) -> str:
@@ -71,6 +81,22 @@ def plural(value: int, noun: str, several: str | None = None) -> str:
     return f"{value:,} {noun if value == 1 else several or noun + 's'}"
 
 
+def spark(values: Sequence[float | None], width: int = 88, height: int = 20) -> str:
+    """A line without axes: how a number went, from nought to its highest."""
+    known = [(at, value) for at, value in enumerate(values) if value is not None]
+    if len(known) < 2:
+        return ""
+    highest = max(value for _, value in known) or 1.0
+    step = width / max(1, len(values) - 1)
+    points = " ".join(
+        f"{at * step:.1f},{height - 1 - value / highest * (height - 2):.1f}" for at, value in known
+    )
+    return Markup(
+        '<svg class="sparkline" viewBox="0 0 {0} {1}" width="{0}" height="{1}" aria-hidden="true">'
+        '<polyline points="{2}"/></svg>'
+    ).format(width, height, points)
+
+
 def add_filters(environment: Environment) -> None:
-    for filter_ in (number, short, rate, size, byte_rate, duration, span, time, plural):
+    for filter_ in (number, short, rate, size, byte_rate, duration, span, time, instant, plural, spark, runs):
         environment.filters[filter_.__name__] = filter_

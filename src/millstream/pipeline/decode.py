@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
+from millstream.pipeline.counting import source_count
 from millstream.pipeline.encoded import DATA, REASON
 from millstream.pipeline.expressions import with_columns
 from millstream.pipeline.kernel.naming import DELETED
@@ -28,6 +29,8 @@ _CORRUPT = "_millstream_corrupt"
 _DATA, _REASON, _ENCODED = "_millstream_data", "_millstream_reason", "_millstream_encoded"
 _LOG_TIME = quoted("timestamp")
 _SPACE = r"' \t\r\n'"
+BETWEEN = "|sample|"  # what stands between the reason and the record in a sample of what did not parse
+_SAMPLE = "coalesce(CAST(substring(value, 1, 500) AS string), 'no value')"
 
 
 def decoded(raw: DataFrame, source: Source) -> DataFrame:
@@ -44,7 +47,13 @@ def decoded(raw: DataFrame, source: Source) -> DataFrame:
         data = fn.expr(f"named_struct('value', {_text(source) if source.format == 'text' else 'value'})")
     rows = raw.withColumn(_DATA, data).withColumn(_REASON, fn.expr(_reason(source)))
     return rows.observe(
-        f"source {source.name}", fn.count(fn.lit(1)).alias("rows"), fn.count(_REASON).alias("rejected")
+        source_count(source.name),
+        fn.count(fn.lit(1)).alias("rows"),
+        fn.count(_REASON).alias("rejected"),
+        # One of them to be shown: any, as long as it is the same when the batch is run again.
+        fn.max(fn.expr(f"if({_REASON} IS NULL, NULL, concat({_REASON}, '{BETWEEN}', {_SAMPLE}))")).alias(
+            "sample"
+        ),
     )
 
 

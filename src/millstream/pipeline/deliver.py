@@ -126,6 +126,7 @@ class Delivery:
         self._relay: Relay | None = None  # where tasks and driver are on one machine
         self.delivered: dict[int, Delivered] = {}  # batches not yet reported
         self.failure: MillstreamError | None = None
+        self.waiting: str | None = None  # why the batch under way has to be run again
         self.unkeyed = 0
 
     # ---- taking over --------------------------------------------------------------------------------
@@ -212,6 +213,7 @@ class Delivery:
                 self._failed(error, this, deadline)
                 done.repeats += 1
         self._in_doubt = self._new_ledger = False
+        self.waiting = None
         self.delivered[number] = done
 
     def _failed(self, error: Exception, this: Entry, deadline: float) -> None:
@@ -233,6 +235,7 @@ class Delivery:
             ) from None
         self._in_doubt = True
         self._known_targets = None
+        self.waiting = said
         self._say(f"{self._query.name} #{this.batch}: {said}; the batch is run again")
 
     def _exactly_once(self, batch: DataFrame, this: Entry, done: Delivered) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
-from xml.sax.saxutils import escape
+from xml.sax.saxutils import escape, quoteattr
 
 from millstream.pipeline.graph import Box, Graph
 from millstream.pipeline.layout import Spot, layout
 
 _CHARACTER, _LINE, _PADDING, _GAP, _BETWEEN, _MARGIN = 7.0, 17.0, 12.0, 28.0, 52.0, 16.0
-_TEXT_WIDTH = 40
+_TEXT_WIDTH, _LIVE_WIDTH = 40, 27
+_NOTE_WIDTH = 22  # at least: a box must not change its size with every digit
 _STYLE = """
   text { font: 12px ui-monospace, Menlo, Consolas, monospace; fill: #445; }
   text.title { font-weight: 700; fill: #112; }
@@ -26,11 +29,23 @@ _STYLE = """
   }"""
 
 
-def draw_svg(graph: Graph, title: str) -> str:
-    contents = {box.key: _content(box) for box in graph.boxes}
-    widths = {
-        key: max(len(line) for line in lines) * _CHARACTER + 2 * _PADDING for key, lines in contents.items()
-    }
+@dataclass(frozen=True, slots=True)
+class Live:
+    """What a page adds to the picture of a job that runs. Boxes are links; the page has the style.
+
+    ``labels`` stand on arrows, ``notes`` in boxes, each with a class; ``marks`` are classes of boxes.
+    """
+
+    links: Mapping[str, str]
+    labels: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    notes: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
+    marks: Mapping[str, str] = field(default_factory=dict)
+
+
+def draw_svg(graph: Graph, title: str, live: Live | None = None) -> str:
+    """A picture by itself, or with ``live`` one that is part of a page."""
+    contents = {box.key: _content(box, live) for box in graph.boxes}
+    widths = {key: max(_width(line) for line in lines) for key, lines in contents.items()}
     placed = layout(widths, graph.arrows, gap=_GAP)
     boxes = {box.key: box for box in graph.boxes}
     tops: list[float] = []
@@ -44,52 +59,74 @@ def draw_svg(graph: Graph, title: str) -> str:
     total = (placed.width + 2 * _MARGIN, y - _BETWEEN + _MARGIN)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {total[0]:.0f} {total[1]:.0f}" '
-        f'width="{total[0]:.0f}" height="{total[1]:.0f}" role="img">',
-        f"<title>{escape(title)}</title>",
-        f"<style>{_STYLE}\n</style>",
+        f'width="{total[0]:.0f}" height="{total[1]:.0f}" '
+        + ('role="img">' if live is None else f'class="graph" role="group" aria-label={quoteattr(title)}>'),
+        f"<title>{escape(title)}</title>\n<style>{_STYLE}\n</style>" if live is None else "",
         '<defs><marker id="head" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="8" markerHeight="8" '
         'orient="auto"><path d="M0 0L10 5L0 10z"/></marker></defs>',
     ]
+    labels: list[str] = []  # over all arrows, or those that come later would cross them out
     for layer in placed.layers:
         for spot in layer:
             if spot.key is not None:
-                parts.extend(_arrow(spot, below, tops, contents) for below in spot.below)
+                drawn = [_arrow(spot, below, tops, contents, live) for below in spot.below]
+                parts += [arrow for arrow, _ in drawn]
+                labels += [label for _, label in drawn]
     for layer in placed.layers:
         for spot in layer:
             if spot.key is not None:
-                parts += [_box(boxes[spot.key], contents[spot.key], spot, tops[spot.layer])]
-    parts.append("</svg>")
+                parts += [_box(boxes[spot.key], contents[spot.key], spot, tops[spot.layer], live)]
+    parts += [*labels, "</svg>"]
     return "\n".join(parts)
 
 
-def _content(box: Box) -> list[str]:
-    lines = [box.title]
-    for line in box.lines:
-        lines.extend(textwrap.wrap(line, _TEXT_WIDTH) or [""])
-    return lines
+Line = tuple[str, str]  # its text and its class
 
 
-def _height(lines: list[str]) -> float:
+def _content(box: Box, live: Live | None) -> list[Line]:
+    width = _TEXT_WIDTH if live is None else _LIVE_WIDTH
+    lines = [(line, "title") for line in (textwrap.wrap(box.title, width) if live else [box.title])]
+    for about in box.lines:
+        lines.extend((line, "about") for line in textwrap.wrap(about, width) or [""])
+    return (
+        lines
+        if live is None
+        else [*lines, *((text, f"note {kind}") for text, kind in live.notes.get(box.key, ()))]
+    )
+
+
+def _width(line: Line) -> float:
+    text, kind = line
+    return max(len(text), _NOTE_WIDTH if kind.startswith("note") else 0) * _CHARACTER + 2 * _PADDING
+
+
+def _height(lines: list[Line]) -> float:
     return len(lines) * _LINE + 2 * _PADDING - 4
 
 
-def _box(box: Box, lines: list[str], spot: Spot, top: float) -> str:
+def _box(box: Box, lines: list[Line], spot: Spot, top: float, live: Live | None) -> str:
     left = spot.centre - spot.width / 2 + _MARGIN
     radius = {"topic": 3, "view": 3, "channel": 16, "rejected": 16, "union": 16}.get(box.kind, 7)
     text = [
-        f'<text class="{"about" if index else "title"}" x="{left + _PADDING:.1f}"'
+        f'<text class="{kind}" x="{left + _PADDING:.1f}"'
         f' y="{top + _PADDING + 10 + index * _LINE:.1f}">{escape(line)}</text>'
-        for index, line in enumerate(lines)
+        for index, (line, kind) in enumerate(lines)
     ]
     frame = (
         f'<rect x="{left:.1f}" y="{top:.1f}" width="{spot.width:.1f}" height="{_height(lines):.1f}"'
         f' rx="{radius}"/>'
     )
-    return f'<g class="{box.kind}">{frame}{"".join(text)}</g>'
+    if live is None:
+        return f'<g class="{box.kind}">{frame}{"".join(text)}</g>'
+    mark = live.marks.get(box.key, "")
+    inside = f'<g class="box {box.kind} {mark}">{frame}{"".join(text)}</g>'
+    return f"<a href={quoteattr(live.links[box.key])}>{inside}</a>"
 
 
-def _arrow(start: Spot, following: Spot, tops: list[float], contents: dict[str, list[str]]) -> str:
-    """From a box's foot through the bends of the layers between to the next box's head."""
+def _arrow(
+    start: Spot, following: Spot, tops: list[float], contents: dict[str, list[Line]], live: Live | None
+) -> tuple[str, str]:
+    """From a box's foot through the bends of the layers between to the next box's head; and its label."""
     points = [(start.centre + _MARGIN, tops[start.layer] + _height(contents[str(start.key)]))]
     spot = following
     while spot.key is None:
@@ -100,4 +137,10 @@ def _arrow(start: Spot, following: Spot, tops: list[float], contents: dict[str, 
     for (x, y), (to_x, to_y) in pairwise(points):
         middle = (y + to_y) / 2
         path += f"C{x:.1f} {middle:.1f} {to_x:.1f} {middle:.1f} {to_x:.1f} {to_y:.1f}"
-    return f'<path class="arrow" d="{path}" marker-end="url(#head)"/>'
+    arrow = f'<path class="arrow" d="{path}" marker-end="url(#head)"/>'
+    label = None if live is None else live.labels.get((str(start.key), str(spot.key)))
+    if label is None:
+        return arrow, ""
+    (x, y), (to_x, to_y) = points[-2:]  # near where it leads to: there is one only
+    place = f'x="{(x + to_x) / 2:.1f}" y="{(y + to_y) / 2 + 4:.1f}"'
+    return arrow, f'<text class="rate" {place}>{escape(label)}</text>'

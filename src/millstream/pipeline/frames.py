@@ -6,7 +6,7 @@ stream.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -14,6 +14,7 @@ from pyspark.sql import functions as fn
 
 from millstream.errors import MillstreamError, TopologyError
 from millstream.pipeline.causes import condensed
+from millstream.pipeline.counting import stream_count
 from millstream.pipeline.decode import accepted, decoded, rejected
 from millstream.pipeline.kernel.spark import Keeping
 from millstream.pipeline.kernel_frames import Kernels
@@ -47,10 +48,12 @@ class Frames:
         output_mode: str = "update",
         keeping: Callable[[Stateful], Keeping] = lambda stateful: Keeping(),
         encode: Callable[[TopicSink, str], str] | None = None,
+        counted: Collection[str] = (),
     ) -> None:
         """``encode`` gives the SQL function that makes a sink's values of structs of a type; where there is
-        none, in tests, they stay JSON."""
+        none, in tests, they stay JSON. ``counted`` are the counts that somebody wants (counting.py)."""
         self.encode = encode
+        self._counts = counted
         self._read = read
         self._decoded: dict[int, DataFrame] = {}
         self._made: dict[int, Any] = {}
@@ -90,14 +93,23 @@ class Frames:
         if isinstance(stream, Union):
             return self._union(stream)
         if isinstance(stream, Operator):
-            return operated(stream, self.of(stream.inputs[0]))
+            made = operated(stream, self.of(stream.inputs[0]))
+            return made if isinstance(made, dict) else self._counted(stream, made)
         if isinstance(stream, SplitChannel):
-            return self._make(stream.inputs[0])[stream.channel_name]
+            return self._counted(stream, self._make(stream.inputs[0])[stream.channel_name])
         if isinstance(stream, StatefulChannel) and not stream.native:
             return self.kernels.channel(stream)
         if isinstance(stream, Aggregate):
             return one_window(stream, self.of(stream.inputs[0]))
         return step(stream, self.of(stream.inputs[0]))
+
+    def _counted(self, stream: Stream, frame: DataFrame) -> DataFrame:
+        if not self.is_counted(stream):
+            return frame
+        return frame.observe(stream_count(stream.name), fn.count(fn.lit(1)).alias("rows"))
+
+    def is_counted(self, stream: Stream) -> bool:
+        return stream_count(stream.name) in self._counts
 
     def rows(self, source: Source) -> DataFrame:
         """A source's records with what was parsed of them."""

@@ -6,8 +6,9 @@ A step that has no name of its own and one consumer is drawn inside that consume
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from millstream.pipeline.counting import given_by, taken_by
 from millstream.pipeline.sinks import TopicSink
 from millstream.pipeline.streams import Rejected, Select, Source, Stream, Where
 from millstream.pipeline.topology import Topology
@@ -20,12 +21,16 @@ class Box:
     kind: str  # topic, view, or the kind of a stream
     title: str
     lines: tuple[str, ...]
+    streams: tuple[str, ...] = ()  # the names of those that are drawn in it
 
 
 @dataclass(frozen=True, slots=True)
 class Graph:
+    """``counted`` is what tells how many rows went along each arrow (``counting.py``)."""
+
     boxes: tuple[Box, ...]
     arrows: tuple[tuple[str, str], ...]
+    counted: tuple[tuple[str, ...], ...] = ()
 
     def mermaid(self) -> str:
         shapes = {
@@ -67,16 +72,19 @@ def graph(flow: Topology) -> Graph:
     keys: dict[int, str] = {}
     for stream in streams:
         if isinstance(stream, Source):
-            keys[id(stream)] = _topic_box(boxes, stream.topic, _about(stream))
+            keys[id(stream)] = _topic_box(boxes, stream.topic, _about(stream), stream.name)
         elif id(stream) not in inside:
             keys[id(stream)] = f"s{len(boxes)}"
-            boxes[keys[id(stream)]] = Box(keys[id(stream)], stream.kind, stream.name, _lines(stream, inside))
-    arrows: dict[tuple[str, str], None] = {}
+            within = [other.name for other in streams if home(other) is stream]
+            boxes[keys[id(stream)]] = Box(
+                keys[id(stream)], stream.kind, stream.name, _lines(stream, inside), tuple(within)
+            )
+    arrows: dict[tuple[str, str], tuple[str, ...]] = {}
     for stream in streams:
         for origin in stream.inputs:
             tail, head = home(origin), home(stream)
             if tail is not head:
-                arrows[keys[id(tail)], keys[id(head)]] = None
+                arrows[keys[id(tail)], keys[id(head)]] = given_by(flow, origin, to=stream)
     for sink in flow.sinks:
         if isinstance(sink, TopicSink):
             head_key = _topic_box(boxes, sink.topic, f"key {sink.key}" if sink.key else "")
@@ -84,17 +92,19 @@ def graph(flow: Topology) -> Graph:
             head_key = f"v{len(boxes)}"
             boxes[head_key] = Box(head_key, "view", sink.name, ("view, key " + ", ".join(sink.key),))
             if sink.changelog is not None:
-                arrows[head_key, _topic_box(boxes, sink.changelog, "changelog")] = None
-        arrows[keys[id(home(sink.stream))], head_key] = None
-    return Graph(tuple(boxes.values()), tuple(arrows))
+                arrows[head_key, _topic_box(boxes, sink.changelog, "changelog")] = taken_by(sink.changelog)
+        arrows[keys[id(home(sink.stream))], head_key] = given_by(flow, sink.stream)
+    return Graph(tuple(boxes.values()), tuple(arrows), tuple(arrows.values()))
 
 
-def _topic_box(boxes: dict[str, Box], topic: str, about: str) -> str:
+def _topic_box(boxes: dict[str, Box], topic: str, about: str, stream: str | None = None) -> str:
+    streams = () if stream is None else (stream,)
     for box in boxes.values():
         if box.kind == "topic" and box.title == topic:
+            boxes[box.key] = replace(box, streams=box.streams + streams)
             return box.key
     key = f"t{len(boxes)}"
-    boxes[key] = Box(key, "topic", topic, ("topic" + (f", {about}" if about else ""),))
+    boxes[key] = Box(key, "topic", topic, ("topic" + (f", {about}" if about else ""),), streams)
     return key
 
 

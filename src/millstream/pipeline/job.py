@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from millstream.client.connect import Connection
 from millstream.client.transactions import TransactionCoordinator
 from millstream.errors import ConfigError, MillstreamError, TopologyError
 from millstream.pipeline.checkpoint import REBUILD, TOPOLOGY, Checkpoint
+from millstream.pipeline.graph import graph
 from millstream.pipeline.ledger import Entry, Ledger
 from millstream.pipeline.load import user_modules
 from millstream.pipeline.offsets import Offsets, to_json
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from millstream.pipeline.deliver import Delivered, Delivery
     from millstream.pipeline.kernel.spark import Keeping
     from millstream.pipeline.progress import Progress
+    from millstream.pipeline.status_writer import StatusWriter
 
 
 # What stateful operators on the kernel need: a store for any state, that writes what changed and no more.
@@ -92,6 +95,7 @@ class Settings:
     transaction_timeout_s: float = 300.0  # after which a transaction that nobody ends is aborted
     on_progress: Callable[[Progress], None] = field(default=lambda progress: None)
     on_trouble: Callable[[str], None] = field(default=lambda text: None)  # what was overcome
+    status: StatusWriter | None = None  # who tells others what the job does; its caller ends it
 
 
 class Job:
@@ -113,6 +117,8 @@ class Job:
         self._groups: dict[str, str] = {}
         self._ticks = Ticks()
         self._limit = StateLimit(flow.max_state)
+        # A rebuild runs beside the job itself, and under its name.
+        self._status = None if settings.rebuild else settings.status
         self.own_views: list[View] = []
 
     # ---- before Spark -------------------------------------------------------------------------------
@@ -127,6 +133,8 @@ class Job:
         created = self._topics()
         if self.checkpoint.local is not None:
             self._claim()
+        if self._status is not None:
+            self._status.begin(self)
         return created
 
     def _claim(self) -> None:
@@ -198,6 +206,7 @@ class Job:
         if self.checkpoint.local is None:
             self._claim()
         outputs = []
+        counted = set(chain.from_iterable(graph(self.flow).counted)) if self._status is not None else set()
         for query in self.plan.queries:
             frames = Frames(
                 partial(self._read, spark, query),
@@ -205,6 +214,7 @@ class Job:
                 output_mode=query.output_mode,
                 keeping=partial(self._keeping, query),
                 encode=partial(encode_function, spark),
+                counted=counted,
             )
             for sink in query.sinks:
                 frames.of(sink.stream)  # the whole way to every sink once, for what Spark has to say
@@ -251,6 +261,8 @@ class Job:
                 self._queries[query.name] = writer.start()
         if not self.settings.rebuild:  # the ledger is that of the job which is running
             threading.Thread(target=self._keep_fresh, name="ledger-refresh", daemon=True).start()
+        if self._status is not None:
+            self._status.turned("running")
 
     def _title(self, query: Query) -> str:
         """What Spark calls a query: it has one of a name at a time."""
@@ -266,8 +278,15 @@ class Job:
     def _progressed(self, progress: Progress) -> None:
         self._ticks.after(progress)
         for warning in self._limit.after(progress):
-            self.settings.on_trouble(warning)
+            self._say(warning)
+        if self._status is not None:
+            self._status.progressed(progress)
         self.settings.on_progress(progress)
+
+    def _say(self, trouble: str) -> None:
+        if self._status is not None:
+            self._status.troubled(trouble)
+        self.settings.on_trouble(trouble)
 
     def _delivery(self, query: Query, views: dict[int, View]) -> Delivery:
         from millstream.pipeline.changelog import Changelogs, changelogs_of
@@ -297,7 +316,7 @@ class Job:
             stopping=self._stopping,
             new_ledger=self.settings.new_ledger,
             changelogs=changelogs,
-            say=self.settings.on_trouble,
+            say=self._say,
         )
 
     def _keep_fresh(self) -> None:
@@ -367,6 +386,11 @@ class Job:
         return sum(delivery.unkeyed for delivery in self._deliveries.values())
 
     @property
+    def waiting(self) -> str | None:
+        """Why a batch could not be delivered yet and is tried again; None if all goes well."""
+        return next((d.waiting for d in self._deliveries.values() if d.waiting is not None), None)
+
+    @property
     def running(self) -> bool:
         return any(query.isActive for query in self._queries.values())
 
@@ -384,6 +408,11 @@ class Job:
             if error is not None:
                 return TopologyError(f"query {name!r} failed: {condensed(error)}", where=line_in(str(error)))
         return None
+
+    def tell(self, error: MillstreamError) -> None:
+        """Let others know why it has ended, where the process goes on."""
+        if self._status is not None:
+            self._status.failed(error)
 
     def stop(self, patience: float = 60.0) -> None:
         """End between two batches; what was read and not delivered is read again by the next run.

@@ -28,13 +28,14 @@ from millstream.pipeline.plan import Query
 from millstream.pipeline.schema import quoted
 from millstream.pipeline.sinks import TopicSink, ViewSink
 from millstream.pipeline.stateful import StatefulChannel
-from millstream.pipeline.streams import Rejected, Select, Stream, Union, Where
+from millstream.pipeline.streams import Operator, Rejected, Select, SplitChannel, Stream, Union, Where
 from millstream.pipeline.taps import Arm, SharedState
 from millstream.pipeline.views import View
 from millstream.pipeline.windowed import Aggregate
 from millstream.pipeline.windows import picked
 
 SINK = "sink"
+PASSED = "passed"  # by which Spark's observed metrics of a tap begin: ``passed 0``
 RECORD = {  # the topic is the sink's; those that no sink of a query fills are left out
     "key": "binary",
     "value": "binary",
@@ -54,6 +55,7 @@ class Row:
 
     columns: dict[str, str]
     conditions: list[str] = field(default_factory=list)
+    passed: list[tuple[str, str]] = field(default_factory=list)  # streams to be counted, and who is of them
 
     def sql(self, expression: str) -> str:
         return with_columns(expression, self.columns)
@@ -81,16 +83,17 @@ def output(query: Query, frames: Frames) -> tuple[DataFrame, dict[int, View]]:
         kinds = [*(kind for _, kind in view.columns), "boolean"]
         shape |= {view_column(number, at): kind for at, kind in enumerate(kinds)}
     parts = []
-    for tap in query.taps:
+    for place, tap in enumerate(query.taps):
         given = []
         for arm, row, made in ways:
             if arm.base is tap:
                 entry = [
                     f"{made.get(name, f'CAST(NULL AS {kind})')} AS {name}" for name, kind in shape.items()
                 ]
-                given.append(Given(entry, " AND ".join(f"({one})" for one in row.conditions)))
+                given.append(Given(entry, _all(row.conditions)))
                 _check(frames.tap(tap), given[-1].sql, arm)
-        parts.append(_spread(frames.tap(tap), given))
+        rows = _counted(frames.tap(tap), place, [row for arm, row, _ in ways if arm.base is tap])
+        parts.append(_spread(rows, given))
     whole = parts[0]
     for part in parts[1:]:
         whole = whole.unionByName(part)
@@ -119,6 +122,17 @@ def _spread(frame: DataFrame, given: list[Given]) -> DataFrame:
     return frame.select(fn.expr(f"explode(array_compact(array({every})))").alias("given")).select("given.*")
 
 
+def _counted(frame: DataFrame, place: int, ways: list[Row]) -> DataFrame:
+    """The same rows, of which Spark tells how many are of each stream that lies between tap and sinks."""
+    passed = dict.fromkeys(each for row in ways for each in row.passed)
+    if not passed:
+        return frame
+    counts = [
+        fn.expr(f"count_if({condition})").alias(f"{at} {name}") for at, (name, condition) in enumerate(passed)
+    ]
+    return frame.observe(f"{PASSED} {place}", *counts)
+
+
 def _check(frame: DataFrame, expression: str, arm: Arm) -> None:
     """What Spark has against it is said at the sink's line; all before it was checked at its own."""
     try:
@@ -131,14 +145,17 @@ def _travelled(arm: Arm, frames: Frames, columns: Columns) -> Row:
     """A tap's row after all steps of an arm."""
     frame = frames.tap(arm.base)
     row = Row({name: quoted(name) for name in frame.columns})
+    base = arm.base
+    if isinstance(base, Stream) and not isinstance(base, Operator | SplitChannel) and frames.is_counted(base):
+        row.passed.append((base.name, "true"))  # a user's operator is counted where it stands
     for step, branch in arm.steps:
         if isinstance(step, StatefulChannel) and not step.native:
             condition, made = frames.kernels.picked(step)
-            row = Row(made, [condition])
+            row = Row(made, [condition], row.passed)
         elif isinstance(step, Aggregate):
             assert isinstance(arm.base, SharedState)
             condition, made = picked(arm.base, step)
-            row = Row(made, [condition])
+            row = Row(made, [condition], row.passed)
         elif isinstance(step, Union):
             row.columns = {
                 name: row.columns.get(name, f"CAST(NULL AS {kind})") for name, kind in columns(step)
@@ -151,7 +168,13 @@ def _travelled(arm: Arm, frames: Frames, columns: Columns) -> Row:
             row.conditions.append(row.sql(step.condition))
         else:
             row.conditions += [f"NOT coalesce(({row.sql(one)}), false)" for one in step.conditions]
+        if frames.is_counted(step):
+            row.passed.append((step.name, _all(row.conditions) or "true"))
     return row
+
+
+def _all(conditions: list[str]) -> str:
+    return " AND ".join(f"({one})" for one in conditions)
 
 
 def _selected(select: Select, row: Row, names: list[str]) -> dict[str, str]:

@@ -17,12 +17,23 @@ import datetime
 import decimal
 import json
 import math
+import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from millstream.errors import ConfigError, MillstreamError, TopologyError
+from millstream.pipeline.view_query import (
+    READS,
+    Answer,
+    Ask,
+    Limits,
+    QueryRefused,
+    collected,
+    too_slow,
+    weight,
+)
 from millstream.pipeline.view_sql import PART, VERSION
 from millstream.pipeline.view_store import TABLES, Reader, Store
 from millstream.pipeline.views import (
@@ -142,13 +153,7 @@ class PostgresStore(Store):
         self._tables.pop(view, None)
 
     def _columns(self, table: str) -> dict[str, str]:
-        return dict(
-            self._db.execute(
-                "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute"
-                " WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
-                (quoted_name(table),),
-            ).fetchall()
-        )
+        return _columns(self._db, table)
 
     def _form(self, kind: str) -> Callable[[Any], Any] | None:
         return _FORMS.get(_type(kind))
@@ -223,6 +228,17 @@ class PostgresStore(Store):
                 yield applied
 
 
+def _columns(db: psycopg.Connection, table: str) -> dict[str, str]:
+    """The columns of a table and their types, in order."""
+    return dict(
+        db.execute(
+            "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute"
+            " WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
+            (quoted_name(table),),
+        ).fetchall()
+    )
+
+
 def _type(kind: str) -> str:
     """PostgreSQL's type for one of Spark's: ``decimal(9,2)`` is ``numeric(9,2)``, what it lacks is text."""
     base = kind.partition("(")[0].partition("<")[0]
@@ -265,7 +281,7 @@ class PostgresReader(Reader):
         self._db.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         self._listening = False
         try:
-            self.views()
+            self._db.execute("SELECT version FROM millstream_views LIMIT 1")
         except psycopg.errors.UndefinedTable:
             self._db.close()
             raise MillstreamError(
@@ -301,6 +317,58 @@ class PostgresReader(Reader):
         except psycopg.Error as error:
             raise self._refused(error) from None
 
+    @contextmanager
+    def asking(self, limits: Limits) -> Iterator[Ask]:
+        """Questions by others: about one moment, and within limits. They raise QueryRefused, and none comes
+        after one that did: the transaction is over."""
+        import psycopg
+
+        deadline = time.monotonic() + limits.seconds
+
+        def ask(sql: str) -> Answer:
+            if not _QUERY.match(sql):
+                raise QueryRefused(READS, sql)
+            try:
+                self._until(deadline)
+                # A cursor, so that the server makes no more rows than are taken; prepared: see _found.
+                self._db.execute((_DECLARE + sql).encode(), prepare=True)
+                with self._db.cursor() as cursor:
+                    rows, cut = collected(self._fetched(cursor, deadline, limits), limits)
+                    names = [column.name for column in cursor.description or ()]
+                self._db.execute("CLOSE asked")
+                return Answer(names, rows, cut)
+            except psycopg.errors.QueryCanceled:
+                raise too_slow(sql, limits) from None
+            except psycopg.Error as error:
+                if self._db.broken or self._db.closed:
+                    raise MillstreamError(f"{self.where} went away: {_reason(error)}") from None
+                raise _refused(sql, error) from None
+            except ValueError as error:  # a lone surrogate, a null character
+                raise QueryRefused(str(error), sql) from None
+
+        with self._db.transaction():
+            yield ask
+
+    def _until(self, deadline: float) -> None:
+        """Stop the next statement at the deadline. Set for each anew: SQL could change it."""
+        left = max(1, round(1000 * (deadline - time.monotonic())))
+        self._db.execute(f"SET LOCAL statement_timeout = {left}".encode())
+
+    def _fetched(
+        self, cursor: psycopg.Cursor[Any], deadline: float, limits: Limits
+    ) -> Iterator[tuple[Any, ...]]:
+        """Rows of the cursor, so many at once as are small enough for memory."""
+        count = 10
+        while True:
+            self._until(deadline)
+            cursor.execute(f"FETCH {count} FROM asked".encode())
+            rows = [tuple(map(_read, row)) for row in cursor]
+            yield from rows
+            if len(rows) < count:
+                return
+            size = sum(weight(value) for row in rows for value in row) // len(rows) + 1
+            count = max(1, min(1000, limits.bytes // size))
+
     def all(self, name: str) -> Rows:
         """Every row of a view."""
         return self.query(f"SELECT * FROM {quoted_name(name)}")
@@ -314,6 +382,9 @@ class PostgresReader(Reader):
         return " AND ".join(
             f"{quoted_name(column)} = {quoted_text(value)}" for column, value in self._key(name, key)
         )
+
+    def _columns(self, table: str) -> dict[str, str]:
+        return _columns(self._db, table)
 
     @contextmanager
     def _snapshot(self) -> Iterator[None]:
@@ -356,6 +427,23 @@ class PostgresReader(Reader):
             time.sleep(min(timeout, _LOOK_EVERY))  # a standby: nobody is notified there
         except psycopg.Error as error:
             raise self._refused(error) from None
+
+
+_DECLARE = "DECLARE asked NO SCROLL CURSOR FOR "
+_QUERY = re.compile(r"(\s|--[^\n]*\n|/\*.*?\*/|\()*(select|with|values|table)\b", re.IGNORECASE | re.DOTALL)
+
+
+def _refused(sql: str, error: psycopg.Error) -> QueryRefused:
+    """What the server says is wrong, where."""
+    from psycopg import errors
+
+    if isinstance(error, errors.ReadOnlySqlTransaction):
+        return QueryRefused(READS, sql)
+    said = error.diag.message_primary or _reason(error)
+    if error.diag.message_hint:
+        said = f"{said} ({error.diag.message_hint})"
+    position = int(error.diag.statement_position or 0) - len(_DECLARE) - 1
+    return QueryRefused(said, sql, position if position >= 0 else None)
 
 
 def _read(value: Any) -> Any:

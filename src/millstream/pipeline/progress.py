@@ -16,10 +16,14 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
+from millstream.pipeline.counting import rejected_count, sink_count, source_count, stream_count
+from millstream.pipeline.decode import BETWEEN
 from millstream.pipeline.deliver import Delivered
 from millstream.pipeline.kernel.channels import COUNTED
 from millstream.pipeline.kernel.clock import NEVER
+from millstream.pipeline.outgoing import PASSED
 from millstream.pipeline.plan import Query
+from millstream.pipeline.taps import tap_windows
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,15 @@ class OperatorStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class StoreStatus:
+    """What Spark keeps for a window of its own. ``dropped`` are groups of rows that came too late."""
+
+    entries: int
+    bytes: int
+    dropped: int
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
     """One batch of one query. What is not known is None."""
 
@@ -58,6 +71,11 @@ class Progress:
     steps: dict[str, float] = field(default_factory=dict)  # milliseconds of each step of the delivery
     repeats: int = 0  # how often its delivery was begun anew
     operators: dict[str, OperatorStatus] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)  # see counting.py
+    lags: dict[str, int] = field(default_factory=dict)  # by topic
+    spark: dict[str, float] = field(default_factory=dict)  # milliseconds of each of Spark's own steps
+    windows: dict[str, StoreStatus] = field(default_factory=dict)  # of Spark's own windows
+    samples: dict[str, tuple[str, str]] = field(default_factory=dict)  # by source: why not parsed, and what
 
     def line(self) -> str:
         """As ``millstream run`` prints it."""
@@ -87,7 +105,8 @@ def progress_of(query: Query, report: dict[str, Any], delivered: Delivered) -> P
     """Spark's report in our words, with what was ``delivered`` to each sink. Spark counts a source once for
     every time it is scanned, so rows are counted by what we observe on the way."""
     observed = report.get("observedMetrics") or {}
-    counts = [observed.get(f"source {source.name}") or {} for source in query.sources]
+    seen_of = {source.name: observed.get(source_count(source.name)) or {} for source in query.sources}
+    lags = _lags(report.get("sources") or [])
     watermark = (report.get("eventTime") or {}).get("watermark")
     operators = {
         operator.name: _status(seen)
@@ -98,10 +117,10 @@ def progress_of(query: Query, report: dict[str, Any], delivered: Delivered) -> P
     return Progress(
         query=query.name,
         batch=int(report["batchId"]),
-        rows_in=sum(int(count.get("rows") or 0) for count in counts),
-        rejected=sum(int(count.get("rejected") or 0) for count in counts),
+        rows_in=sum(int(seen.get("rows") or 0) for seen in seen_of.values()),
+        rejected=sum(int(seen.get("rejected") or 0) for seen in seen_of.values()),
         rows_out=delivered.rows,
-        lag=_lag(report.get("sources") or []),
+        lag=sum(lags.values()) if lags else None,
         watermark=_moment(min(reached)) if reached else _time(watermark) if watermark else None,
         milliseconds=int((report.get("durationMs") or {}).get("triggerExecution") or 0),
         state_rows=sum(one.entries for one in operators.values())
@@ -109,7 +128,54 @@ def progress_of(query: Query, report: dict[str, Any], delivered: Delivered) -> P
         steps=delivered.steps,
         repeats=delivered.repeats,
         operators=operators,
+        counts=_counts(seen_of, observed, delivered),
+        lags=lags,
+        spark={name: float(ms) for name, ms in (report.get("durationMs") or {}).items()},
+        windows=_windows(query, report.get("stateOperators") or []),
+        samples={
+            name: (why, what)
+            for name, seen in seen_of.items()
+            for why, between, what in [str(seen.get("sample") or "").partition(BETWEEN)]
+            if between
+        },
     )
+
+
+def _counts(
+    seen_of: dict[str, dict[str, Any]], observed: dict[str, Any], delivered: Delivered
+) -> dict[str, int]:
+    """All that was counted on the way, by the names of counting.py."""
+    counts = {sink_count(label): rows for label, rows in delivered.rows.items()}
+    for name, seen in seen_of.items():
+        rejected = int(seen.get("rejected") or 0)
+        counts[source_count(name)] = int(seen.get("rows") or 0) - rejected
+        counts[rejected_count(name)] = rejected
+    for name, seen in observed.items():
+        if name.startswith(f"{PASSED} "):
+            for column, rows in seen.items():
+                stream = stream_count(column.partition(" ")[2])
+                counts[stream] = counts.get(stream, 0) + int(rows or 0)
+        elif name.startswith(stream_count("")):
+            counts[name] = int(seen.get("rows") or 0)
+    return counts
+
+
+def _windows(query: Query, states: list[dict[str, Any]]) -> dict[str, StoreStatus]:
+    """Spark numbers its stores by their place in the plan, which is that of the taps. Windows that share a
+    store share what is said of it."""
+    own = [state for state in states if "transformWithState" not in str(state.get("operatorName"))]
+    shared = [windows for tap in query.taps if (windows := tap_windows(tap))]
+    if len(own) != len(shared):
+        return {}
+    return {
+        window.name: StoreStatus(
+            int(state.get("numRowsTotal") or 0),
+            int(state.get("memoryUsedBytes") or 0),
+            int(state.get("numRowsDroppedByWatermark") or 0),
+        )
+        for windows, state in zip(shared, own, strict=True)
+        for window in windows
+    }
 
 
 def _status(seen: dict[str, Any]) -> OperatorStatus:
@@ -144,16 +210,16 @@ def _time(text: str) -> datetime | None:
     return None if time.year < 1971 else time  # Spark's way to say that there is none yet
 
 
-def _lag(sources: list[dict[str, Any]]) -> int | None:
-    """Latest offsets less those read, where the source reports both."""
-    total = None
+def _lags(sources: list[dict[str, Any]]) -> dict[str, int]:
+    """By topic, latest offsets less those read, where the source reports both."""
+    lags: dict[str, int] = {}
     for source in sources:
         end, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
-        if end and latest:
-            total = (total or 0) + sum(
-                max(0, offset - end.get(place, offset)) for place, offset in latest.items()
-            )
-    return total
+        if end:
+            for place, offset in latest.items():
+                topic = place[0]
+                lags[topic] = lags.get(topic, 0) + max(0, offset - end.get(place, offset))
+    return lags
 
 
 def _offsets(value: Any) -> dict[tuple[str, str], int]:

@@ -11,8 +11,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 from millstream.errors import MillstreamError, TopologyError
+from millstream.pipeline.view_query import (
+    LONGEST_VALUE,
+    READS,
+    Answer,
+    Ask,
+    Limits,
+    QueryRefused,
+    collected,
+    place_of,
+    too_slow,
+)
 from millstream.pipeline.view_sql import PART, VERSION
 from millstream.pipeline.view_store import TABLES, Reader, Store
 from millstream.pipeline.views import (
@@ -159,6 +171,15 @@ def _stored(value: Any) -> Any:
 
 # ---- reading -----------------------------------------------------------------------------------------
 
+_LOOK_AT_CLOCK = 10_000  # steps of SQLite's machine between two looks; less than a millisecond
+_MAY = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+
+
+def _may(action: int, first: str | None, second: str | None, *where: str | None) -> int:
+    """What SQL of others may do. A database that is open for reading could still attach another file."""
+    allowed = action in _MAY and not (action == sqlite3.SQLITE_FUNCTION and second == "load_extension")
+    return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
+
 
 class SqliteReader(Reader):
     """The same database, read-only, beside the job that writes it."""
@@ -167,8 +188,11 @@ class SqliteReader(Reader):
         self.where = str(path)
         if not path.is_file():
             raise MillstreamError(f"there are no views in {path}; a pipeline with .to_view(...) makes them")
-        self._db = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10, isolation_level=None)
+        self._db = sqlite3.connect(
+            f"file:{quote(str(path))}?mode=ro", uri=True, timeout=10, isolation_level=None
+        )
         try:
+            self._db.execute("PRAGMA query_only = ON")
             self._found("SELECT version FROM millstream_views LIMIT 1")
             self._seen = self._data_version()
         except sqlite3.Error as error:
@@ -201,6 +225,47 @@ class SqliteReader(Reader):
             names = ", ".join(name for name, _, _ in self.views()) or "none"
             raise MillstreamError(f"{error}; the views in {self.where} are: {names}") from None
 
+    @contextmanager
+    def asking(self, limits: Limits) -> Iterator[Ask]:
+        """Questions by others: about one moment, and within limits. They raise QueryRefused."""
+        deadline = time.monotonic() + limits.seconds
+
+        def ask(sql: str) -> Answer:
+            try:
+                with closing(self._db.execute(sql)) as cursor:
+                    if cursor.description is None:
+                        raise QueryRefused(READS, sql)
+                    rows, cut = collected(cursor, limits)
+                    return Answer([column[0] for column in cursor.description], rows, cut)
+            except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError) as error:
+                if time.monotonic() > deadline:
+                    raise too_slow(sql, limits) from None
+                raise self._refused(sql, str(error)) from None
+
+        with self._snapshot():
+            longest = self._db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_VALUE)
+            self._db.set_progress_handler(lambda: time.monotonic() > deadline, _LOOK_AT_CLOCK)
+            self._db.set_authorizer(_may)
+            try:
+                yield ask
+            finally:
+                self._db.set_authorizer(None)
+                self._db.set_progress_handler(None, 0)
+                self._db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, longest)
+
+    def _refused(self, sql: str, complaint: str) -> QueryRefused:
+        if any(word in complaint for word in ("authoriz", "prohibited", "one statement")):
+            return QueryRefused(READS, sql)
+        return QueryRefused(complaint, sql, place_of(complaint, sql, self._complaint))
+
+    def _complaint(self, sql: str) -> str | None:
+        """What is wrong with SQL, which is not run."""
+        try:
+            self._db.execute(f"EXPLAIN {sql}").close()
+        except (sqlite3.Error, sqlite3.Warning) as error:
+            return str(error)
+        return None
+
     def all(self, name: str) -> Rows:
         """Every row of a view, by key."""
         return self.query(f"SELECT * FROM {quoted_name(name)}")
@@ -212,12 +277,15 @@ class SqliteReader(Reader):
     def key_condition(self, name: str, key: Sequence[str]) -> str:
         """The SQL condition that picks a key's row."""
         wanted = self._key(name, key)
-        kinds = {row[1]: row[2] for row in self._db.execute(f"PRAGMA table_info({quoted_name(name)})")}
+        kinds = self._columns(name)
         # Compared as what the column holds: by its text, every row would have to be looked at.
         return " AND ".join(
             f"{quoted_name(column)} = CAST({quoted_text(value)} AS {kinds[column]})"
             for column, value in wanted
         )
+
+    def _columns(self, table: str) -> dict[str, str]:
+        return {row[1]: row[2] for row in self._db.execute(f"PRAGMA table_info({quoted_name(table)})")}
 
     @contextmanager
     def _snapshot(self) -> Iterator[None]:

@@ -130,11 +130,11 @@ class Watcher:
             self._ready.append(Change("reset", since.version, {}))
             self._version = self._rows()
             return
-        self._ready.extend(_changes(since))
+        self._ready.extend(changes_of(since))
         self._version = since.version
 
 
-def _changes(since: Since) -> Iterator[Change]:
+def changes_of(since: Since) -> Iterator[Change]:
     """Old and new rows of a key put together."""
     old: dict[str, Any] | None = None
     for number, (version, at_ms, query, batch, is_new, values) in enumerate(since.parts):

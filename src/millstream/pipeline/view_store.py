@@ -30,6 +30,7 @@ from millstream.pipeline.views import (
     Applied,
     Changed,
     Changes,
+    Described,
     Present,
     Since,
     View,
@@ -396,6 +397,30 @@ class Reader(ABC):
     @abstractmethod
     def _found(self, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
         """Columns and rows of one statement."""
+
+    @abstractmethod
+    def _columns(self, table: str) -> dict[str, str]:
+        """The columns of a table and their types, in order."""
+
+    def described(self) -> list[Described]:
+        """Every view, without its rows."""
+        with self._snapshot():
+            _, found = self._found(
+                "SELECT v.name, v.key_columns, v.version, n.at_ms, n.query, n.batch"
+                " FROM millstream_views v LEFT JOIN millstream_versions n"
+                " ON n.view = v.name AND n.version = v.version ORDER BY v.name"
+            )
+            return [
+                Described(name, tuple(json.loads(key)), list(self._columns(name).items()), *rest)
+                for name, key, *rest in found
+                if not is_ours(name)
+            ]
+
+    def versions(self) -> dict[str, int]:
+        """The version that each view has."""
+        with self._snapshot():
+            _, found = self._found("SELECT name, version FROM millstream_views")
+            return {name: version for name, version in found if not is_ours(name)}
 
     def present(self, name: str, condition: str | None) -> Present:
         """The rows of a view and the version they are of."""

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from millstream.errors import MillstreamError, TopologyError
+from millstream.pipeline.view_query import Ask, Limits
 
 Rows = tuple[list[str], list[tuple[Any, ...]]]  # the names of columns, and what is in them
 
@@ -141,6 +142,12 @@ class ViewReader(Protocol):
     def query(self, sql: str) -> Rows:
         """Columns and rows of any SELECT. Nothing is changed, whatever the SQL says."""
 
+    def asking(self, limits: Limits) -> AbstractContextManager[Ask]:
+        """Questions by others: about one moment, and within limits. They raise QueryRefused."""
+
+    def described(self) -> list[Described]:
+        """Every view, without its rows."""
+
     def all(self, name: str) -> Rows:
         """Every row of a view."""
 
@@ -160,6 +167,23 @@ class ViewReader(Protocol):
 
     def wait(self, timeout: float) -> None:
         """Until something was written, for so many seconds at most."""
+
+    def versions(self) -> dict[str, int]:
+        """The version that each view has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A view: its columns with the database's types, and by which batch it changed last (None: not kept any
+    more, or never)."""
+
+    name: str
+    key: tuple[str, ...]
+    columns: list[tuple[str, str]]
+    version: int
+    at_ms: int | None = None
+    query: str | None = None
+    batch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,15 @@ def wanted(
     buffer: Buffer, first: int, end: int, aborted: Iterable[tuple[int, int]]
 ) -> Iterator[tuple[int, batch.BatchHeader]]:
     """The batches with records to be given: in range, checked, not control and not aborted."""
+    for position, header, is_aborted in examined(buffer, first, end, aborted):
+        if not header.is_control and not is_aborted:
+            yield position, header
+
+
+def examined(
+    buffer: Buffer, first: int, end: int, aborted: Iterable[tuple[int, int]]
+) -> Iterator[tuple[int, batch.BatchHeader, bool]]:
+    """Every batch in range, checked, control batches too; and whether it is of an aborted transaction."""
     coming = [(first_offset, producer) for producer, first_offset in aborted]
     heapify(coming)
     aborting: set[int] = set()
@@ -31,6 +40,7 @@ def wanted(
         if header.last_offset < first and not coming and not aborting:
             continue
         batch.verify(buffer, position, header)
+        is_aborted = False
         if header.producer_id != NO_PRODUCER_ID:
             while coming and coming[0][0] <= header.last_offset:
                 aborting.add(heappop(coming)[1])
@@ -39,10 +49,10 @@ def wanted(
                     marker = read_marker(buffer, position, header)
                     if marker is not None and marker.kind is Marker.ABORT:
                         aborting.discard(header.producer_id)
-            elif header.is_transactional and header.producer_id in aborting:
-                continue
-        if not header.is_control and header.last_offset >= first:
-            yield position, header
+            else:
+                is_aborted = header.is_transactional and header.producer_id in aborting
+        if header.last_offset >= first:
+            yield position, header, is_aborted
 
 
 def next_offset(buffer: Buffer, first: int, end: int = NO_END) -> int:

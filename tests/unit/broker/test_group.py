@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from millstream.broker import snapshot
-from millstream.broker.consumer_protocol import subscribed_topics
 from millstream.broker.group import TRANSITIONS, Group, State
 from millstream.broker.member import Join, Joined, Protocols, Synced
 from millstream.clock import ManualClock
+from millstream.wire.consumer_protocol import subscribed_topics
 
 SESSION, REBALANCE = 10.0, 60.0
 RANGE: Protocols = (("range", b"r"),)

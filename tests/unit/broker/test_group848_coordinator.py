@@ -18,7 +18,6 @@ from millstream.broker.codes import (
     REBALANCE_IN_PROGRESS,
     UNKNOWN_MEMBER_ID,
 )
-from millstream.broker.consumer_protocol import read_assignment
 from millstream.broker.coordinator import GroupCoordinator
 from millstream.broker.group import Group, State
 from millstream.broker.group848 import Beat, ConsumerGroup, Heartbeat
@@ -26,6 +25,7 @@ from millstream.broker.member import Join, Joined
 from millstream.clock import ManualClock
 from millstream.config import BrokerConfig
 from millstream.errors import RequestRefused
+from millstream.wire.consumer_protocol import read_assignment
 from tests.support.asking import Run
 from tests.support.subscriptions import assignment, subscription
 

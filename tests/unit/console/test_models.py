@@ -88,7 +88,7 @@ def test_the_worst_comes_first_and_links_to_what_is_wrong() -> None:
     told = needs_attention(found)
     assert [each.severity for each in told] == ["critical", "critical", "warning", "warning"]
     links = {each.link for each in told}
-    assert links >= {"/topics/a%2Fb", "/groups/billing", "/topics/copies"}
+    assert links >= {"/topics/a%2Fb", "/groups/billing#t-3", "/topics/copies"}
     assert any("in 30 min" in each.what for each in told)
     assert overview(found).attention == told
 

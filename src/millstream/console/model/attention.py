@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from millstream.console.links import group_link, topic_link
-from millstream.console.model.snapshot import Snapshot
+from millstream.console.links import group_link, partition_anchor, pipeline_link, topic_link
+from millstream.console.model.pipelines import shown_state
+from millstream.console.model.snapshot import GroupState, Snapshot
 from millstream.units import bytes_text, count, duration_text
 
 HOUR_MS = 3_600_000
@@ -53,21 +54,28 @@ def _partitions(snapshot: Snapshot) -> Iterator[Attention]:
 
 def _groups(snapshot: Snapshot) -> Iterator[Attention]:
     for group in snapshot.groups.values():
-        if group.lost:
-            yield Attention(
-                "critical",
-                f"{group.name} has lost records",
-                f"{count(group.lost, 'record')} deleted before the group read them",
-                group_link(group.name),
-            )
-        if group.loss_ms is not None and group.loss_ms <= DAY_MS:
-            soon = f"in {duration_text(group.loss_ms)}" if group.loss_ms else "at the next clean-up"
-            yield Attention(
-                "critical" if group.loss_ms <= HOUR_MS else "warning",
-                f"{group.name} loses records {soon}",
-                f"retention overtakes it in {group.loss_at}; it is {count(group.lag, 'record')} behind",
-                group_link(group.name),
-            )
+        yield from of_group(group)
+
+
+def of_group(group: GroupState) -> Iterator[Attention]:
+    """Links to the partition in question."""
+    if group.lost:
+        at = next((part for part in group.partitions if part.lost), None)
+        yield Attention(
+            "critical",
+            f"{group.name} has lost records",
+            f"{count(group.lost, 'record')} deleted before the group read them",
+            group_link(group.name) + ("" if at is None else f"#{partition_anchor(at.topic, at.partition)}"),
+        )
+    if group.loss_ms is not None and group.loss_ms <= DAY_MS:
+        soon = f"in {duration_text(group.loss_ms)}" if group.loss_ms else "at the next clean-up"
+        yield Attention(
+            "critical" if group.loss_ms <= HOUR_MS else "warning",
+            f"{group.name} loses records {soon}",
+            f"retention overtakes it in {group.loss_at}; it is {count(group.lag, 'record')} behind",
+            group_link(group.name)
+            + ("" if group.loss_at is None else f"#{partition_anchor(*group.loss_at)}"),
+        )
 
 
 def _disks(snapshot: Snapshot) -> Iterator[Attention]:
@@ -82,9 +90,37 @@ def _disks(snapshot: Snapshot) -> Iterator[Attention]:
             )
 
 
+def _jobs(snapshot: Snapshot) -> Iterator[Attention]:
+    for job in snapshot.jobs.values():
+        status = job.status
+        state = shown_state(job, snapshot.at_ms)
+        if state == "failed":
+            yield Attention(
+                "critical",
+                f"{status.job} has failed",
+                status.reason or "it did not say why",
+                pipeline_link(status.job) + "#errors",
+            )
+        elif state == "silent":
+            passed = duration_text(snapshot.at_ms - job.heard_ms)
+            yield Attention(
+                "critical",
+                f"{status.job} is not heard from",
+                f"for {passed}; it ran on {status.host} as process {status.pid}, and did not end in order",
+                pipeline_link(status.job),
+            )
+        elif state == "waiting":
+            yield Attention(
+                "warning",
+                f"{status.job} can't deliver at the moment",
+                f"{status.reason or 'it waits for the broker'}; the batch is run again",
+                pipeline_link(status.job),
+            )
+
+
 def _numbers(partitions: tuple[int, ...], most: int = 8) -> str:
     shown = ", ".join(str(index) for index in partitions[:most])
     return shown if len(partitions) <= most else f"{shown}, …"
 
 
-CHECKS: list[Callable[[Snapshot], Iterator[Attention]]] = [_partitions, _groups, _disks]
+CHECKS: list[Callable[[Snapshot], Iterator[Attention]]] = [_partitions, _groups, _disks, _jobs]

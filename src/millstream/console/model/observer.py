@@ -1,30 +1,29 @@
 """Looks at a cluster again and again, and remembers enough to tell rates, lag and what is ahead.
 
-Rules: each look is a fixed number of requests, however many topics there are (and one more for each group);
-nothing is asked per topic. The quick look (who leads, where partitions end) is one Metadata and one
-ListOffsets request; ``look_closer`` asks for what changes slowly: sizes, retention, groups. The two may run
-on two threads at once: each writes fields of its own.
+Rules: each look is a fixed number of requests, however many topics and groups there are. The quick look (who
+leads, where partitions end) is one Metadata and one ListOffsets request; ``look_closer`` asks for what
+changes slowly: sizes, retention, groups (which ``group_watch`` does). The two may run on two threads at once:
+each writes fields of its own.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import NamedTuple
 
 from millstream.client.admin import Admin, ClusterInfo, PartitionInfo
-from millstream.client.groups import GroupListing
-from millstream.client.lag import group_lag
 from millstream.client.outlook import Outlook, look_ahead
 from millstream.client.position import TopicPartition
 from millstream.clock import Clock
+from millstream.console.model.group_watch import GroupWatch
 from millstream.console.model.history import History
-from millstream.console.model.snapshot import GroupState, Snapshot, TopicState
-from millstream.errors import RequestFailed
+from millstream.console.model.job_topic import JobTopic
+from millstream.console.model.snapshot import Snapshot, TopicState
 
 RATE_SECONDS = 10.0  # rates are those of the last seconds, so that numbers can be read
+LEAST_SECONDS = 0.5  # one look alone tells no rate, nor do two at almost the same moment
 OUTLOOK_SECONDS = 15.0
 TOPIC_HISTORY_SECONDS = 10.0
 
@@ -35,29 +34,20 @@ class _Look(NamedTuple):
     totals: Mapping[str, int]  # of each topic
 
 
-@dataclass(frozen=True, slots=True)
-class _Commits:
-    at: float
-    listed: Mapping[str, GroupListing]
-    offsets: Mapping[str, Mapping[TopicPartition, int]]
-
-
 class Observer:
     """One cluster's. ``history`` has the names ``in``, ``in_bytes``, ``out``; ``topics`` has records in per
-    second by topic, ``groups`` the lag by group."""
+    second by topic."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._looks: deque[_Look] = deque()
         self._outlook: Outlook | None = None
         self._outlook_at = 0.0
-        self._commits: _Commits | None = None
-        self._groups: dict[str, GroupState] = {}
-        self._read: dict[str, dict[TopicPartition, float]] = {}
         self._topics_at = 0.0
+        self._jobs = JobTopic(clock)
         self.history = History()
         self.topics = History(int(3600 / TOPIC_HISTORY_SECONDS))
-        self.groups = History(int(3600 / TOPIC_HISTORY_SECONDS))
+        self.groups = GroupWatch(clock)
 
     # The quick look ----------------------------------------------------------------------------------
 
@@ -80,7 +70,11 @@ class Observer:
             self._looks.popleft()
         snapshot = self._snapshot(cluster, admin.connection.address)
         self._remember(snapshot, now)
-        return snapshot
+        jobs = self._jobs.look(admin.connection, ends)
+        return replace(snapshot, jobs=jobs, unreadable_jobs=self._jobs.unreadable)
+
+    def close(self) -> None:
+        self._jobs.close()
 
     def _snapshot(self, cluster: ClusterInfo, address: str) -> Snapshot:
         ends = self._looks[-1].ends
@@ -105,10 +99,14 @@ class Observer:
                 name: self._topic(name, partitions, records.get(name), sizes.get(name), measured.get(name, 0))
                 for name, partitions in cluster.topics.items()
             },
-            dict(self._groups),
+            self.groups.states,
             () if outlook is None else tuple(outlook.disks),
-            outlook is not None and self._commits is not None,
+            outlook is not None and self.groups.looked,
             ends,
+            cluster.topics,
+            {} if outlook is None else {place: bounds.start for place, bounds in outlook.bounds.items()},
+            {} if outlook is None else outlook.sizes,
+            {} if outlook is None else outlook.oldest_ms,
         )
 
     def _topic(
@@ -121,6 +119,7 @@ class Observer:
     ) -> TopicState:
         rate = self._rate(name)
         ahead = None if self._outlook is None else self._outlook.topics.get(name)
+        keeping = None if self._outlook is None else self._outlook.keepings.get(name)
         return TopicState(
             name,
             name.startswith("__"),
@@ -138,6 +137,9 @@ class Observer:
                 for partition in partitions
                 if len(partition.in_sync) < len(partition.replicas)
             ),
+            None if keeping is None else keeping.retention_ms,
+            None if keeping is None else keeping.retention_bytes,
+            "" if ahead is None else ahead.overload,
         )
 
     def _rate(self, topic: str) -> float:
@@ -150,9 +152,10 @@ class Observer:
         return max(0, last.totals.get(topic, 0) - first.totals[topic]) / passed
 
     def _remember(self, snapshot: Snapshot, now: float) -> None:
-        if len(self._looks) > 1:  # one look alone tells no rate
-            before, last = self._looks[-2], self._looks[-1]
-            passed = max(0.001, last.at - before.at)
+        last = self._looks[-1]
+        before = self._looks[-2] if len(self._looks) > 1 else last
+        passed = last.at - before.at
+        if passed >= LEAST_SECONDS:
             grown = sum(
                 max(0, total - before.totals[topic])
                 for topic, total in last.totals.items()
@@ -171,9 +174,6 @@ class Observer:
             # Those that nothing is written to are left out: a gap is as good as a nought, and is free.
             written = {t.name: t.records_per_second for t in snapshot.topics.values() if t.records_per_second}
             self.topics.add(snapshot.at_ms, written)
-            self.groups.add(
-                snapshot.at_ms, {group.name: float(group.lag) for group in snapshot.groups.values()}
-            )
 
     # The closer look ---------------------------------------------------------------------------------
 
@@ -181,81 +181,11 @@ class Observer:
         """What changes slowly, or takes long to find out; shows in the next snapshot."""
         now = self._clock.monotonic()
         topics = self._looks[-1].totals.keys() if self._looks else set()
-        foresee = (
+        if (
             self._outlook is None
             or now - self._outlook_at >= OUTLOOK_SECONDS
             or topics != self._outlook.topics.keys()  # one that is new should not stay without numbers
-        )
-        if foresee:
+        ):
             self._outlook = look_ahead(admin, self._clock.now_ms())
             self._outlook_at = now
-        self._look_at_groups(admin, foresee=foresee)
-
-    def _look_at_groups(self, admin: Admin, *, foresee: bool) -> None:
-        listed = {group.name: group for group in admin.groups()}
-        commits = _Commits(
-            self._clock.monotonic(), listed, {name: admin.committed(name) for name in sorted(listed)}
-        )
-        before, self._commits = self._commits, commits
-        self._read = _read_rates(before, commits)
-        groups = {name: self._group(name) for name in listed}
-        for name, group in groups.items():
-            if not group.lag:
-                continue
-            known = self._groups.get(name)
-            if foresee or known is None:
-                groups[name] = self._foreseen(admin, group)
-            else:
-                groups[name] = dataclasses.replace(group, loss_ms=known.loss_ms, loss_at=known.loss_at)
-        self._groups = groups
-
-    def _group(self, name: str) -> GroupState:
-        assert self._commits is not None
-        assert self._outlook is not None
-        ends = self._looks[-1].ends if self._looks else {}
-        offsets = self._commits.offsets[name]
-        lag = lost = 0
-        for place, offset in offsets.items():
-            bounds = self._outlook.bounds.get(place)
-            if bounds is not None:
-                lag += max(0, ends.get(place, bounds.end) - max(offset, bounds.start))
-                lost += max(0, bounds.start - offset)
-        listed = self._commits.listed[name]
-        topics = tuple(sorted({place.topic for place in offsets}))
-        rate = sum(self._read.get(name, {}).values())
-        return GroupState(name, listed.state, listed.kind, topics, lag, lost, rate)
-
-    def _foreseen(self, admin: Admin, group: GroupState) -> GroupState:
-        """When it loses records, at the rate it was seen to read."""
-        now_ms = self._clock.now_ms()
-        rates = self._read.get(group.name, {})
-        try:
-            lags = group_lag(admin, group.name, now_ms)
-        except RequestFailed:
-            return group  # deleted just now
-        losses = []
-        for lag in lags:
-            lag = dataclasses.replace(lag, read_per_second=rates.get(lag.partition, 0.0))
-            soon = lag.loss_ms(now_ms)
-            if soon is not None:
-                losses.append((soon, lag.partition))
-        if not losses:
-            return group
-        soonest, place = min(losses)
-        return dataclasses.replace(group, loss_ms=soonest, loss_at=place)
-
-
-def _read_rates(before: _Commits | None, now: _Commits) -> dict[str, dict[TopicPartition, float]]:
-    """Records per second that each group has committed since the last look."""
-    if before is None or now.at <= before.at:
-        return {}
-    passed = now.at - before.at
-    return {
-        group: {
-            place: max(0, offset - before.offsets[group][place]) / passed
-            for place, offset in offsets.items()
-            if place in before.offsets[group]
-        }
-        for group, offsets in now.offsets.items()
-        if group in before.offsets
-    }
+        self.groups.look(admin, self._outlook, self._looks[-1].ends if self._looks else {})

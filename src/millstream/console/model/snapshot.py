@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from millstream.client.admin import BrokerNode
+from millstream.client.admin import BrokerNode, PartitionInfo
+from millstream.client.groups import GroupInfo
 from millstream.client.outlook import DiskOutlook
 from millstream.client.position import TopicPartition
+from millstream.console.model.job_topic import HeardJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +17,8 @@ class TopicState:
     """What is not known (yet, or to this broker) is None.
 
     ``kept_seconds`` is how far back the topic reaches at the present rate (None: no limit, or not known).
-    ``leaderless`` and ``under_replicated`` are partitions."""
+    ``leaderless`` and ``under_replicated`` are partitions. ``retention_ms`` and ``retention_bytes`` are those
+    of each partition, -1 for no limit; ``overload`` is what our broker's policy is doing, if anything."""
 
     name: str
     internal: bool
@@ -29,12 +32,41 @@ class TopicState:
     oldest_ms: int | None
     leaderless: tuple[int, ...] = ()
     under_replicated: tuple[int, ...] = ()
+    retention_ms: int | None = None
+    retention_bytes: int | None = None
+    overload: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPartition:
+    """One partition of a group. ``committed`` is None where the group has committed nothing, and so is
+    ``lag`` then; ``lag`` counts unread records that are still there, ``lost`` those that were deleted unread.
+    ``behind_ms`` is the time from the oldest unread record (written at ``oldest_ms``) to the newest.
+    ``loss_ms`` is how soon retention overtakes the group, if it goes on like this. ``member`` is the client
+    that reads it now, ``metadata`` what came with the last commit."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    start: int
+    end: int
+    lag: int | None
+    lost: int
+    behind_ms: int | None
+    oldest_ms: int | None
+    read_per_second: float
+    loss_ms: int | None
+    member: str | None
+    metadata: str
+
+    @property
+    def place(self) -> str:
+        return str(TopicPartition(self.topic, self.partition))
 
 
 @dataclass(frozen=True, slots=True)
 class GroupState:
-    """``lag`` counts unread records that are still there, ``lost`` those that were deleted unread;
-    ``loss_ms`` is how soon retention overtakes it in ``loss_at``, if it goes on like this."""
+    """Its partitions, summed up: ``loss_ms`` is the soonest, in ``loss_at``; ``behind_ms`` the longest."""
 
     name: str
     state: str
@@ -45,6 +77,13 @@ class GroupState:
     read_per_second: float
     loss_ms: int | None = None
     loss_at: TopicPartition | None = None
+    behind_ms: int | None = None
+    info: GroupInfo | None = None
+    partitions: tuple[GroupPartition, ...] = ()
+
+    @property
+    def members(self) -> int:
+        return 0 if self.info is None else len(self.info.members)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,3 +100,9 @@ class Snapshot:
     disks: tuple[DiskOutlook, ...] = ()
     detailed: bool = False
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    places: Mapping[str, tuple[PartitionInfo, ...]] = field(default_factory=dict)
+    starts: Mapping[TopicPartition, int] = field(default_factory=dict)
+    sizes: Mapping[TopicPartition, int] = field(default_factory=dict)
+    oldest_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
+    jobs: Mapping[str, HeardJob] = field(default_factory=dict)
+    unreadable_jobs: frozenset[str] = frozenset()

@@ -6,11 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from millstream.console.model.paging import PER_PAGE, Order, cut, has_words
 from millstream.console.model.snapshot import Snapshot, TopicState
 
-PER_PAGE = 50
 Sort = Literal["name", "partitions", "records", "bytes", "rate", "kept"]
-Order = Literal["asc", "desc"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +51,12 @@ def topic_list(snapshot: Snapshot, query: TopicQuery) -> TopicPage:
     """One page; one beyond the last is the last."""
     everything = list(snapshot.topics.values())
     shown = [topic for topic in everything if query.internal or not topic.internal]
-    words = query.search.casefold().split()
-    found = [topic for topic in shown if all(word in topic.name.casefold() for word in words)]
+    found = [topic for topic in shown if has_words(topic.name, query.search)]
     found.sort(key=_BY["name"])
     found.sort(key=_BY[query.sort], reverse=query.order == "desc")
-    pages = max(1, -(-len(found) // query.per_page))
-    page = min(query.page, pages)
+    topics, page, pages = cut(found, query.page, query.per_page)
     return TopicPage(
-        found[(page - 1) * query.per_page : page * query.per_page],
+        topics,
         len(found),
         len(shown),
         len(everything) - len(shown),

@@ -1,4 +1,4 @@
-"""Topics: the list."""
+"""Topics: the list, and the pages of each."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from litestar.params import FromQuery, QueryParameter
 from litestar.response import Stream
 
 from millstream.console.backend import Backend, Screen
+from millstream.console.model.paging import PER_PAGE, Order
 from millstream.console.model.snapshot import Snapshot
-from millstream.console.model.topics import PER_PAGE, Order, Sort, TopicPage, TopicQuery, topic_list
+from millstream.console.model.topics import Sort, TopicPage, TopicQuery, topic_list
+from millstream.console.screens import messages, topic, topic_changes
 
 
 async def asked(
@@ -32,10 +34,17 @@ _ASKED = {"wanted": Provide(asked)}
 
 @get("/topics", include_in_schema=False, dependencies=_ASKED)
 async def page(
-    request: Request[Any, Any, Any], backend: NamedDependency[Backend], wanted: NamedDependency[TopicQuery]
+    request: Request[Any, Any, Any],
+    backend: NamedDependency[Backend],
+    wanted: NamedDependency[TopicQuery],
+    create: FromQuery[bool] = False,
+    done: FromQuery[str] = "",
 ) -> Response[str]:
     shown = topic_list(await backend.sampler.first(), wanted)
-    return backend.page(request, SCREEN, "topics.html", listed=shown)
+    form = dict.fromkeys(topic_changes.CREATE_FIELDS, "")
+    return backend.page(
+        request, SCREEN, "topics.html", listed=shown, create=create, done=done, problem="", form=form
+    )
 
 
 @get("/live/topics", include_in_schema=False, dependencies=_ASKED)
@@ -51,4 +60,10 @@ async def listed(backend: NamedDependency[Backend], wanted: NamedDependency[Topi
     return topic_list(await backend.sampler.first(), wanted)
 
 
-SCREEN = Screen("topics", "Topics", "/topics", shortcut="t", handlers=(page, live, listed))
+SCREEN = Screen(
+    "topics",
+    "Topics",
+    "/topics",
+    shortcut="t",
+    handlers=(page, live, listed, *messages.HANDLERS, *topic.HANDLERS, *topic_changes.HANDLERS),
+)

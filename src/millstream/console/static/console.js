@@ -12,7 +12,8 @@ function localTimes(root) {
     const moment = new Date(element.dateTime);
     if (Number.isNaN(moment.valueOf())) continue;
     const today = moment.toDateString() === new Date().toDateString();
-    element.textContent = (today ? sameDay : otherDay).format(moment);
+    const precise = element.dataset.precise === undefined ? "" : `.${String(moment.getMilliseconds()).padStart(3, "0")}`;
+    element.textContent = (today ? sameDay : otherDay).format(moment) + precise;
     element.title = element.dateTime;
   }
 }
@@ -29,7 +30,8 @@ function toggleTheme() {
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => charts.forEach((chart) => chart.draw()));
 
 // Charts: <div class="chart" data-chart="/api/..." data-names='{"in": "in"}' data-unit="/s">. The address gives
-// {times, series}; points that come later stand in <data data-chart-point="id" value="[time, ...]">.
+// {times, series}; points that come later stand in <data data-chart-point="id" value="[time, ...]">. Without names,
+// every series is a line; which ones may change, so <data data-chart-fresh="id" value="..."> has it loaded again.
 const charts = new Map();
 
 function short(value, unit) {
@@ -44,25 +46,32 @@ function short(value, unit) {
 class Chart {
   constructor(element) {
     this.element = element;
-    this.names = JSON.parse(element.dataset.names);
+    this.names = JSON.parse(element.dataset.names ?? "{}");
     this.data = [[], ...Object.keys(this.names).map(() => [])];
     new ResizeObserver(() => this.plot?.setSize(this.size())).observe(element);
     this.load();
   }
   size() {
-    return { width: Math.max(200, this.element.clientWidth), height: 200 };
+    return { width: Math.max(200, this.element.clientWidth), height: +(this.element.dataset.height ?? 200) };
   }
   async load() {
     const answer = await fetch(this.element.dataset.chart).catch(() => null);
     if (!answer?.ok) return;
     const { times, series } = await answer.json();
+    const before = JSON.stringify(this.names);
+    if (!this.element.dataset.names) this.names = Object.fromEntries(Object.keys(series).map((name) => [name, name]));
+    const zoomed = this.plot && this.data[0].length > 1 && this.plot.scales.x.max < this.data[0].at(-1);
     this.data = [times, ...Object.keys(this.names).map((name) => series[name])];
-    this.draw();
+    if (this.plot && before === JSON.stringify(this.names)) {
+      this.plot.setData(this.data, !zoomed); // what the reader has zoomed into stays
+      this.newest();
+    } else this.draw();
   }
   draw() {
     const style = getComputedStyle(this.element);
     const color = (name) => style.getPropertyValue(name).trim();
     const unit = this.element.dataset.unit ?? "";
+    const small = this.size().height < 150;
     const clock = (seconds) => new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: seconds ? "2-digit" : undefined });
     const times = (plot, values) => values.map((value) => clock(plot.scales.x.max - plot.scales.x.min < 600).format(value * 1000));
     const axis = { stroke: color("--axis"), grid: { stroke: color("--grid"), width: 1 }, ticks: { show: false }, font: "12px system-ui" };
@@ -73,15 +82,15 @@ class Chart {
       cursor: { drag: { x: true, y: false }, points: { size: 6 } },
       legend: { live: true },
       scales: { x: { range: (plot, low, high) => this.span(low, high) }, y: { range: (plot, low, high) => [0, high > 0 ? high * 1.15 : 1] } },
-      axes: [{ ...axis, values: times, space: 80 }, { ...axis, size: 64, values: (plot, values) => values.map((value) => short(value, unit)) }],
+      axes: [{ ...axis, values: times, space: 80, size: small ? 24 : 50 }, { ...axis, size: 64, space: small ? 24 : 30, values: (plot, values) => values.map((value) => short(value, unit)) }],
       series: [
         { label: "at", value: (plot, value) => (value == null ? "–" : otherDay.format(value * 1000)) },
         ...Object.values(this.names).map((label, at) => ({
           label,
           stroke: color(`--line-${at + 1}`),
-          fill: at ? undefined : color("--area"),
+          fill: at || Object.keys(this.names).length > 2 ? undefined : color("--area"),
           width: 2,
-          points: { show: false },
+          points: { show: (plot) => plot.data[0].length < 3, size: 6 }, // of which there is no line yet
           value: (plot, value) => short(value, unit),
         })),
       ],
@@ -101,6 +110,10 @@ class Chart {
     if (!times.length) return [low, high];
     if (times.length === 1) return [times[0] - 120, times[0]]; // of which uPlot would make a day
     return [low <= times[0] ? Math.min(low, high - 120) : low, high];
+  }
+  refresh(version) {
+    if (this.version !== undefined && this.version !== version) this.load();
+    this.version = version;
   }
   add(point) {
     const times = this.data[0];
@@ -123,10 +136,12 @@ function startCharts(root) {
 // Everything that came new into the page.
 function arrived(root) {
   localTimes(root);
+  localInputs(root);
   startCharts(root);
   for (const point of $$("[data-chart-point]", root)) {
     charts.get(point.dataset.chartPoint)?.add(JSON.parse(point.value));
   }
+  for (const fresh of $$("[data-chart-fresh]", root)) charts.get(fresh.dataset.chartFresh)?.refresh(fresh.value);
   if ($("[data-away]") && $("#status [data-up]")) location.reload();
 }
 
@@ -140,6 +155,11 @@ function isInUse(target) {
 }
 
 document.addEventListener("htmx:sseBeforeMessage", (event) => {
+  if (event.target.matches("[data-tail-rows]")) {
+    event.preventDefault();
+    tail.take(event.target, event.detail.data);
+    return;
+  }
   waiting.delete(event.target);
   if (!isInUse(event.target)) return;
   waiting.set(event.target, event.detail.data);
@@ -165,6 +185,88 @@ document.addEventListener("htmx:sseOpen", () => {
   if (opened) charts.forEach((chart) => chart.load()); // what was missed meanwhile
   opened = true;
 });
+
+// Following a topic: what comes is put on top, unless the reader has paused or has something open in it; then it is
+// held back, up to a bound. What came twice (a stream begins again where its page did) is known by its id.
+const tail = {
+  most: 500,
+  held: [],
+  paused: false,
+  take(list, html) {
+    const made = document.createElement("template");
+    made.innerHTML = html;
+    this.held.push(...[...made.content.children].reverse());
+    this.lost = (this.lost ?? 0) + Math.max(0, this.held.length - this.most);
+    this.held.splice(0, this.held.length - this.most);
+    this.show(list);
+  },
+  show(list) {
+    if (!this.paused && !$("details[open]", list)) {
+      for (const row of this.held.splice(0)) {
+        if (row.id && document.getElementById(row.id)) continue;
+        list.prepend(row);
+        htmx.process(row);
+        arrived(row);
+      }
+      while (list.children.length > this.most) list.lastElementChild.remove();
+      $(".empty", list.parentElement)?.remove();
+      this.lost = 0;
+    }
+    const waits = this.held.length;
+    const why = this.paused ? "Paused" : "Waiting until the message is closed";
+    const more = this.lost ? `, ${this.lost} older ones are left out` : "";
+    $("[data-tail-state]").textContent = waits || this.paused ? `${why}; ${waits} new${more}.` : "Following; the newest come on top.";
+    $("[data-tail]").classList.toggle("paused", this.paused || waits > 0);
+  },
+  toggle(button) {
+    this.paused = !this.paused;
+    button.textContent = this.paused ? "Go on" : "Pause";
+    button.setAttribute("aria-pressed", String(this.paused));
+    this.show($("[data-tail-rows]"));
+  },
+};
+document.addEventListener("toggle", (event) => {
+  const list = event.target.closest("[data-tail-rows]");
+  if (list) tail.show(list);
+}, true);
+
+// Times that are typed: in the reader's zone, and in UTC in the address, so that it means the same to others.
+const typedTime = /^\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?$/;
+function localInputs(root) {
+  for (const input of $$("[data-time]", root)) {
+    const moment = new Date(input.value);
+    if (!/Z$/.test(input.value) || Number.isNaN(moment.valueOf())) continue;
+    const local = new Date(moment - moment.getTimezoneOffset() * 60000).toISOString();
+    input.value = local.slice(0, 19).replace("T", " ");
+  }
+  for (const zone of $$("[data-zone]", root)) zone.textContent = Intl.DateTimeFormat().resolvedOptions().timeZone;
+}
+document.addEventListener("formdata", (event) => {
+  if (!event.target.matches("[data-tidy]")) return;
+  for (const [name, value] of [...event.formData]) {
+    const input = event.target.elements.namedItem(name);
+    if (value === "") event.formData.delete(name);
+    else if (input?.dataset?.time !== undefined && typedTime.test(value)) {
+      event.formData.set(name, new Date(value.length === 10 ? `${value}T00:00` : value.replace(" ", "T")).toISOString());
+    }
+  }
+});
+
+async function copy(text, button) {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch { // not allowed on pages that are not served safely
+    const area = document.createElement("textarea");
+    area.value = text;
+    document.body.append(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+  }
+  const label = button.textContent;
+  button.textContent = "Copied";
+  setTimeout(() => { button.textContent = label; }, 1500);
+}
 
 // A stream that rests while its tab is hidden: a browser opens only six to one server, and tabs stay open.
 class RestingStream {
@@ -206,6 +308,10 @@ htmx.createEventSource = (url) => new RestingStream(url);
 // Keys.
 let afterG = 0;
 document.addEventListener("keydown", (event) => {
+  if ((event.ctrlKey || event.metaKey) && event.key === "Enter" && event.target.matches("[data-run]")) {
+    event.target.form.requestSubmit();
+    return;
+  }
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   const typing = event.target.closest("input, textarea, select, [contenteditable]");
   if (typing) {
@@ -220,7 +326,7 @@ document.addEventListener("keydown", (event) => {
     $("#help").showModal();
   } else if (event.key === "d") {
     toggleTheme();
-  } else if (event.key === "g") {
+  } else if (event.key === "g" && Date.now() - afterG >= 1500) {
     afterG = Date.now();
     return;
   } else if (Date.now() - afterG < 1500) {
@@ -232,6 +338,12 @@ document.addEventListener("keydown", (event) => {
 document.addEventListener("click", (event) => {
   if (event.target.closest("[data-theme-toggle]")) toggleTheme();
   if (event.target.closest("[data-help]")) $("#help").showModal();
+  const pause = event.target.closest("[data-tail-pause]");
+  if (pause) tail.toggle(pause);
+  const copied = event.target.closest("[data-copy]");
+  if (copied) copy(document.getElementById(copied.dataset.copy).textContent, copied);
+  const linked = event.target.closest("[data-copy-link]");
+  if (linked) copy(new URL(linked.dataset.copyLink, location.href).href, linked);
   const fold = event.target.closest(".fold");
   if (fold) {
     const open = document.body.classList.toggle("open");

@@ -1,0 +1,136 @@
+"""Many consumer groups at once: who is in them and what they have committed, by a few requests to each
+coordinator. librdkafka asks for every group by itself, and twice; that is slow where there are a thousand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from millstream.client import raw
+from millstream.client.cluster import Cluster, Committed, commits_in
+from millstream.client.connect import Connection
+from millstream.client.group_epochs import epochs_of, places
+from millstream.client.groups import GroupInfo, GroupListing, Member, with_epochs
+from millstream.client.position import TopicPartition
+from millstream.client.raw import Link
+from millstream.errors import RequestFailed
+from millstream.wire.consumer_protocol import read_assignment
+
+_AT_ONCE = 200  # groups in a request: whoever asks the broker something else waits for one of them at most
+_OFFSETS_OF_MANY = 8  # the version of OffsetFetch that takes several groups; Kafka has it since 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Surveyed:
+    info: GroupInfo
+    commits: Mapping[TopicPartition, Committed]
+
+
+def survey(connection: Connection, listed: Sequence[GroupListing]) -> dict[str, Surveyed]:
+    """The groups of a list. Left out are those that can't be told of now: deleted since they were listed, on
+    their way to another coordinator, not permitted, or of a kind that is not described (nor read by name)."""
+    cluster = Cluster(connection, patience=connection.patience)
+    kinds = {group.name: group.kind for group in listed if group.name}
+
+    def ask() -> dict[str, Surveyed]:
+        found = {}
+        for link, names in cluster.by_coordinator(kinds).items():
+            infos = {
+                info.name: info
+                for some in _parts([name for name in names if kinds[name] != "consumer"])
+                for info in _classic(link, some)
+            }
+            infos |= {
+                info.name: info
+                for some in _parts([name for name in names if kinds[name] == "consumer"])
+                for info in _consumer(link, some)
+            }
+            commits = _commits(cluster, link, names)
+            found.update(
+                {
+                    name: Surveyed(infos[name], commits[name])
+                    for name in names
+                    if name in infos and name in commits
+                }
+            )
+        return found
+
+    try:
+        return cluster.patiently("looking at groups", ask)
+    finally:
+        cluster.close()
+
+
+def _parts(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    for at in range(0, len(names), _AT_ONCE):
+        yield names[at : at + _AT_ONCE]
+
+
+def _classic(link: Link, names: Sequence[str]) -> Iterator[GroupInfo]:
+    answer = link.request(raw.DESCRIBE_GROUPS, {"groups": names, "include_authorized_operations": False})
+    for group in answer.groups:
+        if group.error_code or (str(group.group_state) == "Dead" and not group.members):
+            continue
+        members = tuple(
+            _member(member, member.group_instance_id, _assigned(member.member_assignment))
+            for member in sorted(group.members, key=_by_client)
+        )
+        yield GroupInfo(
+            str(group.group_id),
+            str(group.group_state),
+            "classic",
+            str(group.protocol_data),
+            link.address,
+            members,
+        )
+
+
+def _assigned(assignment: bytes) -> set[TopicPartition]:
+    """Bytes that are no assignment are those of another protocol than the consumers', Kafka Connect's say."""
+    found = read_assignment(assignment) or {}
+    return {TopicPartition(topic, index) for topic, indexes in found.items() for index in indexes}
+
+
+def _consumer(link: Link, names: Sequence[str]) -> Iterator[GroupInfo]:
+    fields = {"group_ids": names, "include_authorized_operations": False}
+    for group in link.request(raw.CONSUMER_GROUP_DESCRIBE, fields, 0).groups:
+        if group.error_code:
+            continue
+        members = tuple(
+            _member(member, member.instance_id, places(member.assignment))
+            for member in sorted(group.members, key=_by_client)
+        )
+        info = GroupInfo(str(group.group_id), "", "consumer", "", link.address, members)
+        yield with_epochs(info, epochs_of(group))
+
+
+def _by_client(member: Any) -> tuple[str, str]:
+    return str(member.client_id), str(member.member_id)
+
+
+def _member(member: Any, instance: str | None, assigned: set[TopicPartition]) -> Member:
+    return Member(
+        str(member.member_id),
+        instance,
+        str(member.client_id),
+        str(member.client_host).lstrip("/"),
+        tuple(sorted(assigned)),
+    )
+
+
+def _commits(
+    cluster: Cluster, link: Link, names: Sequence[str]
+) -> dict[str, Mapping[TopicPartition, Committed]]:
+    found: dict[str, Mapping[TopicPartition, Committed]] = {}
+    if link.newest(raw.OFFSET_FETCH) < _OFFSETS_OF_MANY:
+        return {name: cluster.commits(name, require_stable=False) for name in names}
+    for some in _parts(names):
+        fields = {"groups": [{"group_id": name, "topics": None} for name in some], "require_stable": False}
+        for group in link.request(raw.OFFSET_FETCH, fields, _OFFSETS_OF_MANY).groups:
+            try:
+                found[str(group.group_id)] = commits_in(group, group.group_id)
+            except RequestFailed:
+                continue  # of this one; the others are told
+    return found

@@ -1,0 +1,78 @@
+"""A topic's settings with all that a broker tells of them: where a value comes from, what it is otherwise,
+what it means. librdkafka leaves the documentation out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from millstream.client.cluster import Cluster
+from millstream.client.connect import Connection
+from millstream.client.raw import DESCRIBE_CONFIGS, refused
+from millstream.config import TopicConfig, settings_of
+
+_TOPIC = 2  # a kind of resource
+_TELLS_MEANING = 3  # the version that tells types and documentation; Kafka has it since 2.6
+_OLDEST = 1
+
+Source = Literal["topic", "broker", "default"]
+Kind = Literal["boolean", "number", "list", "text", "secret"]
+_SOURCES: dict[int, Source] = {1: "topic", 2: "broker", 3: "broker", 4: "broker"}
+_KINDS: dict[int, Kind] = {
+    1: "boolean",
+    3: "number",
+    4: "number",
+    5: "number",
+    6: "number",
+    7: "list",
+    9: "secret",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSetting:
+    """``source`` is where ``value`` comes from; ``inherited`` is what it is when the topic has none of its
+    own. ``meaning`` is empty where neither the broker nor we know it."""
+
+    name: str
+    value: str | None
+    inherited: str | None
+    source: Source
+    kind: Kind
+    read_only: bool
+    meaning: str
+
+
+def topic_settings(connection: Connection, topic: str) -> list[TopicSetting]:
+    """Every setting of a topic, in the order of their names."""
+    cluster = Cluster(connection, patience=connection.patience)
+
+    def ask() -> list[TopicSetting]:
+        link = cluster.any_link()
+        version = max(_OLDEST, min(_TELLS_MEANING, link.newest(DESCRIBE_CONFIGS)))
+        resource = {"resource_type": _TOPIC, "resource_name": topic, "configuration_keys": None}
+        fields = {"resources": [resource], "include_synonyms": True, "include_documentation": True}
+        (result,) = link.request(DESCRIBE_CONFIGS, fields, version).results
+        if result.error_code:
+            raise refused(int(result.error_code), f"settings of topic {topic!r}", result.error_message or "")
+        return sorted((_setting(entry) for entry in result.configs), key=lambda setting: setting.name)
+
+    try:
+        return cluster.patiently(f"reading the settings of topic {topic!r}", ask)
+    finally:
+        cluster.close()
+
+
+def _setting(entry: Any) -> TopicSetting:
+    others = [synonym.value for synonym in entry.synonyms if _SOURCES.get(synonym.source) != "topic"]
+    source = _SOURCES.get(int(entry.config_source), "default")
+    ours = settings_of(TopicConfig).get(entry.name)
+    return TopicSetting(
+        str(entry.name),
+        entry.value,
+        others[0] if others else (None if source == "topic" else entry.value),
+        source,
+        "secret" if entry.is_sensitive else _KINDS.get(int(getattr(entry, "config_type", 0)), "text"),
+        bool(entry.read_only),
+        getattr(entry, "documentation", None) or (ours.doc if ours is not None else ""),
+    )

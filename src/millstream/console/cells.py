@@ -1,0 +1,70 @@
+"""How values of views are shown: what is no value, a time, JSON or a number is seen to be that."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from datetime import datetime
+
+from jinja2 import Environment
+from markupsafe import Markup
+
+from millstream.console.model.views import Value
+from millstream.console.units import time
+
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z")
+_SHORT = 120  # characters of a value in a table; the row's own page has all of it
+_NULL = Markup('<span class="null">NULL</span>')
+
+
+def cell(value: Value, digits: int | None = None) -> str:
+    """A value in a table: one line, cut off. ``digits`` are those after the point in its column."""
+    if isinstance(value, float) and digits is not None and math.isfinite(value) and abs(value) < 1e15:
+        return Markup('<span title="{!r}">{}</span>').format(value, f"{value:,.{digits}f}")
+    if isinstance(value, str) and not _TIME.fullmatch(value):
+        kind = " mono" if _is_json(value) else ""
+        line = " ".join(value[: 2 * _SHORT].split())
+        if len(value) <= _SHORT and line == value:
+            return Markup('<span class="value{}">{}</span>').format(kind, value)
+        short = line[:_SHORT]
+        return Markup('<span class="value{}" title="{} characters">{}…</span>').format(
+            kind, len(value), short
+        )
+    return whole(value)
+
+
+def whole(value: Value) -> str:
+    """All of a value; JSON over several lines."""
+    if value is None:
+        return _NULL
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return Markup('<span title="{!r}">{}</span>').format(value, f"{value:.10g}")
+    if isinstance(value, int):
+        return str(value)
+    if _TIME.fullmatch(value):
+        moment = datetime.fromisoformat(value)
+        return time(moment.timestamp() * 1000)
+    if _is_json(value):
+        return Markup('<pre class="json">{}</pre>').format(
+            json.dumps(json.loads(value), indent=2, ensure_ascii=False)
+        )
+    return Markup('<span class="whole">{}</span>').format(value)
+
+
+def _is_json(text: str) -> bool:
+    """Whether it is a nested value: a word or a number that happens to be JSON is text to people."""
+    if not text.startswith(("{", "[")):
+        return False
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def add_filters(environment: Environment) -> None:
+    for filter_ in (cell, whole):
+        environment.filters[filter_.__name__] = filter_

@@ -1,0 +1,144 @@
+"""Bytes of a record as people read them: JSON, text, hex, or by the schema that they name.
+
+What is asked for by name and is not so is shown as it is, with the reason; ``auto`` looks. Nothing here
+raises for what a record holds.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from millstream.errors import MillstreamError
+
+Format = Literal["auto", "json", "text", "hex", "avro", "protobuf"]
+FORMATS: tuple[Format, ...] = ("auto", "json", "text", "hex", "avro", "protobuf")
+SHORT = 400  # characters: a line of a list
+LONG = 64 * 1024  # characters: a record on its own, unless all of it is asked for
+WHOLE = 4 * 1024 * 1024  # what a browser can still show; the rest is for downloads
+_LOOKED_AT = 4096  # bytes that tell text from others
+_FRAMED = 5  # bytes: a nought and the id of a schema
+
+
+class SchemaDecoder(Protocol):
+    """What decodes by schemas: ``registry.values.Decoder``."""
+
+    def decode(self, data: bytes | None, type: str | None = None) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A key, a value or a header's value. ``format`` is what it was taken for, ``null`` where there is none;
+    ``bytes`` is its whole size, also where ``text`` is cut. ``note`` says why it is not what was asked
+    for."""
+
+    format: str
+    text: str
+    bytes: int
+    cut: bool = False
+    schema_id: int | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Meant:
+    """Bytes, decoded. ``value`` is what JSON has, and is there only where ``structured``."""
+
+    format: str
+    data: bytes | None
+    value: Any = None
+    structured: bool = False
+    schema_id: int | None = None
+    note: str = ""
+
+
+class Decoding:
+    """Decodes as asked, with a registry's schemas if there is a registry."""
+
+    def __init__(self, format_: Format = "auto", schemas: SchemaDecoder | None = None) -> None:
+        self._format = format_
+        self._schemas = schemas
+
+    def meant(self, data: bytes | None) -> Meant:
+        if data is None:
+            return Meant("null", None)
+        match self._format:
+            case "auto":
+                return self._looked_at(data)
+            case "avro" | "protobuf":
+                return self._by_schema(data, self._format.upper())
+            case "json":
+                return _json(data) or Meant("text", data, note="not JSON")
+            case _:
+                return Meant(self._format, data)
+
+    def _looked_at(self, data: bytes) -> Meant:
+        if len(data) >= _FRAMED and data[0] == 0 and self._schemas is not None:
+            return self._by_schema(data, None)
+        if data[:1].strip() in (b"{", b"[", b""):
+            found = _json(data)
+            if found is not None:
+                return found
+        return Meant("text" if _is_text(data) else "hex", data)
+
+    def _by_schema(self, data: bytes, wanted: str | None) -> Meant:
+        if self._schemas is None:
+            return Meant(
+                "hex", data, note="there is no schema registry: start the console with --registry URL"
+            )
+        id_ = int.from_bytes(data[1:_FRAMED], "big") if len(data) >= _FRAMED and data[0] == 0 else None
+        try:
+            value = self._schemas.decode(data, wanted)
+        except MillstreamError as error:
+            return Meant("text" if _is_text(data) else "hex", data, note=str(error))
+        return Meant((wanted or "schema").lower(), data, value, structured=True, schema_id=id_)
+
+
+def shown(meant: Meant, most: int = SHORT, *, pretty: bool = False) -> Shown:
+    """As it is written, cut after ``most`` characters."""
+    data = meant.data
+    if data is None:
+        return Shown("null", "", 0)
+    if meant.structured:
+        text = json.dumps(meant.value, ensure_ascii=False, indent=2 if pretty else None)
+        cut = len(text) > most
+    elif meant.format == "hex":
+        text, cut = _hex(data, most, pretty=pretty)
+    else:
+        # A character has at most four bytes: more than this is never shown.
+        text = data[: 4 * most + 4].decode("utf-8", "replace")
+        cut = len(text) > most or len(data) > 4 * most + 4
+    return Shown(meant.format, text[:most], len(data), cut, meant.schema_id, meant.note)
+
+
+def _json(data: bytes) -> Meant | None:
+    try:
+        return Meant("json", data, json.loads(data), structured=True)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _is_text(data: bytes) -> bool:
+    start = data[:_LOOKED_AT]
+    try:
+        text = start.decode()
+    except UnicodeDecodeError as error:
+        if len(data) <= _LOOKED_AT or error.start < len(start) - 3:  # else a character was cut through
+            return False
+        text = start[: error.start].decode()
+    return all(letter.isprintable() or letter in "\n\r\t" for letter in text)
+
+
+def _hex(data: bytes, most: int, *, pretty: bool) -> tuple[str, bool]:
+    """``68 65 6c``; pretty, sixteen a line with their offsets and as text."""
+    if not pretty:
+        return data[: most // 3 + 1].hex(" "), len(data) > most // 3
+    width = 16 * 3 + 28
+    lines = []
+    for at in range(0, min(len(data), 16 * (most // width + 1)), 16):
+        row = data[at : at + 16]
+        plain = "".join(chr(byte) if 0x20 <= byte < 0x7F else "·" for byte in row)
+        lines.append(f"{at:08x}  {row[:8].hex(' '):<23}  {row[8:].hex(' '):<23}  {plain}")
+    text = "\n".join(lines)
+    return text, len(text) > most or len(data) > 16 * len(lines)

@@ -1,0 +1,204 @@
+"""Watches consumer groups: how far behind, how fast they read, when they lose records.
+
+Rules: each look is a fixed number of requests, however many groups there are. The one thing that Kafka tells
+of one partition at a time is when a record was written: that is remembered, and asked for only where a group
+has moved on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from millstream.client.admin import Admin
+from millstream.client.cluster import Committed
+from millstream.client.group_survey import Surveyed, survey
+from millstream.client.lag import Lag
+from millstream.client.outlook import Outlook
+from millstream.client.position import Bounds, TopicPartition
+from millstream.client.times import Spot, times_at
+from millstream.clock import Clock
+from millstream.console.model.history import History
+from millstream.console.model.snapshot import GroupPartition, GroupState
+
+HISTORY_SECONDS = 10.0
+RATE_SECONDS = 30.0  # consumers commit every five seconds, if not told otherwise: over less, rates would jump
+MOST_SERIES = 20_000  # of partitions of groups whose lag is remembered: 30 MB
+MOST_TIMES = 500  # of records that are asked for in one look, the others in the next
+
+_Commits = Mapping[TopicPartition, Committed]
+
+
+class _Look(NamedTuple):
+    at: float  # by a clock that never goes back
+    commits: Mapping[str, _Commits]
+
+
+class GroupWatch:
+    """``states`` is what was seen last; ``lag`` is the lag of each group over the last hour, and
+    ``partitions`` has that of each partition of a group, by ``str(TopicPartition)``."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._looks: deque[_Look] = deque()
+        self._times: dict[Spot, int | None] = {}
+        self._remembered_at: float | None = None
+        self.states: dict[str, GroupState] = {}
+        self.lag = History(int(3600 / HISTORY_SECONDS))
+        self.partitions: dict[str, History] = {}
+
+    @property
+    def looked(self) -> bool:
+        return bool(self._looks)
+
+    def look(self, admin: Admin, outlook: Outlook, ends: Mapping[TopicPartition, int]) -> None:
+        """Every group, as it is now."""
+        listed = admin.groups()
+        found = survey(admin.connection, listed)
+        now, now_ms = self._clock.monotonic(), self._clock.now_ms()
+        self._looks.append(_Look(now, {name: group.commits for name, group in found.items()}))
+        while len(self._looks) > 2 and self._looks[1].at <= now - RATE_SECONDS:
+            self._looks.popleft()
+        by_topic = _by_topic(outlook, ends)
+        lags = {name: list(self._lags(name, group, by_topic)) for name, group in found.items()}
+        unread = {lag.partition for group in lags.values() for lag in group if lag.records}
+        self._learn_times(admin, [lag for group in lags.values() for lag in group if lag.records])
+        newest = admin.newest_if_told(sorted(unread)) if unread else {}
+        states = {}
+        for group in listed:
+            if group.name in found:
+                known = (self._known(lag, outlook, newest) for lag in lags[group.name])
+                states[group.name] = _state(found[group.name], list(known), now_ms)
+            elif group.name in self.states:  # it can't be told of at the moment
+                states[group.name] = self.states[group.name]
+        self.states = states
+        self._remember(now, now_ms)
+
+    def _lags(
+        self, name: str, group: Surveyed, by_topic: Mapping[str, Mapping[TopicPartition, Bounds]]
+    ) -> Iterator[Lag]:
+        """Of every partition of the topics that it has committed offsets of, or members on."""
+        holders = {place: member.client for member in group.info.members for place in member.assigned}
+        rates = self._rates(name)
+        for topic in sorted({place.topic for place in (*group.commits, *holders)}):
+            for place, bounds in by_topic.get(topic, {}).items():
+                commit = group.commits.get(place)
+                yield Lag(
+                    place,
+                    None if commit is None else commit.offset,
+                    bounds,
+                    holders.get(place),
+                    None,
+                    read_per_second=rates.get(place, 0.0),
+                )
+
+    def _rates(self, name: str) -> dict[TopicPartition, float]:
+        """Records per second that a group has committed lately."""
+        last = self._looks[-1]
+        first = next(look for look in self._looks if name in look.commits)
+        passed = last.at - first.at
+        if passed <= 0:
+            return {}
+        before = first.commits[name]
+        return {
+            place: max(0, commit.offset - before[place].offset) / passed
+            for place, commit in last.commits[name].items()
+            if place in before
+        }
+
+    def _learn_times(self, admin: Admin, unread: list[Lag]) -> None:
+        """When the oldest unread records were written; some of them at a time."""
+        spots = {_first_unread(lag) for lag in unread}
+        self._times = {spot: at for spot, at in self._times.items() if spot in spots}
+        asked = list(itertools.islice((spot for spot in spots if spot not in self._times), MOST_TIMES))
+        told = times_at(admin.connection, asked)
+        self._times |= {spot: told.get(spot) for spot in asked}
+
+    def _known(self, lag: Lag, outlook: Outlook, newest: Mapping[TopicPartition, int | None]) -> Lag:
+        if not lag.records:
+            return lag
+        place = lag.partition
+        return dataclasses.replace(
+            lag,
+            oldest_ms=self._times.get(_first_unread(lag)),
+            newest_ms=newest.get(place),
+            keeping=outlook.keepings[place.topic],
+            writing=outlook.writing[place],
+        )
+
+    def _remember(self, now: float, now_ms: int) -> None:
+        for gone in self.partitions.keys() - self.states.keys():
+            del self.partitions[gone]
+        if self._remembered_at is not None and now - self._remembered_at < HISTORY_SECONDS:
+            return
+        self._remembered_at = now
+        self.lag.add(now_ms, {state.name: float(state.lag) for state in self.states.values()})
+        series = 0
+        for state in self.states.values():
+            series += len(state.partitions)
+            if series > MOST_SERIES:
+                self.partitions.pop(state.name, None)
+                continue
+            history = self.partitions.setdefault(state.name, History(int(3600 / HISTORY_SECONDS)))
+            history.add(now_ms, {part.place: part.lag for part in state.partitions})
+
+
+def _first_unread(lag: Lag) -> Spot:
+    return Spot(lag.partition, max(lag.committed or 0, lag.bounds.start))
+
+
+def _by_topic(
+    outlook: Outlook, ends: Mapping[TopicPartition, int]
+) -> dict[str, dict[TopicPartition, Bounds]]:
+    """Partitions' bounds: where they start is looked up now and then, where they end all the time."""
+    found: dict[str, dict[TopicPartition, Bounds]] = {}
+    for place, bounds in outlook.bounds.items():
+        end = max(bounds.start, ends.get(place, bounds.end))
+        found.setdefault(place.topic, {})[place] = Bounds(bounds.start, end)
+    return found
+
+
+def _state(group: Surveyed, lags: list[Lag], now_ms: int) -> GroupState:
+    partitions = []
+    losses = []
+    for lag in lags:
+        loss_ms = lag.loss_ms(now_ms)
+        if loss_ms is not None:
+            losses.append((loss_ms, lag.partition))
+        commit = group.commits.get(lag.partition)
+        partitions.append(
+            GroupPartition(
+                lag.partition.topic,
+                lag.partition.partition,
+                lag.committed,
+                lag.bounds.start,
+                lag.bounds.end,
+                lag.records,
+                lag.lost,
+                lag.behind_ms,
+                lag.oldest_ms,
+                lag.read_per_second,
+                loss_ms,
+                lag.member,
+                "" if commit is None else commit.metadata,
+            )
+        )
+    soonest = min(losses, default=None)
+    behind = [part.behind_ms for part in partitions if part.behind_ms is not None]
+    return GroupState(
+        group.info.name,
+        group.info.state,
+        group.info.kind,
+        tuple(sorted({part.topic for part in partitions})),
+        sum(part.lag or 0 for part in partitions),
+        sum(part.lost for part in partitions),
+        sum(part.read_per_second for part in partitions),
+        None if soonest is None else soonest[0],
+        None if soonest is None else soonest[1],
+        max(behind, default=None),
+        group.info,
+        tuple(partitions),
+    )

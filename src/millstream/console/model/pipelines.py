@@ -1,0 +1,206 @@
+"""Pipelines: what jobs told of themselves, as lists and pages show it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from millstream.console.model.job_topic import HeardJob
+from millstream.console.model.snapshot import Snapshot
+from millstream.pipeline.status import PARTS, Batch, Edge, JobStatus, Node, QueryStatus
+
+_SILENT_HEARTBEATS = 4  # as many may be missed: a broker's hiccup is no death
+Shown = Literal["starting", "running", "waiting", "failed", "stopped", "silent"]
+_ENDED = ("failed", "stopped")
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineRow:
+    """A line of the list. ``state`` is what the job told, or ``silent`` where nothing was heard from it for
+    a while. ``errors`` counts what went wrong, ``fatal`` if it ended the job."""
+
+    name: str
+    state: Shown
+    reason: str | None
+    host: str
+    guarantee: str
+    started_ms: int
+    since_ms: int
+    heard_ms: int
+    per_second: float
+    lag: int | None
+    watermark_ms: int | None
+    batch_ms: int | None
+    errors: int
+    fatal: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineList:
+    """``unreadable`` are the keys of records in ``millstream.jobs`` that this console can't read: they are of
+    a newer version, or of another program."""
+
+    pipelines: list[PipelineRow]
+    unreadable: list[str]
+    total: int
+    search: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """One job: the line of the list, and all that it told."""
+
+    summary: PipelineRow
+    status: JobStatus
+
+
+def pipeline_list(snapshot: Snapshot, search: str = "") -> PipelineList:
+    """What needs somebody first, then by name."""
+    rows = [row(job, snapshot.at_ms) for job in snapshot.jobs.values()]
+    words = search.casefold().split()
+    found = [each for each in rows if all(word in each.name.casefold() for word in words)]
+    found.sort(key=lambda each: (_URGENCY[each.state], each.name.casefold()))
+    return PipelineList(found, sorted(snapshot.unreadable_jobs), len(rows), search)
+
+
+_URGENCY: dict[str, int] = {
+    "failed": 0,
+    "silent": 0,
+    "waiting": 1,
+    "starting": 2,
+    "running": 2,
+    "stopped": 3,
+}
+
+
+def pipeline(snapshot: Snapshot, name: str) -> Pipeline | None:
+    job = snapshot.jobs.get(name)
+    return None if job is None else Pipeline(row(job, snapshot.at_ms), job.status)
+
+
+def shown_state(job: HeardJob, now_ms: int) -> Shown:
+    status = job.status
+    silence = _SILENT_HEARTBEATS * max(1000, status.heartbeat_ms)
+    if status.state not in _ENDED and now_ms - job.heard_ms > silence:
+        return "silent"
+    return status.state
+
+
+def row(job: HeardJob, now_ms: int) -> PipelineRow:
+    status = job.status
+    state = shown_state(job, now_ms)
+    queries = status.queries
+    lags = [query.lag for query in queries if query.lag is not None]
+    marks = [query.watermark_ms for query in queries if query.watermark_ms is not None]
+    times = [query.batch_ms for query in queries if query.batch_ms is not None]
+    return PipelineRow(
+        status.job,
+        state,
+        status.reason,
+        status.host,
+        status.guarantee,
+        status.started_ms,
+        status.since_ms,
+        job.heard_ms,
+        0.0 if state in (*_ENDED, "silent") else sum(query.per_second for query in queries),
+        sum(lags) if lags else None,
+        min(marks, default=None),
+        max(times, default=None),
+        len(status.errors),
+        any(error.fatal for error in status.errors),
+    )
+
+
+# One node --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenNode:
+    """A box that somebody looks at, with the arrows that lead to it and away, and the query it is part of."""
+
+    node: Node
+    into: list[tuple[Node, Edge]]
+    out: list[tuple[Node, Edge]]
+    query: QueryStatus | None
+
+
+def chosen_node(status: JobStatus, key: str) -> ChosenNode | None:
+    nodes = {node.key: node for node in status.nodes}
+    node = nodes.get(key)
+    if node is None:
+        return None
+    return ChosenNode(
+        node,
+        [(nodes[edge.tail], edge) for edge in status.edges if edge.head == key and edge.tail in nodes],
+        [(nodes[edge.head], edge) for edge in status.edges if edge.tail == key and edge.head in nodes],
+        next((query for query in status.queries if query.name == node.query), None),
+    )
+
+
+# Where the time went ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a bar: how high it is and where it begins, from the top, in hundredths of the height."""
+
+    name: str
+    top: float
+    height: float
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    batch: Batch
+    parts: list[Part]
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The last batches of a query as bars, all on one scale (``most_ms`` is the whole height), and what each
+    part took on average."""
+
+    query: str
+    most_ms: int
+    mean_ms: float
+    bars: list[Bar]
+    means: list[tuple[str, float]]
+
+
+def timelines(status: JobStatus) -> list[Timeline]:
+    found = []
+    for query in status.queries:
+        batches = [batch for batch in status.batches if batch.query == query.name]
+        if batches:
+            found.append(_timeline(query.name, batches))
+    return found
+
+
+def _timeline(query: str, batches: list[Batch]) -> Timeline:
+    most = max(1, *(max(batch.ms, sum(batch.parts.values())) for batch in batches))
+    return Timeline(
+        query,
+        most,
+        sum(batch.ms for batch in batches) / len(batches),
+        [Bar(batch, _parts(batch, most)) for batch in batches],
+        [
+            (part, sum(batch.parts.get(part, 0) for batch in batches) / len(batches))
+            for part in _in_order(part for batch in batches for part in batch.parts)
+        ],
+    )
+
+
+def _parts(batch: Batch, most: int) -> list[Part]:
+    parts, top = [], 100.0
+    for name in _in_order(batch.parts):
+        height = 100 * batch.parts[name] / most
+        top -= height
+        parts.append(Part(name, round(top, 2), round(height, 2)))
+    return parts
+
+
+def _in_order(parts: Iterable[str]) -> list[str]:
+    """In the order of a batch's way; those that a newer job tells come last."""
+    found = set(parts)
+    return [part for part in PARTS if part in found] + sorted(found.difference(PARTS))

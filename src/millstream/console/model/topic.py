@@ -1,0 +1,147 @@
+"""One topic: its partitions, who reads it, and what is lost with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from millstream.client.position import TopicPartition
+from millstream.console.model.history import Columns, History
+from millstream.console.model.snapshot import GroupState, Snapshot
+from millstream.units import count
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """``start`` is the oldest offset that is kept, ``end`` the next to be given; ``leader`` is a broker's id,
+    and ``address`` where it is. What is not known yet is None. ``problem`` is empty where all is well."""
+
+    partition: int
+    leader: int | None
+    address: str
+    replicas: list[int]
+    in_sync: list[int]
+    start: int | None
+    end: int | None
+    records: int | None
+    bytes: int | None
+    oldest_ms: int | None
+    problem: str
+
+
+def partitions_of(snapshot: Snapshot, topic: str) -> list[PartitionState]:
+    brokers = {broker.id: f"{broker.host}:{broker.port}" for broker in snapshot.brokers}
+    shown = []
+    for info in snapshot.places.get(topic, ()):
+        place = TopicPartition(topic, info.index)
+        start, end = snapshot.starts.get(place), snapshot.ends.get(place)
+        missing = [replica for replica in info.replicas if replica not in info.in_sync]
+        problem = ""
+        if info.leader is None:
+            problem = "no leader: it can be neither read nor written"
+        elif missing:
+            problem = f"out of sync: {', '.join(f'broker {replica}' for replica in missing)}"
+        shown.append(
+            PartitionState(
+                info.index,
+                info.leader,
+                "" if info.leader is None else brokers.get(info.leader, ""),
+                list(info.replicas),
+                list(info.in_sync),
+                start,
+                end,
+                None if start is None or end is None else max(0, end - start),
+                snapshot.sizes.get(place),
+                snapshot.oldest_ms.get(place),
+                problem,
+            )
+        )
+    return shown
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """A consumer group, as far as it reads this topic. ``lag`` counts unread records that are still there,
+    ``lost`` those that were deleted unread; ``loss_ms`` is how soon retention overtakes it, if it goes on
+    like this."""
+
+    group: str
+    state: str
+    members: int
+    partitions: int
+    lag: int
+    lost: int
+    read_per_second: float
+    behind_ms: int | None
+    loss_ms: int | None
+
+
+def consumers_of(snapshot: Snapshot, topic: str) -> list[Consumer]:
+    """The groups that read a topic, those that lose records soonest first."""
+    found = [_consumer(group, topic) for group in snapshot.groups.values() if topic in group.topics]
+    return sorted(
+        found,
+        key=lambda each: (each.loss_ms is None, each.loss_ms or 0, -each.lost, -each.lag, each.group),
+    )
+
+
+def _consumer(group: GroupState, topic: str) -> Consumer:
+    mine = [partition for partition in group.partitions if partition.topic == topic]
+    losses = [partition.loss_ms for partition in mine if partition.loss_ms is not None]
+    behind = [partition.behind_ms for partition in mine if partition.behind_ms is not None]
+    readers = {partition.member for partition in mine if partition.member is not None}
+    return Consumer(
+        group.name,
+        group.state,
+        len(readers),
+        len([partition for partition in mine if partition.committed is not None]),
+        sum(partition.lag or 0 for partition in mine),
+        sum(partition.lost for partition in mine),
+        sum(partition.read_per_second for partition in mine),
+        max(behind, default=None),
+        min(losses, default=None),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLoss:
+    """What goes with a topic when it is deleted. ``readers`` are groups that read it now or have read it, the
+    active ones first; their offsets in it go too."""
+
+    topic: str
+    records: int
+    bytes: int | None
+    partitions: int
+    readers: list[Consumer]
+    written_per_second: float
+
+    @property
+    def active(self) -> list[Consumer]:
+        return [reader for reader in self.readers if reader.members]
+
+    @property
+    def said(self) -> str:
+        """In a sentence."""
+        parts = [count(self.records, "record")]
+        if self.readers:
+            parts.append(f"the offsets of {count(len(self.readers), 'group')}")
+        return " and ".join(parts)
+
+
+def loss_of(snapshot: Snapshot, topic: str) -> TopicLoss:
+    state = snapshot.topics[topic]
+    partitions = partitions_of(snapshot, topic)
+    readers = consumers_of(snapshot, topic)
+    return TopicLoss(
+        topic,
+        sum(partition.records or 0 for partition in partitions),
+        state.bytes,
+        state.partitions,
+        sorted(readers, key=lambda reader: (not reader.members, reader.group)),
+        state.records_per_second,
+    )
+
+
+def rate_of(history: History, topic: str) -> Columns:
+    """Records written per second over the last hour. Gaps are noughts: nothing was written then."""
+    found = history.columns(topic)
+    return Columns(found.times, {"in": [value or 0.0 for value in found.series[topic]]})

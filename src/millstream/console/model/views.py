@@ -1,0 +1,332 @@
+"""Views: the tables that pipelines keep, their rows by page, one row with its history, and SQL."""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from millstream.errors import ConfigError
+from millstream.pipeline.view_changes import Kind, changes_of
+from millstream.pipeline.view_query import Ask, Limits, QueryRefused
+from millstream.pipeline.views import Described, ViewReader, quoted_name, quoted_text
+
+PER_PAGE = 50
+COUNTING = 1.0  # seconds; a number that takes longer is not worth it
+Value = bool | int | float | str | None  # bytes are base64
+Order = Literal["asc", "desc"]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class ViewState:
+    """``rows`` is None where counting them would take too long. ``changed_ms``, ``query`` and ``batch`` are
+    of the last change; None if it is not kept any more, or there was none. ``job`` is the pipeline that
+    writes it, if it is known."""
+
+    name: str
+    database: str
+    key: list[str]
+    columns: list[Column]
+    version: int
+    rows: int | None
+    changed_ms: int | None
+    query: str | None
+    batch: int | None
+    job: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """Where views are kept; ``problem`` is why they can't be shown."""
+
+    name: str
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ViewList:
+    views: list[ViewState]
+    databases: list[Database]
+
+
+@dataclass(frozen=True, slots=True)
+class RowQuery:
+    """Which rows are asked for: every word of ``search`` must be in one of the columns; ``where`` is an SQL
+    condition; ``sort`` is a column, and empty the key."""
+
+    search: str = ""
+    where: str = ""
+    sort: str = ""
+    order: Order = "asc"
+    page: int = 1
+    per_page: int = PER_PAGE
+
+
+@dataclass(frozen=True, slots=True)
+class RowPage:
+    """``found`` counts the rows on all pages, None where that would take too long; ``more`` says whether
+    another page follows. ``query`` is what was asked, with the page that is shown."""
+
+    view: ViewState
+    rows: list[list[Value]]
+    found: int | None
+    more: bool
+    query: RowQuery
+
+
+@dataclass(frozen=True, slots=True)
+class RowChange:
+    """What a batch made of a row: the row after it, None where it was deleted; ``changed`` are the columns
+    whose values are not what they were."""
+
+    kind: Kind
+    version: int
+    at_ms: int | None
+    query: str | None
+    batch: int | None
+    changed: list[str]
+    row: dict[str, Value] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row, None if it is gone, and its changes as far back as they are kept, the newest first."""
+
+    view: ViewState
+    key: list[str]
+    row: dict[str, Value] | None
+    changes: list[RowChange]
+
+
+@dataclass(frozen=True, slots=True)
+class SqlResult:
+    """What SQL returned. ``cut`` is the limit at which it was cut off, None if it is complete."""
+
+    database: str
+    columns: list[str]
+    rows: list[list[Value]]
+    cut: Literal["rows", "bytes"] | None
+    took_ms: float
+
+
+# The list ------------------------------------------------------------------------------------------------
+
+Jobs = Mapping[str, str]  # the job that writes each view of a database
+
+
+def views_of(reader: ViewReader, jobs: Jobs, *, counted: bool = True) -> list[ViewState]:
+    """The views of a database; with how many rows they have, if that is asked for."""
+    return [
+        _state(reader, each, jobs, _count(reader, each.name) if counted else None)
+        for each in reader.described()
+    ]
+
+
+def _state(reader: ViewReader, view: Described, jobs: Jobs, rows: int | None) -> ViewState:
+    return ViewState(
+        view.name,
+        reader.where,
+        list(view.key),
+        [Column(name, kind.lower()) for name, kind in view.columns],
+        view.version,
+        rows,
+        view.at_ms,
+        view.query,
+        view.batch,
+        jobs.get(view.name),
+    )
+
+
+def _count(reader: ViewReader, name: str) -> int | None:
+    try:
+        with reader.asking(Limits(seconds=COUNTING)) as ask:
+            return _number(ask, f"SELECT count(*) FROM {quoted_name(name)}")
+    except QueryRefused:
+        return None
+
+
+def _number(ask: Ask, sql: str) -> int:
+    ((number,),) = ask(sql).rows
+    return int(number)
+
+
+def found_view(reader: ViewReader, name: str) -> Described | None:
+    return next((each for each in reader.described() if each.name == name), None)
+
+
+# Rows ----------------------------------------------------------------------------------------------------
+
+
+def rows_of(
+    reader: ViewReader, name: str, query: RowQuery, jobs: Jobs, limits: Limits | None = None
+) -> RowPage | None:
+    """One page of a view's rows; one beyond the last is the last. None: there is no such view. Raises
+    ConfigError for a column that is not there, and QueryRefused for a condition that is wrong."""
+    view = found_view(reader, name)
+    if view is None:
+        return None
+    columns = [column for column, _ in view.columns]
+    if query.sort and query.sort not in columns:
+        raise ConfigError(
+            f"view {name!r} has no column {query.sort!r} to sort by; it has {', '.join(columns)}"
+        )
+    condition = _condition(columns, query)
+    limits = replace(limits or Limits(), rows=query.per_page + 1)
+    source = f"FROM {quoted_name(name)}{condition}"
+    before_it = len(f"SELECT * FROM {quoted_name(name)} WHERE (\n")
+    with _about(query.where, before_it), reader.asking(limits) as ask:
+        rows = ask(_select(view, source, query)).rows
+        if not rows and query.page > 1:
+            last = max(1, -(-_number(ask, f"SELECT count(*) {source}") // query.per_page))
+            query = replace(query, page=last)
+            rows = ask(_select(view, source, query)).rows
+        more = len(rows) > query.per_page
+        found: int | None = (query.page - 1) * query.per_page + len(rows)
+        if more:
+            found = _quickly(lambda: _number(ask, f"SELECT count(*) {source}"))
+    state = _state(reader, view, jobs, found if not condition else None)
+    shown = [[plain(value) for value in row] for row in rows[: query.per_page]]
+    return RowPage(state, shown, found, more, query)
+
+
+def _select(view: Described, source: str, query: RowQuery) -> str:
+    order = [quoted_name(column) for column in view.key]
+    if query.sort:
+        order.insert(0, f"{quoted_name(query.sort)} {query.order.upper()} NULLS LAST")
+    elif query.order == "desc":
+        order = [f"{column} DESC" for column in order]
+    return (
+        f"SELECT * {source} ORDER BY {', '.join(order)}"
+        f" LIMIT {query.per_page + 1} OFFSET {(query.page - 1) * query.per_page}"
+    )
+
+
+def _condition(columns: Sequence[str], query: RowQuery) -> str:
+    parts = []
+    if query.where.strip():
+        parts.append(f"(\n{query.where}\n)")  # on lines of its own: it may end in a comment
+    for word in query.search.lower().split():
+        pattern = "".join(f"!{sign}" if sign in "%_!" else sign for sign in word)
+        like = f"LIKE {quoted_text(f'%{pattern}%')} ESCAPE '!'"
+        parts.append(
+            "(" + " OR ".join(f"lower(CAST({quoted_name(c)} AS text)) {like}" for c in columns) + ")"
+        )
+    return f" WHERE {' AND '.join(parts)}" if parts else ""
+
+
+@contextmanager
+def _about(condition: str, before: int) -> Iterator[None]:
+    """A complaint about the SQL that a condition stands in is one about the condition, at its own place."""
+    try:
+        yield
+    except QueryRefused as error:
+        if not condition:
+            raise
+        at = None if error.at is None else error.at - before
+        within = at if at is not None and 0 <= at <= len(condition) else None
+        raise QueryRefused(error.reason, condition, within) from None
+
+
+def _quickly(count: Callable[[], int]) -> int | None:
+    try:
+        return count()
+    except QueryRefused:
+        return None
+
+
+def differences(before: RowPage | None, now: RowPage) -> list[frozenset[int]]:
+    """For each row of a page the columns that are not what they were on the page before; all columns of a row
+    that was not there."""
+    columns = [column.name for column in now.view.columns]
+    if before is None or columns != [column.name for column in before.view.columns]:
+        return [frozenset()] * len(now.rows)
+    at = [columns.index(name) for name in now.view.key]
+    known = {tuple(row[i] for i in at): row for row in before.rows}
+    found = []
+    for row in now.rows:
+        old = known.get(tuple(row[i] for i in at))
+        found.append(frozenset(i for i in range(len(row)) if old is None or row[i] != old[i]))
+    return found
+
+
+# One row ---------------------------------------------------------------------------------------------------
+
+
+def row_of(reader: ViewReader, name: str, key: Sequence[str], jobs: Jobs, newest: int = 100) -> Row | None:
+    """A row by its key, and what happened to it. None: there is no such view, or never was such a row as far
+    back as is known. Raises ConfigError for a key of another number of columns."""
+    view = found_view(reader, name)
+    if view is None:
+        return None
+    if len(key) != len(view.key):
+        raise ConfigError(
+            f"view {name!r} has the key {', '.join(view.key)}: give a value of each, in this order"
+        )
+    condition = reader.key_condition(name, key)
+    with reader.asking(Limits()) as ask:
+        found = ask(f"SELECT * FROM {quoted_name(name)} WHERE {condition}")
+    since = reader.since(name, reader.present(name, "1 = 0").floor, condition)
+    changes = [
+        RowChange(
+            change.kind,
+            change.version,
+            change.at_ms,
+            change.query,
+            change.batch,
+            [c for c in since.columns if (change.old or {}).get(c) != (change.new or {}).get(c)],
+            None if change.new is None else {name: plain(value) for name, value in change.new.items()},
+        )
+        for change in changes_of(since)
+    ]
+    if not found.rows and not changes:
+        return None
+    row = dict(zip(found.columns, map(plain, found.rows[0]), strict=True)) if found.rows else None
+    return Row(_state(reader, view, jobs, None), list(key), row, changes[::-1][:newest])
+
+
+# SQL -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Sql:
+    """What is asked. ``database`` may be left out where there is only one."""
+
+    sql: str
+    database: str = ""
+    rows: int = field(default=Limits().rows)
+
+
+def run_sql(reader: ViewReader, sql: str, limits: Limits) -> SqlResult:
+    """Raises QueryRefused."""
+    began = time.monotonic()
+    with reader.asking(limits) as ask:
+        answer = ask(sql)
+    took = 1000 * (time.monotonic() - began)
+    rows = [[plain(value) for value in row] for row in answer.rows]
+    return SqlResult(reader.where, answer.columns, rows, answer.cut, round(took, 1))
+
+
+def plain(value: Any) -> Value:
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else value
+
+
+def column_digits(rows: Sequence[Sequence[Value]], count: int) -> list[int | None]:
+    """For columns that hold nothing but numbers, which are aligned as such, how many digits follow the point
+    in all of them; None for others."""
+    return [_digits([row[i] for row in rows if row[i] is not None]) for i in range(count)]
+
+
+def _digits(values: list[Value]) -> int | None:
+    if not values or any(isinstance(value, bool | str) for value in values):
+        return None
+    after = (f"{value:.10g}".partition(".")[2] for value in values if isinstance(value, float))
+    return min(6, max((len(digits) for digits in after if "e" not in digits), default=0))

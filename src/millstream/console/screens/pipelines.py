@@ -1,0 +1,113 @@
+"""Pipelines: the jobs that tell what they do, and the live graph of each."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from litestar import Request, Response, get
+from litestar.di import NamedDependency
+from litestar.exceptions import NotFoundException
+from litestar.params import FromPath, QueryParameter
+from litestar.response import Stream
+
+from millstream.console.backend import Backend, Screen
+from millstream.console.model.pipeline_picture import picture
+from millstream.console.model.pipelines import (
+    Pipeline,
+    PipelineList,
+    chosen_node,
+    pipeline,
+    pipeline_list,
+    timelines,
+)
+from millstream.console.model.snapshot import Snapshot
+
+Search = Annotated[str, QueryParameter(max_length=300, description="Words that the name must contain.")]
+Chosen = Annotated[str, QueryParameter(max_length=100, description="The box of the graph to tell more of.")]
+
+
+@get("/pipelines", include_in_schema=False)
+async def page(
+    request: Request[Any, Any, Any], backend: NamedDependency[Backend], search: Search = ""
+) -> Response[str]:
+    shown = pipeline_list(await backend.sampler.first(), search)
+    return backend.page(request, SCREEN, "pipelines.html", listed=shown)
+
+
+@get("/live/pipelines", include_in_schema=False)
+async def live(backend: NamedDependency[Backend], search: Search = "") -> Stream:
+    def fragments(snapshot: Snapshot) -> dict[str, str]:
+        return {"table": backend.fragment("pipelines_table.html", listed=pipeline_list(snapshot, search))}
+
+    return backend.live(fragments)
+
+
+@get("/api/pipelines", tags=["pipelines"], summary="Jobs that tell what they do; what needs somebody first")
+async def listed(backend: NamedDependency[Backend], search: Search = "") -> PipelineList:
+    return pipeline_list(await backend.sampler.first(), search)
+
+
+# One of them -----------------------------------------------------------------------------------------
+
+
+@get("/pipelines/{name:str}", include_in_schema=False)
+async def one_page(
+    request: Request[Any, Any, Any],
+    backend: NamedDependency[Backend],
+    name: FromPath[str],
+    node: Chosen = "",
+) -> Response[str]:
+    values = _shown(await backend.sampler.first(), name, node)
+    return backend.page(request, SCREEN, "pipeline.html", **values)
+
+
+@get("/live/pipelines/{name:str}", include_in_schema=False)
+async def one_live(backend: NamedDependency[Backend], name: FromPath[str], node: Chosen = "") -> Stream:
+    def fragments(snapshot: Snapshot) -> dict[str, str]:
+        if name not in snapshot.jobs:
+            return {}
+        values = _shown(snapshot, name, node)
+        return {
+            part: backend.fragment(f"pipeline_{part}.html", **values)
+            for part in ("figures", "graph", "timeline", "errors")
+        }
+
+    return backend.live(fragments)
+
+
+@get("/api/pipelines/{name:str}", tags=["pipelines"], summary="All that a job tells of itself")
+async def told(backend: NamedDependency[Backend], name: FromPath[str]) -> Pipeline:
+    return _one(await backend.sampler.first(), name)
+
+
+def _one(snapshot: Snapshot, name: str) -> Pipeline:
+    found = pipeline(snapshot, name)
+    if found is None:
+        raise NotFoundException(f"no job {name!r} has told anything at {snapshot.address}")
+    return found
+
+
+def _shown(snapshot: Snapshot, name: str, node: str) -> dict[str, Any]:
+    """What the templates of a pipeline's page are given."""
+    found = _one(snapshot, name)
+    alive = found.summary.state in ("starting", "running", "waiting")
+    return {
+        "job": found.summary,
+        "status": found.status,
+        "now_ms": snapshot.at_ms if alive else found.status.at_ms,
+        "alive": alive,
+        "picture": picture(
+            found.status, snapshot.at_ms if alive else found.status.at_ms, chosen=node, alive=alive
+        ),
+        "chosen": chosen_node(found.status, node),
+        "timelines": timelines(found.status),
+    }
+
+
+SCREEN = Screen(
+    "pipelines",
+    "Pipelines",
+    "/pipelines",
+    shortcut="p",
+    handlers=(page, live, listed, one_page, one_live, told),
+)

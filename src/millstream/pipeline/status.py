@@ -1,0 +1,149 @@
+"""What a job tells about itself in the topic ``millstream.jobs``: the format, and nothing else.
+
+The topic is compacted and its keys are the names of jobs, so it holds the last word of each. A value is the
+JSON of a ``JobStatus``; docs/job-status.md describes it for other programs. Whoever reads must pass over
+fields it does not know, and a job goes by fields that are missing having their defaults: ``VERSION`` changes
+only where an old reader would misunderstand.
+
+Times are milliseconds since 1970, spans milliseconds, counts are of this run. What is not known is None.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, replace
+from typing import Literal
+
+TOPIC = "millstream.jobs"
+VERSION = 1
+HEARTBEAT_MS = 5000
+MOST_BYTES = 256 * 1024
+# Where a batch's time goes, in the order of its way. To read, to work out and to send is one pass of Spark's
+# tasks, in which each waits for the other: one part, ``process``.
+PARTS = ("look", "plan", "process", "ledger", "commit", "views", "checkpoint", "rest")
+State = Literal["starting", "running", "waiting", "failed", "stopped"]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A box of the graph: a topic, a stream or a view. ``streams`` are the names of the operators in it.
+
+    ``kind`` is ``topic``, ``view`` or the kind of the stream. ``entries`` and ``bytes`` are its state;
+    ``dropped`` counts groups of late rows that a window of Spark's own left out."""
+
+    key: str
+    kind: str
+    title: str
+    lines: list[str] = field(default_factory=list)
+    streams: list[str] = field(default_factory=list)
+    query: str | None = None
+    lag: int | None = None
+    watermark_ms: int | None = None
+    entries: int | None = None
+    bytes: int | None = None
+    rejected: int = 0
+    late: int = 0
+    ahead: int = 0
+    failed: int = 0
+    overflow: int = 0
+    dropped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """An arrow: the rows that went along it in this run, and in a second of late."""
+
+    tail: str
+    head: str
+    rows: int | None = None
+    per_second: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch of a query. ``parts`` is where its time went, in milliseconds by ``PARTS``."""
+
+    query: str
+    number: int
+    at_ms: int  # when it was done
+    ms: int
+    rows_in: int
+    rows_out: int
+    parts: dict[str, int] = field(default_factory=dict)
+    repeats: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class QueryStatus:
+    """A Spark query of the job. ``group`` is the consumer group that shows how far it is."""
+
+    name: str
+    group: str
+    reads: list[str] = field(default_factory=list)
+    writes: list[str] = field(default_factory=list)
+    batch: int | None = None
+    batches: int = 0
+    rows_in: int = 0
+    rows_out: int = 0
+    per_second: float = 0.0
+    lag: int | None = None
+    watermark_ms: int | None = None
+    batch_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobError:
+    """Something that went wrong. ``record`` is what it went wrong with, cut where it gets long; ``times``
+    counts how often the same was said. One that is ``fatal`` ended the job."""
+
+    at_ms: int
+    what: str
+    operator: str | None = None
+    where: str | None = None  # file:line
+    key: str | None = None
+    record: str | None = None
+    fatal: bool = False
+    times: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """The whole of it. ``at_ms`` is when it was told; if nothing newer comes for a few times
+    ``heartbeat_ms``, and the state is not an end, nobody knows how the job is."""
+
+    version: int
+    job: str
+    run: str
+    host: str
+    pid: int
+    started_ms: int
+    at_ms: int
+    state: State
+    since_ms: int
+    guarantee: str
+    heartbeat_ms: int = HEARTBEAT_MS
+    reason: str | None = None  # of the state: what is waited for, why it failed
+    views_at: str | None = None  # a file or a URL, without password
+    views: list[str] = field(default_factory=list)
+    queries: list[QueryStatus] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
+    edges: list[Edge] = field(default_factory=list)
+    batches: list[Batch] = field(default_factory=list)  # the last ones, oldest first
+    errors: list[JobError] = field(default_factory=list)  # the last ones, newest first
+
+
+def encoded(status: JobStatus) -> bytes:
+    """The value of its record. What makes it too large is left out: first old batches, then what boxes say
+    beside their names, then the boxes."""
+    while True:
+        data = json.dumps(asdict(status), separators=(",", ":"), ensure_ascii=False).encode()
+        if len(data) <= MOST_BYTES:
+            return data
+        if status.batches:
+            status = replace(status, batches=status.batches[len(status.batches) // 2 + 1 :])
+        elif any(node.lines for node in status.nodes):
+            status = replace(status, nodes=[replace(node, lines=[]) for node in status.nodes])
+        elif status.nodes:
+            status = replace(status, nodes=[], edges=[])
+        else:
+            return data
