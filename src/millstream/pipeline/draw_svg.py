@@ -13,6 +13,7 @@ from millstream.pipeline.layout import Spot, layout
 
 _CHARACTER, _LINE, _PADDING, _GAP, _BETWEEN, _MARGIN = 7.0, 17.0, 12.0, 28.0, 52.0, 16.0
 _TEXT_WIDTH, _LIVE_WIDTH = 40, 27
+_LIVE_LINES = 5
 _NOTE_WIDTH = 22  # at least: a box must not change its size with every digit
 _STYLE = """
   text { font: 12px ui-monospace, Menlo, Consolas, monospace; fill: #445; }
@@ -69,7 +70,7 @@ def draw_svg(graph: Graph, title: str, live: Live | None = None) -> str:
     for layer in placed.layers:
         for spot in layer:
             if spot.key is not None:
-                drawn = [_arrow(spot, below, tops, contents, live) for below in spot.below]
+                drawn = [_arrow(spot, below, tops, heights, contents, live) for below in spot.below]
                 parts += [arrow for arrow, _ in drawn]
                 labels += [label for _, label in drawn]
     for layer in placed.layers:
@@ -86,8 +87,10 @@ Line = tuple[str, str]  # its text and its class
 def _content(box: Box, live: Live | None) -> list[Line]:
     width = _TEXT_WIDTH if live is None else _LIVE_WIDTH
     lines = [(line, "title") for line in (textwrap.wrap(box.title, width) if live else [box.title])]
-    for about in box.lines:
-        lines.extend((line, "about") for line in textwrap.wrap(about, width) or [""])
+    about = [line for about in box.lines for line in textwrap.wrap(about, width) or [""]]
+    if live is not None and len(about) > _LIVE_LINES:  # the page has the whole of it beside
+        about = [*about[: _LIVE_LINES - 1], "…"]
+    lines += [(line, "about") for line in about]
     return (
         lines
         if live is None
@@ -124,16 +127,23 @@ def _box(box: Box, lines: list[Line], spot: Spot, top: float, live: Live | None)
 
 
 def _arrow(
-    start: Spot, following: Spot, tops: list[float], contents: dict[str, list[Line]], live: Live | None
+    start: Spot,
+    following: Spot,
+    tops: list[float],
+    heights: list[float],
+    contents: dict[str, list[Line]],
+    live: Live | None,
 ) -> tuple[str, str]:
-    """From a box's foot through the bends of the layers between to the next box's head; and its label."""
-    points = [(start.centre + _MARGIN, tops[start.layer] + _height(contents[str(start.key)]))]
+    """From a box's foot through the bends of the layers between to the next box's head; and its label. Down
+    to the foot of its layer it goes straight, or it would cross a higher box beside."""
+    foot = tops[start.layer] + _height(contents[str(start.key)])
+    points = [(start.centre + _MARGIN, tops[start.layer] + heights[start.layer])]
     spot = following
     while spot.key is None:
         points.append((spot.centre + _MARGIN, tops[spot.layer]))
         spot = spot.below[0]
     points.append((spot.centre + _MARGIN, tops[spot.layer] - 1))
-    path = f"M{points[0][0]:.1f} {points[0][1]:.1f}"
+    path = f"M{points[0][0]:.1f} {foot:.1f}V{points[0][1]:.1f}"
     for (x, y), (to_x, to_y) in pairwise(points):
         middle = (y + to_y) / 2
         path += f"C{x:.1f} {middle:.1f} {to_x:.1f} {middle:.1f} {to_x:.1f} {to_y:.1f}"

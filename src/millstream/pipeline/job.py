@@ -388,7 +388,8 @@ class Job:
     @property
     def waiting(self) -> str | None:
         """Why a batch could not be delivered yet and is tried again; None if all goes well."""
-        return next((d.waiting for d in self._deliveries.values() if d.waiting is not None), None)
+        deliveries = list(self._deliveries.values())  # asked on other threads, while the job starts too
+        return next((each.waiting for each in deliveries if each.waiting is not None), None)
 
     @property
     def running(self) -> bool:

@@ -135,6 +135,7 @@ class Account:
     def failed(self, what: str, now_ms: int, where: str | None = None) -> None:
         """The job has come to its end by an error."""
         operator, key, record = blamed(what)
+        what = what.removesuffix(f" ({record})")  # it stands beside
         self._add(JobError(now_ms, what, operator, where, key, record, fatal=True))
         self.turned("failed", now_ms, what)
 

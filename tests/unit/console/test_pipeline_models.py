@@ -190,7 +190,16 @@ def test_bars_stand_on_the_ground_and_within_the_scale(
             assert abs(part.top + part.height - below) < 0.05
             assert part.top >= -0.05
             below = part.top
-    assert timeline.most_ms >= max(batch.ms for batch in batches)
+        assert bar.cut == (sum(bar.batch.parts.values()) > timeline.most_ms)
+
+
+def test_one_batch_that_took_far_longer_does_not_make_the_others_flat() -> None:
+    took = [30_000, 500, 600, 500, 700]
+    batches = [Batch("payments", n, NOW, ms, 1, 1, {"process": ms}) for n, ms in enumerate(took)]
+    (timeline,) = timelines(status(batches=batches))
+    assert timeline.most_ms == 2400
+    assert [bar.cut for bar in timeline.bars] == [True, False, False, False, False]
+    assert timeline.bars[0].parts[0].height == 100
 
 
 def test_a_query_without_a_batch_has_no_timeline() -> None:

@@ -176,6 +176,7 @@ def test_a_failure_names_operator_key_and_record() -> None:
     (error,) = told.errors
     assert (error.operator, error.key, error.record) == ("scored", "card='c1'", "card='c1', amount=0.0")
     assert (error.where, error.fatal) == ("fraud.py:12", True)
+    assert error.what.endswith("ZeroDivisionError: division by zero")
     assert blamed("no broker answers") == (None, None, None)
 
 

@@ -24,7 +24,7 @@ def picture(status: JobStatus, now_ms: int, *, chosen: str = "", alive: bool = T
             for node in status.nodes
         },
         {
-            (edge.tail, edge.head): str(rate(edge.per_second)) if alive else str(short(edge.rows))
+            (edge.tail, edge.head): (rate(edge.per_second) if alive else short(edge.rows)).replace(" ", "")
             for edge in status.edges
             if edge.rows is not None and edge.per_second is not None
         },

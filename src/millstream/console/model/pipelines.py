@@ -10,6 +10,7 @@ from millstream.console.model.job_topic import HeardJob
 from millstream.console.model.snapshot import Snapshot
 from millstream.pipeline.status import PARTS, Batch, Edge, JobStatus, Node, QueryStatus
 
+_FAR_LONGER = 4  # times the usual: beyond that a bar is cut
 _SILENT_HEARTBEATS = 4  # as many may be missed: a broker's hiccup is no death
 Shown = Literal["starting", "running", "waiting", "failed", "stopped", "silent"]
 _ENDED = ("failed", "stopped")
@@ -152,8 +153,11 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
+    """A batch. One that took far longer than the others is ``cut``: no higher than the scale."""
+
     batch: Batch
     parts: list[Part]
+    cut: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,12 +182,14 @@ def timelines(status: JobStatus) -> list[Timeline]:
 
 
 def _timeline(query: str, batches: list[Batch]) -> Timeline:
-    most = max(1, *(max(batch.ms, sum(batch.parts.values())) for batch in batches))
+    lengths = sorted(max(1, batch.ms, sum(batch.parts.values())) for batch in batches)
+    # A first batch, in which Spark compiles, would make all others flat.
+    most = min(lengths[-1], _FAR_LONGER * lengths[len(lengths) // 2])
     return Timeline(
         query,
         most,
         sum(batch.ms for batch in batches) / len(batches),
-        [Bar(batch, _parts(batch, most)) for batch in batches],
+        [_bar(batch, most) for batch in batches],
         [
             (part, sum(batch.parts.get(part, 0) for batch in batches) / len(batches))
             for part in _in_order(part for batch in batches for part in batch.parts)
@@ -191,13 +197,14 @@ def _timeline(query: str, batches: list[Batch]) -> Timeline:
     )
 
 
-def _parts(batch: Batch, most: int) -> list[Part]:
+def _bar(batch: Batch, most: int) -> Bar:
+    total = sum(batch.parts.values())
     parts, top = [], 100.0
     for name in _in_order(batch.parts):
-        height = 100 * batch.parts[name] / most
+        height = 100 * batch.parts[name] / max(most, total)
         top -= height
         parts.append(Part(name, round(top, 2), round(height, 2)))
-    return parts
+    return Bar(batch, parts, total > most)
 
 
 def _in_order(parts: Iterable[str]) -> list[str]:
