@@ -32,7 +32,7 @@ EXCEPTIONS: dict[str, set[str]] = {
     "cli/serve.py": {"broker"},
     "cli/log.py": {"log"},
     "cli/promote.py": {"broker"},
-    "cli/demo.py": {"embedded"},
+    "cli/stage.py": {"embedded"},
     "cli/reference_metrics.py": {"broker"},
 }
 

@@ -38,6 +38,8 @@ COMMANDS = {
     "view": "millstream.cli.view",
     "state": "millstream.cli.state",
     "demo": "millstream.cli.demo",
+    "example": "millstream.cli.example",
+    "new": "millstream.cli.new",
     "standby": "millstream.cli.standby",
     "promote": "millstream.cli.promote",
     "log": "millstream.cli.log",

@@ -5,34 +5,22 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
-from concurrent.futures import Future
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from millstream.cli.demo_panel import Picture, display, summary
 from millstream.cli.help import App, examples
+from millstream.cli.stage import Enough, Stage
 from millstream.errors import ConfigError, MillstreamError
 
 if TYPE_CHECKING:
-    from millstream.cli.demo_panel import Lines, Panel
+    from millstream.cli.demo_scene import Alerts, Payments
     from millstream.cli.signals import Interrupts
-    from millstream.pipeline.progress import Progress
 
 app = App()
-
-
-# A minute is too short for compiling well to pay: quick compilation, and none of whole stages.
-_SHORT_LIVED = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.sql.codegen.wholeStage": "false",
-}
-
-
-class _Enough(Exception):
-    """The user has pressed Ctrl-C."""
 
 
 @app.command(
@@ -60,7 +48,6 @@ def demo(
     millstream.examples.fraud finds it, writes alerts to a topic and keeps a table of blocked cards. Ends with
     what was found against what was planted.
     """
-    from millstream.cli.demo_panel import display
     from millstream.cli.signals import Interrupts
     from millstream.pipeline.expressions import ExpressionError, duration_ms
 
@@ -77,145 +64,83 @@ def demo(
     with Interrupts() as interrupts, ExitStack() as closing:
         if not keep:
             closing.callback(shutil.rmtree, home, ignore_errors=True)
-        screen = display()
         try:
-            stage = _Stage(home, screen, interrupts, closing)
-            with screen:
+            stage = _Demo(home, interrupts, closing)
+            with stage.screen:
                 stage.set_up(seed, rate, master)
                 stage.play(seconds)
             stage.sum_up(keep)
             if keep:
-                stage.wait()
-        except _Enough:
+                stage.stay()
+        except Enough:
             print("the demo was stopped", flush=True)
     return 0
 
 
-class _Stage:
-    """The demo's parts in the order they start; ``closing`` ends them in the opposite one."""
+class _Demo(Stage[Picture]):
+    """The fraud example with a panel of its own."""
 
-    def __init__(self, home: Path, screen: Panel | Lines, interrupts: Interrupts, closing: ExitStack) -> None:
-        from millstream.cli.demo_panel import Picture
+    _payments: Payments
+    _alerts: Alerts
 
-        self._home = home
-        self._screen = screen
-        self._interrupts = interrupts
-        self._closing = closing
-        self._picture = Picture()
+    def __init__(self, home: Path, interrupts: Interrupts, closing: ExitStack) -> None:
+        super().__init__(home, display(), Picture(), interrupts, closing)
         self._up_ms = 0  # when the pipeline had caught up with what came before it
         self._up = 0.0
-        self._tick = 0.0
-        self._before = 0
 
     # ---- setting up ---------------------------------------------------------------------------------
 
     def set_up(self, seed: int, rate: float, master: str) -> None:
-        from millstream import Broker
         from millstream.cli import demo_scene as scene
         from millstream.client.admin import Admin
-        from millstream.client.connect import Connection
         from millstream.examples.fraud import EXAMPLE
-        from millstream.pipeline.engine import end_engine, start_engine
-        from millstream.pipeline.job import Job, Settings
+        from millstream.examples.fraud.generate import PAYMENTS
         from millstream.pipeline.load import load_topology
 
-        began = self._begin("starting the broker")
-        broker = Broker(self._home / "broker")
-        broker.start()
-        self._closing.callback(broker.stop)
-        self._picture.address = broker.address
-        connection = Connection(broker.address)
+        connection = self.start_broker()
         with Admin(connection) as admin:
-            for topic in (scene.PAYMENTS, scene.ALERTS, scene.TRUTH, scene.REJECTED):
-                admin.create_topic(topic, partitions=2 if topic == scene.PAYMENTS else 1)
-        self._done(f"broker at {broker.address}", began)
-
+            for topic in (PAYMENTS, scene.ALERTS, scene.TRUTH, scene.REJECTED):
+                admin.create_topic(topic, partitions=2 if topic == PAYMENTS else 1)
         self._payments = scene.Payments(connection, seed=seed, rate=rate)
-        self._payments.start()
-        self._closing.callback(self._payments.end)
+        self.start_part(self._payments)
         self._alerts = scene.Alerts(connection)
-        self._alerts.start()
-        self._closing.callback(self._alerts.end)
-
-        began = self._begin("starting Spark")
-        flow = load_topology(EXAMPLE.pipeline)
-        self._job = Job(flow, Settings(connection, str(self._home / "pipeline"), on_progress=self._progress))
-        self._job.prepare()
-        engine = start_engine(
-            "millstream demo", master=master, log_file=self._home / "spark.log", settings=_SHORT_LIVED
+        self.start_part(self._alerts)
+        self.start_job(
+            load_topology(EXAMPLE.pipeline),
+            connection,
+            title="millstream demo",
+            master=master,
+            planning="planning the pipeline, reading the history of every card",
         )
-        session = self._await(engine)
-        self._closing.callback(end_engine, session)
-        self._done(f"Spark {session.version}", began)
-
-        began = self._begin("planning the pipeline, reading the history of every card")
-        self._closing.callback(self._job.stop)
-        start: Future[None] = Future()
-        _in_background(lambda: self._job.start(session), start)
-        self._await(start)
-        while self._picture.processed < 0.9 * self._payments.sent:
-            self._breathe()
-        self._done("pipeline of 4 rules is up to date", began)
-
-    def _await(self, future: Future[Any]) -> Any:
-        while not future.done():
-            self._breathe()
-        return future.result()
-
-    def _begin(self, what: str) -> float:
-        self._picture.phase = what
-        self._picture.steps.append((what, None))
-        self._picture.step_began = time.monotonic()
-        self._breathe()
-        return self._picture.step_began
-
-    def _done(self, what: str, began: float) -> None:
-        self._picture.steps[-1] = (what, time.monotonic() - began)
-        self._breathe()
+        while self.picture.processed < 0.9 * self._payments.payments:
+            self.breathe()
+        self.done("pipeline of 4 rules is up to date")
 
     # ---- playing ------------------------------------------------------------------------------------
 
     def play(self, seconds: float) -> None:
-        from millstream.cli.demo_scene import now_ms
+        from millstream.examples.feed import now_ms
 
-        self._picture.phase, self._picture.wanted = "watching payments", seconds
+        self.picture.phase, self.picture.wanted = "watching payments", seconds
         self._up, self._up_ms = time.monotonic(), now_ms()
         while time.monotonic() - self._up < seconds:
-            self._breathe()
-        self._picture.phase = "finishing what is under way"
+            self.breathe()
+        self.picture.phase = "finishing what is under way"
         self._payments.end()
         deadline = time.monotonic() + 30
-        while self._picture.processed < self._payments.sent and time.monotonic() < deadline:
-            self._breathe()
+        while self.picture.processed < self._payments.payments and time.monotonic() < deadline:
+            self.breathe()
         settled = time.monotonic() + 0.5  # the last alerts are on their way to this process
         while time.monotonic() < settled:
-            self._breathe()
+            self.breathe()
 
-    def _progress(self, progress: Progress) -> None:
-        picture = self._picture
-        picture.processed += progress.rows_in
-        picture.rejected += progress.rejected
-        picture.watermark = progress.watermark or picture.watermark
-        picture.batch_ms = progress.milliseconds
-
-    def _breathe(self) -> None:
-        """A moment: look at everything, show it, and notice Ctrl-C and failures."""
-        if self._interrupts:
-            raise _Enough
-        self._look()
-        self._screen.show(self._picture)
-        time.sleep(0.1)
-
-    def _look(self) -> None:
+    def look(self) -> None:
         from millstream.cli.demo_scene import percentile
 
         if not hasattr(self, "_alerts"):
             return
-        for part in (self._payments, self._alerts):
-            if part.error is not None:
-                raise MillstreamError(f"the demo's {part.name} failed: {part.error}")
-        picture = self._picture
-        picture.sent = self._payments.sent
+        picture = self.picture
+        picture.sent = self._payments.payments
         picture.alerts = len(self._alerts.seen)
         picture.recent = list(self._alerts.recent)
         if picture.processed:
@@ -224,20 +149,15 @@ class _Stage:
             picture.live = time.monotonic() - self._up
             latencies = self._alerts.latencies(self._up_ms)
             picture.p50, picture.p95 = percentile(latencies, 0.5), percentile(latencies, 0.95)
-        if time.monotonic() - self._tick > 0.5:
-            self._tick = time.monotonic()
-            if self._up:
-                picture.rates.append(picture.processed - self._before)
-            self._before = picture.processed
-            picture.blocked = self._blocked()
-            if hasattr(self, "_job") and (error := self._job.failed()) is not None:
-                raise error
+
+    def look_closer(self) -> None:
+        self.picture.blocked = self._blocked()
 
     def _blocked(self) -> int:
         from millstream.pipeline.views import open_reader
 
         try:
-            reader = open_reader(self._home / "pipeline" / "views.db")
+            reader = open_reader(self.home / "pipeline" / "views.db")
         except MillstreamError:
             return 0  # not made yet
         try:
@@ -248,14 +168,13 @@ class _Stage:
     # ---- ending -------------------------------------------------------------------------------------
 
     def sum_up(self, keep: bool) -> None:
-        from millstream.cli.demo_panel import summary
         from millstream.examples.fraud.check import judge
 
-        self._picture.blocked = self._blocked()
+        self.picture.blocked = self._blocked()
         alerts = [seen.alert for seen in self._alerts.seen]
-        summary(judge(self._payments.planted, alerts, self._payments.until_ms), self._picture)
+        summary(judge(self._payments.generator.planted, alerts, self._payments.until_ms), self.picture)
         if keep:
-            address, views = self._picture.address, self._home / "pipeline" / "views.db"
+            address, views = self.picture.address, self.home / "pipeline" / "views.db"
             print("The broker is still there. In another terminal:")
             for command in (
                 f"millstream topic list --broker {address}",
@@ -265,7 +184,6 @@ class _Stage:
                 f"millstream view query blocked_cards --views {views}",
             ):
                 print(f"  {command}")
-            print("Ctrl-C ends it.", flush=True)
         else:
             from millstream.examples.fraud import EXAMPLE
 
@@ -278,24 +196,6 @@ class _Stage:
             ):
                 print(f"  {command}\n      {meaning}")
 
-    def wait(self) -> None:
-        while not self._interrupts:
-            time.sleep(0.1)
-        print("ending", flush=True)
-
 
 def _near(path: Path) -> str:
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
-
-
-def _in_background(work: Callable[[], None], future: Future[None]) -> None:
-    import threading
-
-    def run() -> None:
-        try:
-            work()
-            future.set_result(None)
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=run, name="pipeline-start", daemon=True).start()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections import deque
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,67 +11,32 @@ from datetime import datetime
 from millstream.client.admin import Admin
 from millstream.client.connect import Connection
 from millstream.client.consume import Reader
-from millstream.client.lines import Outgoing
 from millstream.client.position import TopicPartition
-from millstream.client.produce import Sender
+from millstream.examples.feed import Feed, now_ms
 from millstream.examples.fraud.check import Alert
-from millstream.examples.fraud.generate import PAYMENTS, Fraud, Generator
+from millstream.examples.fraud.generate import PAYMENTS, Generator
 from millstream.examples.shape import Event
 
 ALERTS, TRUTH, REJECTED = "alerts", "payments.truth", "payments.rejected"
 
 
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
+class Payments(Feed):
+    """Payments as they happen, the history before them at once; and beside them what was planted."""
 
-
-class Payments(threading.Thread):
-    """Produces the generator's events when their time comes; the history before them at once."""
+    generator: Generator
 
     def __init__(self, connection: Connection, *, seed: int, rate: float) -> None:
-        super().__init__(name="payments", daemon=True)
-        self.generator = Generator(seed=seed, rate=rate, start_ms=now_ms())
-        self.malformed = 0
-        self.until_ms = 0  # the time of the last payment, once it has ended
-        self.error: Exception | None = None
-        self._sender = Sender(connection, PAYMENTS, acks="1")
-        self._truth = Sender(connection, TRUTH, acks="1")
+        super().__init__(connection, Generator(seed=seed, rate=rate, start_ms=now_ms()))
         self._told = 0
-        self._ended = threading.Event()
 
     @property
-    def sent(self) -> int:
-        return self._sender.sent
-
-    @property
-    def planted(self) -> list[Fraud]:
-        return list(self.generator.planted)
-
-    def end(self) -> None:
-        """Stop producing, and wait until the broker has everything."""
-        self._ended.set()
-        self.join(10)
-
-    def run(self) -> None:
-        try:
-            for event in self.generator.events():
-                wait = (event.at_ms - now_ms()) / 1000
-                if (wait > 0 and self._ended.wait(wait)) or self._ended.is_set():
-                    break
-                self._produce(event)
-            self._sender.finish(10)
-            self._truth.finish(10)
-        except Exception as error:
-            self.error = error
+    def payments(self) -> int:
+        return self.sent_to(PAYMENTS)
 
     def _produce(self, event: Event) -> None:
-        self.malformed += not event.well_formed
-        self.until_ms = event.at_ms
-        self._sender.send([Outgoing(event.value, event.key.encode(), timestamp=event.at_ms)])
-        planted = self.generator.planted
-        while self._told < len(planted):
-            fraud = planted[self._told]
-            self._truth.send([Outgoing(fraud.value(), fraud.card.encode(), timestamp=fraud.start_ms)])
+        super()._produce(event)
+        for fraud in self.generator.planted[self._told :]:
+            self._send(TRUTH, fraud.value(), fraud.card, fraud.start_ms)
             self._told += 1
 
 

@@ -9,5 +9,6 @@ An example is a package of four files, all alike (``shape`` says what each gives
 
 ``catalogue`` lists them. ``feed`` sends a generator's events to a broker, ``trial`` through the test driver.
 
-May import: ``client``, ``pipeline``, ``testing`` and the public names of ``millstream``, as any user's program.
+May import: ``client``, ``pipeline``, ``testing`` and the public names of ``millstream``, as any user's
+program.
 """

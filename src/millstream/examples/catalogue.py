@@ -8,7 +8,7 @@ import importlib
 from millstream.errors import ConfigError
 from millstream.examples.shape import Example
 
-NAMES = ("fraud",)
+NAMES = ("fraud", "pricing", "trading")
 
 
 def all_examples() -> list[Example]:

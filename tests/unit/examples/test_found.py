@@ -8,7 +8,11 @@ from millstream.errors import ConfigError
 from millstream.examples.catalogue import NAMES, find
 from millstream.examples.trial import trial
 
-SECONDS = {"fraud": 40.0}  # of event time: long enough for every kind to be planted
+SECONDS = {
+    "fraud": 40.0,
+    "pricing": 600.0,
+    "trading": 600.0,
+}  # of event time: long enough for every kind to be planted
 
 
 @pytest.mark.parametrize("name", NAMES)

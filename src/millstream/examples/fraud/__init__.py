@@ -9,8 +9,8 @@ EXAMPLE = Example(
     title="fraud in card payments: alerts while they matter, a table of blocked cards",
     about="""Eight thousand cards pay as people do, each by its habits. On some of them fraud is planted: a
     burst of payments, tiny amounts before a large one, shops of two countries within minutes, an amount far
-    above the card's habit. Four rules over windows of a card's payments find it; alerts are events of a topic,
-    and the cards to block are a view. Records that do not parse go to a topic of their own.""",
+    above the card's habit. Four rules over windows of a card's payments find it; alerts are events of a
+    topic, and the cards to block are a view. Records that do not parse go to a topic of their own.""",
     operators=("operator", "hopping window", "where", "union with tag", "rejected", "view"),
     results={"alerts": ("card", "rule", "payments", "spent", "last_paid")},
     view="blocked_cards",

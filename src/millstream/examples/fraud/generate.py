@@ -73,7 +73,7 @@ class _Card:
 
 @dataclass(slots=True)
 class Generator:
-    """Events from ``start_ms`` on, for so many ``seconds`` or without an end. ``planted`` grows as it is read.
+    """Events from ``start_ms`` on, for so many ``seconds`` or without an end. ``planted`` grows with them.
 
     In the ``history`` seconds before the start one card in ``regulars`` pays a few times: habits have to
     come from somewhere. Fraud begins with the live part, on cards that have habits.
@@ -185,7 +185,7 @@ class Generator:
         return Event(at_ms, PAYMENTS, card.number, json.dumps(payment).encode())
 
     def _broken(self, rng: random.Random, at_ms: int, card: _Card) -> bytes:
-        good = self._payment(rng, at_ms, card).value
+        good = self._payment(rng, at_ms, card).value or b""
         return rng.choice(
             (
                 good[: len(good) // 2],  # cut off

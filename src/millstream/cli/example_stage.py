@@ -1,0 +1,253 @@
+"""An example at work: its generator, its pipeline on Spark, its results as they come, and the check."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from millstream.cli.example_panel import Picture, display, ending
+from millstream.cli.signals import Interrupts
+from millstream.cli.stage import Enough, Stage
+from millstream.client.admin import Admin
+from millstream.client.connect import Connection
+from millstream.client.consume import Reader
+from millstream.errors import ConfigError
+from millstream.examples.feed import Feed, now_ms
+from millstream.examples.shape import Example, Score
+
+if TYPE_CHECKING:
+    from millstream.pipeline.job import Job
+
+_PATIENCE = 60.0  # seconds for what is under way when the last event was sent
+_QUIET = 8.0  # seconds without a result after which none is waited for
+
+
+def play(
+    example: Example, seconds: float, *, address: str | None, seed: int, home: Path | None, master: str
+) -> int:
+    """From the broker to the check; the exit code. ``home`` is given if everything is to be kept there."""
+    with Interrupts() as interrupts, ExitStack() as closing:
+        if home is None:
+            place = Path(tempfile.mkdtemp(prefix=f"millstream-{example.name}-"))
+            closing.callback(shutil.rmtree, place, ignore_errors=True)
+        else:
+            place = home
+            shutil.rmtree(place, ignore_errors=True)
+            place.mkdir(parents=True)
+        try:
+            stage = _Example(example, place, interrupts, closing, keep=home is not None)
+            with stage.screen:
+                stage.set_up(seconds, address=address, seed=seed, master=master)
+                stage.finish()
+            good = stage.sum_up()
+            if home is not None:
+                stage.look_around()
+                stage.stay()
+        except Enough:
+            print("the example was stopped", flush=True)
+            return 0
+    return 0 if good else 1
+
+
+class Rows(threading.Thread):
+    """Reads the topics of results as any consumer would."""
+
+    def __init__(self, connection: Connection, topics: Sequence[str]) -> None:
+        super().__init__(name="reader of results", daemon=True)
+        with Admin(connection) as admin:
+            places = admin.partitions(topics)
+        self._reader = Reader(connection, dict.fromkeys(places, 0))
+        self._ended = threading.Event()
+        self.error: Exception | None = None
+        self.rows: dict[str, list[dict[str, Any]]] = {topic: [] for topic in topics}
+        self.recent: deque[tuple[str, dict[str, Any]]] = deque(maxlen=12)
+        self.last = time.monotonic()  # when the latest came
+
+    @property
+    def total(self) -> int:
+        return sum(len(rows) for rows in self.rows.values())
+
+    def end(self) -> None:
+        self._ended.set()
+        self.join(5)
+
+    def run(self) -> None:
+        try:
+            while not self._ended.is_set():
+                for message in self._reader.read(500, 0.1):
+                    self.last = time.monotonic()
+                    if message.value() is not None:
+                        row = json.loads(message.value())
+                        self.rows[message.topic()].append(row)
+                        self.recent.appendleft((message.topic(), row))
+            self._reader.close()
+        except Exception as error:
+            self.error = error
+
+
+class _Example(Stage[Picture]):
+    """One example, from its first event to its score."""
+
+    _feed: Feed
+    _rows: Rows
+
+    def __init__(
+        self, example: Example, home: Path, interrupts: Interrupts, closing: ExitStack, *, keep: bool
+    ) -> None:
+        super().__init__(home, display(example), Picture(), interrupts, closing)
+        self._example = example
+        self._keep = keep
+        self._began = 0.0
+
+    # ---- setting up ---------------------------------------------------------------------------------
+
+    def set_up(self, seconds: float, *, address: str | None, seed: int, master: str) -> None:
+        from millstream.pipeline.load import load_topology
+        from millstream.pipeline.plan import plan
+
+        example = self._example
+        connection = self.start_broker() if address is None else self._reach(address)
+        flow = load_topology(example.pipeline)
+        planned = plan(flow)
+        generated = [topic for topic in planned.reads if topic not in planned.writes]
+        self._make_topics(connection, generated, planned.writes, own=address is None)
+
+        span = seconds * example.speed
+        generator = example.generator(
+            seed=seed, start_ms=now_ms() - round(1000 * (span - seconds)), seconds=span
+        )
+        self._feed = Feed(connection, generator, speed=example.speed)
+        self._rows = Rows(connection, list(example.results))
+        self.picture.wanted, self._began = seconds, time.monotonic()
+        self.start_part(self._rows)
+        self.start_part(self._feed)
+        self.start_job(
+            flow,
+            connection,
+            title=f"millstream example {example.name}",
+            master=master,
+            planning="planning the pipeline",
+        )
+        while not self.picture.processed:
+            self.breathe()
+        self.done(f"pipeline {flow.name} is running ({flow.guarantee})")
+        self.picture.phase = "playing"
+        while self._feed.is_alive():
+            self.breathe()
+
+    def _reach(self, address: str) -> Connection:
+        began = self.begin(f"looking for the broker at {address}")
+        connection = Connection.of(address)
+        connection.check()
+        self.picture.address = address
+        self.done(f"broker at {address}", began)
+        return connection
+
+    def _make_topics(
+        self, connection: Connection, generated: Sequence[str], written: Sequence[str], *, own: bool
+    ) -> None:
+        """All that the example uses, made anew: what is in a topic already would be read as its own."""
+        topics = dict.fromkeys((*generated, *written))
+        with Admin(connection) as admin:
+            there = [topic for topic in topics if topic in admin.topics()]
+            if there:
+                raise ConfigError(
+                    f"the broker at {connection.address} has {', '.join(there)} already, and the example"
+                    " would take what is in there for its own; leave --broker out, or delete them, if you can"
+                    f" do without: `millstream topic delete {' '.join(there)}`"
+                )
+            if not own and not self._keep:
+                self.closing.callback(_delete, connection, list(topics))
+            for topic in topics:
+                admin.create_topic(topic, partitions=self._example.partitions if topic in generated else 1)
+
+    # ---- playing ------------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """Until all that was sent is processed, and what it leads to is here: all that was planted, or
+        nothing new for a while."""
+        self.picture.phase = "finishing what is under way"
+        assert self.job is not None
+        deadline = time.monotonic() + _PATIENCE
+        while self._behind(self.job) and time.monotonic() < deadline:
+            self.breathe()
+        since = time.monotonic()
+        while not self._example.reached(self._scores()):
+            if time.monotonic() - max(since, self._rows.last) > _QUIET:
+                break
+            self.breathe()
+        settled = time.monotonic() + 1.0  # what should not have been given may still be on its way
+        while time.monotonic() < settled:
+            self.breathe()
+
+    def _behind(self, job: Job) -> int:
+        """Records of the generator that are not processed yet, over all queries."""
+        return sum(
+            max(
+                0,
+                sum(self._feed.sent_to(source.topic) for source in query.sources)
+                - self.processed.get(query.name, 0),
+            )
+            for query in job.plan.queries
+        )
+
+    def _scores(self) -> list[Score]:
+        rows = {topic: list(found) for topic, found in self._rows.rows.items()}
+        return self._example.check(list(self._feed.generator.planted), rows)
+
+    def look(self) -> None:
+        if not self._began:
+            return
+        picture = self.picture
+        picture.live = time.monotonic() - self._began
+        if hasattr(self, "_feed"):
+            picture.sent = self._feed.sent
+            picture.planted = len(self._feed.generator.planted)
+            picture.results = {topic: len(rows) for topic, rows in self._rows.rows.items()}
+            picture.recent = list(self._rows.recent)
+        if self.job is not None and self.processed:
+            picture.lag = self._behind(self.job)
+
+    # ---- ending -------------------------------------------------------------------------------------
+
+    def sum_up(self) -> bool:
+        """Print what was found against what was planted; whether it is what the example promises."""
+        scores = self._scores()
+        good = self._example.reached(scores)
+        ending(self._example, scores, self.picture, self._view(), good=good)
+        return good
+
+    def _view(self) -> tuple[list[str], list[list[Any]]]:
+        from millstream.pipeline.views import open_reader
+
+        reader = open_reader(self.home / "pipeline" / "views.db")
+        try:
+            columns, rows = reader.all(self._example.view)
+            return list(columns), [list(row) for row in rows]
+        finally:
+            reader.close()
+
+    def look_around(self) -> None:
+        address, example = self.picture.address, self._example
+        views = self.home / "pipeline" / "views.db"
+        print("Everything is still there. In another terminal:")
+        for command in (
+            f"millstream topic list --broker {address}",
+            *(f"millstream consume {topic} -o start -n 3 --broker {address}" for topic in example.results),
+            f"millstream console --broker {address}",
+            f"millstream view query {example.view} --views {views}",
+        ):
+            print(f"  {command}")
+
+
+def _delete(connection: Connection, topics: Sequence[str]) -> None:
+    with Admin(connection) as admin:
+        admin.delete_topics(topics)

@@ -1,0 +1,170 @@
+"""What a pipeline needs to be shown working: a broker, Spark, the job, and a screen that never stands still.
+
+The demo and ``millstream example run`` are stages; what is played on them is their own.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from millstream.cli.panel import Picture, Screen
+from millstream.errors import MillstreamError
+
+if TYPE_CHECKING:
+    from millstream.cli.signals import Interrupts
+    from millstream.client.connect import Connection
+    from millstream.pipeline.job import Job
+    from millstream.pipeline.progress import Progress
+    from millstream.pipeline.topology import Topology
+
+# A minute is too short for compiling well to pay: quick compilation, and none of whole stages.
+_SHORT_LIVED = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.codegen.wholeStage": "false",
+}
+_LOOK_EVERY = 0.5  # seconds, at what takes a moment to look at
+
+P = TypeVar("P", bound=Picture)
+
+
+class Enough(Exception):
+    """The user has pressed Ctrl-C."""
+
+
+class Stage(Generic[P]):
+    """The parts in the order they start; ``closing`` ends them in the opposite one."""
+
+    def __init__(
+        self, home: Path, screen: Screen[P], picture: P, interrupts: Interrupts, closing: ExitStack
+    ) -> None:
+        self.home = home
+        self.screen = screen
+        self.picture = picture
+        self.interrupts = interrupts
+        self.closing = closing
+        self.processed: dict[str, int] = {}  # records, by query
+        self.job: Job | None = None
+        self._parts: list[Any] = []
+        self._looked = 0.0
+        self._before = 0
+
+    # ---- setting up ---------------------------------------------------------------------------------
+
+    def start_broker(self) -> Connection:
+        from millstream import Broker
+        from millstream.client.connect import Connection
+
+        began = self.begin("starting the broker")
+        broker = Broker(self.home / "broker")
+        broker.start()
+        self.closing.callback(broker.stop)
+        self.picture.address = broker.address
+        self.done(f"broker at {broker.address}", began)
+        return Connection(broker.address)
+
+    def start_part(self, part: Any) -> None:
+        """Something that moves by itself; if it fails, so does the whole."""
+        part.start()
+        self.closing.callback(part.end)
+        self._parts.append(part)
+
+    def start_job(
+        self, flow: Topology, connection: Connection, *, title: str, master: str, planning: str
+    ) -> None:
+        from millstream.pipeline.engine import end_engine, start_engine
+        from millstream.pipeline.job import Job, Settings
+
+        began = self.begin("starting Spark")
+        self.job = job = Job(
+            flow,
+            Settings(connection, str(self.home / "pipeline"), new_ledger=True, on_progress=self.progress),
+        )
+        job.prepare()
+        engine = start_engine(title, master=master, log_file=self.home / "spark.log", settings=_SHORT_LIVED)
+        session = self.wait_for(engine)
+        self.closing.callback(end_engine, session)
+        self.done(f"Spark {session.version}", began)
+
+        self.begin(planning)
+        self.closing.callback(job.stop)
+        start: Future[None] = Future()
+        _in_background(lambda: job.start(session), start)
+        self.wait_for(start)
+
+    # ---- showing ------------------------------------------------------------------------------------
+
+    def begin(self, what: str) -> float:
+        self.picture.phase = what
+        self.picture.steps.append((what, None))
+        self.picture.step_began = time.monotonic()
+        self.breathe()
+        return self.picture.step_began
+
+    def done(self, what: str, began: float | None = None) -> None:
+        self.picture.steps[-1] = (what, time.monotonic() - (began or self.picture.step_began))
+        self.breathe()
+
+    def wait_for(self, future: Future[Any]) -> Any:
+        while not future.done():
+            self.breathe()
+        return future.result()
+
+    def breathe(self) -> None:
+        """A moment: look at everything, show it, and notice Ctrl-C and failures."""
+        if self.interrupts:
+            raise Enough
+        for part in self._parts:
+            if part.error is not None:
+                raise MillstreamError(f"the {part.name} failed: {part.error}")
+        self.look()
+        if time.monotonic() - self._looked > _LOOK_EVERY:
+            self._looked = time.monotonic()
+            if self.picture.live:
+                self.picture.rates.append(self.picture.processed - self._before)
+            self._before = self.picture.processed
+            self.look_closer()
+            if self.job is not None and (error := self.job.failed()) is not None:
+                raise error
+        self.screen.show(self.picture)
+        time.sleep(0.1)
+
+    def look(self) -> None:
+        """Bring the picture up to date: ten times a second."""
+
+    def look_closer(self) -> None:
+        """The same with what takes a moment: twice a second."""
+
+    def progress(self, progress: Progress) -> None:
+        """A batch is done; called by a thread of the job's."""
+        picture = self.picture
+        self.processed[progress.query] = self.processed.get(progress.query, 0) + progress.rows_in
+        picture.processed += progress.rows_in
+        picture.rejected += progress.rejected
+        picture.watermark = progress.watermark or picture.watermark
+        picture.batch_ms = progress.milliseconds
+
+    # ---- ending -------------------------------------------------------------------------------------
+
+    def stay(self) -> None:
+        """Until Ctrl-C."""
+        print("Ctrl-C ends it.", flush=True)
+        while not self.interrupts:
+            time.sleep(0.1)
+        print("ending", flush=True)
+
+
+def _in_background(work: Callable[[], None], future: Future[None]) -> None:
+    def run() -> None:
+        try:
+            work()
+            future.set_result(None)
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="pipeline-start", daemon=True).start()

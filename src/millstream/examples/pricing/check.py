@@ -1,0 +1,43 @@
+"""The prices that were raised, held against the surges and shortages that were planted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from millstream.examples.pricing.generate import KINDS, Move
+from millstream.examples.shape import Results, Score, milliseconds
+
+SURGE = 2.0  # from this factor on a price is raised
+CALM = 1.5  # and has to come back to this before it can rise again
+
+
+def check(planted: Sequence[Move], results: Results) -> list[Score]:
+    """A score for every kind. Found is what raised the price of its area before it was over; a rise that
+    nothing planted explains counts against the first kind."""
+    rises = raised(results)
+    causes = [
+        next((move for move in planted if area == move.area and move.start_ms <= at <= move.end_ms), None)
+        for area, at in rises
+    ]
+    unexplained = causes.count(None)
+    scores = []
+    for kind in KINDS:
+        found = {move for move in causes if move is not None and move.kind == kind}
+        right = sum(move is not None and move.kind == kind for move in causes)
+        given = right + (unexplained if kind == KINDS[0] else 0)
+        scores.append(Score(kind, sum(move.kind == kind for move in planted), len(found), given, right))
+    return scores
+
+
+def raised(results: Results) -> list[tuple[str, int]]:
+    """Area and time of every rise to a raised price."""
+    rises = []
+    up: set[str] = set()
+    for price in results.get("prices", ()):
+        area, factor = str(price["area"]), float(price["factor"])
+        if factor >= SURGE and area not in up:
+            rises.append((area, milliseconds(price["since"])))
+            up.add(area)
+        elif factor <= CALM:
+            up.discard(area)
+    return rises
