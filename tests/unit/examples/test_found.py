@@ -12,6 +12,9 @@ SECONDS = {
     "fraud": 40.0,
     "pricing": 600.0,
     "trading": 600.0,
+    "factory": 500.0,
+    "intrusion": 600.0,
+    "search": 50.0,
 }  # of event time: long enough for every kind to be planted
 
 

@@ -1,11 +1,11 @@
-"""What was found, held against what was planted: the machines at fault, and the readings that came too late."""
+"""What was found, held against what was planted: machines at fault, and readings that came too late."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from millstream.examples.factory.generate import FAULT, LATE, Planted
-from millstream.examples.shape import Results, Score, milliseconds
+from millstream.examples.shape import Results, Score, exact, milliseconds
 
 _NEAR_MS = 10_000  # a fault is seen with the first reading after it began; neighbours shake later
 
@@ -24,13 +24,7 @@ def check(planted: Sequence[Planted], results: Results) -> list[Score]:
             given=len(blamed),
             right=sum(any(_same(fault, one) for fault in faults) for one in blamed),
         ),
-        Score(
-            LATE,
-            planted=len(late),
-            found=len(late & set(told)),
-            given=len(told),
-            right=sum(one in late for one in told),
-        ),
+        exact(LATE, late, told),
     ]
 
 

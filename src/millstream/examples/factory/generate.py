@@ -2,11 +2,11 @@
 
 Every machine of a line sends a reading every few seconds. On each line one incident follows another:
 
-    fault     a machine shakes, and its neighbours with it, later and less; then somebody stops it. At the same
-              time a healthy machine of the line has one reading that is higher than all of these
+    fault     a machine shakes, and its neighbours with it, later and less; then somebody stops it. At the
+              same time a healthy machine of the line has one reading that is higher than all of these
     cut off   a fault during which the line's gateway goes offline
-    outage    the gateway goes offline, and a machine shakes meanwhile. Back again, the gateway sends first what
-              is new and then what it kept
+    outage    the gateway goes offline, and a machine shakes meanwhile. Back again, the gateway sends first
+              what is new and then what it kept
     glitch    one machine has one reading far too high
     hum       the whole line vibrates more than usual, not enough to be an incident
 
@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
 
+from millstream.examples.feed import main
 from millstream.examples.shape import BEGINNING_MS, Event, iso
 
 TOPIC = "readings"
@@ -99,7 +100,7 @@ class Generator:
                 yield from self._read(rng, lines[line], place, now)
 
     def _read(self, rng: random.Random, line: _Line, place: int, now: int) -> Iterator[Event]:
-        """A machine's reading, unless the gateway is offline; if it is just back, what it kept comes after."""
+        """A machine's reading, unless the gateway is offline; what it kept comes when it is back."""
         if now >= line.incident.end:
             self._next(rng, line)
         machine = _machine(line.number, place)
@@ -159,3 +160,7 @@ def _line(number: int) -> str:
 
 def _machine(line: int, place: int) -> str:
     return f"{_line(line)}/press-{place + 1}"
+
+
+if __name__ == "__main__":
+    main(Generator)

@@ -16,8 +16,8 @@ readings = flow.source(
     idle_after="1 minute",  # a line that is switched off does not hold up the others
 )
 
-# A machine's session opens with a reading above the limit and takes all that follow, until it is calm again. A
-# sensor that falls silent in the middle of it closes it by the timeout. One reading alone is a glitch.
+# A machine's session opens with a reading above the limit and takes all that follow, until it is calm again.
+# If its sensor falls silent before that, the timeout ends the session. One high reading alone is a glitch.
 shaking = (
     readings.window(
         by=["line", "machine"], opens="vibration > 7.1", closes="vibration < 4.5", timeout="1 minute"
@@ -39,7 +39,7 @@ faults = shaking.window(by="line", gap="30 seconds").agg(
 faults.to_topic("faults", key="machine")
 faults.to_view("machines_at_fault", key="machine")
 
-# A gateway that was offline sends what it kept when it is back. By then the sessions are closed: such readings
-# change no answer that was given, but they are not lost.
+# A gateway that was offline sends what it kept when it is back. By then the sessions are closed: such
+# readings change no answer that was given, but they are not lost.
 readings.late.to_topic("readings.late", key="machine")
 readings.rejected.to_topic("readings.rejected")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from millstream.examples.intrusion.generate import KINDS, Attack
-from millstream.examples.shape import Results, Score
+from millstream.examples.shape import Results, Score, exact
 
 _BREAK_INS, _ATTACKS = "break-ins", "attacks"
 
@@ -16,20 +16,14 @@ def check(planted: Sequence[Attack], results: Results) -> list[Score]:
     the bytes that left; one that is only a break-in must not be told of as an attack."""
     broken = {pair for attack in planted for pair in attack.break_ins}
     told = [(row["host"], row["peer"]) for row in results.get(_BREAK_INS, ())]
-    scores = [_score(_BREAK_INS, broken, told)]
+    scores = [exact(_BREAK_INS, broken, told)]
     attacks = [_attack(row) for row in results.get(_ATTACKS, ())]
     for kind in KINDS[:-1]:
         robbed = {(one.attacker, one.hosts, one.hosts[-1], one.stolen) for one in planted if one.kind == kind}
         scores.append(
-            _score(kind, robbed, [one for one in attacks if (len(one[1]) > 1) == (kind == "lateral")])
+            exact(kind, robbed, [one for one in attacks if (len(one[1]) > 1) == (kind == "lateral")])
         )
     return scores
-
-
-def _score(kind: str, planted: set[tuple[object, ...]], told: list[tuple[object, ...]]) -> Score:
-    """Something that is told of twice is right once."""
-    found = len(planted & set(told))
-    return Score(kind, planted=len(planted), found=found, given=len(told), right=found)
 
 
 def _attack(row: Mapping[str, Any]) -> tuple[str, tuple[str, ...], str, int]:

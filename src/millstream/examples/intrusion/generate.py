@@ -19,6 +19,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from millstream.examples.feed import main
 from millstream.examples.shape import BEGINNING_MS, Event, iso
 
 TOPIC = "network"
@@ -246,3 +247,7 @@ def _event(site: str, logged: _Logged, sent: int) -> Event:
         "at": iso(logged.at_ms),
     }
     return Event(sent, TOPIC, logged.host, json.dumps(value).encode())
+
+
+if __name__ == "__main__":
+    main(Generator)

@@ -46,10 +46,10 @@ transfers = network.where("kind = 'transfer'").pattern(
 )
 
 
-# An attacker comes in from outside, may go on from any host he holds to others, and sends data away from one of
-# them. These are patterns over what the patterns above found: few events, so all of a site can be looked at
-# together. Each way in is followed for itself ("skip to next"), however many attacks there are at a time.
-def from_a_host_he_holds(event, so_far):
+# An attacker comes in from outside, may go on from any host that is held to others, and sends data away from
+# one of them. This is a pattern over what the patterns above found: few events, so all of a site can be
+# looked at together. Each way in is followed for itself ("skip to next"), whatever else goes on at the time.
+def from_a_held_host(event, so_far):
     origin = event.host if event.alert == "transfers" else event.peer
     return any(origin == held.host for held in so_far["entry"] + so_far["hop"])
 
@@ -60,8 +60,8 @@ attacks = alerts.pattern(
     within="30 minutes",
     after_match="skip to next",
     steps=step("entry", "alert = 'break_ins' AND peer NOT LIKE '10.%'")
-    >> step("hop", "alert = 'break_ins'", where=from_a_host_he_holds).one_or_more().optional()
-    >> step("theft", "alert = 'transfers' AND peer NOT LIKE '10.%'", where=from_a_host_he_holds),
+    >> step("hop", "alert = 'break_ins'", where=from_a_held_host).one_or_more().optional()
+    >> step("theft", "alert = 'transfers' AND peer NOT LIKE '10.%'", where=from_a_held_host),
     give={
         "attacker": "entry.peer",
         "entered": "entry.host",

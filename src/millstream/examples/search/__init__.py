@@ -7,11 +7,10 @@ from millstream.examples.shape import Example
 EXAMPLE = Example(
     name="search",
     title="search on streams: queries are stored, lines of logs flow past them",
-    about="""People store queries: words that must occur in a line and words that must not, a service, a limit of
-    how long something took. Queries are a table of their own, they come, change and go while lines flow by, and
-    every line meets the queries as they were at its time. They are filed under one of their words, as in the
-    index of a book, so a line meets only those that have a word with it in common: ten times as many queries
-    take hardly more time.""",
+    about="""People store queries: words that must occur in a line and words that must not, a service, a limit
+    of how long something took. Queries are a table; they come, change and go while lines flow by, and every
+    line meets the queries as they were at its time. They are filed under one of their words, as in the index
+    of a book, so a line meets only those that have a word in common with it, not all there are.""",
     operators=(
         "table",
         "processor of a table's changes",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from millstream.examples.search.generate import KINDS, Match
-from millstream.examples.shape import Results, Score
+from millstream.examples.shape import Results, Score, exact
 
 
 def check(planted: Sequence[Match], results: Results) -> list[Score]:
-    """A score for every kind of query. A match is right if the query asked for the line at its time, and once."""
+    """A score for every kind of query. A match is right, once, if its query asked for the line."""
     kinds = {(one.query, one.line): one.kind for one in planted}
     asked = {(one.query, one.who, one.line) for one in planted}
     told = [(row["query"], row["who"], row["line"]) for row in results.get("matches", ())]
@@ -18,6 +18,5 @@ def check(planted: Sequence[Match], results: Results) -> list[Score]:
         planted_of = {one for one in asked if kinds[one[0], one[2]] == kind}
         # What nothing planted explains has no kind; it counts with the first.
         told_of = [one for one in told if kinds.get((one[0], one[2]), KINDS[0]) == kind]
-        found = len(planted_of & set(told_of))
-        scores.append(Score(kind, planted=len(planted_of), found=found, given=len(told_of), right=found))
+        scores.append(exact(kind, planted_of, told_of))
     return scores

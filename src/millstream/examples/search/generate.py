@@ -1,9 +1,9 @@
 """Lines of logs and the queries that people store, change and end meanwhile, from a seed.
 
-Lines are made of a vocabulary in which some words are common and most are rare, and come a little out of order.
-Queries ask for one to three words, often for words that must not occur, a service, or what took longer than a
-limit. The answers are worked out the slow way: every line against every query of its time. The same seed gives
-the same lines, queries and answers.
+Lines are made of a vocabulary in which some words are common and most are rare, and come a little out of
+order. Queries ask for one to three words, often for words that must not occur, a service, or what took longer
+than a limit. The answers are worked out the slow way: every line against every query of its time. The same
+seed gives the same lines, queries and answers.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 
+from millstream.examples.feed import main
 from millstream.examples.shape import BEGINNING_MS, Event, iso
 
 LINES, QUERIES = "lines", "queries"
@@ -177,3 +178,7 @@ class Generator:
         )
         stored[id] = query
         return Event(now, QUERIES, id, json.dumps(asdict(query)).encode())
+
+
+if __name__ == "__main__":
+    main(Generator)

@@ -26,7 +26,7 @@ queries = flow.table(  # the latest record of an id is the query, and one withou
 ASKED = ("who", "must", "must_not", "service", "slower_than")
 
 
-def words(text):
+def words(text: str) -> str:
     return f"array_distinct(regexp_extract_all(lower({text}), '[a-z0-9]+', 0))"
 
 
@@ -46,8 +46,8 @@ accepted = written.otherwise("accepted")
 
 class Index(Processor):
     """Files a query under one of its words, as in the index of a book: the longest, for long words are rare.
-    Remembers under which, so that a query that has changed or ended is taken out there. Several changes of one
-    instant are one: the last of them counts, from the next microsecond on."""
+    Remembers under which, so that a query that has changed or ended is taken out there. Several changes of
+    one instant are one: the last of them counts, from the next microsecond on."""
 
     def on_event(self, query, context):
         under, _ = context.state or (None, None)
@@ -79,8 +79,8 @@ by_word = lines.select("*", words("text") + " AS words").select("*", "explode(wo
 
 
 class Meet(Processor):
-    """The queries under one word, and the lines that have it, in the order of time: a line meets the queries as
-    they were when it was logged."""
+    """The queries under one word, and the lines that have it, in the order of time: a line meets the queries
+    as they were when it was logged."""
 
     def on_event(self, event, context):
         queries = context.state or {}
