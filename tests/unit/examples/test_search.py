@@ -25,7 +25,7 @@ def at(second: float) -> datetime:
 
 def stored(id: str, second: float, query: Query | None) -> Record:
     """A change of a query; None ends it."""
-    value = None if query is None else json.dumps(asdict(query)).encode()
+    value = None if query is None else json.dumps({**asdict(query), "id": id}).encode()
     return Record(value, id.encode(), timestamp=at(second))
 
 
