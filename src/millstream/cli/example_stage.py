@@ -26,7 +26,7 @@ from millstream.examples.shape import Example, Score
 if TYPE_CHECKING:
     from millstream.pipeline.job import Job
 
-_PATIENCE = 60.0  # seconds for what is under way when the last event was sent
+_PATIENCE = 60.0  # seconds for a batch, when the last event was sent
 _QUIET = 8.0  # seconds without a result after which none is waited for
 
 
@@ -176,8 +176,7 @@ class _Example(Stage[Picture]):
         nothing new for a while."""
         self.picture.phase = "finishing what is under way"
         assert self.job is not None
-        deadline = time.monotonic() + _PATIENCE
-        while self._behind(self.job) and time.monotonic() < deadline:
+        while self._behind(self.job) and time.monotonic() - self.progressed < _PATIENCE:
             self.breathe()
         since = time.monotonic()
         while not self._example.reached(self._scores()):

@@ -49,6 +49,7 @@ class Stage(Generic[P]):
         self.interrupts = interrupts
         self.closing = closing
         self.processed: dict[str, int] = {}  # records, by query
+        self.progressed = time.monotonic()  # when the latest batch was done
         self.job: Job | None = None
         self._parts: list[Any] = []
         self._looked = 0.0
@@ -143,6 +144,7 @@ class Stage(Generic[P]):
     def progress(self, progress: Progress) -> None:
         """A batch is done; called by a thread of the job's."""
         picture = self.picture
+        self.progressed = time.monotonic()
         self.processed[progress.query] = self.processed.get(progress.query, 0) + progress.rows_in
         picture.processed += progress.rows_in
         picture.rejected += progress.rejected

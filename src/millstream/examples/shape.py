@@ -80,6 +80,7 @@ class Example:
     results: Mapping[str, tuple[str, ...]]  # the topics that ``check`` needs, and the columns to show of each
     view: str  # the one to show at the end
     change: Mapping[str, str]  # what to change first in a copy, by file
+    seconds: float  # of events, among which every kind is planted
     speed: float = 1.0  # seconds of event time in a second of a run
     partitions: int = 2  # of the topics that are generated
     recall: float = 1.0  # what has to be reached: rules of thumb may miss some, and blame some

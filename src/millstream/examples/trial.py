@@ -11,7 +11,7 @@ from millstream.examples.shape import Event, Generator, Results
 from millstream.testing import Driver, Record
 
 
-def trial(pipeline: Path, generator: Generator, topics: Iterable[str], *, batch: int = 500) -> Results:
+def trial(pipeline: Path, generator: Generator, topics: Iterable[str], *, batch: int = 2000) -> Results:
     """What a bounded generator's events make of ``topics``. Every ``batch`` of events is one of the job's."""
     with Driver(pipeline) as driver:
         feed(driver, generator.events(), batch=batch)
@@ -19,7 +19,7 @@ def trial(pipeline: Path, generator: Generator, topics: Iterable[str], *, batch:
         return {topic: driver.topic(topic) for topic in topics}
 
 
-def feed(driver: Driver, events: Iterable[Event], *, batch: int = 500) -> None:
+def feed(driver: Driver, events: Iterable[Event], *, batch: int = 2000) -> None:
     """Events with their keys and times, in batches."""
     for _, part in groupby(enumerate(events), key=lambda numbered: numbered[0] // batch):
         by_topic: dict[str, list[Record]] = {}

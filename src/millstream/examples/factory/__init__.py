@@ -24,4 +24,5 @@ EXAMPLE = Example(
         "check.py": "what makes a machine that was blamed the right one",
     },
     speed=30.0,
+    seconds=500.0,
 )

@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from millstream.examples.feed import main
 from millstream.examples.shape import BEGINNING_MS, Event, iso
 
 PAYMENTS = "payments"
@@ -229,3 +230,7 @@ class Generator:
     def _unusual_amount(self, rng: random.Random, at_ms: int, card: _Card) -> list[Event]:
         eur = max(250.0, card.usual * rng.uniform(18, 40))
         return [self._payment(rng, at_ms, card, eur=eur)]
+
+
+if __name__ == "__main__":
+    main(Generator)

@@ -24,4 +24,5 @@ EXAMPLE = Example(
         "check.py": "what makes a break-in or an attack that was told of the right one",
     },
     speed=30.0,
+    seconds=600.0,
 )

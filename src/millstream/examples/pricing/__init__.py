@@ -9,9 +9,9 @@ EXAMPLE = Example(
     title="ride prices by area: demand and free drivers over two minutes that move with every event",
     about="""Six areas of a city: riders ask for a ride, free drivers report every twenty seconds where they
     are. For every event the two minutes before it are looked at; how many requests there are for a free
-    driver makes a price factor, bounded and smoothed, which is published when it has changed enough to matter.
-    Planted are surges, when a concert is over, and shortages, when drivers have gone elsewhere; the price has
-    to be up while they last, and nowhere else.""",
+    driver makes a price factor, bounded and smoothed, which is published when it has changed enough to
+    matter. Planted are surges, when a concert is over, and shortages, when drivers have gone elsewhere; the
+    price has to be up while they last, and nowhere else.""",
     operators=("union", "window moving with every event", "processor with state", "view"),
     results={"prices": ("area", "factor", "demand", "supply", "since")},
     view="prices",
@@ -20,5 +20,6 @@ EXAMPLE = Example(
         "generate.py": "what a request and a report look like (_request, _report), then the rates above them",
         "check.py": "SURGE, the factor from which on a price counts as raised",
     },
+    seconds=600.0,
     speed=30.0,
 )

@@ -26,4 +26,5 @@ EXAMPLE = Example(
         "check.py": "what makes a match the right one",
     },
     speed=5.0,
+    seconds=50.0,
 )

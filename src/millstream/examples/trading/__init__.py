@@ -31,5 +31,6 @@ EXAMPLE = Example(
         "generate.py": "the moves, by their course in _COURSES; then what a tick looks like (_tick)",
         "check.py": "which orders a planted move has to lead to (expected)",
     },
+    seconds=700.0,
     speed=30.0,
 )

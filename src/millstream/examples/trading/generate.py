@@ -26,7 +26,7 @@ from millstream.examples.shape import BEGINNING_MS, Event, iso
 TICKS = "ticks"
 STOCKS = ("DELTA", "LUMEN", "NORD", "VELA")
 _EVERY_MS = 2000  # a tick of each instrument
-_REST_MS = 150_000  # that a stock is left alone after a move
+_REST_MS = 105_000  # that a stock is left alone after a move
 _LONG_MS = 45_000
 
 # How far a price is from where it was, after so many seconds: straight from one point to the next.
@@ -70,7 +70,7 @@ class Generator:
     seed: int = 7
     start_ms: int = BEGINNING_MS
     seconds: float | None = None
-    plant_every: float = 35.0  # seconds between two, on average
+    plant_every: float = 25.0  # seconds between two, on average
     planted: list[Move] = field(default_factory=list)
 
     def events(self) -> Iterator[Event]:

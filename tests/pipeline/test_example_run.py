@@ -1,0 +1,31 @@
+"""``millstream example run`` as a user starts it: a program, with Spark and a broker that is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from millstream import Broker
+from millstream.client.admin import Admin
+from millstream.client.connect import Connection
+from tests.pipeline.test_run import millstream
+
+
+def test_an_example_finds_what_was_planted_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    with Broker() as broker:
+        arguments = ("example", "run", "trading", "--for", "10s", "--broker", broker.address)
+        done = millstream(*arguments, cwd=tmp_path, timeout=280)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+        for rule in ("apart", "rebound"):
+            score = re.search(rf"^ *{rule} +(\d+) +(\d+) +100% +(\d+) +100%", done.stdout, re.MULTILINE)
+            assert score is not None, done.stdout
+            assert score[1] == score[2] == score[3] != "0"
+        assert "The view positions" in done.stdout
+        with Admin(Connection(broker.address)) as admin:
+            assert not {"ticks", "orders", "orders.refused"} & set(admin.topics())
+            admin.create_topic("orders")
+        refused = millstream(*arguments, cwd=tmp_path)
+        assert refused.returncode == 2
+        assert f"{broker.address} has orders already" in refused.stderr
+    assert not (tmp_path / ".millstream").exists()
