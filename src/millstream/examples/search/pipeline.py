@@ -32,13 +32,14 @@ def words(text: str) -> str:
 
 # A query needs a word that must occur, for that is where it is looked up.
 written = queries.changes.select(
-    *(
-        "id",
-        "who",
-        words("concat_ws(' ', must)") + " AS must",
-        words("concat_ws(' ', must_not)") + " AS must_not",
-    ),
-    *("service", "slower_than", "deleted", "log_time"),
+    "id",
+    "who",
+    words("concat_ws(' ', must)") + " AS must",
+    words("concat_ws(' ', must_not)") + " AS must_not",
+    "service",
+    "slower_than",
+    "deleted",
+    "log_time",
 )
 refused = written.channel("refused", where="NOT deleted AND size(must) = 0")
 accepted = written.otherwise("accepted")
