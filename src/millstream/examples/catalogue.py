@@ -8,7 +8,7 @@ import importlib
 from millstream.errors import ConfigError
 from millstream.examples.shape import Example
 
-NAMES = ("fraud", "pricing", "trading")
+NAMES = ("fraud", "pricing", "trading", "factory", "intrusion", "search")
 
 
 def all_examples() -> list[Example]:

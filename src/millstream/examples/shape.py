@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -61,6 +61,12 @@ class Score:
     @property
     def precision(self) -> float | None:
         return self.right / self.given if self.given else None
+
+
+def exact(kind: str, planted: Set[Any], told: Sequence[Any]) -> Score:
+    """The score where what is told equals what was planted, or is wrong. Told of twice, it is right once."""
+    found = len(planted & set(told))
+    return Score(kind, planted=len(planted), found=found, given=len(told), right=found)
 
 
 @dataclass(frozen=True, slots=True)

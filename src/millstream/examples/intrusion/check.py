@@ -1,0 +1,30 @@
+"""What was found, held against what was planted: every break-in, and every attack with the way it took."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from millstream.examples.intrusion.generate import KINDS, Attack
+from millstream.examples.shape import Results, Score, exact
+
+_BREAK_INS, _ATTACKS = "break-ins", "attacks"
+
+
+def check(planted: Sequence[Attack], results: Results) -> list[Score]:
+    """A break-in is found by its host and peer. An attack is found by attacker, the hosts in their order and
+    the bytes that left; one that is only a break-in must not be told of as an attack."""
+    broken = {pair for attack in planted for pair in attack.break_ins}
+    told = [(row["host"], row["peer"]) for row in results.get(_BREAK_INS, ())]
+    scores = [exact(_BREAK_INS, broken, told)]
+    attacks = [_attack(row) for row in results.get(_ATTACKS, ())]
+    for kind in KINDS[:-1]:
+        robbed = {(one.attacker, one.hosts, one.hosts[-1], one.stolen) for one in planted if one.kind == kind}
+        scores.append(
+            exact(kind, robbed, [one for one in attacks if (len(one[1]) > 1) == (kind == "lateral")])
+        )
+    return scores
+
+
+def _attack(row: Mapping[str, Any]) -> tuple[str, tuple[str, ...], str, int]:
+    return row["attacker"], (row["entered"], *row["then"]), row["robbed"], row["bytes"]
