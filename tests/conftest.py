@@ -1,16 +1,22 @@
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
 
+from tests.support.apache_kafka import QUICK_JAVA
 from tests.support.postgres import Postgres, PostgresUnavailable, postgres
 
 # How long one example takes says nothing on a shared machine.
 settings.register_profile("millstream", deadline=None)
 settings.load_profile("millstream")
+
+# Every Spark that a test starts, also through `millstream run` or the demo, and the little Java that works
+# out how: the second compiler costs more than it gains in the seconds they live.
+os.environ["SPARK_SUBMIT_OPTS"] = os.environ["SPARK_LAUNCHER_OPTS"] = QUICK_JAVA
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist looks for its marker

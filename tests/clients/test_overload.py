@@ -39,7 +39,7 @@ class Broker(ServeProcess):
         super().__init__(data, settings={"http.listen": self._http, "group.min.session.timeout.ms": "500"})
 
     def metric(self, name: str, topic: str) -> float:
-        with urllib.request.urlopen(f"http://{self._http}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{self._http}/metrics", timeout=60) as answer:
             lines = answer.read().decode().splitlines()
         found = [line for line in lines if line.startswith(f'{name}{{topic="{topic}"}}')]
         return float(found[0].split()[-1]) if found else 0.0
@@ -157,7 +157,7 @@ def send(address: str, topic: str, count: int, key: bytes = b"k", **settings: An
 def end_of(address: str, topic: str) -> tuple[int, int]:
     consumer = Consumer({"bootstrap.servers": address, "group.id": "ends"})
     try:
-        bounds: tuple[int, int] = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=20)
+        bounds: tuple[int, int] = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=90)
         return bounds
     finally:
         consumer.close()

@@ -33,7 +33,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         settings={
             "spark.sql.shuffle.partitions": "2",
             "spark.driver.memory": "1g",
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         },
         log_file=tmp_path_factory.mktemp("spark") / "spark.log",
     )
@@ -52,7 +51,7 @@ def kafka_address() -> Iterator[str]:
 def apache_address() -> Iterator[str]:
     """The address of an Apache Kafka, for what only it has, and to show that ours is no special case."""
     try:
-        with apache_kafka() as kafka:
+        with apache_kafka(quick=True) as kafka:
             yield kafka.address
     except JarsUnavailable as problem:
         pytest.skip(str(problem))
