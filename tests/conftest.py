@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -7,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from tests.support.apache_kafka import QUICK_JAVA
 from tests.support.postgres import Postgres, PostgresUnavailable, postgres
 
 if TYPE_CHECKING:
@@ -15,6 +17,10 @@ if TYPE_CHECKING:
 # How long one example takes says nothing on a shared machine.
 settings.register_profile("millstream", deadline=None)
 settings.load_profile("millstream")
+
+# Every Spark that a test starts, also through `millstream run` or the demo, and the little Java that works
+# out how: the second compiler costs more than it gains in the seconds they live.
+os.environ["SPARK_SUBMIT_OPTS"] = os.environ["SPARK_LAUNCHER_OPTS"] = QUICK_JAVA
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist looks for its marker
@@ -54,7 +60,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         settings={
             "spark.sql.shuffle.partitions": "2",
             "spark.driver.memory": "1g",
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         },
         log_file=tmp_path_factory.mktemp("spark") / "spark.log",
     )

@@ -31,7 +31,7 @@ def address(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     try:
         # How often it looks for transactions that timed out: tests need not wait 10 s for that.
         settings = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
-        with apache_kafka(settings=settings) as kafka:
+        with apache_kafka(settings=settings, quick=True) as kafka:
             yield kafka.address
     except JarsUnavailable as reason:
         pytest.skip(str(reason))

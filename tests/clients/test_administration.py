@@ -48,12 +48,12 @@ def produce(broker: millstream.Broker, topic: str, count: int) -> None:
     producer = Producer({"bootstrap.servers": broker.address})
     for number in range(count):
         producer.produce(topic, str(number), partition=0)
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
 
 
 def error_of(future: object) -> KafkaError:
     with pytest.raises(KafkaException) as raised:
-        future.result(10)  # type: ignore[attr-defined]
+        future.result(60)  # type: ignore[attr-defined]
     error = raised.value.args[0]
     assert isinstance(error, KafkaError)
     return error
@@ -68,7 +68,7 @@ def test_topics_are_created_grown_described_and_deleted(admin: AdminClient) -> N
             NewTopic("odd", 1, 1, config={"no.such.setting": "1"}),
         ]
     )
-    created["orders"].result(10)
+    created["orders"].result(60)
     assert error_of(created["bad name"]).code() == KafkaError.TOPIC_EXCEPTION
     assert "only ASCII letters" in error_of(created["bad name"]).str()
     assert error_of(created["copies"]).code() == KafkaError.INVALID_REPLICATION_FACTOR
@@ -79,21 +79,21 @@ def test_topics_are_created_grown_described_and_deleted(admin: AdminClient) -> N
         == KafkaError.TOPIC_ALREADY_EXISTS
     )
 
-    admin.create_partitions([NewPartitions("orders", 5)])["orders"].result(10)
+    admin.create_partitions([NewPartitions("orders", 5)])["orders"].result(60)
     fewer = admin.create_partitions([NewPartitions("orders", 3)])["orders"]
     assert error_of(fewer).code() == KafkaError.INVALID_PARTITIONS
-    described = admin.describe_topics(TopicCollection(["orders"]))["orders"].result(10)
+    described = admin.describe_topics(TopicCollection(["orders"]))["orders"].result(60)
     assert len(described.partitions) == 5
 
-    admin.delete_topics(["orders"])["orders"].result(10)
+    admin.delete_topics(["orders"])["orders"].result(60)
     assert error_of(admin.delete_topics(["orders"])["orders"]).code() == KafkaError.UNKNOWN_TOPIC_OR_PART
-    assert "orders" not in admin.list_topics(timeout=10).topics
+    assert "orders" not in admin.list_topics(timeout=60).topics
 
 
 def test_settings_are_described_and_changed(admin: AdminClient) -> None:
-    admin.create_topics([NewTopic("t", 1, config={"retention.ms": "60000"})])["t"].result(10)
+    admin.create_topics([NewTopic("t", 1, config={"retention.ms": "60000"})])["t"].result(60)
     topic = ConfigResource(ResourceType.TOPIC, "t")
-    entries = admin.describe_configs([topic])[topic].result(10)
+    entries = admin.describe_configs([topic])[topic].result(60)
     assert entries["retention.ms"].value == "60000"
     assert entries["retention.ms"].source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value
     assert entries["segment.bytes"].is_default
@@ -107,8 +107,8 @@ def test_settings_are_described_and_changed(admin: AdminClient) -> None:
             ConfigEntry("segment.ms", "5000", incremental_operation=AlterConfigOpType.SET),
         ],
     )
-    admin.incremental_alter_configs([change])[change].result(10)
-    entries = admin.describe_configs([topic])[topic].result(10)
+    admin.incremental_alter_configs([change])[change].result(60)
+    entries = admin.describe_configs([topic])[topic].result(60)
     assert entries["cleanup.policy"].value == "delete,compact"
     assert entries["retention.ms"].is_default
     assert entries["segment.ms"].value == "5000"
@@ -125,7 +125,7 @@ def test_settings_are_described_and_changed(admin: AdminClient) -> None:
     assert "whole number" in error.str()
 
     broker = ConfigResource(ResourceType.BROKER, "0")
-    entries = admin.describe_configs([broker])[broker].result(10)
+    entries = admin.describe_configs([broker])[broker].result(60)
     assert entries["num.partitions"].value == "1"
     assert entries["listen"].is_read_only
     more = ConfigResource(
@@ -135,9 +135,9 @@ def test_settings_are_described_and_changed(admin: AdminClient) -> None:
             ConfigEntry("num.partitions", "3", incremental_operation=AlterConfigOpType.SET),
         ],
     )
-    admin.incremental_alter_configs([more])[more].result(10)
-    admin.create_topics([NewTopic("u", -1)])["u"].result(10)
-    assert len(admin.list_topics("u", timeout=10).topics["u"].partitions) == 3
+    admin.incremental_alter_configs([more])[more].result(60)
+    admin.create_topics([NewTopic("u", -1)])["u"].result(60)
+    assert len(admin.list_topics("u", timeout=60).topics["u"].partitions) == 3
 
 
 def test_settings_changed_while_running_outlive_a_restart(tmp_path: Path) -> None:
@@ -150,26 +150,26 @@ def test_settings_changed_while_running_outlive_a_restart(tmp_path: Path) -> Non
     )
     with millstream.Broker(tmp_path) as broker:
         admin = AdminClient({"bootstrap.servers": broker.address})
-        admin.incremental_alter_configs([resource])[resource].result(10)
+        admin.incremental_alter_configs([resource])[resource].result(60)
     with millstream.Broker(tmp_path) as broker:
         admin = AdminClient({"bootstrap.servers": broker.address})
-        admin.create_topics([NewTopic("t", -1)])["t"].result(10)
-        assert len(admin.list_topics("t", timeout=10).topics["t"].partitions) == 4
+        admin.create_topics([NewTopic("t", -1)])["t"].result(60)
+        assert len(admin.list_topics("t", timeout=60).topics["t"].partitions) == 4
 
 
 def test_records_are_deleted_up_to_an_offset(broker: millstream.Broker, admin: AdminClient) -> None:
-    admin.create_topics([NewTopic("t", 1)])["t"].result(10)
+    admin.create_topics([NewTopic("t", 1)])["t"].result(60)
     produce(broker, "t", 10)
     at = TopicPartition("t", 0, 4)
-    assert admin.delete_records([at])[at].result(10).low_watermark == 4
+    assert admin.delete_records([at])[at].result(60).low_watermark == 4
     beyond = TopicPartition("t", 0, 11)
     assert error_of(admin.delete_records([beyond])[beyond]).code() == KafkaError.OFFSET_OUT_OF_RANGE
     end = TopicPartition("t", 0, -1)
-    assert admin.delete_records([end])[end].result(10).low_watermark == 10
+    assert admin.delete_records([end])[end].result(60).low_watermark == 10
 
 
 def test_groups_are_listed_described_and_deleted(broker: millstream.Broker, admin: AdminClient) -> None:
-    admin.create_topics([NewTopic("t", 2)])["t"].result(10)
+    admin.create_topics([NewTopic("t", 2)])["t"].result(60)
     produce(broker, "t", 3)
     consumer = Consumer(
         {
@@ -184,29 +184,29 @@ def test_groups_are_listed_described_and_deleted(broker: millstream.Broker, admi
     wait_for(lambda: consumer.poll(0.1), what="a record")
     consumer.commit(asynchronous=False)
 
-    listed = admin.list_consumer_groups(states={ConsumerGroupState.STABLE}).result(10)
+    listed = admin.list_consumer_groups(states={ConsumerGroupState.STABLE}).result(60)
     assert [(group.group_id, group.is_simple_consumer_group) for group in listed.valid] == [("g", False)]
-    described = admin.describe_consumer_groups(["g"])["g"].result(10)
+    described = admin.describe_consumer_groups(["g"])["g"].result(60)
     (member,) = described.members
     assert (member.client_id, member.host) == ("reader", "/127.0.0.1")
     assert {(p.topic, p.partition) for p in member.assignment.topic_partitions} == {("t", 0), ("t", 1)}
     assert error_of(admin.delete_consumer_groups(["g"])["g"]).code() == KafkaError.NON_EMPTY_GROUP
 
     offsets = ConsumerGroupTopicPartitions("g", [TopicPartition("t", 0, 2)])
-    with_members = admin.alter_consumer_group_offsets([offsets])["g"].result(10)
+    with_members = admin.alter_consumer_group_offsets([offsets])["g"].result(60)
     assert with_members.topic_partitions[0].error.code() == KafkaError.UNKNOWN_MEMBER_ID
     consumer.close()
 
-    admin.alter_consumer_group_offsets([offsets])["g"].result(10)
-    found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("g")])["g"].result(10)
+    admin.alter_consumer_group_offsets([offsets])["g"].result(60)
+    found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("g")])["g"].result(60)
     assert [(p.partition, p.offset) for p in found.topic_partitions if p.offset >= 0] == [(0, 2)]
-    admin.delete_consumer_groups(["g"])["g"].result(10)
+    admin.delete_consumer_groups(["g"])["g"].result(60)
     assert error_of(admin.delete_consumer_groups(["g"])["g"]).code() == KafkaError.GROUP_ID_NOT_FOUND
-    assert admin.list_consumer_groups().result(10).valid == []
+    assert admin.list_consumer_groups().result(60).valid == []
 
 
 def test_the_cluster_is_described(broker: millstream.Broker, admin: AdminClient) -> None:
-    cluster = admin.describe_cluster().result(10)
+    cluster = admin.describe_cluster().result(60)
     assert [f"{node.host}:{node.port}" for node in cluster.nodes] == [broker.address]
     assert len(cluster.cluster_id) == 22
 
@@ -216,7 +216,7 @@ def test_an_idempotent_producer_gets_its_id(broker: millstream.Broker) -> None:
     delivered: list[object] = []
     for number in range(100):
         producer.produce("auto", str(number), on_delivery=lambda error, _: delivered.append(error))
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
     assert delivered == [None] * 100
 
 

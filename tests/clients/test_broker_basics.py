@@ -153,9 +153,9 @@ def test_a_message_that_is_too_large_is_refused_and_the_next_is_not(broker: mill
     errors: list[object] = []
     producer = Producer({"bootstrap.servers": broker.address, "message.max.bytes": 5_000_000})
     producer.produce("limit", os.urandom(2_000_000), on_delivery=lambda error, _: errors.append(error))
-    producer.flush(20)
+    producer.flush(60)
     producer.produce("limit", b"small", on_delivery=lambda error, _: errors.append(error))
-    producer.flush(20)
+    producer.flush(60)
     assert errors[0].code() == confluent_kafka.KafkaError.MSG_SIZE_TOO_LARGE
     assert errors[1] is None
     assert consume(broker.address, "limit", 1) == [b"small"]
@@ -163,7 +163,7 @@ def test_a_message_that_is_too_large_is_refused_and_the_next_is_not(broker: mill
 
 def test_many_partitions_are_read_together(broker: millstream.Broker) -> None:
     admin = AdminClient({"bootstrap.servers": broker.address})
-    admin.create_topics([NewTopic("wide", 16)])["wide"].result(10)
+    admin.create_topics([NewTopic("wide", 16)])["wide"].result(60)
     producer = Producer({"bootstrap.servers": broker.address})
     for number in range(16_000):
         producer.produce("wide", b"%d" % number * 40, partition=number % 16)
@@ -235,5 +235,5 @@ def test_1000_partitions_are_back_after_a_clean_shutdown(tmp_path: Path) -> None
         for future in admin.create_topics([NewTopic(f"many-{n}", 100) for n in range(10)]).values():
             future.result(60)
     with millstream.Broker(tmp_path) as broker:
-        found = AdminClient({"bootstrap.servers": broker.address}).list_topics(timeout=10)
+        found = AdminClient({"bootstrap.servers": broker.address}).list_topics(timeout=60)
         assert sum(len(topic.partitions) for topic in found.topics.values()) == 1000

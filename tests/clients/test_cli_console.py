@@ -56,7 +56,7 @@ def test_it_prints_its_address_and_ends_in_order(number: signal.Signals) -> None
         url = process.stdout.readline().decode().strip()
         assert httpx.get(f"{url}/api/overview").json()["address"] == broker.address
         process.send_signal(number)
-        _, said = process.communicate(timeout=30)
+        _, said = process.communicate(timeout=90)
         assert process.returncode == 0
         assert b"Traceback" not in said
 

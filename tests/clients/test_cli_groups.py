@@ -130,7 +130,7 @@ def test_a_group_of_the_consumer_protocol_is_described_with_its_epochs(
     )
     try:
         consumer.subscribe([group])
-        wait_for(lambda: consumer.poll(0.1) is not None, timeout=30, what="it reads")
+        wait_for(lambda: consumer.poll(0.1) is not None, timeout=90, what="it reads")
         listed = {each["group"]: each for each in millstream.json("group", "list")}
         assert listed[f"{group}-new"]["type"] == "consumer"
         described = millstream.json("group", "describe", f"{group}-new")

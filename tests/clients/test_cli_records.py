@@ -245,7 +245,7 @@ def test_an_endless_input_stays_bounded_in_memory_and_ctrl_c_says_what_arrived(
 
         wait_for(lambda: records() > 300_000, timeout=60, what="records arrive", every=0.2)
         early = _resident_mb(producer.pid)
-        wait_for(lambda: records() > 1_000_000, timeout=120, what="a million records arrive", every=0.2)
+        wait_for(lambda: records() > 1_000_000, timeout=400, what="a million records arrive", every=0.2)
         late = _resident_mb(producer.pid)
         producer.send_signal(signal.SIGINT)
         said = producer.stderr.read().decode()
@@ -273,9 +273,9 @@ def test_a_line_typed_at_a_terminal_is_sent_at_once(millstream: CommandLine, nam
     assert producer.stdin is not None
     producer.stdin.write(b"first\n")
     producer.stdin.flush()
-    wait_for(lambda: millstream.ok("consume", name, "-o", ":end") == "first\n", timeout=30, what="it arrives")
+    wait_for(lambda: millstream.ok("consume", name, "-o", ":end") == "first\n", timeout=90, what="it arrives")
     producer.send_signal(signal.SIGINT)
-    _, said = producer.communicate(timeout=30)
+    _, said = producer.communicate(timeout=90)
     assert (producer.returncode, said.decode()) == (0, f"millstream: delivered 1 record to {name}\n")
 
 

@@ -24,7 +24,7 @@ def guarded() -> Iterator[str]:
         "listener.name.plaintext.plain.sasl.jaas.config": f"org.apache.kafka.common.security.plain.{_USERS}",
     }
     try:
-        with apache_kafka(settings=settings) as kafka:
+        with apache_kafka(settings=settings, quick=True) as kafka:
             yield kafka.address
     except JarsUnavailable as reason:
         pytest.skip(str(reason))

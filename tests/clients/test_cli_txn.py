@@ -103,7 +103,7 @@ def set_verification(address: str, value: str) -> None:
     )
     resource = ConfigResource(ConfigResource.Type.BROKER, "0", incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": address})
-    admin.incremental_alter_configs([resource])[resource].result(15)
+    admin.incremental_alter_configs([resource])[resource].result(60)
 
 
 def test_one_that_no_coordinator_knows_is_found_and_ended(

@@ -80,7 +80,7 @@ def test_watch_ends_with_ctrl_c_and_when_nobody_reads_any_more(store: ViewStore,
         assert headed.stdout is not None
         headed.stdout.readline()
         headed.stdout.close()  # as `| head -1` does
-        wait_for(lambda: headed.poll() is not None, timeout=20, what="it has ended")
+        wait_for(lambda: headed.poll() is not None, timeout=90, what="it has ended")
         assert headed.returncode == 0
         assert headed.stderr is not None
         assert headed.stderr.read() == b""

@@ -34,7 +34,7 @@ def compacted(broker: millstream.Broker, topic: str, partitions: int = 1) -> lis
         found = [record for _, record in consume(broker.address, topic, partitions)]
         return found if len(found) < 600 else []
 
-    return wait_for(is_done, timeout=30, what="compaction")
+    return wait_for(is_done, timeout=90, what="compaction")
 
 
 def test_a_reader_gets_the_newest_value_of_each_key_where_it_was(broker: millstream.Broker) -> None:

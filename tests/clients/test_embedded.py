@@ -25,7 +25,7 @@ from tests.support.wire_client import METADATA, WireClient, produce, records
 def test_the_fixture_gives_a_broker_that_works(millstream_broker: millstream.Broker) -> None:
     producer = Producer({"bootstrap.servers": millstream_broker.address})
     producer.produce("t", b"hello")
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
     consumer = Consumer({"bootstrap.servers": millstream_broker.address, "group.id": "g"})
     consumer.assign([TopicPartition("t", 0, 0)])
     assert wait_for(lambda: consumer.poll(0.5)).value() == b"hello"

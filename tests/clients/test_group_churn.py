@@ -32,7 +32,7 @@ def broker() -> Iterator[millstream.Broker]:
         group_consumer_heartbeat_interval_ms=300,
     ) as broker:
         admin = AdminClient({"bootstrap.servers": broker.address})
-        admin.create_topics([NewTopic("t", PARTITIONS)])["t"].result(10)
+        admin.create_topics([NewTopic("t", PARTITIONS)])["t"].result(60)
         yield broker
 
 
@@ -56,7 +56,7 @@ class Feed:
             value = str(len(self.sent))
             self._producer.produce("t", value, partition=len(self.sent) % PARTITIONS)
             self.sent.add(value)
-        assert self._producer.flush(10) == 0
+        assert self._producer.flush(60) == 0
 
 
 def churn(feed: Feed, group: Members, clients: list[str], rounds: int) -> None:
@@ -84,7 +84,7 @@ def finish(feed: Feed, group: Members) -> None:
     for number in reversed(range(len(group.running))):
         group.end(number, signal.SIGTERM)
     # Static members have only gone for now: they are out when their sessions end.
-    wait_for(lambda: group.described().state.name == "EMPTY", timeout=10, what="the group is empty")
+    wait_for(lambda: group.described().state.name == "EMPTY", timeout=60, what="the group is empty")
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])

@@ -29,14 +29,14 @@ def broker() -> Iterator[millstream.Broker]:
 
 def create(broker: millstream.Broker, topic: str, partitions: int) -> None:
     admin = AdminClient({"bootstrap.servers": broker.address})
-    admin.create_topics([NewTopic(topic, partitions)])[topic].result(10)
+    admin.create_topics([NewTopic(topic, partitions)])[topic].result(60)
 
 
 def produce(broker: millstream.Broker, topic: str, values: list[str], partitions: int) -> None:
     producer = Producer({"bootstrap.servers": broker.address, "acks": "1"})
     for number, value in enumerate(values):
         producer.produce(topic, value, partition=number % partitions)
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
 
 
 def consumer(broker: millstream.Broker, strategy: str = "range", **settings: object) -> Consumer:
@@ -65,7 +65,7 @@ def settle(*consumers: Consumer, partitions: int) -> list[list[int]]:
         whole = sorted(p for part in parts for p in part) == list(range(partitions))
         return parts if whole and all(fewest <= len(part) <= most for part in parts) else None
 
-    return wait_for(assigned, timeout=30, what="every partition has one reader", every=0)
+    return wait_for(assigned, timeout=90, what="every partition has one reader", every=0)
 
 
 def test_clients_of_three_kinds_read_in_a_group_and_go_on_where_they_were(broker: millstream.Broker) -> None:
@@ -190,7 +190,7 @@ def test_more_partitions_reach_the_members(broker: millstream.Broker) -> None:
             member.subscribe(["t"])
         settle(*members, partitions=2)
         admin = AdminClient({"bootstrap.servers": broker.address})
-        admin.create_partitions([NewPartitions("t", 4)])["t"].result(10)
+        admin.create_partitions([NewPartitions("t", 4)])["t"].result(60)
         settle(*members, partitions=4)
     finally:
         for member in members:
@@ -249,9 +249,9 @@ def test_a_group_and_its_offsets_outlive_the_broker(tmp_path: Path) -> None:
         wait_for(read(20), what="the records after the restart")
         assert seen == ["before"] * 10 + ["after"] * 10
         assert changes == []  # the same generation goes on: nobody had to join again
-        committed = member.committed([TopicPartition("t", 0), TopicPartition("t", 1)], timeout=10)
+        committed = member.committed([TopicPartition("t", 0), TopicPartition("t", 1)], timeout=60)
         assert [partition.offset for partition in committed] == [5, 5]
         member.commit(asynchronous=False)
-        committed = member.committed([TopicPartition("t", 0), TopicPartition("t", 1)], timeout=10)
+        committed = member.committed([TopicPartition("t", 0), TopicPartition("t", 1)], timeout=60)
         assert [partition.offset for partition in committed] == [10, 10]
         member.close()

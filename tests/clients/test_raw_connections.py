@@ -196,7 +196,7 @@ def sasl_kafka() -> Iterator[ApacheKafka]:
         "listener.name.sasl_plaintext.scram-sha-512.sasl.jaas.config": SCRAM_LOGIN,
     }
     try:
-        with apache_kafka(settings=settings) as kafka:
+        with apache_kafka(settings=settings, quick=True) as kafka:
             yield kafka
     except JarsUnavailable as problem:
         pytest.skip(str(problem))
@@ -231,7 +231,7 @@ def test_scram_lets_us_in_and_keeps_others_out(
     user = f"user,of={name}"
     credential = UserScramCredentialUpsertion(user, ScramCredentialInfo(mechanism, 4096), b"scram-secret")
     for done in admin.alter_user_scram_credentials([credential]).values():
-        done.result(15)
+        done.result(60)
     good = Cluster(Connection(sasl_kafka.address, sasl(name, user, "scram-secret")))
     assert good.topics() == {}
     good.close()

@@ -20,7 +20,7 @@ OLD, NEW = 20, 5  # records; more before than after, so that the old position is
 def topic_id(address: str, topic: str) -> str | None:
     admin = AdminClient({"bootstrap.servers": address})
     try:
-        return str(admin.describe_topics(TopicCollection([topic]))[topic].result(15).topic_id)
+        return str(admin.describe_topics(TopicCollection([topic]))[topic].result(60).topic_id)
     except KafkaException:
         return None
 
@@ -34,7 +34,7 @@ def test_a_reader_goes_on_with_the_new_topic(
     produce(address, name, values(*(f"old {n}" for n in range(OLD))))
     reader = attach(address, name, f"{name}-group")
     try:
-        wait_for(lambda: len(reader.seen) == OLD, timeout=30, what="it has read the old ones")
+        wait_for(lambda: len(reader.seen) == OLD, timeout=90, what="it has read the old ones")
         delete_topic(address, name)
 
         def created() -> bool:
@@ -44,7 +44,7 @@ def test_a_reader_goes_on_with_the_new_topic(
 
         wait_for(created, what="it is there again")
         produce(address, name, values(*(f"new {n}" for n in range(NEW))))
-        wait_for(lambda: reader.seen[-1] == f"new {NEW - 1}", timeout=30, what="it has read the new ones")
+        wait_for(lambda: reader.seen[-1] == f"new {NEW - 1}", timeout=90, what="it has read the new ones")
     finally:
         reader.stop()
     assert reader.seen == [f"old {n}" for n in range(OLD)] + [f"new {n}" for n in range(NEW)]

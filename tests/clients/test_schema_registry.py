@@ -81,7 +81,7 @@ def test_avro_travels_through_a_topic(broker: Broker, client: SchemaRegistryClie
     producer = Producer({"bootstrap.servers": broker.address})
     for age in range(10):
         producer.produce("users", write({"name": f"u{age}", "age": age}, value_of("users")))
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
     consumer = Consumer(
         {"bootstrap.servers": broker.address, "group.id": "g", "auto.offset.reset": "earliest"}
     )

@@ -16,7 +16,6 @@ from tests.support.maven import REPOSITORY, JarsUnavailable, fetch_jars
 POM = REPOSITORY / "tests" / "support" / "spark_kafka" / "pom.xml"
 
 
-@pytest.mark.timeout(400)
 def test_sparks_own_connector_reads_and_writes(tmp_path: Path) -> None:
     pytest.importorskip("pyspark")
     try:

@@ -62,7 +62,7 @@ def read_committed(address: str, topic: str, partitions: int = 2) -> list[bytes]
     reader.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
     found, ended = [], set()
     while len(ended) < partitions:
-        message = reader.poll(20)
+        message = reader.poll(90)
         assert message is not None
         if message.error():
             assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
@@ -108,14 +108,14 @@ def test_a_compacted_topic_is_compacted_on_both_and_has_the_same_records(tmp_pat
     with leader, standby:
         admin = AdminClient({"bootstrap.servers": leader.address})
         config = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
-        admin.create_topics([NewTopic("table", 1, 1, config=config)])["table"].result(10)
+        admin.create_topics([NewTopic("table", 1, 1, config=config)])["table"].result(60)
         producer = Producer({"bootstrap.servers": leader.address})
         wanted = {f"key {number % 20}".encode(): b"%d" % number for number in range(5000)}
         for number in range(5000):
             producer.produce("table", b"%d" % number, f"key {number % 20}".encode())
             if number % 50 == 0:
-                producer.flush(20)
-        assert producer.flush(20) == 0
+                producer.flush(60)
+        assert producer.flush(60) == 0
 
         def sizes() -> list[int]:
             return [
@@ -124,7 +124,7 @@ def test_a_compacted_topic_is_compacted_on_both_and_has_the_same_records(tmp_pat
             ]
 
         wait_until_whole(leader, standby)
-        wait_for(lambda: max(sizes()) < 45_000, timeout=30, what="both are compacted")
+        wait_for(lambda: max(sizes()) < 45_000, timeout=90, what="both are compacted")
         leader.kill()
         standby.kill()
         standby.start()  # a copy with gaps is opened after a crash
@@ -134,7 +134,7 @@ def test_a_compacted_topic_is_compacted_on_both_and_has_the_same_records(tmp_pat
             {"bootstrap.servers": standby.address, "group.id": "r", "enable.partition.eof": True}
         )
         reader.assign([TopicPartition("table", 0, 0)])
-        while (message := reader.poll(20)) is not None and not message.error():
+        while (message := reader.poll(90)) is not None and not message.error():
             table[message.key()] = message.value()
         reader.close()
         assert table == wanted
@@ -177,7 +177,7 @@ def test_groups_go_on_from_their_offsets_and_producers_without_duplicates(pair: 
     writer = Producer({"bootstrap.servers": both(pair), "enable.idempotence": True, "log_level": 0})
     for number in range(100):
         writer.produce(topic, f"w{number}", partition=1)
-    assert writer.flush(20) == 0
+    assert writer.flush(60) == 0
     wait_until_whole(leader, standby)
     leader.kill()
     assert promote(standby) == {"promoted": True, "reasons": [], "lost": [], "note": _anything()}
@@ -212,7 +212,7 @@ def test_transactions_go_on_at_the_standby(pair: Pair) -> None:
     left_open.init_transactions(20)
     left_open.begin_transaction()
     left_open.produce(topic, b"never committed", partition=0)
-    left_open.flush(20)
+    left_open.flush(60)
     wait_until_whole(leader, standby)
     leader.kill()
     promote(standby)
@@ -272,7 +272,7 @@ def test_a_leader_that_answers_is_not_replaced_unless_forced_and_then_nothing_is
     writer = Producer({"bootstrap.servers": both(pair), "enable.idempotence": True, "log_level": 0})
     for number in range(300):
         writer.produce(topic, str(number), partition=0)
-    assert writer.flush(20) == 0
+    assert writer.flush(60) == 0
     wait_until_whole(leader, standby)
     refused = CommandLine(standby.address).refused("promote")
     assert f"the leader at {leader.address} answers" in refused
@@ -329,7 +329,7 @@ def test_what_is_known_to_be_missing_keeps_a_standby_from_leading(pair: Pair) ->
 
 def test_apache_kafka_is_refused_in_words(tmp_path: Path) -> None:
     try:
-        with apache_kafka() as kafka:
+        with apache_kafka(quick=True) as kafka:
             arguments = ("serve", "--data", str(tmp_path / "copy"), "--follow", kafka.address)
             done = CommandLine(kafka.address).run(*arguments, "--listen", f"127.0.0.1:{free_port()}")
             assert done.returncode == 1

@@ -40,7 +40,7 @@ class Producer:
             found[:] = [self.client.call(api_key, version, **fields)]
             return code(found[0]).value not in PASSING
 
-        wait_for(asked, timeout=30)
+        wait_for(asked, timeout=90)
         return found[0]
 
     def init(self, version: int = 4, **fields: Any) -> tuple[int, Who]:
@@ -72,7 +72,7 @@ class Producer:
             found[:] = [parsed.responses[0].partition_responses[0].error_code.value]
             return found[0] not in {*PASSING, 19, 6}  # 6: the topic is being created
 
-        wait_for(asked, timeout=30)
+        wait_for(asked, timeout=90)
         return found[0]
 
     def add(self, who: Who, version: int = 3, *indexes: int) -> list[int]:

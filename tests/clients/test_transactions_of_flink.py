@@ -24,7 +24,6 @@ def newest(checkpoints: Path) -> list[Path]:
     return [path.parent for path in complete[-1:]]
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_copy_that_is_killed_between_checkpoints_is_exact(kind: str, tmp_path: Path) -> None:
     try:

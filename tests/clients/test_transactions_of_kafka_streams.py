@@ -65,7 +65,6 @@ def committed_counts(address: str, topic: str) -> dict[str, list[int]]:
     return counts
 
 
-@pytest.mark.timeout(400)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_word_count_that_is_killed_counts_every_word_once(kind: str, tmp_path: Path) -> None:
     try:

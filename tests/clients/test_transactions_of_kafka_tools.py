@@ -59,7 +59,7 @@ def read(address: str, topic: str, partitions: int, isolation: str) -> dict[int,
 def group_offsets(address: str, group: str, topic: str, partitions: int) -> list[int]:
     settings = {"bootstrap.servers": address, "group.id": group, "isolation.level": "read_committed"}
     consumer = Consumer(settings)
-    places = consumer.committed([TopicPartition(topic, p) for p in range(partitions)], timeout=20)
+    places = consumer.committed([TopicPartition(topic, p) for p in range(partitions)], timeout=90)
     consumer.close()
     return [place.offset for place in places]
 
@@ -67,7 +67,7 @@ def group_offsets(address: str, group: str, topic: str, partitions: int) -> list
 def test_the_copier_copies_once_however_often_it_aborts(address: str, name: str) -> None:
     sent = fill(address, name, 1, 1000)
     command = copier(address, name, 1, "--max-messages", "1000")
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr
     assert json.loads(done.stdout.splitlines()[-1])["totalProcessed"] == 1000
     assert read(address, f"{name}-copy", 1, "read_committed") == sent

@@ -75,7 +75,7 @@ def group_offset(address: str, group: str, topic: str) -> int:
     consumer = Consumer(
         {"bootstrap.servers": address, "group.id": group, "isolation.level": "read_committed"}
     )
-    (place,) = consumer.committed([TopicPartition(topic, 0)], timeout=20)
+    (place,) = consumer.committed([TopicPartition(topic, 0)], timeout=90)
     consumer.close()
     return int(place.offset)
 

@@ -95,7 +95,7 @@ class Reader:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=200,
+            timeout=400,
         )
         assert done.returncode == 0, f"{command}\n{done.stdout}"
         assert _as_shown(done.stdout, self._here(shown)), f"{command}\n{done.stdout}\nbut the page:\n{shown}"

@@ -86,7 +86,7 @@ def committed_values(address: str, topic: str) -> list[int]:
     reader.assign([TopicPartition(topic, 0, 0)])
     found = []
     while True:
-        message = reader.poll(20)
+        message = reader.poll(90)
         assert message is not None
         if message.error():
             assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
@@ -144,7 +144,7 @@ def test_a_leader_that_lost_its_tail_is_followed_and_what_it_lost_is_kept_aside(
         producer = Producer({"bootstrap.servers": leader.address, **QUIET})
         for number in range(20):
             producer.produce("t", b"old %d" % number, partition=0)
-            producer.flush(20)
+            producer.flush(60)
         wait_until_whole(leader, standby)
         leader.kill()
         segment = (leader.data or Path()) / "t-0" / "00000000000000000000.log"
@@ -155,7 +155,7 @@ def test_a_leader_that_lost_its_tail_is_followed_and_what_it_lost_is_kept_aside(
         leader.start()
         producer = Producer({"bootstrap.servers": leader.address, **QUIET})
         producer.produce("t", b"new", partition=0)
-        assert producer.flush(20) == 0
+        assert producer.flush(60) == 0
         wait_until_whole(leader, standby)
         copy = (standby.data or Path()) / "t-0" / "00000000000000000000.log"
         assert copy.read_bytes() == segment.read_bytes()

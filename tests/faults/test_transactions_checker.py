@@ -136,7 +136,6 @@ def committed_count(address: str, topic: str) -> int:
     return sum(len(records) for records in read_topic(address, topic, "read_committed").values())
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", KINDS)
 def test_transactions_are_whole_and_once_however_often_all_are_killed(kind: str, tmp_path: Path) -> None:
     try:
@@ -185,7 +184,7 @@ def test_transactions_are_whole_and_once_however_often_all_are_killed(kind: str,
                     client.revive()
                 return min(committed_count(broker.address, topic) for topic in TARGETS) >= wanted
 
-            wait_for(copied, timeout=120, what=f"{wanted} records are copied", every=0.5)
+            wait_for(copied, timeout=400, what=f"{wanted} records are copied", every=0.5)
             for client in [*copiers, *observers]:
                 client.finish()
         finally:

@@ -31,7 +31,7 @@ def kafka_address() -> Iterator[str]:
 def apache_address() -> Iterator[str]:
     """The address of an Apache Kafka, for what only it has, and to show that ours is no special case."""
     try:
-        with apache_kafka() as kafka:
+        with apache_kafka(quick=True) as kafka:
             yield kafka.address
     except JarsUnavailable as problem:
         pytest.skip(str(problem))

@@ -18,7 +18,7 @@ from millstream import Broker
 from millstream.client.connect import Connection
 from millstream.pipeline.job import Job, Settings
 from millstream.pipeline.load import load_topology
-from tests.support.apache_kafka import apache_kafka
+from tests.support.apache_kafka import QUICK_JAVA, apache_kafka
 from tests.support.maven import JarsUnavailable
 from tests.support.serve import MILLSTREAM
 from tests.support.spark_cluster import spark_cluster
@@ -29,12 +29,10 @@ if TYPE_CHECKING:
 
 COUNT = 1_500
 EVENTS = generator.Settings(seed=3, rate=100)
-_QUICK_TO_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SMALL = {
     "spark.executor.memory": "512m",
-    "spark.executor.extraJavaOptions": _QUICK_TO_START,
+    "spark.executor.extraJavaOptions": QUICK_JAVA,
     "spark.driver.memory": "512m",
-    "spark.driver.extraJavaOptions": _QUICK_TO_START,
 }
 PIPELINE = """\
 from millstream import Processor, Topology
@@ -75,7 +73,7 @@ def run_here(pipeline: Path, address: str, spark: SparkSession, checkpoint: Path
     job = Job(load_topology(pipeline), Settings(Connection(address), str(checkpoint), available_now=True))
     job.prepare()
     job.start(spark)
-    wait_for(lambda: not job.running, timeout=120, what="the job has processed what is there")
+    wait_for(lambda: not job.running, timeout=400, what="the job has processed what is there")
     problem = job.failed()
     job.close()
     assert problem is None
@@ -88,7 +86,7 @@ def run_there(pipeline: Path, address: str, master: str, checkpoint: str) -> Non
     for setting, value in SMALL.items():
         command += ["--spark", f"{setting}={value}"]
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=240, cwd=pipeline.parent, env=environment
+        command, capture_output=True, text=True, timeout=400, cwd=pipeline.parent, env=environment
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
 
@@ -100,7 +98,7 @@ def results(address: str, topic: str) -> list[str]:
 @pytest.fixture
 def kafka() -> Iterator[str]:
     try:
-        with apache_kafka() as running:
+        with apache_kafka(quick=True) as running:
             yield running.address
     except JarsUnavailable as problem:
         pytest.skip(str(problem))

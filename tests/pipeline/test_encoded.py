@@ -68,7 +68,7 @@ def produce(address: str, topic: str, values: list[bytes]) -> None:
     producer = Producer({"bootstrap.servers": address})
     for value in values:
         producer.produce(topic, value)
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
 
 
 def test_records_of_several_schemas_are_read_as_one_and_what_is_not_is_rejected(

@@ -154,12 +154,12 @@ def test_a_run_that_was_taken_over_says_so_and_ends(scene: Scene) -> None:
     job.prepare()
     job.start(scene.spark)
     try:
-        wait_for(lambda: len(scene.read("all")) == 1, timeout=120, what="the first batch is delivered")
+        wait_for(lambda: len(scene.read("all")) == 1, timeout=400, what="the first batch is delivered")
         cluster = Cluster(Connection(scene.address))
         TransactionCoordinator(cluster).init(scene.name, 60_000)  # as another run does when it starts
         cluster.close()
         scene.produce(payment("a", 7, 2))
-        error = wait_for(job.failed, timeout=120, what="the job has noticed")
+        error = wait_for(job.failed, timeout=400, what="the job has noticed")
         assert isinstance(error, TakenOver)
         assert "another run of this job has taken over" in str(error)
         assert len(scene.read("all", "read_uncommitted")) == 1  # it had not even begun
@@ -174,7 +174,7 @@ def test_an_idle_job_keeps_its_ledger_and_its_fencing_alive(scene: Scene) -> Non
     job.prepare()
     job.start(scene.spark)
     try:
-        wait_for(lambda: len(seen) > 1, timeout=120, what="two batches are done: there is no third")
+        wait_for(lambda: len(seen) > 1, timeout=400, what="two batches are done: there is no third")
         (delivery,) = job._deliveries.values()
         cluster = Cluster(Connection(scene.address))
         place = TopicPartition(scene.payments, 0)
@@ -281,7 +281,7 @@ def test_a_task_or_a_stage_that_spark_repeats_is_run_again_as_a_whole(
         [sys.executable, "-m", "tests.support.repeating_spark", our_address, str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=400,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     outcomes = json.loads(done.stdout.splitlines()[-1])

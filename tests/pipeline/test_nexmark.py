@@ -94,7 +94,7 @@ def answered(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> I
         job = Job(flow, Settings(Connection(broker.address), str(checkpoint), available_now=True))
         job.prepare()
         job.start(spark)
-        wait_for(lambda: not job.running, timeout=240, what="the queries have ended")
+        wait_for(lambda: not job.running, timeout=400, what="the queries have ended")
         problem = job.failed()
         job.close()
         if problem is not None:

@@ -57,7 +57,7 @@ def process(spark: SparkSession, broker: ServeProcess, checkpoint: Path, **how: 
     """Run until all is read. Raises what ended it otherwise."""
     job = job_of(broker, checkpoint, available_now=True, **how)
     job.start(spark)
-    wait_for(lambda: not job.running, timeout=200, what="the job has processed what is there")
+    wait_for(lambda: not job.running, timeout=400, what="the job has processed what is there")
     error = job.failed()
     job.close()
     if error is not None:
@@ -74,11 +74,11 @@ def test_a_broker_that_goes_away_and_comes_back_is_waited_for(
         for number in range(1, 3):
             pay(broker, "a", "b")
             wanted = [*range(1, number + 1)]
-            wait_for(lambda wanted=wanted: counted(broker).get("a") == wanted, timeout=120, what="counted")
+            wait_for(lambda wanted=wanted: counted(broker).get("a") == wanted, timeout=400, what="counted")
             broker.kill()
             broker.start()
         pay(broker, "a", "c")
-        wait_for(lambda: "c" in counted(broker), timeout=120, what="the job went on")
+        wait_for(lambda: "c" in counted(broker), timeout=400, what="the job went on")
         assert job.failed() is None
         assert counted(broker) == {"a": [1, 2, 3], "b": [1, 2], "c": [1]}
     finally:
@@ -111,9 +111,9 @@ def test_a_topic_deleted_under_a_job_is_named_and_nothing_of_a_new_one_is_taken_
     job = job_of(broker, checkpoint)
     job.start(spark)
     try:
-        wait_for(lambda: sum(map(len, counted(broker).values())) == 3, timeout=120, what="all are counted")
+        wait_for(lambda: sum(map(len, counted(broker).values())) == 3, timeout=400, what="all are counted")
         delete_topic(broker.address, "payments")
-        error = wait_for(job.failed, timeout=120, what="the job has noticed")
+        error = wait_for(job.failed, timeout=400, what="the job has noticed")
         assert "payments" in str(error)
         assert "deleted while they were being read" in str(error)
     finally:

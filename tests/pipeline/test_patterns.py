@@ -90,7 +90,7 @@ def run(
     job = Job(load_topology(file), settings)
     job.prepare()
     job.start(spark)
-    wait_for(lambda: not job.running, timeout=240, what="the job has processed what is there")
+    wait_for(lambda: not job.running, timeout=400, what="the job has processed what is there")
     return job
 
 

@@ -36,7 +36,7 @@ def test_views_are_kept_in_postgresql_and_asked_there(
         job = Job(counting(), settings)
         job.prepare()
         job.start(spark)
-        wait_for(lambda: not job.running, timeout=120, what="the job has processed what is there")
+        wait_for(lambda: not job.running, timeout=400, what="the job has processed what is there")
         assert job.failed() is None
         job.close()
 

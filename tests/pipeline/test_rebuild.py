@@ -100,7 +100,7 @@ def test_the_views_are_swapped_under_their_readers_and_the_new_checkpoint_goes_o
         assert config["cleanup.policy"] == "compact"
     old.start(spark)
     views = tmp_path / "checkpoint" / "views.db"
-    wait_for(lambda: len(rows(views)) == 2, timeout=120, what="the old job has filled its view")
+    wait_for(lambda: len(rows(views)) == 2, timeout=400, what="the old job has filled its view")
     reading = Reading(views)
     watcher = Watcher(views, "spending", start="now")
     reading.start()

@@ -62,7 +62,7 @@ def test_an_edit_starts_it_again_in_the_same_spark(tmp_path: Path, millstream_br
             found = [record.value() for record in records(millstream_broker, "out")]
             return found if len(found) >= count else None
 
-        return wait_for(enough, timeout=180, what=f"{count} records are written", every=0.2)
+        return wait_for(enough, timeout=400, what=f"{count} records are written", every=0.2)
 
     try:
         assert written(1) == [b"salt is worth 1"]

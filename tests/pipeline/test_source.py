@@ -273,7 +273,7 @@ def test_partitions_and_topics_that_appear_are_read_from_their_start(
     try:
         wait_for(lambda: query.lastProgress, timeout=60, what="the first trigger")
         admin = AdminClient({"bootstrap.servers": kafka_address})
-        admin.create_partitions([NewPartitions("grow.a", 3)])["grow.a"].result(15)
+        admin.create_partitions([NewPartitions("grow.a", 3)])["grow.a"].result(60)
         produce(kafka_address, "grow.a", values("new partition"), 2)
         create_topic(kafka_address, "grow.b")
         produce(kafka_address, "grow.b", values("new topic"), 0)

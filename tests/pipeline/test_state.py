@@ -45,7 +45,7 @@ def run(spark: SparkSession, broker: Broker, checkpoint: Path, flow: Topology) -
     job = Job(flow, settings)
     job.prepare()
     job.start(spark)
-    wait_for(lambda: not job.running, timeout=280, what="the job has processed what is there")
+    wait_for(lambda: not job.running, timeout=400, what="the job has processed what is there")
     error = job.failed()
     if error is None:
         wait_for(lambda: any(progress.rows_in for progress in seen), what="Spark has told of it")

@@ -14,6 +14,7 @@ from pathlib import Path
 from tests.support.maven import fetch_jars
 from tests.support.waiting import wait_for
 
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # for what lives for seconds only
 POM = Path(__file__).parent / "kafka" / "pom.xml"
 
 _QUIET = '<Configuration status="OFF"><Loggers><Root level="OFF"/></Loggers></Configuration>'
@@ -33,8 +34,7 @@ def java(main: str, *arguments: str, heap: str = "256m") -> list[str]:
     return [
         "java",
         f"-Xmx{heap}",
-        "-XX:+UseSerialGC",
-        "-XX:TieredStopAtLevel=1",
+        *QUICK_JAVA.split(),
         quiet,
         "-cp",
         f"{jars()}/*",
@@ -111,9 +111,12 @@ class ApacheKafka:
 
 
 @contextmanager
-def apache_kafka(*, heap: str = "512m", settings: dict[str, str] | None = None) -> Iterator[ApacheKafka]:
+def apache_kafka(
+    *, heap: str = "512m", settings: dict[str, str] | None = None, quick: bool = False
+) -> Iterator[ApacheKafka]:
     """Start one node, wait until it answers, and end it at exit. In the values of ``settings``, ``{port}``
-    and ``{controller}`` stand for the ports it was given."""
+    and ``{controller}`` stand for the ports it was given. ``quick``: with the one compiler that starts fast,
+    not with both as it has them where others compare us with it."""
     port, controller = free_port(), free_port()
     root = Path(tempfile.mkdtemp(prefix="apache-kafka-"))
     values = {
@@ -156,12 +159,9 @@ def apache_kafka(*, heap: str = "512m", settings: dict[str, str] | None = None) 
         check=True,
         capture_output=True,
     )
-    # The full JIT for the server: it is what others compare us with.
-    command = [
-        part
-        for part in java("kafka.Kafka", str(properties), heap=heap)
-        if "Tiered" not in part and "Serial" not in part
-    ]
+    command = java("kafka.Kafka", str(properties), heap=heap)
+    if not quick:
+        command = [part for part in command if part not in QUICK_JAVA.split()]
     kafka = ApacheKafka(f"127.0.0.1:{port}", root, command)
     try:
         kafka.start()

@@ -66,7 +66,7 @@ class Scene:
         job.prepare()
         try:
             job.start(self.spark)
-            wait_for(lambda: not job.running, timeout=120, what="the job has processed what is there")
+            wait_for(lambda: not job.running, timeout=400, what="the job has processed what is there")
             error = job.failed()
         finally:
             job.close()
@@ -87,7 +87,7 @@ class Scene:
         consumer.assign([Theirs(f"{self.name}.{topic}", number, 0) for number in range(3)])
         found, ended = [], 0
         while ended < 3:
-            message = consumer.poll(20)
+            message = consumer.poll(90)
             assert message is not None, f"the end of {topic} was not reached"
             if message.error() is not None:
                 ended += 1

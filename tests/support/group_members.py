@@ -70,7 +70,7 @@ class Members:
         return counts
 
     def described(self) -> Any:
-        return self._admin.describe_consumer_groups(["g"])["g"].result(10)
+        return self._admin.describe_consumer_groups(["g"])["g"].result(60)
 
     def wait_balanced(self, partitions: int) -> None:
         """Until every member that runs has its share, and nobody else has any."""
@@ -91,9 +91,9 @@ class Members:
 
         def all_committed() -> bool:
             asked = self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("g", everything)])
-            return sum(each.offset for each in asked["g"].result(10).topic_partitions) == count
+            return sum(each.offset for each in asked["g"].result(60).topic_partitions) == count
 
-        wait_for(all_committed, timeout=30, what="every offset is committed", every=0.2)
+        wait_for(all_committed, timeout=90, what="every offset is committed", every=0.2)
 
 
 def _values_of(line: str) -> list[str]:

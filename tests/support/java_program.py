@@ -41,7 +41,7 @@ def compiled(name: str, jars: Path) -> Path:
         made = Path(aside) / "classes"
         made.mkdir()
         command = [compiler, "-nowarn", "-cp", f"{jars}/*", "-d", str(made), str(source)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=400)
         assert done.returncode == 0, done.stderr
         (made / "log4j2.xml").write_text(_QUIET)
         with suppress(OSError):  # another process was faster

@@ -37,5 +37,5 @@ def killable(kind: str, scratch: Path) -> Iterator[Killable]:
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
         "log.segment.bytes": SMALL_SEGMENTS,
     }
-    with apache_kafka(settings=settings) as kafka:
+    with apache_kafka(settings=settings, quick=True) as kafka:
         yield kafka

@@ -55,8 +55,8 @@ def wait_until_whole(leader: ServeProcess, standby: ServeProcess) -> None:
 
     asked_ms = SystemClock().now_ms()
     # A standby that has everything is told of nothing; give it something to hear of.
-    wait_for(lambda: _poke(leader), timeout=30, what="the leader takes a change")
-    wait_for(is_whole, timeout=30, what=f"the standby has everything:\n{standby.logged()[-2000:]}")
+    wait_for(lambda: _poke(leader), timeout=90, what="the leader takes a change")
+    wait_for(is_whole, timeout=90, what=f"the standby has everything:\n{standby.logged()[-2000:]}")
 
 
 def _poke(leader: ServeProcess) -> bool:
@@ -65,7 +65,7 @@ def _poke(leader: ServeProcess) -> bool:
 
     admin = AdminClient({"bootstrap.servers": leader.address, "log_level": 0})
     try:
-        admin.create_topics([NewTopic("poked", 1, 1)])["poked"].result(5)
+        admin.create_topics([NewTopic("poked", 1, 1)])["poked"].result(60)
     except KafkaException as error:
         if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
             return False

@@ -106,7 +106,7 @@ class Postgres:
         """kill -9 of the server; its children notice and end."""
         self._end(signal.SIGKILL)
         # They hold its shared memory for a moment, and a new server refuses to start while they do.
-        wait_for(self._alone, timeout=30, what="the killed server's children have ended")
+        wait_for(self._alone, timeout=90, what="the killed server's children have ended")
 
     def _end(self, number: int) -> None:
         assert self._process is not None, "not started"

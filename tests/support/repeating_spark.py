@@ -42,7 +42,6 @@ def main(address: str, home: Path) -> None:
             "spark.sql.shuffle.partitions": "2",
             "spark.local.dir": str(home / "spark"),
             "spark.driver.memory": "700m",
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         },
         log_file=home / "spark.log",
     )

@@ -10,10 +10,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from tests.support.apache_kafka import free_port
+from tests.support.apache_kafka import QUICK_JAVA, free_port
 from tests.support.waiting import wait_for
-
-_SMALL = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 @contextmanager
@@ -32,7 +30,7 @@ def spark_cluster(workers: int = 2, *, memory: str = "1g") -> Iterator[str]:
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_NO_DAEMONIZE": "1",
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": _SMALL,
+            "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA,
             "SPARK_WORKER_DIR": f"{scratch}/work",
             "SPARK_LOCAL_DIRS": f"{scratch}/local",
             "PYSPARK_PYTHON": sys.executable,

@@ -21,13 +21,13 @@ def create_topic(
     name = name or f"topic-{next(_numbers)}"
     admin = AdminClient({"bootstrap.servers": address})
     made = admin.create_topics([NewTopic(name, partitions, 1, config=dict(config or {}))])
-    made[name].result(15)
+    made[name].result(60)
     return name
 
 
 def delete_topic(address: str, name: str) -> None:
     admin = AdminClient({"bootstrap.servers": address})
-    admin.delete_topics([name])[name].result(15)
+    admin.delete_topics([name])[name].result(60)
 
 
 def delete_records(address: str, topic: str, partition: int, before: int) -> None:
@@ -35,7 +35,7 @@ def delete_records(address: str, topic: str, partition: int, before: int) -> Non
     admin = AdminClient({"bootstrap.servers": address})
     wanted = TopicPartition(topic, partition, before)
     for done in admin.delete_records([wanted]).values():
-        done.result(15)
+        done.result(60)
 
 
 def produce(address: str, topic: str, records: Iterable[Record], partition: int = 0, **settings: Any) -> None:

@@ -275,7 +275,7 @@ class JavaPeer:
 
     def end(self) -> None:
         """The end of its input is a crash to it."""
-        self._process.communicate(timeout=30)
+        self._process.communicate(timeout=90)
 
 
 _JAVA_FATAL = {

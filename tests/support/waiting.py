@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def wait_for(condition: Callable[[], T], *, timeout: float = 15.0, what: str = "", every: float = 0.02) -> T:
+def wait_for(condition: Callable[[], T], *, timeout: float = 60.0, what: str = "", every: float = 0.02) -> T:
     """The first true value of ``condition``; fails with ``what`` if none comes in time."""
     deadline = time.monotonic() + timeout
     while True:

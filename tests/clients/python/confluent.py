@@ -35,26 +35,26 @@ class Client:
     def administer(self, topic: str) -> None:
         admin = self.admin
         new = NewTopic(topic, 2, 1, config={"retention.ms": "60000"})
-        admin.create_topics([new])[topic].result(20)
-        said: dict[str, object] = {"again": _code(lambda: admin.create_topics([new])[topic].result(20))}
+        admin.create_topics([new])[topic].result(60)
+        said: dict[str, object] = {"again": _code(lambda: admin.create_topics([new])[topic].result(60))}
         said |= {"partitions": self._partitions(topic), "retention": self._setting(topic)}
         change = ConfigEntry("retention.ms", "70000", incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[change])
-        admin.incremental_alter_configs([resource])[resource].result(20)
+        admin.incremental_alter_configs([resource])[resource].result(60)
         said["altered"] = self._setting(topic)
-        admin.create_partitions([NewPartitions(topic, 3)])[topic].result(20)
+        admin.create_partitions([NewPartitions(topic, 3)])[topic].result(60)
         said["grown"] = self._partitions(topic)
-        said["listed"] = topic in admin.list_topics(timeout=20).topics
-        admin.delete_topics([topic])[topic].result(20)
-        said["missing"] = _code(lambda: admin.delete_topics([topic])[topic].result(20))
+        said["listed"] = topic in admin.list_topics(timeout=90).topics
+        admin.delete_topics([topic])[topic].result(60)
+        said["missing"] = _code(lambda: admin.delete_topics([topic])[topic].result(60))
         say(**said)
 
     def _partitions(self, topic: str) -> int:
-        return len(self.admin.list_topics(topic, timeout=20).topics[topic].partitions)
+        return len(self.admin.list_topics(topic, timeout=90).topics[topic].partitions)
 
     def _setting(self, topic: str) -> str:
         resource = ConfigResource(ResourceType.TOPIC, topic)
-        return str(self.admin.describe_configs([resource])[resource].result(20)["retention.ms"].value)
+        return str(self.admin.describe_configs([resource])[resource].result(60)["retention.ms"].value)
 
     def produce(self, topic: str, count: str, codec: str) -> None:
         producer = Producer({**self.address, "compression.type": codec, "enable.idempotence": True})
@@ -66,7 +66,7 @@ class Client:
 
         for number in range(int(count)):
             producer.produce(topic, on_delivery=delivered, **record(number))
-        assert producer.flush(20) == 0
+        assert producer.flush(60) == 0
 
     def consume(self, group: str, topic: str, protocol: str) -> None:
         stop = Stop()
@@ -102,11 +102,11 @@ class Client:
             producer.begin_transaction()
             for number in range(2):
                 producer.produce(topic, f"{word}-{number}", partition=0)
-            producer.flush(20)
+            producer.flush(60)
             (producer.abort_transaction if word == "no" else producer.commit_transaction)(20)
 
     def describe_group(self, group: str, topic: str) -> None:
-        described = self.admin.describe_consumer_groups([group])[group].result(20)
+        described = self.admin.describe_consumer_groups([group])[group].result(60)
         fetched = self.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(
             20
         )
@@ -115,7 +115,7 @@ class Client:
         say(state=state, members=len(described.members), offsets=offsets)
 
     def delete_group(self, group: str) -> None:
-        self.admin.delete_consumer_groups([group])[group].result(20)
+        self.admin.delete_consumer_groups([group])[group].result(60)
 
 
 def _code(call: object) -> int:

@@ -65,9 +65,9 @@ def ask_all(address: str, family: Callable[[Questions], None]) -> dict[str, Any]
                     client.call(FIND_COORDINATOR, 4, **keys).coordinators[0].error_code.value == 0
                 ),
                 what=f"a coordinator of type {kind}",
-                timeout=30,
+                timeout=90,
             )
-        wait_for(lambda: _is_ready(client), what="the coordinators have loaded", timeout=30)
+        wait_for(lambda: _is_ready(client), what="the coordinators have loaded", timeout=90)
         questions = Questions(client, f"q{uuid.uuid4().hex[:10]}-")
         family(questions)
         if questions.client is not client:

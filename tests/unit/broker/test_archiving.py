@@ -225,7 +225,7 @@ def test_many_readers_of_one_place_share_one_read(config: BrokerConfig) -> None:
 
 
 def _held(go_on: threading.Event) -> None:
-    assert go_on.wait(10)
+    assert go_on.wait(60)
 
 
 def test_a_slow_archive_is_not_waited_for_and_nobody_else_waits(config: BrokerConfig) -> None:

@@ -129,16 +129,16 @@ def test_a_block_that_many_want_at_once_is_fetched_once(ahead: ThreadPoolExecuto
 
     def hold(what: str) -> None:
         entered.set()
-        assert go_on.wait(10)
+        assert go_on.wait(60)
 
     store.asked.clear()
     store.before_step = hold
     with ThreadPoolExecutor(8) as readers:
         name, size = log.archive.segments[0].object, log.archive.segments[0].object_size
         asked = [readers.submit(blocks.read, name, size, 0, 10) for _ in range(8)]
-        assert entered.wait(10)
+        assert entered.wait(60)
         go_on.set()
-        assert len({future.result(10) for future in asked}) == 1
+        assert len({future.result(60) for future in asked}) == 1
     assert store.asked == [f"read {name} 0 {BLOCK}"]
     assert (blocks.misses, blocks.hits) == (1, 7)
 
@@ -173,7 +173,7 @@ def test_who_reads_on_finds_the_next_blocks_there(
     blocks = Blocks(store, 1 << 20, ahead)
     reader = ArchiveReader(blocks)
     first = reader.read(log.archive.segments, 0, 0, large, committed=False)
-    ahead.submit(lambda: None).result(10)  # after what was asked for ahead
+    ahead.submit(lambda: None).result(60)  # after what was asked for ahead
     misses = blocks.misses
     following = [r.offset for r in read_batches(first.data[: large - 200])][-1] + 1
     assert reader.read(log.archive.segments, 0, following, large, committed=False).data

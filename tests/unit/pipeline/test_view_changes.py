@@ -59,7 +59,7 @@ def read(watcher: Watcher, count: int) -> list[Change]:
         found.extend(watcher.read(0.5))
         return len(found) >= count
 
-    wait_for(enough, timeout=20, what=f"{count} changes have come", every=0)
+    wait_for(enough, timeout=90, what=f"{count} changes have come", every=0)
     return found
 
 
