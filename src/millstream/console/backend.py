@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from litestar import MediaType, Request, Response
@@ -97,7 +98,7 @@ class Backend:
         """A whole page of a screen. It listens to ``/live`` + its own path and query."""
         query = f"?{request.url.query}" if request.url.query else ""
         html = self.fragment(
-            template, screen=screen, live=f"/live{request.url.path.rstrip('/')}{query}", **values
+            template, screen=screen, live=f"/live{quote(request.url.path.rstrip('/'))}{query}", **values
         )
         return Response(
             html, status_code=status, media_type=MediaType.HTML, headers={"Cache-Control": "no-store"}
