@@ -86,7 +86,13 @@ def member(broker: Broker, admin: Admin) -> Iterator[None]:
 
 def loaded(page: Page) -> None:
     page.locator(".chart canvas").wait_for()
-    page.wait_for_function("[...charts.values()].every((chart) => chart.data[0].length > 0)")
+    drawn = "[...charts.values()].every((chart) => chart.data[0].length > 0)"
+    wait_for(lambda: page.evaluate(drawn), what="a chart with points")
+
+
+def follows(page: Page) -> bool:
+    """Whether the page is kept up to date, wherever its stream is."""
+    return bool(page.evaluate("opened")) and page.locator("#lost").is_hidden()
 
 
 @pytest.mark.parametrize("night", [False, True], ids=["day", "night"])
@@ -173,6 +179,7 @@ def test_a_reset_is_previewed_refused_while_there_are_members_and_then_done(
         page.goto(f"{console.url}/groups")
         page.get_by_role("link", name=IDLE).click()
         page.get_by_role("heading", name=IDLE).wait_for()
+        wait_for(lambda: follows(page), what="the stream of a group with a slash in its name")
         page.get_by_role("link", name="reset payments").click()
         page.locator("select[name=to]").select_option("shift")
         page.locator("input[name=value][type=text]").fill("lots")

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from litestar import MediaType, Request, Response
@@ -147,7 +147,7 @@ class Backend:
         """A whole page of a screen. It listens to ``/live`` + its own path and query, and what it is to
         ``follow``; one that does not change while one looks has ``live=""`` among its values."""
         queries = [part for part in (request.url.query, urlencode(follow or {})) if part]
-        live = f"/live{request.url.path.rstrip('/')}" + (f"?{'&'.join(queries)}" if queries else "")
+        live = f"/live{quote(request.url.path.rstrip('/'))}" + (f"?{'&'.join(queries)}" if queries else "")
         html = self.fragment(template, screen=screen, **{"live": live, **values})
         return Response(
             html, status_code=status, media_type=MediaType.HTML, headers={"Cache-Control": "no-store"}

@@ -142,7 +142,9 @@ async def previewed(
 )
 async def reset(backend: NamedDependency[Backend], name: FromPath[str], data: JSONBody[Choice]) -> Reset:
     state = await found(backend, name)
-    return await backend.ask(lambda admin: changes.reset(admin, state.name, data, SystemClock()))
+    done = await backend.ask(lambda admin: changes.reset(admin, state.name, data, SystemClock()))
+    await backend.sampler.look_closer_now()  # whoever asks next is told of it
+    return done
 
 
 # Delete ----------------------------------------------------------------------------------------------
@@ -198,6 +200,7 @@ async def delete_form(
 async def delete(backend: NamedDependency[Backend], name: FromPath[str]) -> None:
     state = await found(backend, name)
     await backend.ask(lambda admin: changes.delete(admin, state.name))
+    await backend.sampler.look_closer_now()
 
 
 @deletes("/api/groups/{name:str}/offsets", tags=["groups"], summary="Delete a group's offsets of a topic")
@@ -210,6 +213,7 @@ async def forget(
     if topic not in state.topics:
         raise ConfigError(f"{state.name} has committed no offsets of a topic {topic!r}")
     await backend.ask(lambda admin: changes.forget_topic(admin, state.name, topic))
+    await backend.sampler.look_closer_now()
 
 
 HANDLERS = (still, reset_page, reset_form, previewed, reset, delete_page, delete_form, delete, forget)
