@@ -83,11 +83,18 @@ def rows(page: Page) -> list[str]:
     return page.locator(".messages summary").all_inner_texts()
 
 
-@pytest.mark.parametrize("night", [False, True], ids=["day", "night"])
+def keep_both(page: Page, name: str) -> None:
+    """By day and by night."""
+    keep(page, f"{name}-day")
+    page.emulate_media(color_scheme="dark")
+    keep(page, f"{name}-night")
+    page.emulate_media(color_scheme="light")
+
+
 def test_messages_are_there_newest_first_and_unfold(
-    browser: Browser, broker: Broker, console: Console, night: bool
+    browser: Browser, broker: Broker, console: Console
 ) -> None:
-    with window(browser, night=night) as page:
+    with window(browser) as page:
         page.goto(f"{console.url}/topics/payments?limit=20")
         page.locator(".figure", has_text="Records").get_by_text("600", exact=True).wait_for()
         page.locator(".figure", has_text="Kept").get_by_text("2 d").first.wait_for()
@@ -100,11 +107,11 @@ def test_messages_are_there_newest_first_and_unfold(
         assert '"eur": ' in body.locator("pre").last.inner_text()
         body.get_by_text("the producer's (CreateTime)").wait_for()
         assert body.locator(".headers").inner_text().startswith("trace")
-        keep(page, f"messages-{'night' if night else 'day'}")
+        keep_both(page, "messages")
         body.get_by_role("link", name="Link to this message").click()
         page.wait_for_url(re.compile(r"/topics/payments/messages/\d/\d+$"))
         page.get_by_role("heading", name=re.compile("Message ")).wait_for()
-        keep(page, f"message-{'night' if night else 'day'}")
+        keep_both(page, "message")
         page.go_back()
         page.get_by_role("link", name="Older").click()
         page.wait_for_url("**cursor=*")
@@ -263,17 +270,16 @@ def test_settings_are_explained_changed_and_reset(browser: Browser, broker: Brok
         assert page.locator(".settings details").count() == 1
 
 
-@pytest.mark.parametrize("night", [False, True], ids=["day", "night"])
-def test_partitions_and_consumers(browser: Browser, broker: Broker, console: Console, night: bool) -> None:
-    with traffic(broker.address, payments=200), window(browser, night=night) as page:
+def test_partitions_and_consumers(browser: Browser, broker: Broker, console: Console) -> None:
+    with traffic(broker.address, payments=200), window(browser) as page:
         page.goto(f"{console.url}/topics/payments/partitions")
         assert page.locator(".scroll tbody tr").count() == 3
         before = page.locator(".scroll tbody td").nth(4).inner_text()
         page.locator(".scroll tbody td").nth(4).filter(has_not_text=before).wait_for()
-        keep(page, f"partitions-{'night' if night else 'day'}")
+        keep_both(page, "partitions")
         page.get_by_role("link", name="Consumers").click()
         page.locator("tbody tr", has_text="billing").wait_for()
-        keep(page, f"consumers-{'night' if night else 'day'}")
+        keep_both(page, "consumers")
         link = page.get_by_role("link", name="billing")
         assert link.get_attribute("href") == "/groups/billing"
 
