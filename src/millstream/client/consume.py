@@ -6,14 +6,13 @@ and a long history goes by thousands.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from millstream.client.batches import PASSING
 from millstream.client.connect import Complaints, Connection, failure, theirs
-from millstream.client.position import Bounds, TopicPartition
+from millstream.client.position import TopicPartition
 
 # What one reader holds in memory at most, besides the batch in hand.
 _BUFFER_KBYTES = 32 * 1024
@@ -239,27 +238,3 @@ class Subscription(_Reader):
         except KafkaException:
             # A partition went to another member meanwhile, which reads these records again: at least once.
             return
-
-
-# A topic subscribed to may come later, and a slow writer downstream only costs a rebalance.
-
-
-def first_timestamps(
-    connection: Connection, unread: Mapping[TopicPartition, Bounds], timeout: float
-) -> dict[TopicPartition, int]:
-    """The time, in ms, of the oldest record within each partition's bounds, where there is one with a time.
-
-    One small fetch a partition; those that did not answer within ``timeout`` seconds are left out.
-    """
-    found: dict[TopicPartition, int] = {}
-    starts = {partition: bounds.start for partition, bounds in unread.items()}
-    stops = {partition: bounds.end for partition, bounds in unread.items()}
-    small = {"max.partition.fetch.bytes": 1, "queued.min.messages": 1}
-    deadline = time.monotonic() + timeout
-    with Reader(connection, starts, stops, properties=small) as reader:
-        while not reader.finished and time.monotonic() < deadline:
-            for record in reader.read(len(starts), 0.2):
-                partition = TopicPartition(record.topic(), record.partition())
-                found.setdefault(partition, record.timestamp()[1])
-                reader.leave(partition)
-    return {partition: timestamp for partition, timestamp in found.items() if timestamp >= 0}

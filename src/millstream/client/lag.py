@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from millstream.client.admin import Admin
-from millstream.client.consume import first_timestamps
 from millstream.client.outlook import Writing, retention_of, writing
 from millstream.client.position import Bounds, TopicPartition
 from millstream.client.sizes import log_dirs, partition_sizes
+from millstream.client.times import Spot, times_at
 from millstream.errors import RequestFailed
 from millstream.horizon import Keeping, Reader, seconds_to_loss
 
@@ -83,7 +83,7 @@ class Lag:
         return None if seconds is None else round(seconds * 1000)
 
 
-def group_lag(admin: Admin, group: str, now_ms: int, *, timeout: float = 10.0) -> list[Lag]:
+def group_lag(admin: Admin, group: str, now_ms: int) -> list[Lag]:
     """The lag of every partition of the topics that a group has committed offsets of, or members on. It is
     taken to stand still: see ``with_progress``."""
     holders = {
@@ -98,11 +98,11 @@ def group_lag(admin: Admin, group: str, now_ms: int, *, timeout: float = 10.0) -
     ]
     bounds = admin.bounds(places, committed_only=True)
     unread = {
-        place: Bounds(max(committed[place], bounds[place].start), bounds[place].end)
+        place: Spot(place, max(committed[place], bounds[place].start))
         for place in places
         if place in committed and committed[place] < bounds[place].end
     }
-    oldest = first_timestamps(admin.connection, unread, timeout) if unread else {}
+    oldest = times_at(admin.connection, unread.values())
     newest = admin.newest_if_told(unread)
     keepings = retention_of(admin, {place.topic for place in unread})
     sizes = partition_sizes(log_dirs(admin.connection)) if unread else {}
@@ -113,7 +113,7 @@ def group_lag(admin: Admin, group: str, now_ms: int, *, timeout: float = 10.0) -
             committed.get(place),
             bounds[place],
             holders.get(place),
-            oldest.get(place),
+            oldest.get(unread[place]) if place in unread else None,
             newest.get(place),
             keepings.get(place.topic, _NO_RETENTION),
             written.get(place, _NOT_WRITTEN),

@@ -11,8 +11,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from millstream.client.admin import Admin
-from millstream.client.consume import first_timestamps
 from millstream.client.position import Bounds, Position, TopicPartition
+from millstream.client.times import Spot, times_at
 from millstream.errors import ConfigError, RequestFailed
 from millstream.units import count
 
@@ -79,16 +79,22 @@ def planned(
     return [Move(place, committed.get(place), targets[place], bounds[place]) for place in places]
 
 
-def with_times(admin: Admin, moves: Sequence[Move], *, timeout: float = 5.0) -> list[Move]:
+def with_times(admin: Admin, moves: Sequence[Move]) -> list[Move]:
     """The same, with the times of what is between old and new: two small fetches for each partition."""
-    between = {move.partition: move.between for move in moves if move.between.start < move.between.end}
-    lasts = {place: Bounds(end - 1, end) for place, (_, end) in between.items()}
-    first = first_timestamps(admin.connection, between, timeout) if between else {}
-    last = first_timestamps(admin.connection, lasts, timeout) if lasts else {}
-    return [
-        dataclasses.replace(move, first_ms=first.get(move.partition), last_ms=last.get(move.partition))
+    between = {
+        move.partition: (Spot(move.partition, move.between.start), Spot(move.partition, move.between.end - 1))
         for move in moves
-    ]
+        if move.between.start < move.between.end
+    }
+    times = times_at(admin.connection, {spot for spots in between.values() for spot in spots})
+
+    def timed(move: Move) -> Move:
+        if move.partition not in between:
+            return move
+        first, last = between[move.partition]
+        return dataclasses.replace(move, first_ms=times.get(first), last_ms=times.get(last))
+
+    return [timed(move) for move in moves]
 
 
 def carry_out(admin: Admin, group: str, moves: Sequence[Move]) -> None:

@@ -19,7 +19,7 @@ from millstream.client.connect import Connection
 from millstream.console import live, units
 from millstream.console.asking import Asker
 from millstream.console.leaving import Ended, leaving
-from millstream.console.links import group_link, pipeline_link, topic_link
+from millstream.console.links import group_link, partition_anchor, pipeline_link, topic_link
 from millstream.console.problems import Problem
 from millstream.console.sampler import Sampler
 from millstream.console.schemas import Schemas
@@ -67,6 +67,7 @@ class Backend:
             screens=screens,
             topic_link=topic_link,
             group_link=group_link,
+            partition_anchor=partition_anchor,
             pipeline_link=pipeline_link,
         )
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from jinja2 import Environment
 from markupsafe import Markup
 
-from millstream.units import bytes_text, duration_text
+from millstream.units import bytes_text, duration_text, runs
 
 _NOT_KNOWN = Markup('<span class="unknown" title="not known">&ndash;</span>')
 
@@ -80,6 +81,22 @@ def plural(value: int, noun: str, several: str | None = None) -> str:
     return f"{value:,} {noun if value == 1 else several or noun + 's'}"
 
 
+def spark(values: Sequence[float | None], width: int = 88, height: int = 20) -> str:
+    """A line without axes: how a number went, from nought to its highest."""
+    known = [(at, value) for at, value in enumerate(values) if value is not None]
+    if len(known) < 2:
+        return ""
+    highest = max(value for _, value in known) or 1.0
+    step = width / max(1, len(values) - 1)
+    points = " ".join(
+        f"{at * step:.1f},{height - 1 - value / highest * (height - 2):.1f}" for at, value in known
+    )
+    return Markup(
+        '<svg class="sparkline" viewBox="0 0 {0} {1}" width="{0}" height="{1}" aria-hidden="true">'
+        '<polyline points="{2}"/></svg>'
+    ).format(width, height, points)
+
+
 def add_filters(environment: Environment) -> None:
-    for filter_ in (number, short, rate, size, byte_rate, duration, span, time, instant, plural):
+    for filter_ in (number, short, rate, size, byte_rate, duration, span, time, instant, plural, spark, runs):
         environment.filters[filter_.__name__] = filter_

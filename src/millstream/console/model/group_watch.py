@@ -8,17 +8,18 @@ has moved on.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from millstream.client.admin import Admin
 from millstream.client.cluster import Committed
-from millstream.client.consume import first_timestamps
 from millstream.client.group_survey import Surveyed, survey
 from millstream.client.lag import Lag
 from millstream.client.outlook import Outlook
 from millstream.client.position import Bounds, TopicPartition
+from millstream.client.times import Spot, times_at
 from millstream.clock import Clock
 from millstream.console.model.history import History
 from millstream.console.model.snapshot import GroupPartition, GroupState
@@ -26,8 +27,7 @@ from millstream.console.model.snapshot import GroupPartition, GroupState
 HISTORY_SECONDS = 10.0
 RATE_SECONDS = 30.0  # consumers commit every five seconds, if not told otherwise: over less, rates would jump
 MOST_SERIES = 20_000  # of partitions of groups whose lag is remembered: 30 MB
-_ROUNDS = 2  # of asking for times in one look; groups that stand in one partition take turns
-_TIMEOUT = 5.0
+MOST_TIMES = 500  # of records that are asked for in one look, the others in the next
 
 _Commits = Mapping[TopicPartition, Committed]
 
@@ -44,7 +44,7 @@ class GroupWatch:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._looks: deque[_Look] = deque()
-        self._times: dict[tuple[TopicPartition, int], int | None] = {}  # of records, by their place
+        self._times: dict[Spot, int | None] = {}
         self._remembered_at: float | None = None
         self.states: dict[str, GroupState] = {}
         self.lag = History(int(3600 / HISTORY_SECONDS))
@@ -110,18 +110,12 @@ class GroupWatch:
         }
 
     def _learn_times(self, admin: Admin, unread: list[Lag]) -> None:
-        """When the oldest unread records were written."""
-        wanted = {_first_unread(lag): lag.bounds.end for lag in unread}
-        self._times = {place: at for place, at in self._times.items() if place in wanted}
-        for _ in range(_ROUNDS):
-            asked: dict[TopicPartition, Bounds] = {}
-            for (place, offset), end in wanted.items():
-                if (place, offset) not in self._times:
-                    asked.setdefault(place, Bounds(offset, end))
-            if not asked:
-                return
-            told = first_timestamps(admin.connection, asked, _TIMEOUT)
-            self._times |= {(place, bounds.start): told.get(place) for place, bounds in asked.items()}
+        """When the oldest unread records were written; some of them at a time."""
+        spots = {_first_unread(lag) for lag in unread}
+        self._times = {spot: at for spot, at in self._times.items() if spot in spots}
+        asked = list(itertools.islice((spot for spot in spots if spot not in self._times), MOST_TIMES))
+        told = times_at(admin.connection, asked)
+        self._times |= {spot: told.get(spot) for spot in asked}
 
     def _known(self, lag: Lag, outlook: Outlook, newest: Mapping[TopicPartition, int | None]) -> Lag:
         if not lag.records:
@@ -152,8 +146,8 @@ class GroupWatch:
             history.add(now_ms, {part.place: part.lag for part in state.partitions})
 
 
-def _first_unread(lag: Lag) -> tuple[TopicPartition, int]:
-    return lag.partition, max(lag.committed or 0, lag.bounds.start)
+def _first_unread(lag: Lag) -> Spot:
+    return Spot(lag.partition, max(lag.committed or 0, lag.bounds.start))
 
 
 def _by_topic(

@@ -3,7 +3,8 @@
 Rules: each look is a fixed number of requests, however many topics and groups there are. The quick look (who
 leads, where partitions end) is one Metadata and one ListOffsets request; ``look_closer`` asks for what
 changes slowly: sizes, retention, groups (which ``group_watch`` does). The two may run on two threads at once:
-each writes fields of its own."""
+each writes fields of its own.
+"""
 
 from __future__ import annotations
 

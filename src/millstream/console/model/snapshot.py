@@ -80,6 +80,10 @@ class GroupState:
     info: GroupInfo | None = None
     partitions: tuple[GroupPartition, ...] = ()
 
+    @property
+    def members(self) -> int:
+        return 0 if self.info is None else len(self.info.members)
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:

@@ -30,7 +30,8 @@ function toggleTheme() {
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => charts.forEach((chart) => chart.draw()));
 
 // Charts: <div class="chart" data-chart="/api/..." data-names='{"in": "in"}' data-unit="/s">. The address gives
-// {times, series}; points that come later stand in <data data-chart-point="id" value="[time, ...]">.
+// {times, series}; points that come later stand in <data data-chart-point="id" value="[time, ...]">. Without names,
+// every series is a line; which ones may change, so <data data-chart-fresh="id" value="..."> has it loaded again.
 const charts = new Map();
 
 function short(value, unit) {
@@ -45,7 +46,7 @@ function short(value, unit) {
 class Chart {
   constructor(element) {
     this.element = element;
-    this.names = JSON.parse(element.dataset.names);
+    this.names = JSON.parse(element.dataset.names ?? "{}");
     this.data = [[], ...Object.keys(this.names).map(() => [])];
     new ResizeObserver(() => this.plot?.setSize(this.size())).observe(element);
     this.load();
@@ -57,8 +58,14 @@ class Chart {
     const answer = await fetch(this.element.dataset.chart).catch(() => null);
     if (!answer?.ok) return;
     const { times, series } = await answer.json();
+    const before = JSON.stringify(this.names);
+    if (!this.element.dataset.names) this.names = Object.fromEntries(Object.keys(series).map((name) => [name, name]));
+    const zoomed = this.plot && this.data[0].length > 1 && this.plot.scales.x.max < this.data[0].at(-1);
     this.data = [times, ...Object.keys(this.names).map((name) => series[name])];
-    this.draw();
+    if (this.plot && before === JSON.stringify(this.names)) {
+      this.plot.setData(this.data, !zoomed); // what the reader has zoomed into stays
+      this.newest();
+    } else this.draw();
   }
   draw() {
     const style = getComputedStyle(this.element);
@@ -81,9 +88,9 @@ class Chart {
         ...Object.values(this.names).map((label, at) => ({
           label,
           stroke: color(`--line-${at + 1}`),
-          fill: at ? undefined : color("--area"),
+          fill: at || Object.keys(this.names).length > 2 ? undefined : color("--area"),
           width: 2,
-          points: { show: false },
+          points: { show: (plot) => plot.data[0].length < 3, size: 6 }, // of which there is no line yet
           value: (plot, value) => short(value, unit),
         })),
       ],
@@ -103,6 +110,10 @@ class Chart {
     if (!times.length) return [low, high];
     if (times.length === 1) return [times[0] - 120, times[0]]; // of which uPlot would make a day
     return [low <= times[0] ? Math.min(low, high - 120) : low, high];
+  }
+  refresh(version) {
+    if (this.version !== undefined && this.version !== version) this.load();
+    this.version = version;
   }
   add(point) {
     const times = this.data[0];
@@ -130,6 +141,7 @@ function arrived(root) {
   for (const point of $$("[data-chart-point]", root)) {
     charts.get(point.dataset.chartPoint)?.add(JSON.parse(point.value));
   }
+  for (const fresh of $$("[data-chart-fresh]", root)) charts.get(fresh.dataset.chartFresh)?.refresh(fresh.value);
   if ($("[data-away]") && $("#status [data-up]")) location.reload();
 }
 
@@ -310,7 +322,7 @@ document.addEventListener("keydown", (event) => {
     $("#help").showModal();
   } else if (event.key === "d") {
     toggleTheme();
-  } else if (event.key === "g") {
+  } else if (event.key === "g" && Date.now() - afterG >= 1500) {
     afterG = Date.now();
     return;
   } else if (Date.now() - afterG < 1500) {

@@ -1,0 +1,145 @@
+"""One consumer group: its members, its partitions, their lag over time, and what it missed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from millstream.client.lag import Missed
+from millstream.client.position import TopicPartition
+from millstream.console.model.attention import Attention, of_group
+from millstream.console.model.history import Columns, History
+from millstream.console.model.snapshot import GroupPartition, GroupState
+
+LINES = 8  # of a chart: more can't be told apart
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """Partitions of a topic that a member reads, or ``awaits``: those that another has not given up yet."""
+
+    topic: str
+    partitions: list[int]
+    awaits: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """``instance`` is its group.instance.id, if it is a static member. Only members of the consumer protocol
+    (KIP-848) have an epoch."""
+
+    id: str
+    client: str
+    instance: str | None
+    host: str
+    epoch: int | None
+    reads: list[Reads]
+    lag: int
+
+
+@dataclass(frozen=True, slots=True)
+class MissedRecords:
+    """Records that were deleted before the group had committed them: the latest loss of a partition, and how
+    many it missed of it ``in_all``. Times are those of writing; null where they are not known."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    next_offset: int
+    records: int
+    first_ms: int | None
+    last_ms: int | None
+    in_all: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDetail:
+    """``epoch`` and ``assignment_epoch`` are those of the consumer protocol; of a classic group Kafka tells
+    neither its generation nor which member leads. ``missed`` is what millstream's broker wrote down; Apache
+    Kafka does not, and tells only what is missing now (``lost``)."""
+
+    name: str
+    state: str
+    kind: str
+    assignor: str
+    coordinator: str
+    epoch: int | None
+    assignment_epoch: int | None
+    lag: int
+    behind_ms: int | None
+    lost: int
+    read_per_second: float
+    loss_ms: int | None
+    loss_at: str | None
+    topics: list[str]
+    members: list[GroupMember]
+    partitions: list[GroupPartition]
+    attention: list[Attention]
+    missed: list[MissedRecords] = field(default_factory=list)
+
+
+def group_detail(group: GroupState, missed: list[Missed] | None = None) -> GroupDetail:
+    info = group.info
+    return GroupDetail(
+        group.name,
+        group.state,
+        group.kind,
+        "" if info is None else info.assignor,
+        "" if info is None else info.coordinator,
+        None if info is None else info.epoch,
+        None if info is None else info.assignment_epoch,
+        group.lag,
+        group.behind_ms,
+        group.lost,
+        group.read_per_second,
+        group.loss_ms,
+        None if group.loss_at is None else str(group.loss_at),
+        list(group.topics),
+        _members(group),
+        list(group.partitions),
+        list(of_group(group)),
+        [_missed(each) for each in missed or ()],
+    )
+
+
+def _members(group: GroupState) -> list[GroupMember]:
+    lags = {TopicPartition(part.topic, part.partition): part.lag or 0 for part in group.partitions}
+    return [
+        GroupMember(
+            member.id,
+            member.client,
+            member.instance,
+            member.host,
+            member.epoch,
+            [*_reads(member.assigned, awaits=False), *_reads(member.awaited, awaits=True)],
+            sum(lags.get(place, 0) for place in member.assigned),
+        )
+        for member in (() if group.info is None else group.info.members)
+    ]
+
+
+def _reads(places: tuple[TopicPartition, ...], *, awaits: bool) -> list[Reads]:
+    topics: dict[str, list[int]] = {}
+    for place in places:
+        topics.setdefault(place.topic, []).append(place.partition)
+    return [Reads(topic, sorted(indexes), awaits) for topic, indexes in sorted(topics.items())]
+
+
+def _missed(each: Missed) -> MissedRecords:
+    return MissedRecords(
+        each.partition.topic,
+        each.partition.partition,
+        each.first_offset,
+        each.next_offset,
+        each.records,
+        each.first_ms if each.first_ms >= 0 else None,
+        each.last_ms if each.last_ms >= 0 else None,
+        each.total,
+    )
+
+
+def lag_over_time(group: GroupState, history: History | None, most: int = LINES) -> Columns:
+    """The lag of the partitions that are furthest behind now, those of the list first among equals."""
+    ranked = sorted(group.partitions, key=lambda part: -(part.lag or 0))[:most]
+    shown = {part.place for part in ranked}
+    names = [part.place for part in group.partitions if part.place in shown]
+    return Columns([], {name: [] for name in names}) if history is None else history.columns(*names)

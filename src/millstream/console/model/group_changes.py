@@ -1,0 +1,217 @@
+"""Moving a consumer group and deleting what it has committed, with what that means said before."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from millstream.client.admin import Admin
+from millstream.client.cluster import Cluster
+from millstream.client.position import parse_position
+from millstream.client.reset import Move, carry_out, planned, refuse_to_move, refuse_while_active, with_times
+from millstream.clock import Clock
+from millstream.console.model.snapshot import GroupState
+from millstream.errors import ConfigError, RequestFailed
+
+Target = Literal["start", "end", "offset", "shift", "time"]
+MOST_PARTITIONS = 100_000
+_LONGEST = 64
+_RUN = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Where to: ``start``, ``end``, an ``offset``, a ``shift`` by so many records (-100, 100) or a ``time``
+    (an age such as 1h, a date and time, which is UTC unless it names its zone, or ms since 1970). Of a
+    ``topic``, else of all that the group has committed; of ``partitions`` (0,2-4), else of all."""
+
+    to: Target
+    value: str = ""
+    topic: str = ""
+    partitions: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MovedPartition:
+    """``old`` is null where the group has committed nothing. ``first_ms`` and ``last_ms`` are the times of
+    the first and the last record that is read again or skipped."""
+
+    topic: str
+    partition: int
+    old: int | None
+    new: int
+    read_again: int
+    skipped: int
+    unread: int
+    first_ms: int | None
+    last_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """``refused`` says why it can't be done now; empty if it can."""
+
+    group: str
+    partitions: list[MovedPartition]
+    read_again: int
+    skipped: int
+    unread: int
+    refused: str
+
+
+def preview(admin: Admin, group: str, choice: Choice, clock: Clock) -> Reset:
+    """What would be moved; changes nothing. Raises for a choice that can't be made."""
+    refused = ""
+    try:
+        refuse_to_move(admin, group, new=False)
+    except RequestFailed as error:
+        if error.name != "NON_EMPTY_GROUP":
+            raise
+        refused = str(error)
+    moves = with_times(admin, _moves(admin, group, choice, clock))
+    return _reset(group, moves, refused)
+
+
+def reset(admin: Admin, group: str, choice: Choice, clock: Clock) -> Reset:
+    """Move it; raises while it has members."""
+    refuse_to_move(admin, group, new=False)
+    moves = _moves(admin, group, choice, clock)
+    carry_out(admin, group, moves)
+    return _reset(group, moves, "")
+
+
+def _moves(admin: Admin, group: str, choice: Choice, clock: Clock) -> list[Move]:
+    position = parse_position(position_text(choice), clock.now_ms())
+    if choice.topic and choice.topic not in admin.topics():
+        raise admin.unknown_topic(choice.topic)
+    topics = [choice.topic] if choice.topic else []
+    return planned(admin, group, position, topics, parse_partitions(choice.partitions))
+
+
+def _reset(group: str, moves: list[Move], refused: str) -> Reset:
+    return Reset(
+        group,
+        [
+            MovedPartition(
+                move.partition.topic,
+                move.partition.partition,
+                move.old,
+                move.new,
+                move.read_again,
+                move.skipped,
+                move.unread,
+                move.first_ms,
+                move.last_ms,
+            )
+            for move in moves
+        ],
+        sum(move.read_again for move in moves),
+        sum(move.skipped for move in moves),
+        sum(move.unread for move in moves),
+        refused,
+    )
+
+
+def position_text(choice: Choice) -> str:
+    """As the command line has it: ``start``, ``47``, ``+5``, ``@-1h``."""
+    value = choice.value.strip()
+    if len(value) > _LONGEST:
+        raise ConfigError(f"{value[:20]}… is longer than any offset or time")
+    match choice.to:
+        case "offset":
+            if not value.isdigit():
+                raise ConfigError(f"{value!r} is not an offset; write a whole number, as 47")
+            return value
+        case "shift":
+            if not re.fullmatch(r"[+-]?\d+", value):
+                raise ConfigError(
+                    f"{value!r} is no number of records; write 100 to go on, or -100 to go back"
+                )
+            return value if value[0] in "+-" else f"+{value}"
+        case "time":
+            # An age may come without its sign: nobody resets a group to an hour from now.
+            is_age = re.fullmatch(r"(\d+(\.\d+)?(ms|[wdhms]))+", value)
+            return f"@-{value}" if is_age else f"@{value}"
+        case _:
+            return choice.to
+
+
+def parse_partitions(text: str) -> list[int]:
+    """``0,2-4``; empty for all."""
+    found: list[int] = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        run = _RUN.fullmatch(part)
+        if run is None:
+            raise ConfigError(f"{part!r} is no partition; write them as 0,2-4")
+        first, last = int(run[1]), int(run[2] or run[1])
+        if last < first or len(found) + last - first > MOST_PARTITIONS:
+            raise ConfigError(f"{part!r} is no run of partitions; write them as 0,2-4")
+        found.extend(range(first, last + 1))
+    return found
+
+
+# Deleting --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """What is lost by forgetting a group, or its offsets of a topic. A consumer that comes back begins as its
+    ``auto.offset.reset`` says: at the start it reads ``read_again`` records again, at the end it skips
+    ``skipped`` that it has not read. ``refused`` says why it can't be done now; empty if it can."""
+
+    group: str
+    topic: str
+    offsets: int
+    topics: list[str]
+    read_again: int
+    skipped: int
+    refused: str
+
+
+def deletion(group: GroupState, topic: str = "") -> Deletion:
+    """What deleting means, before it is done."""
+    parts = [
+        part for part in group.partitions if part.committed is not None and (not topic or part.topic == topic)
+    ]
+    members = () if group.info is None else group.info.members
+    if topic:
+        members = tuple(m for m in members if any(place.topic == topic for place in m.assigned))
+    who = ", ".join(sorted({f"{member.client} at {member.host}" for member in members})[:3])
+    return Deletion(
+        group.name,
+        topic,
+        len(parts),
+        sorted({part.topic for part in parts}),
+        sum(max(0, min(part.committed or 0, part.end) - part.start) for part in parts),
+        sum(part.lag or 0 for part in parts),
+        f"{len(members)} active: {who}. Stop them first." if members else "",
+    )
+
+
+def delete(admin: Admin, group: str) -> None:
+    """The group with all of its offsets; raises while it has members."""
+    refuse_while_active(admin, group, "a group in use is not deleted")
+    error = admin.delete_groups([group])[group]
+    if error is not None:
+        raise error
+
+
+def forget_topic(admin: Admin, group: str, topic: str) -> None:
+    """Its offsets of a topic, all of them; raises while members read the topic."""
+    admin.group(group)
+    places = [place for place in admin.committed(group) if place.topic == topic]
+    if not places:
+        raise RequestFailed(
+            3, "UNKNOWN_TOPIC_OR_PART", f"{group} has committed no offsets of a topic {topic!r}"
+        )
+    cluster = Cluster(admin.connection, patience=admin.connection.patience)
+    try:
+        cluster.forget(group, places)
+    except RequestFailed as error:
+        if error.name != "GROUP_SUBSCRIBED_TO_TOPIC":
+            raise
+        reason = f"members of {group} read {topic}; stop them first: they would commit its offsets again"
+        raise RequestFailed(error.code, error.name, reason) from None
+    finally:
+        cluster.close()

@@ -1,0 +1,114 @@
+"""The list of consumer groups: searched, sorted and cut into pages on the server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from millstream.console.model.history import History
+from millstream.console.model.paging import PER_PAGE, Order, cut, has_words
+from millstream.console.model.snapshot import GroupState, Snapshot
+
+TREND_POINTS = 30
+Sort = Literal["name", "state", "members", "lag", "behind", "rate", "loss"]
+Only = Literal["", "behind", "active", "empty", "losing"]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupQuery:
+    """What is asked for: every word of ``search`` must be in the name. ``only`` those that are behind, have
+    members, have none, or have lost records or are about to."""
+
+    search: str = ""
+    sort: Sort = "name"
+    order: Order = "asc"
+    page: int = 1
+    per_page: int = PER_PAGE
+    only: Only = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRow:
+    """One group of a list. ``trend`` is its lag over the last hour, the newest last."""
+
+    name: str
+    state: str
+    kind: str
+    members: int
+    topics: list[str]
+    lag: int
+    behind_ms: int | None
+    lost: int
+    read_per_second: float
+    loss_ms: int | None
+    loss_at: str | None
+    trend: list[float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPage:
+    """``found`` counts what the search found on all pages. ``query`` is what was asked, with the page that is
+    shown. Before groups were looked at for the first time, ``detailed`` is false, and none are told."""
+
+    groups: list[GroupRow]
+    found: int
+    total: int
+    pages: int
+    query: GroupQuery
+    detailed: bool
+
+
+_BY: dict[Sort, Callable[[GroupState], Any]] = {
+    "name": lambda group: group.name.casefold(),
+    "state": lambda group: group.state,
+    "members": lambda group: group.members,
+    "lag": lambda group: group.lag,
+    "behind": lambda group: group.behind_ms or 0,
+    "rate": lambda group: group.read_per_second,
+    "loss": lambda group: float("inf") if group.loss_ms is None else group.loss_ms,
+}
+_ONLY: dict[Only, Callable[[GroupState], bool]] = {
+    "": lambda group: True,
+    "behind": lambda group: group.lag > 0,
+    "active": lambda group: group.members > 0,
+    "empty": lambda group: group.members == 0,
+    "losing": lambda group: group.lost > 0 or group.loss_ms is not None,
+}
+
+
+def group_list(snapshot: Snapshot, lag: History, query: GroupQuery) -> GroupPage:
+    """One page; one beyond the last is the last."""
+    everything = list(snapshot.groups.values())
+    found = [
+        group for group in everything if has_words(group.name, query.search) and _ONLY[query.only](group)
+    ]
+    found.sort(key=_BY["name"])
+    found.sort(key=_BY[query.sort], reverse=query.order == "desc")
+    shown, page, pages = cut(found, query.page, query.per_page)
+    trends = lag.columns(*(group.name for group in shown), most=TREND_POINTS).series
+    return GroupPage(
+        [_row(group, trends[group.name]) for group in shown],
+        len(found),
+        len(everything),
+        pages,
+        replace(query, page=page),
+        snapshot.detailed,
+    )
+
+
+def _row(group: GroupState, trend: list[float | None]) -> GroupRow:
+    return GroupRow(
+        group.name,
+        group.state,
+        group.kind,
+        group.members,
+        list(group.topics),
+        group.lag,
+        group.behind_ms,
+        group.lost,
+        group.read_per_second,
+        group.loss_ms,
+        None if group.loss_at is None else str(group.loss_at),
+        trend,
+    )
