@@ -226,14 +226,14 @@ def test_a_record_is_produced_and_mistakes_are_kept(
 ) -> None:
     with window(browser) as page:
         page.goto(f"{console.url}/topics/doomed/produce")
-        page.get_by_label("Key none if empty").fill("c9")
+        page.get_by_label("Key, none if empty").fill("c9")
         page.locator("textarea[name=value]").fill('{"eur": }')
         page.get_by_label("Value as").select_option("json")
         page.locator("textarea[name=headers]").fill("trace: 1\nempty")
         page.get_by_role("button", name="Produce").click()
         page.get_by_role("alert").get_by_text("value: not JSON").wait_for()
         keep(page, "produce-day")
-        assert page.get_by_label("Key none if empty").input_value() == "c9"
+        assert page.get_by_label("Key, none if empty").input_value() == "c9"
         page.locator("textarea[name=value]").fill('{"eur": 1}')
         page.get_by_role("button", name="Produce").click()
         page.wait_for_url("**/topics/doomed/messages/0/12?done=produced")
