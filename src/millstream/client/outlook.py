@@ -8,7 +8,7 @@ times into their records than the present one spoil that; the broker's own metri
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from millstream.client.admin import Admin
@@ -60,9 +60,9 @@ class Outlook:
     disks: list[DiskOutlook]
     sizes: Mapping[TopicPartition, int]
     bounds: Mapping[TopicPartition, Bounds]
-    oldest_ms: Mapping[TopicPartition, int]  # of partitions that have records
     writing: Mapping[TopicPartition, Writing]
     keepings: Mapping[str, Keeping]
+    oldest_ms: Mapping[TopicPartition, int] = field(default_factory=dict)  # of those that have records
 
 
 def look_ahead(admin: Admin, now_ms: int) -> Outlook:
@@ -94,7 +94,7 @@ def look_ahead(admin: Admin, now_ms: int) -> Outlook:
         )
     disks = [_disk(directory, written, keepings) for directory in dirs if directory.free is not None]
     first_ms = {place: found[1] for place, found in oldest.items() if found is not None}
-    return Outlook(topics, disks, sizes, bounds, first_ms, written, keepings)
+    return Outlook(topics, disks, sizes, bounds, written, keepings, first_ms)
 
 
 def writing(

@@ -82,6 +82,7 @@ class Sampler:
 
     async def look_closer_now(self) -> Snapshot:
         """The same, with sizes and groups as they are now."""
+        self.observer.expire()
         await self._look_closer()
         return await self.look_now()
 

@@ -20,7 +20,7 @@ from millstream.console.model.search import (
     parse_cursor,
     search,
 )
-from millstream.errors import ConfigError
+from millstream.errors import ConfigError, RequestFailed
 
 
 class Memory:
@@ -141,7 +141,7 @@ def test_a_cursor_that_is_none_is_refused(cursor: str) -> None:
 
 
 def test_a_partition_that_is_not_there_is_named() -> None:
-    with pytest.raises(ConfigError, match="no partition 2; the topic has 0 to 1"):
+    with pytest.raises(RequestFailed, match="no partition 2; the topic has 0 to 1"):
         page(TWO, partition=2)
 
 

@@ -177,6 +177,10 @@ class Observer:
 
     # The closer look ---------------------------------------------------------------------------------
 
+    def expire(self) -> None:
+        """Let the next closer look ask for everything, however lately it did."""
+        self._outlook_at = -OUTLOOK_SECONDS
+
     def look_closer(self, admin: Admin) -> None:
         """What changes slowly, or takes long to find out; shows in the next snapshot."""
         now = self._clock.monotonic()

@@ -25,9 +25,10 @@ from millstream.client.peek import FETCH_BYTES, Stretch
 from millstream.client.position import Bounds, TopicPartition, parse_position
 from millstream.console.model.decoding import Decoding
 from millstream.console.model.message import Filter, Message, MessageQuery, message
-from millstream.errors import ConfigError, MillstreamError
+from millstream.errors import ConfigError, MillstreamError, RequestFailed
 
 _FIRST_BYTES = 64 * 1024
+_UNKNOWN_TOPIC_OR_PARTITION = 3
 _WIDEST = 20_000  # offsets of a window
 _LIGHT, _HEAVY = 1 << 21, 1 << 23  # bytes of a window: below it may grow, above it shrinks
 CURSOR = r"[0-9]{1,9}:[0-9]{1,19}(,[0-9]{1,9}:[0-9]{1,19})*"
@@ -297,7 +298,11 @@ def chosen(places: list[TopicPartition], partition: int | None) -> list[TopicPar
     if partition is None:
         return places
     if not 0 <= partition < len(places):
-        raise ConfigError(f"there is no partition {partition}; the topic has 0 to {len(places) - 1}")
+        raise RequestFailed(
+            _UNKNOWN_TOPIC_OR_PARTITION,
+            "UNKNOWN_TOPIC_OR_PART",
+            f"there is no partition {partition}; the topic has 0 to {len(places) - 1}",
+        )
     return [places[partition]]
 
 

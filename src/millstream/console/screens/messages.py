@@ -33,6 +33,7 @@ from millstream.console.screens.topic import header, header_fragments, seen
 from millstream.errors import ConfigError, RequestFailed
 
 _OFFSET_OUT_OF_RANGE = 1
+_ONE_BYTES = 64 * 1024  # or one batch, if that is larger
 Partition = Annotated[int, PathParameter(ge=0, le=2**31 - 1)]
 Offset = Annotated[int, PathParameter(ge=0, le=2**63 - 1)]
 
@@ -201,7 +202,7 @@ async def one(backend: Backend, name: str, partition: int, offset: int) -> tuple
     def work() -> tuple[Batch, Record]:
         with Peek(backend.asking, committed=False) as log:
             (place,) = chosen(log.partitions(name), partition)
-            stretch = log.stretch(place, offset, offset + 1)
+            stretch = log.stretch(place, offset, offset + 1, _ONE_BYTES)
             for batch in stretch.batches:
                 return batch, batch.records[0]
             start, end = log.bounds([place])[place]
