@@ -134,7 +134,9 @@ class Server:
     def connected(self, connection: Connection) -> None:
         self.connections.add(connection)
         self.metrics.connections_opened += 1
-        if len(self.connections) > self.config.max_connections or self._stopping:
+        if self._stopping:
+            connection.close()
+        elif len(self.connections) > self.config.max_connections:
             self.metrics.connections_refused += 1
             self._complaints.warning(
                 "refused", "connection from %s refused: max.connections is %d",
