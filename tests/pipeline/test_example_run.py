@@ -14,7 +14,7 @@ from tests.pipeline.test_run import millstream
 def test_an_example_finds_what_was_planted_and_leaves_nothing_behind(tmp_path: Path) -> None:
     with Broker() as broker:
         arguments = ("example", "run", "trading", "--for", "10s", "--broker", broker.address)
-        done = millstream(*arguments, cwd=tmp_path, timeout=280)
+        done = millstream(*arguments, cwd=tmp_path)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "Traceback" not in done.stderr
         for rule in ("apart", "rebound"):

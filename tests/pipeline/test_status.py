@@ -106,11 +106,18 @@ def test_a_run_that_fails_tells_why_and_one_that_was_taken_over_nothing_more(
 ) -> None:
     connection = Connection(millstream_broker.address)
 
+    def begun() -> bool:
+        return (
+            TOPIC in _topics(connection)
+            and told(millstream_broker)[-1:] != []
+            and (told(millstream_broker)[-1]["state"] == "starting")
+        )
+
     def ended_by(error: MillstreamError) -> None:
         with StatusWriter(connection) as status:
             settings = Settings(connection, str(tmp_path), create_topics=True, status=status)
             Job(rules(), settings).prepare()
-            wait_for(lambda: TOPIC in _topics(connection) and told(millstream_broker), what="a status")
+            wait_for(begun, what="a status")
             raise error
 
     with pytest.raises(MillstreamError):

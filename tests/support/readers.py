@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 
 import aiokafka
@@ -85,9 +86,18 @@ def with_kafka_python(address: str, topic: str, group: str) -> Reader:
             metadata_max_age_ms=200,
             enable_auto_commit=False,
         )
+        assigned = time.monotonic()
         while not reader.stopping.is_set():
             for records in consumer.poll(100).values():
                 reader.seen += [record.value.decode() for record in records]
+            if consumer.assignment():
+                assigned = time.monotonic()
+            elif time.monotonic() > assigned + 10:
+                # One that led its group while the topic was away may stay without partitions for good: seen
+                # on Apache Kafka, and the library's own.
+                consumer.unsubscribe()
+                consumer.subscribe([topic])
+                assigned = time.monotonic()
         consumer.close()
 
     return Reader(read)
