@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """For the tests of a file: while Playwright is at work, nobody else in this thread can use asyncio."""
     with chromium() as started:
         yield started
 

@@ -95,6 +95,9 @@ class Cluster:
         for link in self._links.values():
             if not link.in_flight:
                 return link
+        if self._spare is not None and self._spare.in_flight:
+            self._spare.close()  # whoever asked there last got no answer
+            self._spare = None
         if self._spare is None:
             problem: OSError | None = None
             for address in self.connection.servers():
