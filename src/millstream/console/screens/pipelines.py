@@ -93,7 +93,7 @@ def _shown(snapshot: Snapshot, name: str, node: str) -> dict[str, Any]:
     alive = found.summary.state in ("starting", "running", "waiting")
     return {
         "job": found.summary,
-        "status": found.status,
+        "told": found.status,
         "now_ms": snapshot.at_ms if alive else found.status.at_ms,
         "alive": alive,
         "picture": picture(
