@@ -40,10 +40,9 @@ def whole(value: Value) -> str:
         return _NULL
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, float):
-        return Markup('<span title="{!r}">{}</span>').format(value, f"{value:.10g}")
-    if isinstance(value, int):
-        return str(value)
+    if not isinstance(value, str):
+        exact = repr(value)
+        return exact if "." not in exact else Markup('<span title="{}">{:.10g}</span>').format(exact, value)
     if _TIME.fullmatch(value):
         moment = datetime.fromisoformat(value)
         return time(moment.timestamp() * 1000)

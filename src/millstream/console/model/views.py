@@ -16,7 +16,7 @@ from millstream.pipeline.views import Described, ViewReader, quoted_name, quoted
 
 PER_PAGE = 50
 COUNTING = 1.0  # seconds; a number that takes longer is not worth it
-Value = bool | int | float | str | None  # bytes are base64
+Value = bool | float | str | None  # a whole number is a float, too: in JSON's schema it may not be both
 Order = Literal["asc", "desc"]
 
 
