@@ -149,7 +149,7 @@ def _look_at_it_run(page: Page, console: Console) -> None:
     page.locator("svg.graph text.note", has_text="watermark").first.wait_for()
     page.get_by_text("did not parse: field amount").wait_for()
     assert '"amount": "ten"' in page.inner_text("pre.record")
-    page.set_default_timeout(15_000)
+    page.set_default_timeout(60_000)
     before = rows_on(page)
     page.wait_for_function(
         "before => document.querySelector('svg.graph text.rate').innerHTML !== before", arg=before

@@ -46,7 +46,7 @@ def window(browser: Browser, *, night: bool = False, size: tuple[int, int] = DES
         locale="en-GB",
     )
     page = context.new_page()
-    page.set_default_timeout(15_000)
+    page.set_default_timeout(60_000)
     complaints: list[str] = []
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("console", lambda said: complaints.append(said.text) if "Content Security" in said.text else None)
