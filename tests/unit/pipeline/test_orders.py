@@ -47,6 +47,7 @@ def test_an_order_has_nothing_secret_in_it() -> None:
 def ordered(monkeypatch: pytest.MonkeyPatch, order: Order | None, columns: list[str]) -> list[dict[str, Any]]:
     from pyspark import TaskContext
 
+    monkeypatch.setattr(TaskContext, "_taskContext", None)  # which a new one is from the start
     context = TaskContext()
     context._partitionId = 0
     context._localProperties = {} if order is None else {PROPERTY: order.text()}

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream import Topology
-from millstream.examples.fraud import topology as fraud
+from millstream.examples.fraud import EXAMPLE as FRAUD
 from millstream.pipeline.graph import graph
 from millstream.pipeline.load import load_topology
 from millstream.pipeline.plan import plan
@@ -25,7 +24,7 @@ SCHEMA = "card string, amount double, paid_at timestamp"
 
 
 def account(flow: Topology | None = None) -> Account:
-    return Account(plan(flow or load_topology(Path(fraud.__file__))), Run("r1", "host", 7, START, "views.db"))
+    return Account(plan(flow or load_topology(FRAUD.pipeline)), Run("r1", "host", 7, START, "views.db"))
 
 
 def progress(batch: int = 0, ms: int = 500, query: str = "payments", **more: Any) -> Progress:
@@ -55,7 +54,7 @@ def node(status: JobStatus, title: str, kind: str | None = None) -> Node:
 
 
 def test_rows_on_an_arrow_come_from_whatever_tells_them() -> None:
-    drawn = graph(load_topology(Path(fraud.__file__)))
+    drawn = graph(load_topology(FRAUD.pipeline))
     titles = {box.key: f"topic {box.title}" if box.kind == "topic" else box.title for box in drawn.boxes}
     counted = {
         (titles[tail], titles[head]): names
@@ -251,7 +250,7 @@ def test_a_graph_beyond_all_bounds_is_left_out_rather_than_the_job() -> None:
 
 
 def test_a_copy_that_writes_elsewhere_has_a_name_of_its_own() -> None:
-    flow = load_topology(Path(fraud.__file__))
+    flow = load_topology(FRAUD.pipeline)
     write_elsewhere(flow, "replay-")
     told = account(flow).status(START)
     assert told.job == "replay-fraud"

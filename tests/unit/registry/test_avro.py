@@ -257,12 +257,15 @@ def test_what_is_called_compatible_is_read_and_as_fastavro_reads_it(data: st.Dat
         return
     rows = data.draw(st.lists(values(writer), min_size=1, max_size=4))
     encoded = [written(writer, row) for row in rows]
-    expected = [
-        fastavro.schemaless_reader(
-            io.BytesIO(each), fastavro.parse_schema(writer), fastavro.parse_schema(reader)
-        )
-        for each in encoded
-    ]
+    try:
+        expected = [
+            fastavro.schemaless_reader(
+                io.BytesIO(each), fastavro.parse_schema(writer), fastavro.parse_schema(reader)
+            )
+            for each in encoded
+        ]
+    except UnicodeDecodeError:
+        return  # bytes may be read as a string, if they are one
     column = pa.array(encoded, pa.binary())
     offsets = np.frombuffer(column.buffers()[1], np.int32, len(rows) + 1).astype(np.int64)
     found, wrong = decode(
