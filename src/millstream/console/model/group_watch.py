@@ -98,16 +98,14 @@ class GroupWatch:
     def _rates(self, name: str) -> dict[TopicPartition, float]:
         """Records per second that a group has committed lately."""
         last = self._looks[-1]
-        first = next(look for look in self._looks if name in look.commits)
-        passed = last.at - first.at
-        if passed <= 0:
-            return {}
-        before = first.commits[name]
-        return {
-            place: max(0, commit.offset - before[place].offset) / passed
-            for place, commit in last.commits[name].items()
-            if place in before
-        }
+        rates = {}
+        for place, commit in last.commits[name].items():
+            # The first look at which it had committed: a group that has just joined has not yet.
+            first = next(look for look in self._looks if place in look.commits.get(name, {}))
+            if first is not last:
+                grown = max(0, commit.offset - first.commits[name][place].offset)
+                rates[place] = grown / max(0.001, last.at - first.at)
+        return rates
 
     def _learn_times(self, admin: Admin, unread: list[Lag]) -> None:
         """When the oldest unread records were written; some of them at a time."""
