@@ -59,6 +59,7 @@ ON_OURS = {
     "nexmark": race.run,
 }
 PARTS = [*BESIDE_KAFKA, *ALONE, *ON_OURS]
+IN_TWO_MINUTES = ["requests", "bulk", "latency", "footprint", "spark"]
 
 
 def figures(parts: list[str], *, quick: bool) -> Iterator[Figure]:
@@ -85,10 +86,14 @@ def warm_up(server: servers.Server) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="small counts, about two minutes")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help=f"small counts; about two minutes for {', '.join(IN_TWO_MINUTES)}, unless --only says which",
+    )
     parser.add_argument("--only", nargs="+", choices=PARTS, metavar="PART", help=f"of {', '.join(PARTS)}")
     options = parser.parse_args()
-    parts = options.only or PARTS
+    parts = options.only or (IN_TWO_MINUTES if options.quick else PARTS)
     started = time.monotonic()
     done: list[Figure] = []
     print(f"millstream bench: {', '.join(parts)}{' (quick)' if options.quick else ''}", flush=True)
