@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -116,11 +117,25 @@ def filled(address: str, topic: str, first: int = 0) -> None:
     produce(address, topic, records, **{"batch.num.messages": 50})
 
 
+def wait_until_archived(address: str, topic: str) -> None:
+    """Until most of it is in the archive only, and nothing more has gone there for a while."""
+    seen, since = 0, time.monotonic()
+
+    def is_at_rest() -> bool:
+        nonlocal seen, since
+        start = local_start(address, topic)
+        if start != seen:
+            seen, since = start, time.monotonic()
+        return start > COUNT // 2 and time.monotonic() > since + 1.5
+
+    wait_for(is_at_rest, what="most of it is archived only")
+
+
 @pytest.fixture(scope="module")
 def topic(broker: ServeProcess) -> str:
     name = create_topic(broker.address, "archived", 1, ARCHIVED)
     filled(broker.address, name)
-    wait_for(lambda: local_start(broker.address, name) > COUNT // 2, what="most of it is archived only")
+    wait_until_archived(broker.address, name)
     return name
 
 
@@ -176,17 +191,13 @@ def test_while_the_object_storage_is_away_only_what_is_there_can_not_be_read(
 ) -> None:
     other = create_topic(broker.address, "", 1, ARCHIVED)
     filled(broker.address, other)
-    wait_for(lambda: local_start(broker.address, other) > COUNT // 2, what="most of it is archived only")
-
-    def read_here() -> Any:
-        """What has just been archived may still be on its way out."""
-        found = fetched(broker.address, other, local_start(broker.address, other))
-        return found if found.error_code == 0 else None
-
+    wait_until_archived(broker.address, other)
+    here = local_start(broker.address, other)
     s3.stop()
     try:
         wait_for(lambda: fetched(broker.address, other, 0).error_code == 56, what="an error for what is away")
-        assert wait_for(read_here, what="what is here is read").records
+        assert fetched(broker.address, other, here).error_code == 0
+        assert fetched(broker.address, other, here).records
         produce(broker.address, other, [Record(None, b"still taken")])
         consumer = Consumer({"bootstrap.servers": broker.address, "group.id": "waits"})
         consumer.assign([TopicPartition(other, 0, 0)])
@@ -221,7 +232,7 @@ def test_readers_of_every_library_wait_for_the_archive_and_go_on(
     with broker:
         name = create_topic(broker.address, "", 1, ARCHIVED)
         filled(broker.address, name)
-        wait_for(lambda: local_start(broker.address, name) > COUNT // 2, what="most of it is archived only")
+        wait_until_archived(broker.address, name)
         place.rename(away)
         reader = attach(broker.address, name, "g")
         try:
