@@ -13,7 +13,6 @@ integers, a UUID is ``uuid.UUID`` or None, arrays are any sequence.
 from __future__ import annotations
 
 import dataclasses
-import sys
 import typing
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -33,32 +32,18 @@ Read = Callable[[Any, int], tuple[Any, int]]
 _DESCRIBE_TRANSACTIONS = 65
 
 
-@cache
-def _kio() -> Any:
-    """kio's schemas. They and what they bring are half of an idle broker's memory and most of its start: not
-    before the first request that needs them.
-
-    Where hypothesis is installed, which is where people write tests, kio would load it for types that only
-    tests of kio want: 0.2 s of every start."""
-    alone = "hypothesis" not in sys.modules
-    if alone:
-        sys.modules["hypothesis"] = None  # type: ignore[assignment]  # as if it were not there
-    try:
-        import kio.static.primitive
-    finally:
-        if alone:
-            del sys.modules["hypothesis"]
-    import kio.index
-
-    return kio.index
-
-
 def load_request_schema(api_key: int, version: int) -> Any:
-    return _kio().load_request_schema(api_key, version)
+    # kio and what it brings are half of an idle broker's memory and most of its start: not before the
+    # first request that needs them.
+    from kio.index import load_request_schema
+
+    return load_request_schema(api_key, version)
 
 
 def load_response_schema(api_key: int, version: int) -> Any:
-    return _kio().load_response_schema(api_key, version)
+    from kio.index import load_response_schema
+
+    return load_response_schema(api_key, version)
 
 
 def _reader(schema: Any) -> Read:
