@@ -20,15 +20,14 @@ from millstream.console.model.paging import PER_PAGE, Order
 from millstream.console.model.snapshot import GroupState, Snapshot
 from millstream.console.screens import group_changes
 from millstream.console.screens.group_changes import found
+from millstream.console.screens.parameters import PageNumber, Search
 
 
 async def asked(
-    search: Annotated[
-        str, QueryParameter(max_length=300, description="Words that the name must contain.")
-    ] = "",
+    search: Search = "",
     sort: FromQuery[Sort] = "name",
     order: FromQuery[Order] = "asc",
-    page: Annotated[int, QueryParameter(ge=1, le=10**6, description="One beyond the last is the last.")] = 1,
+    page: PageNumber = 1,
     per_page: Annotated[int, QueryParameter(ge=1, le=1000, description="Groups on a page.")] = PER_PAGE,
     only: Annotated[
         Only, QueryParameter(description="Those that are behind, have members or none, or lose records.")

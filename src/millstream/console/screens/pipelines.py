@@ -21,8 +21,8 @@ from millstream.console.model.pipelines import (
     timelines,
 )
 from millstream.console.model.snapshot import Snapshot
+from millstream.console.screens.parameters import Search
 
-Search = Annotated[str, QueryParameter(max_length=300, description="Words that the name must contain.")]
 Chosen = Annotated[str, QueryParameter(max_length=100, description="The box of the graph to tell more of.")]
 
 

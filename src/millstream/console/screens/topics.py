@@ -14,15 +14,14 @@ from millstream.console.model.paging import PER_PAGE, Order
 from millstream.console.model.snapshot import Snapshot
 from millstream.console.model.topics import Sort, TopicPage, TopicQuery, topic_list
 from millstream.console.screens import messages, topic, topic_changes
+from millstream.console.screens.parameters import PageNumber, Search
 
 
 async def asked(
-    search: Annotated[
-        str, QueryParameter(max_length=300, description="Words that the name must contain.")
-    ] = "",
+    search: Search = "",
     sort: FromQuery[Sort] = "name",
     order: FromQuery[Order] = "asc",
-    page: Annotated[int, QueryParameter(ge=1, le=10**6, description="One beyond the last is the last.")] = 1,
+    page: PageNumber = 1,
     per_page: Annotated[int, QueryParameter(ge=1, le=1000, description="Topics on a page.")] = PER_PAGE,
     internal: Annotated[bool, QueryParameter(description="Kafka's own topics too.")] = False,
 ) -> TopicQuery:

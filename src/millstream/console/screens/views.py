@@ -26,6 +26,7 @@ from millstream.console.model.views import (
     rows_of,
 )
 from millstream.console.screens import sql
+from millstream.console.screens.parameters import PageNumber
 from millstream.pipeline.view_query import QueryRefused
 
 DATABASE = "Which database, where several have the view."
@@ -38,7 +39,7 @@ async def asked(
     where: Annotated[str, QueryParameter(max_length=2000, description="A condition in SQL.")] = "",
     sort: Annotated[str, QueryParameter(max_length=300, description="A column; left out: the key.")] = "",
     order: FromQuery[Order] = "asc",
-    page: Annotated[int, QueryParameter(ge=1, le=10**6, description="One beyond the last is the last.")] = 1,
+    page: PageNumber = 1,
     per_page: Annotated[int, QueryParameter(ge=1, le=1000, description="Rows on a page.")] = PER_PAGE,
 ) -> RowQuery:
     return RowQuery(search, where, sort, order, page, per_page)
