@@ -26,6 +26,9 @@ from millstream.errors import ConfigError, MillstreamError
 _log = logging.getLogger(__name__)
 _GRACE = 5  # seconds for requests that are under way when it is told to stop
 _CONNECTIONS = 2000
+# Bytes of a URL with its headers: every parameter as long as it may be, each sign of it escaped. Beyond it
+# the connection is closed while the rest still comes, which a client sees as broken, not as refused.
+_LONGEST_HEAD = 512 * 1024
 
 
 class _Server(uvicorn.Server):
@@ -78,6 +81,7 @@ class Served:
             server_header=False,
             limit_concurrency=_CONNECTIONS,
             timeout_graceful_shutdown=_GRACE,
+            h11_max_incomplete_event_size=_LONGEST_HEAD,
         )
         server = self._server = _Server(config)
         serving = asyncio.ensure_future(server.serve(sockets=[listening]))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from http.client import HTTPConnection
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -141,6 +144,17 @@ def test_a_wrong_parameter_is_named(console: Console) -> None:
     answer = httpx.get(f"{console.url}/api/topics?page=first")
     assert answer.status_code == 400
     assert answer.json()["detail"].startswith("page: ")
+
+
+def test_a_parameter_that_is_too_long_is_refused_in_words(console: Console) -> None:
+    cursor = quote("\U000cd284" * 30_001)  # longer than httpx makes a URL
+    connection = HTTPConnection(console.url.removeprefix("http://"), timeout=30)
+    connection.request("GET", f"/api/topics/orders/messages?cursor={cursor}")
+    answer = connection.getresponse()
+    problem = json.loads(answer.read())
+    connection.close()
+    assert answer.status == 400
+    assert problem["detail"].startswith("cursor: ")
 
 
 def test_a_page_of_a_thousand_topics_is_made_of_one_sample(console: Console, broker: Broker) -> None:
