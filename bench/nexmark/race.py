@@ -1,11 +1,12 @@
 """Nexmark beside others: how many events a second of one core each stream processor takes, and how long an
 event takes to its result.
 
-Rate: all events are in the topics; a contestant reads them to the end and writes its answers. One on a JVM has
-done so once before, as a job that has run for a while: half of a JVM's time in a first minute goes into
-compiling what it runs. What starting a job costs is taken off by running the query over few events too: the rate is of the
-events in which the runs differ, by the CPU of all that works on them, the contestant's processes and the
-broker. Where the runs hardly differ there is no figure. The few events' answers are checked against DuckDB's.
+Rate: all events are in the topics; a contestant reads them to the end and writes its answers. One on a JVM
+has done so once before, as a job that has run for a while: half of a JVM's time in a first minute goes into
+compiling what it runs. What starting a job costs is taken off by running the query over few events too: the
+rate is of the events in which the runs differ, by the CPU of all that works on them, the contestant's
+processes and the broker. Where the runs hardly differ there is no figure. The few events' answers are checked
+against DuckDB's.
 
 Latency: events come at a moderate rate with the present time in them, and a consumer looks at the clock when
 an answer arrives. Of a window that is given when it is over, the time counts from when it could be known: its
