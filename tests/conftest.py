@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from tests.support.apache_kafka import QUICK_JAVA
 from tests.support.postgres import Postgres, PostgresUnavailable, postgres
+from tests.support.shared_classes import QUICK_JAVA, quick_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,8 +19,9 @@ settings.register_profile("millstream", deadline=None)
 settings.load_profile("millstream")
 
 # Every Spark that a test starts, also through `millstream run` or the demo, and the little Java that works
-# out how: the second compiler costs more than it gains in the seconds they live.
-os.environ["SPARK_SUBMIT_OPTS"] = os.environ["SPARK_LAUNCHER_OPTS"] = QUICK_JAVA
+# out how: the second compiler costs more than it gains in the seconds they live, and so does reading classes.
+os.environ["SPARK_SUBMIT_OPTS"] = quick_spark()
+os.environ["SPARK_LAUNCHER_OPTS"] = QUICK_JAVA
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist looks for its marker
