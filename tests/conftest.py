@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings
 
 from tests.support.postgres import Postgres, PostgresUnavailable, postgres
+from tests.support.python_server import quick_python
 from tests.support.shared_classes import QUICK_JAVA, quick_spark
 
 if TYPE_CHECKING:
@@ -55,17 +56,21 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from millstream.pipeline.engine import end_engine
     from millstream.pipeline.session import spark_session
 
-    session = spark_session(
-        "millstream-tests",
-        master="local[2]",
-        settings={
-            "spark.sql.shuffle.partitions": "2",
-            "spark.driver.memory": "1g",
-        },
-        log_file=tmp_path_factory.mktemp("spark") / "spark.log",
-    )
-    yield session
-    end_engine(session)
+    with quick_python() as python:
+        with pytest.MonkeyPatch.context() as environment:  # of this session alone: others start what users do
+            environment.setenv("PYSPARK_PYTHON", python)
+            environment.setenv("PYSPARK_DRIVER_PYTHON", python)
+            session = spark_session(
+                "millstream-tests",
+                master="local[2]",
+                settings={
+                    "spark.sql.shuffle.partitions": "2",
+                    "spark.driver.memory": "1g",
+                },
+                log_file=tmp_path_factory.mktemp("spark") / "spark.log",
+            )
+        yield session
+        end_engine(session)
 
 
 @pytest.fixture(scope="session")
