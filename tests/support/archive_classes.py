@@ -27,9 +27,11 @@ def make(path: Path, run: Callable[[Path], None]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as aside:
         made = Path(aside) / path.name
-        run(made)
-        with suppress(FileNotFoundError):  # the process had no time to end by itself
+        try:
+            run(made)
             made.rename(path)
+        except Exception as problem:  # tests are slower without, and that is all
+            print(f"no archive of classes, {path.name}: {problem}")
 
 
 def exchange(address: str) -> list[str]:
