@@ -1,8 +1,9 @@
 """Nexmark beside others: how many events a second of one core each stream processor takes, and how long an
 event takes to its result.
 
-Rate: all events are in the topics; a contestant reads them to the end and writes its answers. What starting a
-job costs is taken off by running the query over few events too, after it and once before it to warm up: the
+Rate: all events are in the topics; a contestant reads them to the end and writes its answers. One on a JVM
+has done so once before, as a job that has run for a while: half of a JVM's time in a first minute goes into
+compiling what it runs. What starting a job costs is taken off by running the query over few events too: the
 rate is of the events in which the runs differ, by the CPU of all that works on them, the contestant's
 processes and the broker. Where the runs hardly differ there is no figure. The few events' answers are checked
 against DuckDB's.
@@ -103,6 +104,8 @@ def rates(server: Server, field: Field, scratch: Path, *, quick: bool) -> Iterat
         for name in list(seen):
             make_ready(many * 300)
             try:
+                if field.entries[name].on_a_jvm and not quick:
+                    cpu_seconds(server, field.get(name), query, scratch, "many-")  # to warm up
                 seen[name].append(rate(server, field.get(name), query, scratch, many))
             except Unavailable as reason:
                 say(str(reason))
