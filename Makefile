@@ -8,7 +8,7 @@ VENV := .venv
 READY := $(VENV)/.ready
 PY := $(VENV)/bin/python
 
-.PHONY: all demo test lint conformance bench docs lock clean
+.PHONY: all demo test lint classes conformance bench docs lock clean
 all: $(READY)
 
 $(READY): pyproject.toml requirements.lock setup.py tools/setup $(wildcard src/millstream/records/*.pyx src/millstream/records/*.pxd)
@@ -17,14 +17,19 @@ $(READY): pyproject.toml requirements.lock setup.py tools/setup $(wildcard src/m
 demo: $(READY)
 	@$(VENV)/bin/millstream demo $(ARGS)
 
-test: $(READY) lint
+test: $(READY)
 	@tools/test-packages
+	@$(MAKE) --no-print-directory -j2 lint classes
 	$(PY) -m pytest -n 3 --dist loadgroup --no-loadscope-reorder $(ARGS)
 
 lint: $(READY)
 	$(VENV)/bin/ruff check src tests bench
 	$(VENV)/bin/ruff format --check src tests bench
 	$(VENV)/bin/mypy
+
+# So that the JVMs that tests start need not read theirs; half a minute, once a checkout.
+classes: $(READY)
+	@$(PY) -m tests.support.archive_classes
 
 conformance: $(READY)
 	$(PY) -m tests.conformance $(if $(AGAINST),--against $(AGAINST)) $(ARGS)

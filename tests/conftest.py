@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from tests.support.apache_kafka import QUICK_JAVA
 from tests.support.postgres import Postgres, PostgresUnavailable, postgres
+from tests.support.python_server import quick_python
+from tests.support.shared_classes import QUICK_JAVA, quick_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,8 +20,9 @@ settings.register_profile("millstream", deadline=None)
 settings.load_profile("millstream")
 
 # Every Spark that a test starts, also through `millstream run` or the demo, and the little Java that works
-# out how: the second compiler costs more than it gains in the seconds they live.
-os.environ["SPARK_SUBMIT_OPTS"] = os.environ["SPARK_LAUNCHER_OPTS"] = QUICK_JAVA
+# out how: the second compiler costs more than it gains in the seconds they live, and so does reading classes.
+os.environ["SPARK_SUBMIT_OPTS"] = quick_spark()
+os.environ["SPARK_LAUNCHER_OPTS"] = QUICK_JAVA
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist looks for its marker
@@ -54,17 +56,21 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from millstream.pipeline.engine import end_engine
     from millstream.pipeline.session import spark_session
 
-    session = spark_session(
-        "millstream-tests",
-        master="local[2]",
-        settings={
-            "spark.sql.shuffle.partitions": "2",
-            "spark.driver.memory": "1g",
-        },
-        log_file=tmp_path_factory.mktemp("spark") / "spark.log",
-    )
-    yield session
-    end_engine(session)
+    with quick_python() as python:
+        with pytest.MonkeyPatch.context() as environment:  # of this session alone: others start what users do
+            environment.setenv("PYSPARK_PYTHON", python)
+            environment.setenv("PYSPARK_DRIVER_PYTHON", python)
+            session = spark_session(
+                "millstream-tests",
+                master="local[2]",
+                settings={
+                    "spark.sql.shuffle.partitions": "2",
+                    "spark.driver.memory": "1g",
+                },
+                log_file=tmp_path_factory.mktemp("spark") / "spark.log",
+            )
+        yield session
+        end_engine(session)
 
 
 @pytest.fixture(scope="session")

@@ -36,7 +36,7 @@ def test_one_command_serves_a_broker_and_a_console() -> None:
         with httpx.stream("GET", f"http://127.0.0.1:{port}/live") as page:
             assert page.status_code == 200, "an open page does not hold up the end"
             process.send_signal(signal.SIGTERM)
-            assert process.wait(30) == 0
+            assert process.wait(90) == 0
     finally:
         if process.poll() is None:
             process.kill()

@@ -86,7 +86,7 @@ def test_a_group_is_not_moved_or_deleted_under_its_members(millstream: CommandLi
         assert "1 active member" in millstream.refused("group", "delete", group, "--yes")
     finally:
         member.send_signal(signal.SIGINT)
-        assert member.wait(30) == 0
+        assert member.wait(90) == 0
         member.stdout.close()
     millstream.ok("group", "seek", group, "--to", "start")
     assert millstream.ok("group", "delete", group, "--yes") == f"deleted {group} with 2 committed offsets\n"

@@ -57,7 +57,7 @@ def test_settings_come_from_a_file_and_options_win_over_it(tmp_path: Path, shell
             assert answer.status == 200
     finally:
         broker.send_signal(signal.SIGINT)
-        assert broker.wait(30) == 0
+        assert broker.wait(90) == 0
 
 
 def test_a_port_in_use_is_said(shell: CommandLine, tmp_path: Path) -> None:

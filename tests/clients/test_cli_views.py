@@ -47,7 +47,7 @@ def test_watch_prints_rows_and_then_changes_as_json_lines(store: ViewStore, tmp_
             ("delete", "a", 2),
         ]
         assert found[0]["old"]["n"] == 1
-        assert watching.wait(20) == 0
+        assert watching.wait(90) == 0
 
 
 def test_watch_for_people_shows_what_is_different(store: ViewStore, tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_watch_ends_with_ctrl_c_and_when_nobody_reads_any_more(store: ViewStore,
         assert watching.stdout is not None
         assert b"card=a" in watching.stdout.readline()
         watching.send_signal(signal.SIGINT)
-        assert watching.wait(20) == 0
+        assert watching.wait(90) == 0
         assert watching.stderr is not None
         assert watching.stderr.read() == b""
     with command.start(*arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as headed:

@@ -22,14 +22,14 @@ PAGES = 60
 
 @pytest.fixture
 def http(address: str) -> Iterator[httpx.Client]:
-    with Console(address) as console, httpx.Client(base_url=console.url, timeout=30) as client:
-        wait_for(lambda: client.get("/api/overview").json().get("detailed"), timeout=30, what="all is seen")
+    with Console(address) as console, httpx.Client(base_url=console.url, timeout=90) as client:
+        wait_for(lambda: client.get("/api/overview").json().get("detailed"), timeout=90, what="all is seen")
         yield client
 
 
 def test_every_link_leads_somewhere(http: httpx.Client, admin: Admin, group: str, name: str) -> None:
     """Beginning with what a test's own topic and group are linked from, and with every screen."""
-    wait_for(lambda: name in http.get(f"/topics?search={name}").text, timeout=30, what="the topic is seen")
+    wait_for(lambda: name in http.get(f"/topics?search={name}").text, timeout=90, what="the topic is seen")
     begin = [f"/topics?search={name}", *(screen.path for screen in SCREENS if screen.handlers)]
     seen = set(begin)
     open_ = deque(begin)

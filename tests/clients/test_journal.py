@@ -104,13 +104,13 @@ def test_a_registry_outlives_its_brokers_absence(tmp_path: Path) -> None:
         keeper = Keeper(Connection(broker.address, patience=0.5), timeout=0.5)
         registrar = Registrar(keeper.store)
         keeper.start()
-        assert keeper.change(lambda: registrar.register("s", schema)).result(30)["id"] == 1
+        assert keeper.change(lambda: registrar.register("s", schema)).result(90)["id"] == 1
         broker.kill()
         refused = keeper.change(lambda: registrar.register("t", schema)).exception(30)
         assert "no broker answers" in str(refused)
         assert registrar.by_id(1).text == '"int"', "what is known is still told"
         broker.start()
-        assert keeper.change(lambda: registrar.register("t", schema)).result(30)["id"] == 1
+        assert keeper.change(lambda: registrar.register("t", schema)).result(90)["id"] == 1
         keeper.stop()
     with pytest.raises(BrokerUnavailable):
         Keeper(Connection("127.0.0.1:1"), timeout=0.2).start()

@@ -68,7 +68,7 @@ class Reader:
         """Ctrl-C in the other terminal."""
         if self.terminal is not None and self.terminal.poll() is None:
             os.killpg(self.terminal.pid, signal.SIGINT)
-            self.terminal.wait(30)
+            self.terminal.wait(90)
         if self.terminal is not None and self.terminal.stdout is not None:
             self.terminal.stdout.close()
 

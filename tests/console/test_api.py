@@ -12,6 +12,7 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis import Case, GenerationMode
+from schemathesis.core.failures import FailureGroup
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from millstream import Broker
@@ -73,7 +74,12 @@ def test_answers_are_as_documented(changing: Console, mode: GenerationMode) -> N
                 bounded(case)
             case.call_and_validate(excluded_checks=left_out)  # noqa: B023 - it is called here and now
 
-        as_documented()
+        try:
+            as_documented()
+        except (Exception, FailureGroup) as error:  # long, and of it only the end may be shown
+            causes = error.exceptions if isinstance(error, FailureGroup) else [error]
+            said = "; ".join(" ".join(f"{type(cause).__name__}: {cause}".split())[:200] for cause in causes)
+            raise AssertionError(f"{mode.value} {operation.label}: {said}") from error
         tried.add(operation.path)
     assert {"/api/topics", "/api/topics/{name}/messages", "/api/views/{name}/row", "/api/sql"} <= tried
 

@@ -59,7 +59,7 @@ def slow_member(address: str, group: str, topic: str, records: int) -> Iterator[
     thread = threading.Thread(target=read)
     thread.start()
     try:
-        assert ready.wait(30)
+        assert ready.wait(90)
         yield
     finally:
         ended.set()

@@ -154,7 +154,7 @@ class Driver:
     def kill_worker(self) -> bool:
         """kill -9 of one of its Python workers, if there is one just now."""
         found = subprocess.run(
-            ["pgrep", "-s", str(self.process.pid), "-f", "pyspark.daemon pyspark.worker"],
+            ["pgrep", "-s", str(self.process.pid), "-f", "daemon pyspark.worker"],
             capture_output=True,
             text=True,
         )

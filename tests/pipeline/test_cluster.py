@@ -18,9 +18,10 @@ from millstream import Broker
 from millstream.client.connect import Connection
 from millstream.pipeline.job import Job, Settings
 from millstream.pipeline.load import load_topology
-from tests.support.apache_kafka import QUICK_JAVA, apache_kafka
+from tests.support.apache_kafka import apache_kafka
 from tests.support.maven import JarsUnavailable
 from tests.support.serve import MILLSTREAM
+from tests.support.shared_classes import quick_spark
 from tests.support.spark_cluster import spark_cluster
 from tests.support.waiting import wait_for
 
@@ -31,7 +32,7 @@ COUNT = 1_500
 EVENTS = generator.Settings(seed=3, rate=100)
 SMALL = {
     "spark.executor.memory": "512m",
-    "spark.executor.extraJavaOptions": QUICK_JAVA,
+    "spark.executor.extraJavaOptions": quick_spark(),
     "spark.driver.memory": "512m",
 }
 PIPELINE = """\

@@ -12,9 +12,9 @@ from functools import cache
 from pathlib import Path
 
 from tests.support.maven import fetch_jars
+from tests.support.shared_classes import QUICK_JAVA, archiving, sharing
 from tests.support.waiting import wait_for
 
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # for what lives for seconds only
 POM = Path(__file__).parent / "kafka" / "pom.xml"
 
 _QUIET = '<Configuration status="OFF"><Loggers><Root level="OFF"/></Loggers></Configuration>'
@@ -35,6 +35,7 @@ def java(main: str, *arguments: str, heap: str = "256m") -> list[str]:
         "java",
         f"-Xmx{heap}",
         *QUICK_JAVA.split(),
+        *sharing("server" if main.startswith("kafka.") else "clients", jars()),
         quiet,
         "-cp",
         f"{jars()}/*",
@@ -105,18 +106,23 @@ class ApacheKafka:
         if self._process is not None:
             self._process.terminate()
             try:
-                self._process.wait(20)
+                self._process.wait(60)
             except subprocess.TimeoutExpired:
                 self.kill()
 
 
 @contextmanager
 def apache_kafka(
-    *, heap: str = "512m", settings: dict[str, str] | None = None, quick: bool = False
+    *,
+    heap: str = "512m",
+    settings: dict[str, str] | None = None,
+    quick: bool = False,
+    classes_into: Path | None = None,
 ) -> Iterator[ApacheKafka]:
     """Start one node, wait until it answers, and end it at exit. In the values of ``settings``, ``{port}``
-    and ``{controller}`` stand for the ports it was given. ``quick``: with the one compiler that starts fast,
-    not with both as it has them where others compare us with it."""
+    and ``{controller}`` stand for the ports it was given. ``quick``: with the one compiler that starts fast
+    and classes that were read before, not as it is where others compare us with it. ``classes_into``: the
+    file that they are kept in for the next."""
     port, controller = free_port(), free_port()
     root = Path(tempfile.mkdtemp(prefix="apache-kafka-"))
     values = {
@@ -160,8 +166,11 @@ def apache_kafka(
         capture_output=True,
     )
     command = java("kafka.Kafka", str(properties), heap=heap)
+    if classes_into is not None:
+        command = archiving(command, classes_into)
     if not quick:
-        command = [part for part in command if part not in QUICK_JAVA.split()]
+        hurried = {*QUICK_JAVA.split(), *sharing("server", jars())}
+        command = [part for part in command if part not in hurried]
     kafka = ApacheKafka(f"127.0.0.1:{port}", root, command)
     try:
         kafka.start()

@@ -56,7 +56,7 @@ class Members:
     def end(self, number: int, how: signal.Signals) -> None:
         process = self.running.pop(number)
         process.send_signal(how)
-        process.wait(30)
+        process.wait(90)
 
     def processed(self) -> Counter[str]:
         """How often each value was processed."""

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.support.maven import REPOSITORY, JarsUnavailable
+from tests.support.shared_classes import QUICK_JAVA, sharing
 
 SOURCES = REPOSITORY / "tests" / "clients" / "java"
 # Flink and RocksDB reach into packages that Java 17 keeps closed.
@@ -55,12 +56,12 @@ def java_program(name: str, jars: Path, *arguments: str, heap: str = "256m") -> 
     return [
         "java",
         f"-Xmx{heap}",
-        "-XX:+UseSerialGC",
-        "-XX:TieredStopAtLevel=1",
+        *QUICK_JAVA.split(),
+        *sharing("clients", jars),
         *(f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED),
         f"-Dlog4j2.configurationFile={classes}/log4j2.xml",
         "-cp",
-        f"{classes}:{jars}/*",
+        f"{jars}/*:{classes}",  # an archive of classes is of a class path's beginning
         name,
         *arguments,
     ]

@@ -30,7 +30,7 @@ class Reader:
 
     def stop(self) -> None:
         self.stopping.set()
-        self._thread.join(30)
+        self._thread.join(90)
         assert self.failure is None, self.failure
 
 

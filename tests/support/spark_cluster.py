@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from tests.support.apache_kafka import QUICK_JAVA, free_port
+from tests.support.apache_kafka import free_port
+from tests.support.shared_classes import quick_spark
 from tests.support.waiting import wait_for
 
 
@@ -30,7 +31,7 @@ def spark_cluster(workers: int = 2, *, memory: str = "1g") -> Iterator[str]:
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_NO_DAEMONIZE": "1",
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA,
+            "SPARK_DAEMON_JAVA_OPTS": quick_spark(),
             "SPARK_WORKER_DIR": f"{scratch}/work",
             "SPARK_LOCAL_DIRS": f"{scratch}/local",
             "PYSPARK_PYTHON": sys.executable,

@@ -197,7 +197,7 @@ class AioKafka:
 
     def _await(self, step: Coroutine[Any, Any, Any]) -> Any:
         try:
-            return asyncio.run_coroutine_threadsafe(step, self._loop).result(40)
+            return asyncio.run_coroutine_threadsafe(step, self._loop).result(90)
         except (aiokafka.errors.ProducerFenced, aiokafka.errors.InvalidProducerEpoch) as error:
             raise Finished(repr(error)) from error
         except aiokafka.errors.KafkaError as error:

@@ -44,6 +44,11 @@ def from_worker(said: str) -> Exception:
         (from_worker("millstream.errors.RequestFailed: t[0]: too large (MESSAGE_TOO_LARGE)"), False),
         (from_worker("ValueError: no half measures"), False),
         (Exception("Job aborted: ResultStage 3 has failed: FetchFailed(null, shuffleId=1)"), True),
+        (
+            Exception("EOFException occurred while reading the port number from pyspark.daemon's stdout."),
+            True,
+        ),
+        (Exception("the port number from millstream.pipeline.worker_daemon's stdout."), True),
         (Exception("Job aborted due to stage failure: java.lang.OutOfMemoryError"), False),
     ],
 )

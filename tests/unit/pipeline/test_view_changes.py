@@ -88,7 +88,7 @@ def test_a_watcher_is_woken_by_a_commit(store: Store, where: str) -> None:
     thread.start()
     for batch in range(4):
         store.apply("q", batch, [change(("a", batch))])
-    thread.join(20)
+    thread.join(90)
     assert not thread.is_alive()
     assert found[-1].new == {"card": "a", "n": 3}
 

@@ -107,7 +107,7 @@ def test_a_held_query_waits_before_it_writes_and_goes_on_when_the_time_is_over(
     fill(holder, NEXT, "new", 0, {"a": 7}, "v2")  # others go on
     assert rows(where) == [("a", 1)]
     holder.hold(["old"], 0)
-    writing.join(20)
+    writing.join(90)
     assert not writing.is_alive()
     assert rows(where) == [("a", 2)]
     holder.hold(["old"], 0.2)

@@ -1,0 +1,117 @@
+"""A Python that has Spark's and our modules loaded, for the processes that Spark starts: it forks for each of
+them, which then does not spend one to three seconds of CPU on imports. Every query starts one or two.
+
+    python -m tests.support.python_server SOCKET
+
+takes on SOCKET what ``command_server`` takes; the arguments are those of a ``python``. What Spark is given as
+its Python is a program of a few lines that asks there, and ends as the process that was forked does.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import pkgutil
+import runpy
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.support.command_server import serve
+from tests.support.waiting import wait_for
+
+_ROOT = Path(__file__).parents[2]
+_ASKING = """\
+#!{python} -IS
+import json, os, socket, sys
+
+status, theirs = os.pipe()
+request = {{"arguments": sys.argv[1:], "environment": dict(os.environ), "directory": os.getcwd()}}
+with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as server:
+    server.connect({socket!r})
+    socket.send_fds(server, [json.dumps(request).encode()], [0, 1, 2, theirs])
+os.close(theirs)
+with open(status) as ended:
+    code = int(ended.read().split()[1])
+sys.exit(code if code >= 0 else 128 - code)
+"""
+
+
+@contextmanager
+def quick_python() -> Iterator[str]:
+    """The path of a program that is as good as ``python`` to Spark, for as long as the block runs."""
+    with tempfile.TemporaryDirectory(prefix="python-") as home:
+        path, program = f"{home}/socket", Path(home) / "python"
+        program.write_text(_ASKING.format(python=sys.executable, socket=path))
+        program.chmod(0o755)
+        # Strings have one hash in all of Spark's processes; and whoever forks has one thread, so numpy and
+        # pyarrow start none of their own when they are imported.
+        environment = {
+            **os.environ,
+            "PYTHONHASHSEED": "0",
+            "OPENBLAS_NUM_THREADS": "1",
+            "JE_ARROW_MALLOC_CONF": "background_thread:false",
+        }
+        command = [sys.executable, "-m", "tests.support.python_server", path]
+        process = subprocess.Popen(command, cwd=_ROOT, env=environment, stdin=subprocess.DEVNULL)
+        try:
+            wait_for(
+                lambda: Path(path).exists() or process.poll() is not None,
+                timeout=120,
+                what="a Python with Spark's modules listens",
+            )
+            assert process.poll() is None, "a Python with Spark's modules has ended"
+            yield str(program)
+        finally:
+            process.kill()
+            process.wait()
+
+
+def preload() -> None:
+    import millstream.pipeline
+    import millstream.pipeline.kernel
+
+    for module in ("pandas", "pyarrow.compute", "pyspark.daemon", "pyspark.worker"):
+        importlib.import_module(module)
+    importlib.import_module("pyspark.sql.streaming.python_streaming_source_runner")
+    for package in (millstream.pipeline, millstream.pipeline.kernel):
+        for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            importlib.import_module(found.name)
+    assert len(os.listdir("/proc/self/task")) == 1, "a thread that was started by an import would be lost"
+    gc.collect()
+    gc.freeze()  # what is loaded need not be looked at again by every process
+
+
+def execute(request: dict[str, Any]) -> None:
+    """As ``python -m MODULE ARGUMENTS`` or ``python -c CODE ARGUMENTS`` do, the two ways that Spark knows."""
+    option, what, *arguments = request["arguments"]
+    added = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:0] = [request["directory"], *(path for path in added if path)]
+    sys.argv = [option, *arguments]
+    ended = 0
+    try:
+        if option == "-m":
+            sys.modules.pop(what, None)  # it runs as the main one
+            runpy.run_module(what, run_name="__main__", alter_sys=True)
+        else:
+            assert option == "-c", request["arguments"]
+            exec(compile(what, "<string>", "exec"), {"__name__": "__main__"})
+    except SystemExit as error:
+        ended = error.code if isinstance(error.code, int) else int(error.code is not None)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        ended = 1
+    sys.exit(ended)
+
+
+if __name__ == "__main__":
+    preload()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+        channel.bind(sys.argv[1])
+        serve(channel, execute)
