@@ -44,6 +44,7 @@ def status(name: str = "fraud", **more: object) -> JobStatus:
                 ["window 1", "burst"],
                 entries=5,
                 bytes=900,
+                watermark_ms=NOW - 16_400,
             ),
             Node("t2", "topic", "alerts"),
         ],
@@ -142,6 +143,7 @@ def test_the_graph_has_rates_on_arrows_and_numbers_in_boxes() -> None:
     assert "12.4/s" in texts
     assert "lag 30" in texts
     assert "state 5 keys, 900 B" in texts
+    assert "watermark 16.4 s behind" in texts
     assert "burst <1>" in texts
     bad = [element.text for element in root.iter(f"{SVG}text") if "bad" in str(element.get("class"))]
     assert bad == ["rejected 2"]

@@ -57,7 +57,7 @@ def _notes(node: Node, now_ms: int) -> list[tuple[str, str]]:
     if node.entries is not None:
         notes.append((f"state {short(node.entries)} keys, {size(node.bytes)}", ""))
     if node.watermark_ms is not None:
-        notes.append((f"watermark -{duration_text(max(0, now_ms - node.watermark_ms))}", ""))
+        notes.append((f"watermark {duration_text(max(0, now_ms - node.watermark_ms))} behind", ""))
     counted = (
         ("rejected", node.rejected, "bad"),
         ("failed", node.failed, "bad"),
