@@ -11,6 +11,7 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException
 from litestar.openapi.datastructures import ResponseSpec
 
+from millstream.console.model.pipeline_changes import JobRuns
 from millstream.errors import (
     BrokerUnavailable,
     ConfigError,
@@ -72,6 +73,8 @@ def problem_of(error: Exception) -> Problem:
         return _problem(_BY_CODE.get(error.code, 502), str(error), error.name)
     if isinstance(error, ConfigError | InputError | QueryRefused):
         return _problem(400, str(error))
+    if isinstance(error, JobRuns):
+        return _problem(409, str(error))
     if isinstance(error, MillstreamError):
         return _problem(502, str(error))
     return _problem(500, f"{type(error).__name__}; the console's log says more")
@@ -105,7 +108,7 @@ RESPONSES = {
     400: _spec("What was asked is not well formed; `detail` says what is wrong."),
     403: _spec("Not allowed: the console is read-only, or the broker does not permit it."),
     404: _spec("There is no such thing."),
-    409: _spec("Not as things are: a group has members, a name is taken."),
+    409: _spec("Not as things are: a group has members, a job runs, a name is taken."),
     429: _spec("Too much is under way; try again in a moment."),
     502: _spec("The broker, or a database of views, answered with an error."),
     503: _spec("No broker answers at the moment."),

@@ -14,6 +14,7 @@ _FAR_LONGER = 4  # times the usual: beyond that a bar is cut
 _SILENT_HEARTBEATS = 4  # as many may be missed: a broker's hiccup is no death
 Shown = Literal["starting", "running", "waiting", "failed", "stopped", "silent"]
 _ENDED = ("failed", "stopped")
+RUNNING = ("starting", "running", "waiting")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +112,32 @@ def row(job: HeardJob, now_ms: int) -> PipelineRow:
         len(status.errors),
         any(error.fatal for error in status.errors),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineUse:
+    """A job that reads a topic, writes to it, or both; in its last run if it does not run now."""
+
+    name: str
+    state: Shown
+    reads: bool
+    writes: bool
+
+    @property
+    def runs(self) -> bool:
+        return self.state in RUNNING
+
+
+def uses_of(snapshot: Snapshot, topic: str) -> list[PipelineUse]:
+    """The jobs that use a topic, those that run first."""
+    found = []
+    for name, job in snapshot.jobs.items():
+        queries = job.status.queries
+        reads = any(topic in query.reads for query in queries)
+        writes = any(topic in query.writes for query in queries)
+        if reads or writes:
+            found.append(PipelineUse(name, shown_state(job, snapshot.at_ms), reads, writes))
+    return sorted(found, key=lambda each: (not each.runs, each.name))
 
 
 # One node --------------------------------------------------------------------------------------------
