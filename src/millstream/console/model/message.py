@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -81,6 +82,11 @@ class MessageQuery:
         if self.seek != "time":
             named.pop("time", None)
         return {name: value for name, value in (named | changed).items() if value != ""}
+
+
+def not_decoded(messages: Sequence[Message]) -> list[tuple[str, int]]:
+    """Why values are not shown as they were asked for, and how many; the most first."""
+    return Counter(each.value.note for each in messages if each.value.note).most_common()
 
 
 class Filter:
