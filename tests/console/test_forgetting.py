@@ -14,6 +14,7 @@ from millstream import Broker
 from millstream.client.admin import Admin
 from millstream.client.connect import Connection
 from millstream.client.lines import Outgoing
+from millstream.client.position import TopicPartition
 from millstream.client.produce import Sender
 from millstream.console.run import Console
 from millstream.console.settings import Settings
@@ -47,6 +48,9 @@ def broker() -> Iterator[Broker]:
             value = told(name, state=state, at_ms=at_ms, heartbeat_ms=600_000, queries=[query])
             sender.send([Outgoing(value, name.encode())])
         assert sender.finish(20)
+        with Admin(Connection.of(started.address)) as admin:
+            for name in (RUNS, OVER):
+                admin.commit(name, {TopicPartition("payments", 0): 0})
         yield started
 
 
@@ -70,6 +74,32 @@ def test_a_job_that_was_killed_is_forgotten_and_says_what_is_lost(
         page.goto(f"{console.url}/pipelines/{RUNS}/forget")
         page.get_by_text("Not now: it runs on h as process 1").wait_for()
         assert page.get_by_role("button", name="Forget the pipeline").is_disabled()
+
+
+def test_the_ledger_of_a_job_is_not_moved_or_deleted_under_it(
+    browser: Browser, broker: Broker, console: Console
+) -> None:
+    """Kafka takes its group for empty: Spark reads without being a member."""
+    api = f"{console.url}/api/groups/{RUNS}"
+    for refused in (
+        httpx.post(f"{api}/reset", json={"to": "start"}),
+        httpx.delete(api),
+        httpx.delete(f"{api}/offsets", params={"topic": "payments"}),
+    ):
+        assert refused.status_code == 409
+        assert f"pipeline {RUNS} runs" in refused.json()["detail"]
+    with window(browser) as page:
+        page.goto(f"{console.url}/groups/{RUNS}")
+        page.get_by_text(f"It has none, and needs none: pipeline {RUNS}").wait_for()
+        page.goto(f"{console.url}/groups/{RUNS}/reset?to=start")
+        page.get_by_text("Not now: pipeline").wait_for()
+        assert page.get_by_role("button", name="Move").is_disabled()
+        page.goto(f"{console.url}/groups/{RUNS}/delete")
+        page.get_by_text("Not now: pipeline").wait_for()
+        page.goto(f"{console.url}/groups/{OVER}/reset?to=start")
+        page.get_by_text(f"This does not move pipeline {OVER}").wait_for()
+        keep(page, "group-reset-ledger-day")
+        assert page.get_by_role("button", name="Move").is_enabled()
 
 
 def test_programs_forget_too_and_what_runs_is_refused(console: Console, broker: Broker) -> None:

@@ -8,10 +8,10 @@ from http import HTTPStatus
 from typing import Any
 
 from litestar import Request, Response
-from litestar.exceptions import HTTPException
+from litestar.exceptions import HTTPException, NotFoundException
 from litestar.openapi.datastructures import ResponseSpec
 
-from millstream.console.model.pipeline_changes import JobRuns
+from millstream.console.model.pipelines import JobRuns
 from millstream.errors import (
     BrokerUnavailable,
     ConfigError,
@@ -63,6 +63,8 @@ def problem_of(error: Exception) -> Problem:
     """What an exception is to the one who asked."""
     if isinstance(error, HTTPException):
         said = error.detail
+        if isinstance(error, NotFoundException) and said == HTTPStatus.NOT_FOUND.phrase:
+            said = "There is nothing at this address."
         extra = error.extra
         if isinstance(extra, list):  # of what was wrong with the parameters
             said = "; ".join(f"{each.get('key')}: {each.get('message')}" for each in extra) or said

@@ -7,13 +7,8 @@ from dataclasses import dataclass
 from millstream.client.connect import Connection
 from millstream.client.lines import Outgoing
 from millstream.client.produce import send_one
-from millstream.console.model.pipelines import RUNNING, Pipeline, Shown
-from millstream.errors import MillstreamError
+from millstream.console.model.pipelines import RUNNING, JobRuns, Pipeline, Shown
 from millstream.pipeline.status import TOPIC
-
-
-class JobRuns(MillstreamError):
-    """A job that runs can't be forgotten: it would tell of itself again within seconds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import Literal
 
 from millstream.console.model.job_topic import HeardJob
 from millstream.console.model.snapshot import Snapshot
+from millstream.errors import MillstreamError
 from millstream.pipeline.status import PARTS, Batch, Edge, JobStatus, Node, QueryStatus
 
 _FAR_LONGER = 4  # times the usual: beyond that a bar is cut
@@ -112,6 +113,35 @@ def row(job: HeardJob, now_ms: int) -> PipelineRow:
         len(status.errors),
         any(error.fatal for error in status.errors),
     )
+
+
+class JobRuns(MillstreamError):
+    """Not while the job runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """A job keeps in a group's offsets which of its batches are done."""
+
+    job: str
+    runs: bool
+
+    @property
+    def refused(self) -> str:
+        """Why they are not changed now; empty if they can be."""
+        if not self.runs:
+            return ""
+        return f"pipeline {self.job} runs, and keeps in these offsets which batches are done; stop it first"
+
+
+def ledger_of(snapshot: Snapshot, group: str) -> Ledger | None:
+    """The job whose ledger a group is; of several that of one that runs."""
+    found = [
+        Ledger(name, shown_state(job, snapshot.at_ms) in RUNNING)
+        for name, job in snapshot.jobs.items()
+        if any(query.group == group for query in job.status.queries)
+    ]
+    return max(found, key=lambda each: each.runs, default=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from litestar.params import FromPath
 from litestar.response import Redirect, Stream
 
 from millstream.console.backend import Backend
-from millstream.console.model.pipeline_changes import Forgetting, JobRuns, forget, forgetting
-from millstream.console.model.pipelines import Pipeline, pipeline
+from millstream.console.model.pipeline_changes import Forgetting, forget, forgetting
+from millstream.console.model.pipelines import JobRuns, Pipeline, pipeline
 from millstream.console.model.snapshot import Snapshot
 
 _GET: Literal[303] = 303  # see other: what follows is a GET
