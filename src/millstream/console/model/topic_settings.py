@@ -9,6 +9,7 @@ from millstream.client.topic_settings import Kind, Source, TopicSetting
 from millstream.units import bytes_text, duration_text
 
 _NO_LIMIT = 2**31 - 1  # larger numbers mean "never", or "no limit"
+_AS_ABOVE = -2
 _OURS = "millstream."
 _STATES = (".state",)  # what is told and never set
 
@@ -81,6 +82,8 @@ def in_words(name: str, value: str | None) -> str:
         return ""
     if number == -1 or number > 2**53 or (number == _NO_LIMIT and unit not in _UNITS):
         return "no limit"
-    if unit not in _UNITS or number < 0:
+    if number == _AS_ABOVE and name.startswith("local."):
+        return "as " + name.removeprefix("local.")
+    if unit not in _UNITS or number <= 0:
         return ""
     return _UNITS[unit](number)
