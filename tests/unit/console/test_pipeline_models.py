@@ -152,6 +152,13 @@ def test_the_graph_has_rates_on_arrows_and_numbers_in_boxes() -> None:
     assert next(link.get("href") for link in root.iter(f"{SVG}a")) == "/pipelines/fraud?node=t0#graph"
 
 
+def test_a_store_that_windows_share_is_not_shown_as_each_ones_own() -> None:
+    told = status()
+    told = replace(told, nodes=[replace(node, shared=node.entries is not None) for node in told.nodes])
+    texts = [element.text for element in ElementTree.fromstring(picture(told, NOW)).iter(f"{SVG}text")]
+    assert "shared state 5 keys" in texts
+
+
 def test_a_job_that_has_ended_shows_what_went_through_it() -> None:
     texts = [element.text for element in drawn(alive=False).iter(f"{SVG}text")]
     assert "798" in texts
