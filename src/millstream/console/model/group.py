@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from millstream.client.lag import Missed
 from millstream.client.position import TopicPartition
@@ -55,9 +55,9 @@ class MissedRecords:
 @dataclass(frozen=True, slots=True)
 class GroupDetail:
     """``epoch`` and ``assignment_epoch`` are those of the consumer protocol; of a classic group Kafka tells
-    neither its generation nor which member leads. ``missed`` is what millstream's broker wrote down; Apache
-    Kafka does not, and tells only what is missing now (``lost``). ``pipeline`` is the job that keeps here
-    which of its batches are done: it reads without being a member."""
+    neither its generation nor which member leads. ``missed`` is what millstream's broker wrote down; null
+    on Apache Kafka, which does not, and tells only what is missing now (``lost``). ``pipeline`` is the job
+    that keeps here which of its batches are done: it reads without being a member."""
 
     name: str
     state: str
@@ -76,7 +76,7 @@ class GroupDetail:
     members: list[GroupMember]
     partitions: list[GroupPartition]
     attention: list[Attention]
-    missed: list[MissedRecords] = field(default_factory=list)
+    missed: list[MissedRecords] | None = None
     pipeline: str | None = None
 
 
@@ -102,7 +102,7 @@ def group_detail(
         _members(group),
         list(group.partitions),
         list(of_group(group)),
-        [_missed(each) for each in missed or ()],
+        None if missed is None else [_missed(each) for each in missed],
         None if ledger is None else ledger.job,
     )
 
