@@ -140,7 +140,8 @@ function startCharts(root) {
 // What scrolls sideways can be reached by keys, and stays where the reader has moved it though its content is replaced
 // every second. A drawing begins in its middle, where its first box is.
 const moved = new WeakMap(); // of what is replaced: how far each of its parts was scrolled
-const scrollers = (root) => [...(root.matches?.(".scroll") ? [root] : []), ...$$(".scroll", root)];
+const scrolling = ".scroll, pre.command";
+const scrollers = (root) => [...(root.matches?.(scrolling) ? [root] : []), ...$$(scrolling, root)];
 function remember(target) {
   moved.set(target, scrollers(target).map((part) => part.scrollLeft));
 }
