@@ -9,18 +9,24 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from millstream import Topology
+from millstream.client.position import TopicPartition
 from millstream.errors import TopologyError
+from millstream.pipeline.decode import plain_columns
 from millstream.pipeline.frames import Frames
 from millstream.pipeline.outgoing import output
 from millstream.pipeline.plan import plan
 from millstream.pipeline.sinks import TopicSink
+from millstream.pipeline.source import plain_reader, with_all
 from millstream.pipeline.streams import Source
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 RAW = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp,"
@@ -30,12 +36,32 @@ SCHEMA = "card string NOT NULL, amount double, country string, paid_at timestamp
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
-def frames(spark: SparkSession, values: Sequence[bytes | None]) -> Frames:
+def frames(spark: SparkSession, values: Sequence[bytes | None], *, plain: bool = False) -> Frames:
+    """``plain``: with what the source of a running job reads by itself."""
     rows = [
         (b"key", bytearray(value) if value is not None else None, "payments", 0, offset, NOON, 0, None)
         for offset, value in enumerate(values)
     ]
-    return Frames(lambda source: spark.createDataFrame(rows, RAW))
+
+    def read(source: Source) -> DataFrame:
+        if not plain:
+            return spark.createDataFrame(rows, RAW)
+        schema = StructType.fromDDL(f"{RAW}, {plain_columns(source)}")
+        records = spark.createDataFrame(rows, RAW).toArrow().combine_chunks().to_batches()
+        return spark.createDataFrame(
+            pa.Table.from_batches(
+                with_all(
+                    batch,
+                    TopicPartition("payments", 0),
+                    plain_reader(schema),
+                    to_arrow_schema(schema, timezone="UTC"),
+                )
+                for batch in records
+            ),
+            schema,
+        )
+
+    return Frames(read)
 
 
 def source(flow: Topology, **options: Any) -> Source:
@@ -47,7 +73,10 @@ def payment(card: str, amount: float, seconds: float, country: str = "DE") -> by
     return json.dumps({"card": card, "amount": amount, "country": country, "paid_at": paid_at}).encode()
 
 
-def test_what_does_not_parse_is_rejected_with_the_reason_and_its_place(spark: SparkSession) -> None:
+@pytest.mark.parametrize("plain", [False, True], ids=["read by Spark", "read by the source"])
+def test_what_does_not_parse_is_rejected_with_the_reason_and_its_place(
+    spark: SparkSession, plain: bool
+) -> None:
     good = payment("a", 1.5, 0)
     cases = {
         b"nope": "not JSON",
@@ -64,13 +93,47 @@ def test_what_does_not_parse_is_rejected_with_the_reason_and_its_place(spark: Sp
     }
     flow = Topology("t")
     payments = source(flow)
-    made = frames(spark, [good, *cases, good + b"\n", good.replace(b"1.5", b"null")])
+    made = frames(spark, [good, *cases, good + b"\n", good.replace(b"1.5", b"null")], plain=plain)
     rejected = made.of(payments.rejected).orderBy("offset").collect()
     assert [row.reason for row in rejected] == list(cases.values())
     assert [row.offset for row in rejected] == list(range(1, len(cases) + 1))
     assert [None if row.value is None else bytes(row.value) for row in rejected] == list(cases)
     assert {(row.topic, row.partition, bytes(row.key)) for row in rejected} == {("payments", 0, b"key")}
     assert [row.amount for row in made.of(payments).collect()] == [1.5, 1.5, None]
+
+
+ODD = [
+    '{"n": 1}', ' {"n" : 1 , "x": {"y": [1, "}"]}} ', '{"n": 1}\n', '{"n": -0}', '{"n": 1.0}', '{"n": 1e2}',
+    '{"n": "1"}', '{"n": 01}', '{"n": +1}', '{"n": 9223372036854775807}', '{"n": 9223372036854775808}',
+    '{"n": 1, "n": 2}', '{"n": 1, "n": null}', '{"N": 1}', '{"n": 1,}', "{'n': 1}", '{n: 1}', '{"n": 1}}',
+    '{"n": 1} {"n": 2}', '{"n": null}', '{}', '{"s": 5}', '{"s": 5.10}', '{"s": true}', '{"s": {"a": 1}}',
+    '{"s": ""}', '{"s": "a\\nb\\u20ac\\/\\""}', '{"s": "\\ud83d\\ude00"}', '{"s": "\\ud83d"}',
+    '{"s": "\\u0000"}', '{"s": "\\x"}', '{"s": "tab\there"}', '{"s": "\u20ac\U0001f600"}', '{"s": null}',
+    '{"d": 1}', '{"d": -0}', '{"d": -0.0}', '{"d": 1e400}', '{"d": 1.7976931348623157e308}', '{"d": NaN}',
+    '{"d": "NaN"}', '{"d": 0.1000000000000000055511151231257827}', '{"d": 123456789012345678901234567890}',
+    '{"d": 5e-324}', '{"d": 4.35, "b": true}', '{"d": .5}', '{"b": false}', '{"b": "true"}', '{"b": 1}',
+    '{"i": 2147483647}', '{"i": 2147483648}', '{"i": -2147483648, "h": -32768, "y": -128}', '{"h": 32768}',
+    '{"y": 128}', '{"t": "2026-01-01T00:00:00Z"}', '{"t": "2026-01-01 00:00:00.5+01:30"}',
+    '{"t": "1600-02-29T23:59:59.999999-17:59"}', '{"t": "2026-01-01T00:00:00"}', '{"t": "2026-01-01"}',
+    '{"t": "2026-02-30T00:00:00Z"}', '{"t": "2026-01-01T24:00:00Z"}', '{"t": "2026-01-01T23:59:60Z"}',
+    '{"t": "9999-12-31T23:59:59.999999Z"}', '{"t": "2026-01-01T00:00:00.1234567Z"}', '{"t": 1700000000}',
+    '{"t": "2026-01-01T00:00:00+18:00"}', '{"t": ""}', '{"t": " 2026-01-01T00:00:00Z"}', '{"t": null}',
+    '{"x": [1, 2}', '{"x": tru}', '{"x": "\\q"}', '{"x": 1.}', '{"x": 1e}', '{"x": -}', '{"x": 0x1}',
+]  # fmt: skip
+
+
+def test_what_the_source_reads_by_itself_is_what_spark_reads(spark: SparkSession) -> None:
+    """Every way to write a value that one of them may take otherwise than the other."""
+    schema = "n bigint, s string, d double, b boolean, i int, h smallint, y tinyint, t timestamp"
+    payments = Topology("t").source("payments", schema=schema, include=["offset"])
+    values = [text.encode() for text in ODD]
+    read = []
+    for plain in (False, True):
+        made = frames(spark, values, plain=plain)
+        taken = {row.record_offset: repr(row[:-1]) for row in made.of(payments).collect()}
+        refused = {row.offset: row.reason for row in made.of(payments.rejected).collect()}
+        read.append({ODD[at]: taken.get(at) or refused[at] for at in range(len(ODD))})
+    assert read[1] == read[0]
 
 
 def test_text_binary_and_parts_of_the_record(spark: SparkSession) -> None:

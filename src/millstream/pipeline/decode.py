@@ -3,8 +3,10 @@
 Values that carry the id of a schema are decoded by whole Arrow batches (``schema_decode``); what JSON stands
 behind the id is read as any other.
 
-``from_json`` says that a record is corrupt but not why. The reason is worked out for those few rows alone:
-is it UTF-8, is it JSON, is it an object, which field holds something that its type can't.
+What is plain JSON has been read by the source already, by whole Arrow batches (``plain_columns``), and has no
+value here; ``from_json`` gets the others. It says that a record is corrupt but not why. The reason is worked
+out for those few rows alone: is it UTF-8, is it JSON, is it an object, which field holds something that its
+type can't.
 
 Records of a table may have no value: they delete what their key names. The key is the text of the record's
 key, or a JSON object with the key's columns; it also stands in for key columns that a value does not have.
@@ -12,6 +14,7 @@ key, or a JSON object with the key's columns; it also stands in for key columns 
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pyarrow as pa
@@ -22,8 +25,10 @@ from millstream.pipeline.counting import source_count
 from millstream.pipeline.encoded import DATA, REASON
 from millstream.pipeline.expressions import with_columns
 from millstream.pipeline.kernel.naming import DELETED
+from millstream.pipeline.options import PLAIN
 from millstream.pipeline.schema import Field, quoted
 from millstream.pipeline.streams import REJECTED_COLUMNS, Source
+from millstream.records.json_columns import TYPES
 
 _CORRUPT = "_millstream_corrupt"
 _DATA, _REASON, _ENCODED = "_millstream_data", "_millstream_reason", "_millstream_encoded"
@@ -37,15 +42,17 @@ def decoded(raw: DataFrame, source: Source) -> DataFrame:
     """The raw records with their parsed columns in a struct, or the reason why there are none; counted."""
     if source.encoded is not None:
         raw = raw.withColumn(_ENCODED, _decoding(source)(fn.col("value")))
+    plain = PLAIN in raw.columns
     if source.is_json:
-        schema = f"{source.schema.ddl()}, {quoted(_CORRUPT)} string"
         options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
-        data = fn.from_json(fn.expr(_text(source)), schema, options)
+        data = fn.from_json(fn.expr(_text(source)), _json_schema(source), options)
+        if plain:
+            data = fn.coalesce(PLAIN, data)
     elif source.encoded is not None:
         data = fn.expr(f"{_ENCODED}.{DATA}")
     else:
         data = fn.expr(f"named_struct('value', {_text(source) if source.format == 'text' else 'value'})")
-    rows = raw.withColumn(_DATA, data).withColumn(_REASON, fn.expr(_reason(source)))
+    rows = raw.withColumn(_DATA, data).withColumn(_REASON, fn.expr(_reason(source, plain=plain)))
     return rows.observe(
         source_count(source.name),
         fn.count(fn.lit(1)).alias("rows"),
@@ -55,6 +62,20 @@ def decoded(raw: DataFrame, source: Source) -> DataFrame:
             "sample"
         ),
     )
+
+
+def plain_columns(source: Source) -> str | None:
+    """The DDL of what the source may read of plain JSON by itself; None where it has to be given all values:
+    a table's (which say by their absence that a row is deleted), and fields of other types."""
+    simple = all(field.type in TYPES for field in source.schema.fields)
+    if source.format != "json" or source.table is not None or not simple:
+        return None
+    required = json.dumps([field.name for field in source.schema.fields if _is_required(source, field)])
+    return f"{PLAIN} struct<{_json_schema(source)}> COMMENT {_literal(required)}"
+
+
+def _json_schema(source: Source) -> str:
+    return f"{source.schema.ddl()}, {quoted(_CORRUPT)} string"
 
 
 def _text(source: Source) -> str:
@@ -149,8 +170,8 @@ def _no_value(source: Source) -> list[str]:
     return [*cases, "WHEN value IS NULL THEN NULL"]
 
 
-def _reason(source: Source) -> str:
-    """The SQL that says why a record is rejected, NULL if it is not."""
+def _reason(source: Source, *, plain: bool) -> str:
+    """The SQL that says why a record is rejected, NULL if it is not, as no plain one is."""
     cases, text = _no_value(source), _text(source)
     if source.encoded is not None:
         cases.append(f"WHEN {_ENCODED}.{REASON} IS NOT NULL THEN {_ENCODED}.{REASON}")
@@ -163,22 +184,33 @@ def _reason(source: Source) -> str:
             " THEN 'not JSON'",
             f"WHEN {_DATA} IS NULL OR NOT startswith(trim(LEADING {_SPACE} FROM {text}), '{{')"
             " THEN 'JSON, but not an object'",
-            # from_json stops at the end of the object and does not look further
-            f"WHEN NOT endswith(trim(TRAILING {_SPACE} FROM {text}), '}}')"
+            # from_json stops at the end of the object and does not look further. To trim the end is to go
+            # through all of the text, which few need.
+            f"WHEN NOT endswith({text}, '}}') AND NOT endswith(trim(TRAILING {_SPACE} FROM {text}), '}}')"
             " THEN 'not JSON: it goes on after the object'",
             f"WHEN {_DATA}.{_CORRUPT} IS NOT NULL"
             f" THEN coalesce(nullif(concat_ws('; ', {wrong}), ''), 'does not match the schema')",
         ]
     if source.is_json or source.encoded is not None:
-        time = source.time.column if source.time is not None and source.time.kind == "event" else None
-        keys = source.table.key if source.table is not None else ()
         for field in source.schema.fields:
-            if field.required or field.name == time or field.name in keys:
+            if _is_required(source, field):
                 gone = f"{_column(source, field.name)} IS NULL"
-                if source.table is not None and field.name != time and field.name not in keys:
+                if source.table is not None and not _is_place(source, field):
                     gone = f"NOT ({_deletes(source)}) AND {gone}"  # the key is enough to delete
                 cases.append(f"WHEN {gone} THEN {_literal(f'field {field.name} is missing')}")
+    if plain:
+        cases.insert(0, f"WHEN {PLAIN} IS NOT NULL THEN NULL")
     return f"CASE {' '.join(cases)} END"
+
+
+def _is_required(source: Source, field: Field) -> bool:
+    return field.required or _is_place(source, field)
+
+
+def _is_place(source: Source, field: Field) -> bool:
+    """Whether a row can't be placed without the field: its time, or a part of a table's key."""
+    time = source.time.column if source.time is not None and source.time.kind == "event" else None
+    return field.name == time or (source.table is not None and field.name in source.table.key)
 
 
 def _wrong_type(field: Field, text: str) -> str:

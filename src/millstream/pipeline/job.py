@@ -338,6 +338,7 @@ class Job:
                 self.checkpoint.clean_up()
 
     def _read(self, spark: SparkSession, query: Query, source: Source) -> DataFrame:
+        from millstream.pipeline.decode import plain_columns
         from millstream.pipeline.source import COLUMNS
 
         reader = spark.readStream.format("millstream")
@@ -361,6 +362,8 @@ class Job:
             reader = reader.option("tickFile", str(self._ticks.file(query.name)))
         wanted = _wanted(query, source)
         columns = [f"{name} {kind}" for name, kind in COLUMNS.items() if name in wanted]
+        if (plain := plain_columns(source)) is not None:
+            columns.append(plain)
         return reader.schema(", ".join(columns)).load()
 
     def _options(self) -> dict[str, str]:

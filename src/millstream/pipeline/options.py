@@ -20,6 +20,11 @@ from millstream.records.compression import codec_named
 
 Use = Literal["read", "write", "both"]
 
+# A column that a topology asks for beside those that records have: a struct of what was read of a value that
+# is plain JSON. Such a value is not given itself: it would be copied from process to process for nobody.
+# The column's comment has the names of the fields without which a value is not plain, as JSON.
+PLAIN = "_millstream_plain"
+
 
 @dataclass(frozen=True, slots=True)
 class Option:

@@ -6,6 +6,7 @@ others that only carry it to the tasks. So a reader holds options and nothing th
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import time
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import (
@@ -44,8 +46,9 @@ from millstream.pipeline.offsets import (
     to_json,
     with_tick,
 )
-from millstream.pipeline.options import ReadOptions
+from millstream.pipeline.options import PLAIN, ReadOptions
 from millstream.records.batch import batches
+from millstream.records.json_columns import JsonColumns, JsonField
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +77,8 @@ def schema_of(options: ReadOptions) -> str:
 def check_schema(schema: StructType) -> None:
     """A schema given by the user picks columns; it can't change what they are."""
     for column in schema.fields:
+        if column.name == PLAIN:
+            continue
         kind = COLUMNS.get(column.name)
         if kind is None:
             raise ConfigError(f"there is no column {column.name!r} to read; there are {', '.join(COLUMNS)}")
@@ -154,6 +159,7 @@ class _Source:
             return  # Spark's stand-in where there was nothing to plan
         schema = to_arrow_schema(self.schema, timezone="UTC")
         names = frozenset(schema.names)
+        plain = plain_reader(self.schema)
         for span in partition.spans:
             reader = SpanReader(
                 self.cluster,
@@ -164,18 +170,40 @@ class _Source:
                 fail_on_data_loss=self.options.fail_on_data_loss,
             )
             for batch in reader.batches():
-                yield _with_partition(batch, span.partition, schema)
+                yield with_all(batch, span.partition, plain, schema)
         keep_loaded()
 
 
-def _with_partition(batch: pa.RecordBatch, partition: TopicPartition, schema: pa.Schema) -> pa.RecordBatch:
+def plain_reader(schema: StructType) -> JsonColumns | None:
+    if PLAIN not in schema.names:
+        return None
+    column = schema[PLAIN]
+    required = json.loads(column.metadata["comment"])
+    return JsonColumns(
+        JsonField(field.name, field.dataType.simpleString(), field.name in required)
+        for field in column.dataType.fields
+    )
+
+
+def with_all(
+    batch: pa.RecordBatch, partition: TopicPartition, plain: JsonColumns | None, schema: pa.Schema
+) -> pa.RecordBatch:
+    """The records with what they don't say themselves: their partition, and what is plain of their values."""
     rows = batch.num_rows
+    values = batch.column("value") if "value" in schema.names else None
+    if plain is not None and values is not None:
+        read = plain.read(values)
+        values = pc.if_else(read.is_null(), values, None) if read.null_count else pa.nulls(rows, values.type)
     arrays = []
     for field in schema:
         if field.name == "topic":
             arrays.append(pa.repeat(partition.topic, rows))
         elif field.name == "partition":
             arrays.append(pa.repeat(pa.scalar(partition.partition, pa.int32()), rows))
+        elif field.name == PLAIN:
+            arrays.append(read)
+        elif field.name == "value":
+            arrays.append(values)
         else:
             arrays.append(batch.column(field.name))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
