@@ -15,6 +15,7 @@ from millstream.console.model.expression import Expression, parse
 
 PER_PAGE = 50
 MOST = 500
+LARGEST_OFFSET = 2**53 - 1  # that a number in JSON holds for sure: some centuries of a million a second
 Seek = Literal["newest", "oldest", "offset", "time", "live"]
 
 
@@ -49,7 +50,7 @@ class MessageQuery:
     another page ended."""
 
     seek: Seek = "newest"
-    offset: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
+    offset: Annotated[int, Meta(ge=0, le=LARGEST_OFFSET)] = 0
     time: str = ""
     partition: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
     key: str = ""

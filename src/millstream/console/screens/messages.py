@@ -19,7 +19,16 @@ from millstream.console.backend import Backend
 from millstream.console.leaving import Ended
 from millstream.console.model.decoding import LONG, WHOLE, Decoding, Format
 from millstream.console.model.expression import LONGEST
-from millstream.console.model.message import MOST, PER_PAGE, Message, MessageQuery, Seek, message, not_decoded
+from millstream.console.model.message import (
+    LARGEST_OFFSET,
+    MOST,
+    PER_PAGE,
+    Message,
+    MessageQuery,
+    Seek,
+    message,
+    not_decoded,
+)
 from millstream.console.model.search import (
     CURSOR,
     Arrived,
@@ -39,7 +48,7 @@ _OFFSET_OUT_OF_RANGE = 1
 _ONE_BYTES = 64 * 1024  # or one batch, if that is larger
 T = TypeVar("T")
 Partition = Annotated[int, PathParameter(ge=0, le=2**31 - 1)]
-Offset = Annotated[int, PathParameter(ge=0, le=2**63 - 1)]
+Offset = Annotated[int, PathParameter(ge=0, le=LARGEST_OFFSET)]
 
 
 # What is asked for -----------------------------------------------------------------------------------
@@ -49,7 +58,7 @@ async def asked(
     seek: Annotated[
         Seek, QueryParameter(description="Where to begin: newest goes backwards, the others forwards.")
     ] = "newest",
-    offset: Annotated[int, QueryParameter(ge=0, le=2**63 - 1, description="With seek=offset.")] = 0,
+    offset: Annotated[int, QueryParameter(ge=0, le=LARGEST_OFFSET, description="With seek=offset.")] = 0,
     time: Annotated[
         str,
         QueryParameter(
