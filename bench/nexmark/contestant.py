@@ -29,12 +29,14 @@ class Unavailable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Who takes part: the name in the tables, the program, and what it needs installed."""
+    """Who takes part: the name in the tables, the program, what it needs installed, and whether it compiles
+    what it runs while it runs."""
 
     name: str
     program: str
     packages: tuple[str, ...] = ()
     jars: Path | None = None
+    on_a_jvm: bool = False
 
     def python(self) -> Path:
         """The interpreter of its own environment, which is made if it is not there."""
@@ -70,8 +72,8 @@ class Entry:
 
 
 ENTRIES = (
-    Entry(OURS, "on_millstream.py"),
-    Entry("PyFlink", "on_flink.py", ("apache-flink==2.3.0",), HERE / "flink_sql_kafka" / "pom.xml"),
+    Entry(OURS, "on_millstream.py", on_a_jvm=True),
+    Entry("PyFlink", "on_flink.py", ("apache-flink==2.3.0",), HERE / "flink_sql_kafka" / "pom.xml", True),
     Entry("Bytewax", "on_bytewax.py", ("bytewax[kafka]==0.21.1", "orjson")),
     Entry("Quix Streams", "on_quix.py", ("quixstreams==3.28.1",)),
 )

@@ -86,6 +86,8 @@ def test_what_does_not_parse_is_rejected_with_the_reason_and_its_place(
         b"[1, 2]": "JSON, but not an object",
         b"null": "JSON, but not an object",
         good + b" and more": "not JSON: it goes on after the object",
+        good + b"\n" + good: "not JSON: it goes on after the object",
+        good + b"," + good: "not JSON: it goes on after the object",
         good.replace(b"1.5", b'"ten"'): "field amount: ten is not double",
         good.replace(b'"card"', b'"crad"'): "field card is missing",
         b'{"card": "a"}': "field paid_at is missing",
@@ -93,13 +95,17 @@ def test_what_does_not_parse_is_rejected_with_the_reason_and_its_place(
     }
     flow = Topology("t")
     payments = source(flow)
-    made = frames(spark, [good, *cases, good + b"\n", good.replace(b"1.5", b"null")], plain=plain)
+    made = frames(
+        spark,
+        [good, *cases, good + b"\n", good.replace(b"1.5", b"null"), good.replace(b"DE", b"} {")],
+        plain=plain,
+    )
     rejected = made.of(payments.rejected).orderBy("offset").collect()
     assert [row.reason for row in rejected] == list(cases.values())
     assert [row.offset for row in rejected] == list(range(1, len(cases) + 1))
     assert [None if row.value is None else bytes(row.value) for row in rejected] == list(cases)
     assert {(row.topic, row.partition, bytes(row.key)) for row in rejected} == {("payments", 0, b"key")}
-    assert [row.amount for row in made.of(payments).collect()] == [1.5, 1.5, None]
+    assert [row.amount for row in made.of(payments).collect()] == [1.5, 1.5, None, 1.5]
 
 
 ODD = [

@@ -333,6 +333,11 @@ from_json('{"a": "x"}', 'a int')
 get_json_object('{"a": {"b": [1, 2]}}', '$.a.b[1]')
 get_json_object('{"a": {"b": [1, 2]}}', '$.a')
 get_json_object('{"a": "t"}', '$.a')
+json_array_length('[{"a": 1}, 2, []]')
+json_array_length('{"a": 1}')
+json_array_length('[{"a": 1} {"b": 2}]')
+json_array_length('')
+json_array_length(NULL)
 1.5
 0.92 * 2
 100L

@@ -34,6 +34,7 @@ _CORRUPT = "_millstream_corrupt"
 _DATA, _REASON, _ENCODED = "_millstream_data", "_millstream_reason", "_millstream_encoded"
 _LOG_TIME = quoted("timestamp")
 _SPACE = r"' \t\r\n'"
+_ANOTHER = r"'\\}\\s*,?\\s*\\{'"
 BETWEEN = "|sample|"  # what stands between the reason and the record in a sample of what did not parse
 _SAMPLE = "coalesce(CAST(substring(value, 1, 500) AS string), 'no value')"
 
@@ -187,6 +188,9 @@ def _reason(source: Source, *, plain: bool) -> str:
             # from_json stops at the end of the object and does not look further. To trim the end is to go
             # through all of the text, which few need.
             f"WHEN NOT endswith({text}, '}}') AND NOT endswith(trim(TRAILING {_SPACE} FROM {text}), '}}')"
+            " THEN 'not JSON: it goes on after the object'",
+            # Another object after it: in JSON there is a comma between the two, and it is within an array.
+            f"WHEN {text} RLIKE {_ANOTHER} AND NOT (json_array_length(concat('[', {text}, ']')) <=> 1)"
             " THEN 'not JSON: it goes on after the object'",
             f"WHEN {_DATA}.{_CORRUPT} IS NOT NULL"
             f" THEN coalesce(nullif(concat_ws('; ', {wrong}), ''), 'does not match the schema')",

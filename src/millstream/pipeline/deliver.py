@@ -43,6 +43,7 @@ from millstream.pipeline import orders
 from millstream.pipeline.causes import condensed, may_pass, was_fenced
 from millstream.pipeline.changelog import Changelogs
 from millstream.pipeline.checkpoint import Checkpoint
+from millstream.pipeline.kernel.plain import values_of
 from millstream.pipeline.kernel.spark import NOW
 from millstream.pipeline.ledger import REFRESH_S, Entry, Ledger, LedgerProblem, check_owner, is_done
 from millstream.pipeline.options import WriteOptions
@@ -455,7 +456,7 @@ class Delivery:
     def _changes(self, back: pa.Table, sink: int, view: View) -> Changes:
         names = [view_column(sink, at) for at in range(len(view.columns) + 1)]
         rows = back.filter(pc.equal(back[SINK], sink)).select(names)
-        *values, deleted = [column.to_pylist() for column in rows.columns]
+        *values, deleted = map(values_of, rows.columns)
         return Changes(view, list(zip(*values, strict=True)), deleted)
 
 

@@ -44,6 +44,8 @@ LOCAL_SETTINGS: Mapping[str, str] = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    # Workers begin with all that they need: they are the same interpreter, with the same packages.
+    "spark.python.daemon.module": "millstream.pipeline.worker_daemon",
     # An exactly-once sink must know of every repetition; on one machine there is no stage to be repeated.
     "spark.stage.maxConsecutiveAttempts": "1",
 }

@@ -63,6 +63,7 @@ def test_what_does_not_parse_is_rejected_with_the_reason_and_its_place() -> None
         b"[1, 2]": "JSON, but not an object",
         b"null": "JSON, but not an object",
         good + b" and more": "not JSON: it goes on after the object",
+        good + b"\n" + good: "not JSON: it goes on after the object",
         good.replace(b"1.5", b'"ten"'): "field eur: ten is not double",
         good.replace(b'"card"', b'"crad"'): "field card is missing",
         b'{"card": "a"}': "field paid_at is missing",

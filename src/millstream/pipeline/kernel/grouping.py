@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millstream.pipeline.kernel.plain import values_of
+
 _MOST_CODES = 1 << 40  # beyond, codes of further columns could run out of 64 bits
 
 
@@ -69,4 +71,4 @@ class Groups:
 def key_tuples(table: pa.Table, keys: int, rows: Any) -> list[tuple[Any, ...]]:
     """The keys of some rows, as state is found by them."""
     picked = table.select(list(range(keys))).take(pa.array(rows))
-    return list(zip(*(column.to_pylist() for column in picked.columns), strict=True))
+    return list(zip(*map(values_of, picked.columns), strict=True))

@@ -25,6 +25,7 @@ from millstream.pipeline.kernel.clock import Clock
 from millstream.pipeline.kernel.event import event_type
 from millstream.pipeline.kernel.failing import FAILED_COLUMNS, RecordFailed, line, reason, shortened
 from millstream.pipeline.kernel.measures import Measure, MeasureError, type_of, worked_out
+from millstream.pipeline.kernel.plain import values_of
 from millstream.pipeline.kernel.program import TIMESTAMP, Events, Out
 from millstream.pipeline.kernel.state import Store
 
@@ -233,7 +234,7 @@ class PatternProgram:
 
     def _columns(self, table: pa.Table) -> tuple[list[Key], list[tuple[Any, ...]]]:
         size = self._plan.keys
-        columns = [table[name].to_pylist() for name in self._names]
+        columns = [values_of(table[name]) for name in self._names]
         keys = list(zip(*columns[:size], strict=True))
         own = columns[size:]
         return keys, list(zip(*own, strict=True)) if own else [()] * len(keys)

@@ -36,6 +36,7 @@ from millstream.pipeline.kernel.clock import ALWAYS, NEVER, Clock
 from millstream.pipeline.kernel.emitting import RowMaker
 from millstream.pipeline.kernel.event import MICROSECOND, event_type, micros, moment
 from millstream.pipeline.kernel.failing import FAILED_COLUMNS, RecordFailed, line, reason, shortened
+from millstream.pipeline.kernel.plain import values_of
 from millstream.pipeline.kernel.program import MAIN, Events, Out
 from millstream.pipeline.kernel.state import Store
 
@@ -286,7 +287,7 @@ class ProcessorProgram:
             if not len(places):
                 continue
             part = table.take(pa.array(events.index[places]))
-            columns = [part[name].to_pylist() for name in self._names[number]]
+            columns = [values_of(part[name]) for name in self._names[number]]
             of_input = map(self._types[number], zip(*columns, events.time[places].tolist(), strict=True))
             their_keys = zip(*columns[:size], strict=True)
             if len(places) == len(events):

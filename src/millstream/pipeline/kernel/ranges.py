@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
+from millstream.pipeline.kernel.plain import values_of
+
 
 class Dense:
     """Columns of rows, and ranges ``lo[n]:hi[n]`` of them. ``ranks`` order rows, where somebody asks."""
@@ -49,8 +51,7 @@ class Dense:
 
     def values(self, number: int) -> list[Any]:
         """A column as Python's."""
-        found: list[Any] = self._columns[number].to_pylist()
-        return found
+        return values_of(self._columns[number])
 
     def ranks(self) -> Sequence[Any]:
         return self._ranks

@@ -29,6 +29,7 @@ from millstream.pipeline.kernel.aggregates import Aggregates
 from millstream.pipeline.kernel.calls import Call
 from millstream.pipeline.kernel.clock import NEVER, Clock
 from millstream.pipeline.kernel.grouping import Groups, check_keys, codes, key_tuples
+from millstream.pipeline.kernel.plain import column_of
 from millstream.pipeline.kernel.program import MAIN, Events, Out
 from millstream.pipeline.kernel.results import Results
 from millstream.pipeline.kernel.state import Store, Waiting
@@ -160,20 +161,12 @@ class SlidingProgram:
         groups = Groups(codes([table.column(number) for number in range(keys)]))
         of_groups = key_tuples(table, keys, groups.any_row)
         ordered = table.select(list(range(keys, table.num_columns))).take(pa.array(groups.order))
-        columns = [_plain(column) for column in ordered.columns]
+        columns = [column_of(column) for column in ordered.columns]
         numbers = times[groups.order].tolist()
         return [
             (key, numbers[low:high], [column[low:high] for column in columns])
             for key, low, high in zip(of_groups, groups.lo.tolist(), groups.hi.tolist(), strict=True)
         ]
-
-
-def _plain(column: pa.ChunkedArray) -> list[Any]:
-    """As Python's values, times as numbers: Arrow takes them back as such."""
-    values: list[Any] = (
-        column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
-    ).to_pylist()
-    return values
 
 
 def _in_order(table: pa.Table, times: Any) -> pa.Table:

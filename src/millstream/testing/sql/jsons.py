@@ -28,7 +28,7 @@ from millstream.testing.sql.casts import (
 )
 from millstream.testing.sql.nodes import AnalysisError, Unsupported
 from millstream.testing.sql.patterns import written
-from millstream.testing.sql.types import STRING, Type
+from millstream.testing.sql.types import INT, STRING, Type
 
 DEFAULT_TIMES = "yyyy-MM-dd'T'HH:mm:ss.SSSXXX"  # of to_json, if it is told no other
 _NOT_NUMBERS = {"NaN": math.nan, "INF": math.inf, "-INF": -math.inf}
@@ -324,6 +324,14 @@ def _try_parse(text: str) -> Any:
         return None
 
 
+def _array_length(text: str) -> int | None:
+    try:
+        value = json.loads(text, parse_constant=_no_number)
+    except ValueError:
+        return None
+    return len(value) if isinstance(value, list) else None
+
+
 _STEP = re.compile(r"\.([^.\[\]*']+)|\['((?:[^'\\]|\\.)*)'\]|\[(\d+)\]")
 
 
@@ -365,5 +373,6 @@ TABLE: Table = {
     "to_json": _to_json,
     "from_json": _from_json,
     "try_parse_json": strict(_try_parse, (STRING,), Type("variant")),
+    "json_array_length": strict(_array_length, (STRING,), INT),
     "get_json_object": strict(_json_object, (STRING, STRING), STRING),
 }

@@ -1,0 +1,36 @@
+"""What Spark's Python workers on this machine are forked from: its own daemon, with what they need loaded.
+
+A task has up to three workers (the source's, an operator's, the sink's), and each of them would spend one to
+two seconds on importing the same modules, pandas above all: pyarrow loads it with the first value it gets.
+Loaded once, before the fork, all of them have it at once and share its memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from importlib import import_module
+
+_NEEDED = (
+    "pandas",  # may be missing: pyarrow does without it
+    "pyarrow.compute",
+    "millstream.pipeline.datasource",
+    "millstream.pipeline.kernel.spark",
+    "millstream.pipeline.orders",
+    "millstream.pipeline.sending",
+)
+
+
+def load() -> None:
+    for name in _NEEDED:
+        with contextlib.suppress(ImportError):
+            import_module(name)
+    gc.collect()
+    gc.freeze()  # a collection in a worker would write to every page, and so copy it
+
+
+if __name__ == "__main__":
+    from pyspark.daemon import manager
+
+    load()
+    manager()
