@@ -22,8 +22,9 @@ def test_an_example_finds_what_was_planted_and_leaves_nothing_behind(tmp_path: P
             assert score is not None, done.stdout
             assert score[1] == score[2] == score[3] != "0"
         assert "The view positions" in done.stdout
+        assert f"console: `millstream console --broker {broker.address}` shows it meanwhile" in done.stdout
         with Admin(Connection(broker.address)) as admin:
-            assert not {"ticks", "orders", "orders.refused"} & set(admin.topics())
+            assert not {"ticks", "orders", "orders.refused", "millstream.jobs"} & set(admin.topics())
             admin.create_topic("orders")
         refused = millstream(*arguments, cwd=tmp_path)
         assert refused.returncode == 2

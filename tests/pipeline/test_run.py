@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import signal
+import socket
 import subprocess
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import httpx
 import pytest
 
 from millstream import Broker
@@ -163,25 +166,41 @@ def test_the_demo_finds_fraud_and_ends_by_itself(tmp_path: Path) -> None:
     assert "Where to look next" in done.stdout
 
 
-def test_ctrl_c_ends_the_demo_with_nothing_left_behind(tmp_path: Path) -> None:
-    demo = subprocess.Popen(
-        [MILLSTREAM, "demo", "--for", "60s"],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    assert demo.stdout is not None
-    for line in demo.stdout:
-        if line.startswith("starting Spark"):
-            break
-    os.killpg(demo.pid, signal.SIGINT)  # as a terminal does: everyone in the group
-    out, err = demo.communicate(timeout=60)
+def test_ctrl_c_ends_the_demo_and_its_console_with_nothing_left_behind(tmp_path: Path) -> None:
+    """The console's usual port is taken, and a page of it is open."""
+    opened = tmp_path / "opened"
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {opened}\n')
+    browser.chmod(0o755)
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    with contextlib.ExitStack() as held:
+        with contextlib.suppress(OSError):  # somebody else's does as well
+            held.enter_context(socket.create_server(("127.0.0.1", 9090)))
+        demo = subprocess.Popen(
+            [MILLSTREAM, "demo", "--for", "60s", "--open"],
+            cwd=tmp_path,
+            env={**os.environ, "BROWSER": f"{browser} %s", "TMPDIR": str(temporary)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        assert demo.stdout is not None
+        url = next(line.split()[1] for line in demo.stdout if line.startswith("console: "))
+        assert not url.startswith("http://127.0.0.1:9090/")
+        live = url.replace("/pipelines", "/live/pipelines")
+        with httpx.stream("GET", live, timeout=60) as page:
+            assert page.status_code == 200
+            wait_for(opened.exists, what="the browser is opened")
+            os.killpg(demo.pid, signal.SIGINT)  # as a terminal does: everyone in the group
+            out, err = demo.communicate(timeout=60)
     assert demo.returncode == 0
+    assert opened.read_text().strip() == url
     assert "the demo was stopped" in out
     assert "Traceback" not in err
     wait_for(lambda: not _group_exists(demo.pid), timeout=90, what="no process of the demo is left")
+    assert list(temporary.glob("millstream-*")) == []
 
 
 def _group_exists(group: int) -> bool:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+import subprocess
+import tarfile
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,6 +70,39 @@ def window(browser: Browser, *, night: bool = False, size: tuple[int, int] = DES
         assert complaints == []
     finally:
         context.close()
+
+
+AXE = "axe-core-4.14.0"
+_RULES = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice")
+
+
+@cache
+def _axe() -> str:
+    """The checker of accessibility, from npm; skips where it can't be had."""
+    script = SCREENSHOTS.parent / AXE / "package" / "axe.min.js"
+    if not script.exists():
+        home = script.parents[1]
+        home.mkdir(parents=True, exist_ok=True)
+        name, _, version = AXE.rpartition("-")
+        packed = subprocess.run(
+            ["npm", "pack", "--silent", f"{name}@{version}"], cwd=home, capture_output=True
+        )
+        if packed.returncode:
+            pytest.skip(f"{AXE} can't be had from npm: {packed.stderr.decode()[-200:]}")
+        with tarfile.open(home / f"{AXE}.tgz") as archive:
+            archive.extractall(home, filter="data")
+    return script.read_text()
+
+
+def barriers(page: Page, rules: Sequence[str] = _RULES) -> list[str]:
+    """What keeps people from using a page, as axe-core finds it: contrast, names, order, reach by keys."""
+    page.evaluate(_axe())
+    found = page.evaluate("rules => axe.run(document, {runOnly: rules})", list(rules))
+    return [
+        f"{each['id']} ({each['help']}): {node['html'][:200]}"
+        for each in found["violations"]
+        for node in each["nodes"]
+    ]
 
 
 def keep(page: Page, name: str) -> None:

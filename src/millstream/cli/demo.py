@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 import time
 from contextlib import ExitStack
@@ -13,7 +12,7 @@ import typer
 
 from millstream.cli.demo_panel import Picture, display, summary
 from millstream.cli.help import App, examples
-from millstream.cli.stage import Enough, Stage
+from millstream.cli.stage import Enough, Stage, remove
 from millstream.errors import ConfigError, MillstreamError
 
 if TYPE_CHECKING:
@@ -67,11 +66,11 @@ def demo(
         raise ConfigError(f"--rate {rate:g} is not from 1 to 100000 payments a second")
     home = Path(".millstream/demo") if keep else Path(tempfile.mkdtemp(prefix="millstream-demo-"))
     if keep:
-        shutil.rmtree(home, ignore_errors=True)
+        remove(home)
         home.mkdir(parents=True)
     with Interrupts() as interrupts, ExitStack() as closing:
         if not keep:
-            closing.callback(shutil.rmtree, home, ignore_errors=True)
+            closing.callback(remove, home)
         try:
             stage = _Demo(home, interrupts, closing)
             with stage.screen:

@@ -104,6 +104,7 @@ def show(
     epilog=examples(
         ("millstream example run pricing", "a minute, on a broker of its own"),
         ("millstream example run trading --for 20s --seed 3", "shorter, and with other moves"),
+        ("millstream example run pricing --console", "with its graph and its numbers in the browser"),
         ("millstream example run fraud --keep", "leave everything running, to look around"),
         ("millstream example run fraud --broker 127.0.0.1:9092", "on a broker that is there"),
     )
@@ -129,11 +130,16 @@ def run(
         typer.Option("--keep", help="Leave the broker running and its data where they are, until Ctrl-C."),
     ] = False,
     master: Annotated[str, typer.Option("--master", metavar="URL", help="Spark's master.")] = "local[2]",
+    console: Annotated[
+        bool, typer.Option("--console", help="Serve the console beside it, at an address that is printed.")
+    ] = False,
+    open_: Annotated[bool, typer.Option("--open", help="Open the console in the browser.")] = False,
 ) -> int:
     """See an example work: its events to a broker, its pipeline on Spark, and what it finds.
 
     Events are generated from a seed, with things to find planted among them. Ends with what was found
-    against what was planted; the exit code is 1 if they don't agree.
+    against what was planted; the exit code is 1 if they don't agree. While it runs, the console shows it:
+    with --console, or another one that is started for the broker's address, which is printed.
     """
     from millstream.cli.example_stage import play
     from millstream.examples.catalogue import find
@@ -147,4 +153,13 @@ def run(
     if seconds < 10:
         raise ConfigError(f"--for {for_}: in less than 10 seconds there is nothing to find")
     home = Path(f".millstream/example-{name}") if keep else None
-    return play(example, seconds, address=broker, seed=seed, home=home, master=master)
+    return play(
+        example,
+        seconds,
+        address=broker,
+        seed=seed,
+        home=home,
+        master=master,
+        console=console or open_,
+        open_=open_,
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import tempfile
 import threading
 import time
@@ -15,13 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.cli.example_panel import Picture, display, ending
 from millstream.cli.signals import Interrupts
-from millstream.cli.stage import Enough, Stage
+from millstream.cli.stage import Enough, Stage, remove
 from millstream.client.admin import Admin
 from millstream.client.connect import Connection
 from millstream.client.consume import Reader
+from millstream.client.lines import Outgoing
+from millstream.client.produce import send_one
 from millstream.errors import ConfigError
 from millstream.examples.feed import Feed, now_ms
 from millstream.examples.shape import Example, Score
+from millstream.pipeline.status import TOPIC as STATUS_TOPIC
 
 if TYPE_CHECKING:
     from millstream.pipeline.job import Job
@@ -31,21 +33,29 @@ _QUIET = 8.0  # seconds without a result after which none is waited for
 
 
 def play(
-    example: Example, seconds: float, *, address: str | None, seed: int, home: Path | None, master: str
+    example: Example,
+    seconds: float,
+    *,
+    address: str | None,
+    seed: int,
+    home: Path | None,
+    master: str,
+    console: bool = False,
+    open_: bool = False,
 ) -> int:
     """From the broker to the check; the exit code. ``home`` is given if everything is to be kept there."""
     with Interrupts() as interrupts, ExitStack() as closing:
         if home is None:
             place = Path(tempfile.mkdtemp(prefix=f"millstream-{example.name}-"))
-            closing.callback(shutil.rmtree, place, ignore_errors=True)
+            closing.callback(remove, place)
         else:
             place = home
-            shutil.rmtree(place, ignore_errors=True)
+            remove(place)
             place.mkdir(parents=True)
         try:
             stage = _Example(example, place, interrupts, closing, keep=home is not None)
             with stage.screen:
-                stage.set_up(seconds, address=address, seed=seed, master=master)
+                stage.set_up(seconds, address=address, seed=seed, master=master, console=console, open_=open_)
                 stage.finish()
             good = stage.sum_up()
             if home is not None:
@@ -109,7 +119,9 @@ class _Example(Stage[Picture]):
 
     # ---- setting up ---------------------------------------------------------------------------------
 
-    def set_up(self, seconds: float, *, address: str | None, seed: int, master: str) -> None:
+    def set_up(
+        self, seconds: float, *, address: str | None, seed: int, master: str, console: bool, open_: bool
+    ) -> None:
         from millstream.pipeline.load import load_topology
         from millstream.pipeline.plan import plan
 
@@ -118,7 +130,7 @@ class _Example(Stage[Picture]):
         flow = load_topology(example.pipeline)
         planned = plan(flow)
         generated = [topic for topic in planned.reads if topic not in planned.writes]
-        self._make_topics(connection, generated, planned.writes, own=address is None)
+        self._make_topics(connection, flow.name, generated, planned.writes, own=address is None)
 
         span = seconds * example.speed
         generator = example.generator(
@@ -126,6 +138,8 @@ class _Example(Stage[Picture]):
         )
         self._feed = Feed(connection, generator, speed=example.speed)
         self._rows = Rows(connection, list(example.results))
+        if not console:
+            self.picture.console = f"`millstream console --broker {connection.address}` shows it meanwhile"
         self.picture.wanted, self._began = seconds, time.monotonic()
         self.start_part(self._rows)
         self.start_part(self._feed)
@@ -135,6 +149,8 @@ class _Example(Stage[Picture]):
             title=f"millstream example {example.name}",
             master=master,
             planning="planning the pipeline",
+            console=console,
+            open_=open_,
         )
         while not self.picture.processed:
             self.breathe()
@@ -152,12 +168,19 @@ class _Example(Stage[Picture]):
         return connection
 
     def _make_topics(
-        self, connection: Connection, generated: Sequence[str], written: Sequence[str], *, own: bool
+        self,
+        connection: Connection,
+        job: str,
+        generated: Sequence[str],
+        written: Sequence[str],
+        *,
+        own: bool,
     ) -> None:
         """All that the example uses, made anew: what is in a topic already would be read as its own."""
         topics = dict.fromkeys((*generated, *written))
         with Admin(connection) as admin:
-            there = [topic for topic in topics if topic in admin.topics()]
+            known = admin.topics()
+            there = [topic for topic in topics if topic in known]
             if there:
                 raise ConfigError(
                     f"the broker at {connection.address} has {', '.join(there)} already, and the example"
@@ -165,7 +188,8 @@ class _Example(Stage[Picture]):
                     f" do without: `millstream topic delete {' '.join(there)}`"
                 )
             if not own and not self._keep:
-                self.closing.callback(_delete, connection, list(topics))
+                made = [*topics, *([] if STATUS_TOPIC in known else [STATUS_TOPIC])]
+                self.closing.callback(_leave_nothing, connection, made, job)
             for topic in topics:
                 admin.create_topic(topic, partitions=self._example.partitions if topic in generated else 1)
 
@@ -237,16 +261,21 @@ class _Example(Stage[Picture]):
     def look_around(self) -> None:
         address, example = self.picture.address, self._example
         views = self.home / "pipeline" / "views.db"
+        if self.picture.console.startswith("http"):
+            print(f"The console is at {self.picture.console}")
         print("Everything is still there. In another terminal:")
         for command in (
             f"millstream topic list --broker {address}",
             *(f"millstream consume {topic} -o start -n 3 --broker {address}" for topic in example.results),
-            f"millstream console --broker {address}",
+            *([] if self.picture.console.startswith("http") else [f"millstream console --broker {address}"]),
             f"millstream view query {example.view} --views {views}",
         ):
             print(f"  {command}")
 
 
-def _delete(connection: Connection, topics: Sequence[str]) -> None:
+def _leave_nothing(connection: Connection, made: Sequence[str], job: str) -> None:
+    """On a broker that is somebody's: neither topics, nor the last word of a job that won't run again."""
     with Admin(connection) as admin:
-        admin.delete_topics(topics)
+        admin.delete_topics(made)
+        if STATUS_TOPIC in admin.topics():
+            send_one(connection, STATUS_TOPIC, Outgoing(None, job.encode()))

@@ -70,7 +70,7 @@ def describe(connection: Connection, group: GroupArgument, output: OutputOption 
     with Admin(connection) as admin:
         info = admin.group(group)
         committed = admin.committed(group)
-        missed = missed_by(admin, group)
+        missed = missed_by(admin, group) or []
     if output is Output.JSON:
         show_json(
             {

@@ -5,6 +5,7 @@ The demo and ``millstream example run`` are stages; what is played on them is th
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 import webbrowser
@@ -88,21 +89,21 @@ class Stage(Generic[P]):
         console: bool = False,
         open_: bool = False,
     ) -> None:
-        """The pipeline on Spark; with a console, it tells what it does for that."""
+        """The pipeline on Spark. It tells what it does, as one of ``millstream run`` does: the console beside
+        it shows that, or any other of the broker."""
         from millstream.pipeline.engine import end_engine, start_engine
         from millstream.pipeline.job import Job, Settings
         from millstream.pipeline.status_writer import StatusWriter
 
         began = self.begin("starting Spark")
         engine = start_engine(title, master=master, log_file=self.home / "spark.log", settings=_SHORT_LIVED)
-        status = None
         if console:  # while Spark starts, which takes longer
             serving: Future[None] = Future()
             _in_background(lambda: self._serve_console(connection), serving)
             self.wait_for(serving)
             if open_ and self.picture.console.startswith("http"):
                 webbrowser.open(self.picture.console)
-            status = self.closing.enter_context(StatusWriter(connection))
+        status = self.closing.enter_context(StatusWriter(connection))
         self.job = job = Job(
             flow,
             Settings(
@@ -113,6 +114,7 @@ class Stage(Generic[P]):
                 status=status,
             ),
         )
+        self.closing.callback(job.close)  # also if it is never started
         job.prepare()
         session = self.wait_for(engine)
         self.closing.callback(end_engine, session)
@@ -204,6 +206,13 @@ class Stage(Generic[P]):
         while not self.interrupts:
             time.sleep(0.1)
         print("ending", flush=True)
+
+
+def remove(home: Path) -> None:
+    """A stage's directory, with all that is in it. Twice, because Spark may open its log in there while the
+    first is under way; not later, as it makes no directory."""
+    for _ in range(2):
+        shutil.rmtree(home, ignore_errors=True)
 
 
 def _in_background(work: Callable[[], None], future: Future[None]) -> None:

@@ -152,14 +152,16 @@ class Missed:
         return self.next_offset - self.first_offset
 
 
-def missed_by(admin: Admin, group: str) -> list[Missed]:
-    """What a group missed, as millstream's broker remembers it. Apache Kafka does not: there, only what is
-    missing at the moment can be told (``Lag.lost``)."""
+def missed_by(admin: Admin, group: str) -> list[Missed] | None:
+    """What a group missed, as millstream's broker remembers it. Apache Kafka does not, which is None: there,
+    only what is missing at the moment can be told (``Lag.lost``)."""
     try:
         told = admin.group_config(group).get(_LOSSES)
-        entries: list[Mapping[str, Any]] = json.loads(told or "[]")
+        entries: list[Mapping[str, Any]] | None = json.loads(told or "null")
     except (RequestFailed, ValueError):
-        return []  # a broker that keeps no settings of groups, or others than ours
+        return None  # a broker that keeps no settings of groups, or others than ours
+    if entries is None:
+        return None
     return [
         Missed(
             TopicPartition(entry["topic"], entry["partition"]),

@@ -3,6 +3,7 @@ what it means. librdkafka leaves the documentation out."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -61,6 +62,15 @@ def topic_settings(connection: Connection, topic: str) -> list[TopicSetting]:
         return cluster.patiently(f"reading the settings of topic {topic!r}", ask)
     finally:
         cluster.close()
+
+
+def settings_of_ours(known: Collection[str]) -> dict[str, str]:
+    """The settings that only millstream's broker has, with their meaning; those that are not ``known``."""
+    return {
+        name: setting.doc
+        for name, setting in settings_of(TopicConfig).items()
+        if name.startswith("millstream.") and name not in known
+    }
 
 
 def _setting(entry: Any) -> TopicSetting:

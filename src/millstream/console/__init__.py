@@ -7,6 +7,7 @@ extra ``millstream[console]``.
     model/      what screens show, as dataclasses and functions of what a broker told: no HTTP, no asyncio
     sampler     asks the broker once for all viewers, every second or so; ``Observer`` is what it asks with
     asking      everything else that is asked of a broker: blocking calls on a bounded pool of threads
+    tails       following topics: threads of its own, so many pages at once
     live        server-sent events: HTML fragments for pages that are open
     pages       templates to HTML; ``units`` are the filters they use
     screens/    one module a screen: its pages, its part of the REST interface, its live fragments

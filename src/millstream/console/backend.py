@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
@@ -29,10 +30,12 @@ from millstream.console.links import (
     topic_link,
     view_link,
 )
+from millstream.console.model.snapshot import Snapshot
 from millstream.console.problems import Problem
 from millstream.console.sampler import Sampler
 from millstream.console.schemas import Schemas
 from millstream.console.settings import Settings
+from millstream.console.tails import Seat, Tails
 
 T = TypeVar("T")
 _HERE = Path(__file__).parent
@@ -60,6 +63,7 @@ class Backend:
         self.screens = screens
         self._asker = Asker(settings.connection)
         self._searches = ThreadPoolExecutor(_SEARCHES, thread_name_prefix="search")
+        self.tails = Tails()
         self.sampler = Sampler(self._asker)
         self.views = Databases(settings.views, self._told_by_jobs)
         self.schemas = None if settings.registry is None else Schemas(settings.registry)
@@ -102,6 +106,7 @@ class Backend:
         await self.sampler.stop()
         await self.views.stop()
         self._searches.shutdown(wait=True, cancel_futures=True)
+        self.tails.close()
         self._asker.close()
 
     def _told_by_jobs(self) -> list[Place]:
@@ -159,11 +164,20 @@ class Backend:
 
     def live(self, fragments: live.Fragments) -> Stream:
         """The fragments of a page, after each look at the broker."""
+        return _streamed(live.stream(self.sampler, self._status, fragments))
 
-        def status(problem: str | None) -> str:
-            return self.fragment("status.html", problem=problem)
+    def tail(self, fragments: Callable[[Seat, Snapshot], Awaitable[Mapping[str, str]]]) -> Stream:
+        """The same of a page that follows a topic, once it has a seat."""
 
-        return _streamed(live.stream(self.sampler, status, fragments))
+        async def events() -> AsyncIterator[bytes]:
+            with self.tails.seat() as seat:
+                async for event in live.stream(self.sampler, self._status, partial(fragments, seat)):
+                    yield event
+
+        return _streamed(events())
+
+    def _status(self, problem: str | None) -> str:
+        return self.fragment("status.html", problem=problem)
 
     def follow(
         self, places: Sequence[Place], fragments: Callable[[], Awaitable[Mapping[str, str]]]

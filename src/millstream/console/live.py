@@ -7,6 +7,7 @@ last. It ends with the console, and with whoever reads it.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
@@ -17,6 +18,7 @@ from millstream.console.model.snapshot import Snapshot
 from millstream.console.sampler import Sampler
 from millstream.errors import MillstreamError
 
+_log = logging.getLogger(__name__)
 Fragments = Callable[[Snapshot], Mapping[str, str] | Awaitable[Mapping[str, str]]]
 _SOONEST = 0.3  # seconds from one change of a view to the next on a page
 _SHARE = 3
@@ -33,7 +35,10 @@ async def stream(
         now = {"status": status(sampler.problem)}
         if sampler.snapshot is not None and sampler.problem is None:
             made = fragments(sampler.snapshot)
-            now.update(await made if isinstance(made, Awaitable) else made)
+            try:
+                now.update(await made if isinstance(made, Awaitable) else made)
+            except MillstreamError as error:  # the broker went away since the look, or what is shown did
+                _log.debug("nothing new for a page: %s", error)
         for name, html in now.items():
             if sent.get(name) != html:
                 sent[name] = html

@@ -8,9 +8,10 @@ from http import HTTPStatus
 from typing import Any
 
 from litestar import Request, Response
-from litestar.exceptions import HTTPException
+from litestar.exceptions import HTTPException, NotFoundException
 from litestar.openapi.datastructures import ResponseSpec
 
+from millstream.console.model.pipelines import JobRuns
 from millstream.errors import (
     BrokerUnavailable,
     ConfigError,
@@ -62,6 +63,8 @@ def problem_of(error: Exception) -> Problem:
     """What an exception is to the one who asked."""
     if isinstance(error, HTTPException):
         said = error.detail
+        if isinstance(error, NotFoundException) and said == HTTPStatus.NOT_FOUND.phrase:
+            said = "There is nothing at this address."
         extra = error.extra
         if isinstance(extra, list):  # of what was wrong with the parameters
             said = "; ".join(f"{each.get('key')}: {each.get('message')}" for each in extra) or said
@@ -72,6 +75,8 @@ def problem_of(error: Exception) -> Problem:
         return _problem(_BY_CODE.get(error.code, 502), str(error), error.name)
     if isinstance(error, ConfigError | InputError | QueryRefused):
         return _problem(400, str(error))
+    if isinstance(error, JobRuns):
+        return _problem(409, str(error))
     if isinstance(error, MillstreamError):
         return _problem(502, str(error))
     return _problem(500, f"{type(error).__name__}; the console's log says more")
@@ -105,7 +110,7 @@ RESPONSES = {
     400: _spec("What was asked is not well formed; `detail` says what is wrong."),
     403: _spec("Not allowed: the console is read-only, or the broker does not permit it."),
     404: _spec("There is no such thing."),
-    409: _spec("Not as things are: a group has members, a name is taken."),
+    409: _spec("Not as things are: a group has members, a job runs, a name is taken."),
     429: _spec("Too much is under way; try again in a moment."),
     502: _spec("The broker, or a database of views, answered with an error."),
     503: _spec("No broker answers at the moment."),

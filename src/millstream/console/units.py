@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -12,6 +13,8 @@ from millstream.units import bytes_text, duration_text, runs
 
 _NOT_KNOWN = Markup('<span class="unknown" title="not known">&ndash;</span>')
 
+_BACKTICKS = re.compile(r"`([^`]+)`")
+_CODE = Markup("<code>{}</code>")
 _NONE = Markup("")
 _PRECISE = Markup(" data-precise")
 
@@ -28,7 +31,7 @@ def short(value: float | None) -> str:
     amount = float(value)
     for unit in ("", " k", " M", " G"):
         if abs(amount) < 999.5:
-            return f"{amount:.3g}{unit}"
+            return f"{amount:.{2 if abs(amount) < 1 else 3}g}{unit}"
         amount /= 1000
     return f"{amount:,.3g} T"
 
@@ -81,6 +84,12 @@ def plural(value: int, noun: str, several: str | None = None) -> str:
     return f"{value:,} {noun if value == 1 else several or noun + 's'}"
 
 
+def code(text: str) -> str:
+    """What stands in backticks, as code."""
+    parts = _BACKTICKS.split(text)  # every second of them stood in backticks
+    return Markup("").join(_CODE.format(part) if at % 2 else part for at, part in enumerate(parts))
+
+
 def spark(values: Sequence[float | None], width: int = 88, height: int = 20) -> str:
     """A line without axes: how a number went, from nought to its highest."""
     known = [(at, value) for at, value in enumerate(values) if value is not None]
@@ -97,6 +106,9 @@ def spark(values: Sequence[float | None], width: int = 88, height: int = 20) -> 
     ).format(width, height, points)
 
 
+_FILTERS = (number, short, rate, size, byte_rate, duration, span, time, instant, plural, code, spark, runs)
+
+
 def add_filters(environment: Environment) -> None:
-    for filter_ in (number, short, rate, size, byte_rate, duration, span, time, instant, plural, spark, runs):
+    for filter_ in _FILTERS:
         environment.filters[filter_.__name__] = filter_

@@ -11,10 +11,10 @@ from xml.sax.saxutils import escape, quoteattr
 from millstream.pipeline.graph import Box, Graph
 from millstream.pipeline.layout import Spot, layout
 
-_CHARACTER, _LINE, _PADDING, _GAP, _BETWEEN, _MARGIN = 7.0, 17.0, 12.0, 28.0, 52.0, 16.0
+_CHARACTER, _LINE, _PADDING, _GAP, _BETWEEN, _MARGIN = 7.3, 17.0, 12.0, 28.0, 52.0, 16.0
 _TEXT_WIDTH, _LIVE_WIDTH = 40, 27
 _LIVE_LINES = 5
-_NOTE_WIDTH = 22  # at least: a box must not change its size with every digit
+_NOTE_WIDTH = 24  # at least: a box must not change its size with every digit
 _STYLE = """
   text { font: 12px ui-monospace, Menlo, Consolas, monospace; fill: #445; }
   text.title { font-weight: 700; fill: #112; }

@@ -48,11 +48,13 @@ class OperatorStatus:
 
 @dataclass(frozen=True, slots=True)
 class StoreStatus:
-    """What Spark keeps for a window of its own. ``dropped`` are groups of rows that came too late."""
+    """What Spark keeps for a window of its own, or ``shared`` for several. ``dropped`` are groups of rows
+    that came too late."""
 
     entries: int
     bytes: int
     dropped: int
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +174,7 @@ def _windows(query: Query, states: list[dict[str, Any]]) -> dict[str, StoreStatu
             int(state.get("numRowsTotal") or 0),
             int(state.get("memoryUsedBytes") or 0),
             int(state.get("numRowsDroppedByWatermark") or 0),
+            len(windows) > 1,
         )
         for windows, state in zip(shared, own, strict=True)
         for window in windows

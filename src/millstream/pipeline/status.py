@@ -28,8 +28,9 @@ State = Literal["starting", "running", "waiting", "failed", "stopped"]
 class Node:
     """A box of the graph: a topic, a stream or a view. ``streams`` are the names of the operators in it.
 
-    ``kind`` is ``topic``, ``view`` or the kind of the stream. ``entries`` and ``bytes`` are its state;
-    ``dropped`` counts groups of late rows that a window of Spark's own left out."""
+    ``kind`` is ``topic``, ``view`` or the kind of the stream. ``entries`` and ``bytes`` are its state, which
+    is ``shared`` where Spark keeps several windows in one; ``dropped`` counts groups of late rows that a
+    window of Spark's own left out."""
 
     key: str
     kind: str
@@ -41,6 +42,7 @@ class Node:
     watermark_ms: int | None = None
     entries: int | None = None
     bytes: int | None = None
+    shared: bool = False
     rejected: int = 0
     late: int = 0
     ahead: int = 0

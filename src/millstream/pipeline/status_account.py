@@ -276,6 +276,7 @@ def _with(node: Node, progress: Progress, watermark_ms: int | None) -> Node:
                 watermark_ms=watermark_ms or node.watermark_ms,
                 entries=store.entries,
                 bytes=store.bytes,
+                shared=store.shared,
                 dropped=node.dropped + store.dropped,
             )
     return node

@@ -10,6 +10,7 @@ import datetime as dt
 import decimal
 import io
 import json
+import time
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -35,6 +36,7 @@ from millstream.registry.protobuf import ProtobufSchema
 from millstream.registry.schema import ParsedSchema
 
 _NO_SUCH_SCHEMA = 40403
+_AGAIN = 10.0  # seconds; a registry with copies may know it a moment later
 Read = Callable[[bytes], Any]
 Write = Callable[[Any], bytes]
 
@@ -44,29 +46,33 @@ class Decoder:
 
     def __init__(self, registry: RegistryClient) -> None:
         self._registry = registry
-        self._readers: dict[int, Read | str] = {}  # or why there is none
+        self._readers: dict[int, Read] = {}
+        self._without: dict[int, tuple[str, float]] = {}  # why there is none, and until when that is believed
 
     def decode(self, data: bytes | None, type: str | None = None) -> Any:
         """The value of framed bytes; with ``type`` only if their schema is of that type."""
         id_, payload = unframed(data)
-        reader = self._readers.get(id_)
-        if reader is None:
-            reader = self._readers[id_] = self._reader(id_)
-        if isinstance(reader, str):
-            raise UndecodableRecord(reader)
+        reader = self._readers.get(id_) or self._looked_up(id_)
         if type is not None and self._registry.schema(id_).type != type:
             raise UndecodableRecord(f"schema {id_} is of type {self._registry.schema(id_).type}, not {type}")
         return reader(payload)
 
-    def _reader(self, id_: int) -> Read | str:
+    def _looked_up(self, id_: int) -> Read:
+        why, until = self._without.get(id_, ("", 0.0))
+        if time.monotonic() < until:  # a thousand records of it are no reason to ask a thousand times
+            raise UndecodableRecord(why)
         try:
-            return reader_of(self._registry.parsed(id_))
+            reader = self._readers[id_] = reader_of(self._registry.parsed(id_))
+            return reader
         except RegistryRefused as error:
             if error.code == _NO_SUCH_SCHEMA:
-                return f"the registry at {self._registry.url} has no schema {id_}"
-            if isinstance(error, InvalidSchema):
-                return f"schema {id_} can't be read: {error}"
-            raise
+                why = f"the registry at {self._registry.url} has no schema {id_}"
+            elif isinstance(error, InvalidSchema):
+                why = f"schema {id_} can't be read: {error}"
+            else:
+                raise
+            self._without[id_] = (why, time.monotonic() + _AGAIN)
+            raise UndecodableRecord(why) from None
 
 
 def reader_of(schema: ParsedSchema) -> Read:

@@ -44,6 +44,7 @@ def status(name: str = "fraud", **more: object) -> JobStatus:
                 ["window 1", "burst"],
                 entries=5,
                 bytes=900,
+                watermark_ms=NOW - 16_400,
             ),
             Node("t2", "topic", "alerts"),
         ],
@@ -142,12 +143,20 @@ def test_the_graph_has_rates_on_arrows_and_numbers_in_boxes() -> None:
     assert "12.4/s" in texts
     assert "lag 30" in texts
     assert "state 5 keys, 900 B" in texts
+    assert "watermark 16.4 s behind" in texts
     assert "burst <1>" in texts
     bad = [element.text for element in root.iter(f"{SVG}text") if "bad" in str(element.get("class"))]
     assert bad == ["rejected 2"]
     assert len([e for e in root.iter(f"{SVG}text") if e.get("class") == "rate"]) == 1, "what is known"
     assert list(root.iter(f"{SVG}style")) == [], "the page's policy would refuse it"
     assert next(link.get("href") for link in root.iter(f"{SVG}a")) == "/pipelines/fraud?node=t0#graph"
+
+
+def test_a_store_that_windows_share_is_not_shown_as_each_ones_own() -> None:
+    told = status()
+    told = replace(told, nodes=[replace(node, shared=node.entries is not None) for node in told.nodes])
+    texts = [element.text for element in ElementTree.fromstring(picture(told, NOW)).iter(f"{SVG}text")]
+    assert "shared state 5 keys" in texts
 
 
 def test_a_job_that_has_ended_shows_what_went_through_it() -> None:

@@ -13,12 +13,14 @@ from millstream.client.position import TopicPartition
 from millstream.client.topic_settings import TopicSetting
 from millstream.console.model.decoding import Decoding
 from millstream.console.model.history import History
+from millstream.console.model.job_topic import HeardJob
 from millstream.console.model.message import MessageQuery, message
 from millstream.console.model.snapshot import GroupPartition, GroupState, Snapshot, TopicState
 from millstream.console.model.topic import consumers_of, loss_of, partitions_of, rate_of
 from millstream.console.model.topic_changes import NewHeader, NewRecord, parse_headers, produce
 from millstream.console.model.topic_settings import in_words, settings_shown
 from millstream.errors import ConfigError
+from millstream.pipeline.status import JobStatus, QueryStatus, State
 
 PLACES = [TopicPartition("t", index) for index in range(3)]
 TOPIC = TopicState("t", False, 3, 2, 30, 3000, 5.0, 500.0, None, 1000)
@@ -85,6 +87,30 @@ def test_what_is_lost_with_a_topic() -> None:
     loss = loss_of(SNAPSHOT, "t")
     assert loss.records == 30
     assert [reader.group for reader in loss.readers] == ["losing", "idle"], "who is reading comes first"
+    assert loss.pipelines == []
+
+
+def test_what_is_lost_with_a_topic_names_the_pipelines_that_use_it() -> None:
+    jobs = [
+        job("over", "stopped", reads=["t"]),
+        job("writer", "running", writes=["x", "t"]),
+        job("both", "waiting", reads=["t"], writes=["t"]),
+        job("elsewhere", "running", reads=["other"]),
+    ]
+    heard = {each.job: HeardJob(each, SNAPSHOT.at_ms) for each in jobs}
+    loss = loss_of(replace(SNAPSHOT, jobs=heard), "t")
+    assert [(use.name, use.runs, use.reads, use.writes) for use in loss.pipelines] == [
+        ("both", True, True, True),
+        ("writer", True, False, True),
+        ("over", False, True, False),
+    ], "those that run come first"
+
+
+def job(
+    name: str, state: State, *, reads: list[str] | None = None, writes: list[str] | None = None
+) -> JobStatus:
+    queries = [QueryStatus("q", name, reads or [], writes or [])]
+    return JobStatus(1, name, "r", "h", 1, 0, 0, state, 0, "exactly-once", queries=queries)
 
 
 def test_a_topic_that_was_not_written_has_a_rate_of_nothing() -> None:
@@ -102,7 +128,8 @@ def test_a_topic_that_was_not_written_has_a_rate_of_nothing() -> None:
         ("retention.ms", "-1", "no limit"),
         ("segment.bytes", "1073741824", "1.07 GB"),
         ("flush.messages", str(2**63 - 1), "no limit"),
-        ("local.retention.ms", "-2", ""),
+        ("local.retention.ms", "-2", "as retention.ms"),
+        ("segment.jitter.ms", "0", ""),
         ("min.insync.replicas", "1", ""),
         ("cleanup.policy", "delete", ""),
         ("cleanup.policy", None, ""),

@@ -13,6 +13,8 @@ def test_numbers_have_units_and_what_is_not_known_is_a_dash() -> None:
         "0", "7", "999", "1 k", "12.3 k", "5e+03 T",
     ]  # fmt: skip
     assert units.rate(1500) == "1.5 k/s"
+    assert units.rate(0.4451) == "0.45/s", "a third digit of so little says nothing"
+    assert units.code("`a<b>` is not `c") == "<code>a&lt;b&gt;</code> is not `c"
     assert units.size(1500) == "1.5 kB"
     assert units.byte_rate(0) == "0 B/s"
     assert units.duration(11_520) == "3 h 12 min"

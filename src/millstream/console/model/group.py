@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from millstream.client.lag import Missed
 from millstream.client.position import TopicPartition
 from millstream.console.model.attention import Attention, of_group
 from millstream.console.model.history import Columns, History
+from millstream.console.model.pipelines import Ledger
 from millstream.console.model.snapshot import GroupPartition, GroupState
 
 LINES = 8  # of a chart: more can't be told apart
@@ -54,8 +55,9 @@ class MissedRecords:
 @dataclass(frozen=True, slots=True)
 class GroupDetail:
     """``epoch`` and ``assignment_epoch`` are those of the consumer protocol; of a classic group Kafka tells
-    neither its generation nor which member leads. ``missed`` is what millstream's broker wrote down; Apache
-    Kafka does not, and tells only what is missing now (``lost``)."""
+    neither its generation nor which member leads. ``missed`` is what millstream's broker wrote down; null
+    on Apache Kafka, which does not, and tells only what is missing now (``lost``). ``pipeline`` is the job
+    that keeps here which of its batches are done: it reads without being a member."""
 
     name: str
     state: str
@@ -74,10 +76,13 @@ class GroupDetail:
     members: list[GroupMember]
     partitions: list[GroupPartition]
     attention: list[Attention]
-    missed: list[MissedRecords] = field(default_factory=list)
+    missed: list[MissedRecords] | None = None
+    pipeline: str | None = None
 
 
-def group_detail(group: GroupState, missed: list[Missed] | None = None) -> GroupDetail:
+def group_detail(
+    group: GroupState, missed: list[Missed] | None = None, ledger: Ledger | None = None
+) -> GroupDetail:
     info = group.info
     return GroupDetail(
         group.name,
@@ -97,7 +102,8 @@ def group_detail(group: GroupState, missed: list[Missed] | None = None) -> Group
         _members(group),
         list(group.partitions),
         list(of_group(group)),
-        [_missed(each) for each in missed or ()],
+        None if missed is None else [_missed(each) for each in missed],
+        None if ledger is None else ledger.job,
     )
 
 

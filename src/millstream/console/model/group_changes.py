@@ -11,6 +11,7 @@ from millstream.client.cluster import Cluster
 from millstream.client.position import parse_position
 from millstream.client.reset import Move, carry_out, planned, refuse_to_move, refuse_while_active, with_times
 from millstream.clock import Clock
+from millstream.console.model.pipelines import JobRuns, Ledger
 from millstream.console.model.snapshot import GroupState
 from millstream.errors import ConfigError, RequestFailed
 
@@ -50,7 +51,8 @@ class MovedPartition:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """``refused`` says why it can't be done now; empty if it can."""
+    """``refused`` says why it can't be done now; empty if it can. ``pipeline`` is the job that keeps in these
+    offsets which of its batches are done: afterwards it starts only with ``--new-ledger``."""
 
     group: str
     partitions: list[MovedPartition]
@@ -58,11 +60,12 @@ class Reset:
     skipped: int
     unread: int
     refused: str
+    pipeline: str | None
 
 
-def preview(admin: Admin, group: str, choice: Choice, clock: Clock) -> Reset:
+def preview(admin: Admin, group: str, choice: Choice, clock: Clock, ledger: Ledger | None) -> Reset:
     """What would be moved; changes nothing. Raises for a choice that can't be made."""
-    refused = ""
+    refused = "" if ledger is None else ledger.refused
     try:
         refuse_to_move(admin, group, new=False)
     except RequestFailed as error:
@@ -70,15 +73,21 @@ def preview(admin: Admin, group: str, choice: Choice, clock: Clock) -> Reset:
             raise
         refused = str(error)
     moves = with_times(admin, _moves(admin, group, choice, clock))
-    return _reset(group, moves, refused)
+    return _reset(group, moves, refused, ledger)
 
 
-def reset(admin: Admin, group: str, choice: Choice, clock: Clock) -> Reset:
-    """Move it; raises while it has members."""
+def reset(admin: Admin, group: str, choice: Choice, clock: Clock, ledger: Ledger | None) -> Reset:
+    """Move it; raises while it has members, or is the ledger of a job that runs."""
+    _refuse_under(ledger)
     refuse_to_move(admin, group, new=False)
     moves = _moves(admin, group, choice, clock)
     carry_out(admin, group, moves)
-    return _reset(group, moves, "")
+    return _reset(group, moves, "", ledger)
+
+
+def _refuse_under(ledger: Ledger | None) -> None:
+    if ledger is not None and ledger.refused:
+        raise JobRuns(ledger.refused)
 
 
 def _moves(admin: Admin, group: str, choice: Choice, clock: Clock) -> list[Move]:
@@ -89,7 +98,7 @@ def _moves(admin: Admin, group: str, choice: Choice, clock: Clock) -> list[Move]
     return planned(admin, group, position, topics, parse_partitions(choice.partitions))
 
 
-def _reset(group: str, moves: list[Move], refused: str) -> Reset:
+def _reset(group: str, moves: list[Move], refused: str, ledger: Ledger | None) -> Reset:
     return Reset(
         group,
         [
@@ -110,6 +119,7 @@ def _reset(group: str, moves: list[Move], refused: str) -> Reset:
         sum(move.skipped for move in moves),
         sum(move.unread for move in moves),
         refused,
+        None if ledger is None else ledger.job,
     )
 
 
@@ -158,7 +168,8 @@ def parse_partitions(text: str) -> list[int]:
 class Deletion:
     """What is lost by forgetting a group, or its offsets of a topic. A consumer that comes back begins as its
     ``auto.offset.reset`` says: at the start it reads ``read_again`` records again, at the end it skips
-    ``skipped`` that it has not read. ``refused`` says why it can't be done now; empty if it can."""
+    ``skipped`` that it has not read. ``refused`` says why it can't be done now; empty if it can.
+    ``pipeline`` as of ``Reset``."""
 
     group: str
     topic: str
@@ -167,9 +178,10 @@ class Deletion:
     read_again: int
     skipped: int
     refused: str
+    pipeline: str | None
 
 
-def deletion(group: GroupState, topic: str = "") -> Deletion:
+def deletion(group: GroupState, topic: str = "", ledger: Ledger | None = None) -> Deletion:
     """What deleting means, before it is done."""
     parts = [
         part for part in group.partitions if part.committed is not None and (not topic or part.topic == topic)
@@ -185,20 +197,27 @@ def deletion(group: GroupState, topic: str = "") -> Deletion:
         sorted({part.topic for part in parts}),
         sum(max(0, min(part.committed or 0, part.end) - part.start) for part in parts),
         sum(part.lag or 0 for part in parts),
-        f"{len(members)} active: {who}. Stop them first." if members else "",
+        f"it has members, {len(members)} active: {who}. Stop them first."
+        if members
+        else f"{ledger.refused}."
+        if ledger is not None and ledger.refused
+        else "",
+        None if ledger is None else ledger.job,
     )
 
 
-def delete(admin: Admin, group: str) -> None:
-    """The group with all of its offsets; raises while it has members."""
+def delete(admin: Admin, group: str, ledger: Ledger | None) -> None:
+    """The group with all of its offsets; raises while it has members, or is the ledger of a job that runs."""
+    _refuse_under(ledger)
     refuse_while_active(admin, group, "a group in use is not deleted")
     error = admin.delete_groups([group])[group]
     if error is not None:
         raise error
 
 
-def forget_topic(admin: Admin, group: str, topic: str) -> None:
-    """Its offsets of a topic, all of them; raises while members read the topic."""
+def forget_topic(admin: Admin, group: str, topic: str, ledger: Ledger | None) -> None:
+    """Its offsets of a topic, all of them; raises while members read the topic, as ``delete`` does."""
+    _refuse_under(ledger)
     admin.group(group)
     places = [place for place in admin.committed(group) if place.topic == topic]
     if not places:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -14,6 +15,7 @@ from millstream.console.model.expression import Expression, parse
 
 PER_PAGE = 50
 MOST = 500
+LARGEST_OFFSET = 2**53 - 1  # that a number in JSON holds for sure: some centuries of a million a second
 Seek = Literal["newest", "oldest", "offset", "time", "live"]
 
 
@@ -48,7 +50,7 @@ class MessageQuery:
     another page ended."""
 
     seek: Seek = "newest"
-    offset: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
+    offset: Annotated[int, Meta(ge=0, le=LARGEST_OFFSET)] = 0
     time: str = ""
     partition: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
     key: str = ""
@@ -81,6 +83,11 @@ class MessageQuery:
         if self.seek != "time":
             named.pop("time", None)
         return {name: value for name, value in (named | changed).items() if value != ""}
+
+
+def not_decoded(messages: Sequence[Message]) -> list[tuple[str, int]]:
+    """Why values are not shown as they were asked for, and how many; the most first."""
+    return Counter(each.value.note for each in messages if each.value.note).most_common()
 
 
 class Filter:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from millstream.client.admin import BrokerNode
 from millstream.client.outlook import DiskOutlook
 from millstream.console.model.attention import Attention, needs_attention
+from millstream.console.model.pipelines import RUNNING, shown_state
 from millstream.console.model.snapshot import Snapshot, TopicState
 
 BUSIEST = 5
@@ -15,7 +16,8 @@ BUSIEST = 5
 @dataclass(frozen=True, slots=True)
 class Overview:
     """``bytes`` is what topics take on disk, once for each record; None where brokers do not tell.
-    ``out_per_second`` counts what consumer groups have committed."""
+    ``out_per_second`` counts what consumer groups have committed. ``pipelines`` are the jobs that have told
+    of themselves, ``pipelines_running`` those that run."""
 
     at_ms: int
     address: str
@@ -25,6 +27,8 @@ class Overview:
     topics: int
     partitions: int
     groups: int
+    pipelines: int
+    pipelines_running: int
     records: int | None
     bytes: int | None
     in_per_second: float
@@ -50,6 +54,8 @@ def overview(snapshot: Snapshot) -> Overview:
         len(topics),
         sum(topic.partitions for topic in topics),
         len(snapshot.groups),
+        len(snapshot.jobs),
+        sum(shown_state(job, snapshot.at_ms) in RUNNING for job in snapshot.jobs.values()),
         sum(records) if snapshot.detailed else None,
         sum(sizes) if sizes else None,
         sum(topic.records_per_second for topic in topics),

@@ -55,9 +55,10 @@ def _notes(node: Node, now_ms: int) -> list[tuple[str, str]]:
     if node.lag is not None:
         notes.append((f"lag {node.lag:,}", ""))
     if node.entries is not None:
-        notes.append((f"state {short(node.entries)} keys, {size(node.bytes)}", ""))
+        keys = f"{short(node.entries)} keys"
+        notes.append((f"shared state {keys}" if node.shared else f"state {keys}, {size(node.bytes)}", ""))
     if node.watermark_ms is not None:
-        notes.append((f"watermark -{duration_text(max(0, now_ms - node.watermark_ms))}", ""))
+        notes.append((f"watermark {duration_text(max(0, now_ms - node.watermark_ms))} behind", ""))
     counted = (
         ("rejected", node.rejected, "bad"),
         ("failed", node.failed, "bad"),

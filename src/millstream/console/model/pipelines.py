@@ -8,12 +8,14 @@ from typing import Literal
 
 from millstream.console.model.job_topic import HeardJob
 from millstream.console.model.snapshot import Snapshot
+from millstream.errors import MillstreamError
 from millstream.pipeline.status import PARTS, Batch, Edge, JobStatus, Node, QueryStatus
 
 _FAR_LONGER = 4  # times the usual: beyond that a bar is cut
 _SILENT_HEARTBEATS = 4  # as many may be missed: a broker's hiccup is no death
 Shown = Literal["starting", "running", "waiting", "failed", "stopped", "silent"]
 _ENDED = ("failed", "stopped")
+RUNNING = ("starting", "running", "waiting")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,61 @@ def row(job: HeardJob, now_ms: int) -> PipelineRow:
         len(status.errors),
         any(error.fatal for error in status.errors),
     )
+
+
+class JobRuns(MillstreamError):
+    """Not while the job runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """A job keeps in a group's offsets which of its batches are done."""
+
+    job: str
+    runs: bool
+
+    @property
+    def refused(self) -> str:
+        """Why they are not changed now; empty if they can be."""
+        if not self.runs:
+            return ""
+        return f"pipeline {self.job} runs, and keeps in these offsets which batches are done; stop it first"
+
+
+def ledger_of(snapshot: Snapshot, group: str) -> Ledger | None:
+    """The job whose ledger a group is; of several that of one that runs."""
+    found = [
+        Ledger(name, shown_state(job, snapshot.at_ms) in RUNNING)
+        for name, job in snapshot.jobs.items()
+        if any(query.group == group for query in job.status.queries)
+    ]
+    return max(found, key=lambda each: each.runs, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineUse:
+    """A job that reads a topic, writes to it, or both; in its last run if it does not run now."""
+
+    name: str
+    state: Shown
+    reads: bool
+    writes: bool
+
+    @property
+    def runs(self) -> bool:
+        return self.state in RUNNING
+
+
+def uses_of(snapshot: Snapshot, topic: str) -> list[PipelineUse]:
+    """The jobs that use a topic, those that run first."""
+    found = []
+    for name, job in snapshot.jobs.items():
+        queries = job.status.queries
+        reads = any(topic in query.reads for query in queries)
+        writes = any(topic in query.writes for query in queries)
+        if reads or writes:
+            found.append(PipelineUse(name, shown_state(job, snapshot.at_ms), reads, writes))
+    return sorted(found, key=lambda each: (not each.runs, each.name))
 
 
 # One node --------------------------------------------------------------------------------------------

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from millstream.client.position import TopicPartition
 from millstream.console.model.history import Columns, History
+from millstream.console.model.pipelines import PipelineUse, uses_of
 from millstream.console.model.snapshot import GroupState, Snapshot
-from millstream.units import count
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,26 +105,16 @@ def _consumer(group: GroupState, topic: str) -> Consumer:
 @dataclass(frozen=True, slots=True)
 class TopicLoss:
     """What goes with a topic when it is deleted. ``readers`` are groups that read it now or have read it, the
-    active ones first; their offsets in it go too."""
+    active ones first; their offsets in it go too. ``pipelines`` are the jobs that read it or write to it, as
+    far as jobs tell; those that run come first."""
 
     topic: str
     records: int
     bytes: int | None
     partitions: int
     readers: list[Consumer]
+    pipelines: list[PipelineUse]
     written_per_second: float
-
-    @property
-    def active(self) -> list[Consumer]:
-        return [reader for reader in self.readers if reader.members]
-
-    @property
-    def said(self) -> str:
-        """In a sentence."""
-        parts = [count(self.records, "record")]
-        if self.readers:
-            parts.append(f"the offsets of {count(len(self.readers), 'group')}")
-        return " and ".join(parts)
 
 
 def loss_of(snapshot: Snapshot, topic: str) -> TopicLoss:
@@ -137,6 +127,7 @@ def loss_of(snapshot: Snapshot, topic: str) -> TopicLoss:
         state.bytes,
         state.partitions,
         sorted(readers, key=lambda reader: (not reader.members, reader.group)),
+        uses_of(snapshot, topic),
         state.records_per_second,
     )
 

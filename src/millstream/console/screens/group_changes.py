@@ -18,6 +18,7 @@ from millstream.console.backend import Backend
 from millstream.console.links import group_link, group_named
 from millstream.console.model import group_changes as changes
 from millstream.console.model.group_changes import Choice, Deletion, Reset, Target, deletion
+from millstream.console.model.pipelines import Ledger, ledger_of
 from millstream.console.model.snapshot import GroupState
 from millstream.console.problems import problem_of
 from millstream.errors import BrokerUnavailable, ConfigError, MillstreamError
@@ -26,8 +27,9 @@ _GET: Literal[303] = 303  # see other: what follows is a GET
 _LONGEST_NAME = 32_767  # in the protocol
 
 
-async def found(backend: Backend, part: str) -> GroupState:
-    """A group as it was seen last; looked for now if it was not. Raises with the nearest names."""
+async def found(backend: Backend, part: str) -> tuple[GroupState, Ledger | None]:
+    """A group as it was seen last, and the job whose ledger it is; looked for now if it was not. Raises with
+    the nearest names."""
     name = group_named(part)
     snapshot = await backend.sampler.first()
     if name not in snapshot.groups:
@@ -35,7 +37,7 @@ async def found(backend: Backend, part: str) -> GroupState:
     if name not in snapshot.groups:
         known = name if "\0" not in name and len(name.encode()) <= _LONGEST_NAME else "?"
         raise await backend.ask(lambda admin: admin.unknown_group(known))
-    return snapshot.groups[name]
+    return snapshot.groups[name], ledger_of(snapshot, name)
 
 
 @get(["/live/groups/{name:str}/reset", "/live/groups/{name:str}/delete"], include_in_schema=False)
@@ -70,11 +72,13 @@ async def reset_page(
     name: FromPath[str],
     choice: NamedDependency[Choice],
 ) -> Response[str]:
-    state = await found(backend, name)
+    state, ledger = await found(backend, name)
     if "to" not in request.query_params:
         return _reset_shown(request, backend, state, choice)
     try:
-        planned = await backend.ask(lambda admin: changes.preview(admin, state.name, choice, SystemClock()))
+        planned = await backend.ask(
+            lambda admin: changes.preview(admin, state.name, choice, SystemClock(), ledger)
+        )
     except MillstreamError as error:
         return _reset_shown(request, backend, state, choice, error=error)
     return _reset_shown(request, backend, state, choice, planned=planned)
@@ -112,9 +116,9 @@ async def reset_form(
     name: FromPath[str],
     data: URLEncodedBody[Choice],
 ) -> Response[Any]:
-    state = await found(backend, name)
+    state, ledger = await found(backend, name)
     try:
-        done = await backend.ask(lambda admin: changes.reset(admin, state.name, data, SystemClock()))
+        done = await backend.ask(lambda admin: changes.reset(admin, state.name, data, SystemClock(), ledger))
     except MillstreamError as error:
         return _reset_shown(request, backend, state, data, error=error)
     await backend.sampler.look_closer_now()
@@ -130,8 +134,8 @@ async def reset_form(
 async def previewed(
     backend: NamedDependency[Backend], name: FromPath[str], choice: NamedDependency[Choice]
 ) -> Reset:
-    state = await found(backend, name)
-    return await backend.ask(lambda admin: changes.preview(admin, state.name, choice, SystemClock()))
+    state, ledger = await found(backend, name)
+    return await backend.ask(lambda admin: changes.preview(admin, state.name, choice, SystemClock(), ledger))
 
 
 @post(
@@ -141,8 +145,8 @@ async def previewed(
     status_code=200,
 )
 async def reset(backend: NamedDependency[Backend], name: FromPath[str], data: JSONBody[Choice]) -> Reset:
-    state = await found(backend, name)
-    done = await backend.ask(lambda admin: changes.reset(admin, state.name, data, SystemClock()))
+    state, ledger = await found(backend, name)
+    done = await backend.ask(lambda admin: changes.reset(admin, state.name, data, SystemClock(), ledger))
     await backend.sampler.look_closer_now()  # whoever asks next is told of it
     return done
 
@@ -157,8 +161,8 @@ async def delete_page(
     name: FromPath[str],
     topic: FromQuery[str] = "",
 ) -> Response[str]:
-    state = await found(backend, name)
-    return _delete_shown(request, backend, deletion(state, topic))
+    state, ledger = await found(backend, name)
+    return _delete_shown(request, backend, deletion(state, topic, ledger))
 
 
 def _delete_shown(
@@ -176,19 +180,19 @@ async def delete_form(
     name: FromPath[str],
     data: URLEncodedBody[dict[str, str]],
 ) -> Response[Any]:
-    state = await found(backend, name)
+    state, ledger = await found(backend, name)
     topic = data.get("topic", "")
     try:
         if topic:
-            await backend.ask(lambda admin: changes.forget_topic(admin, state.name, topic))
+            await backend.ask(lambda admin: changes.forget_topic(admin, state.name, topic, ledger))
         else:
-            await backend.ask(lambda admin: changes.delete(admin, state.name))
+            await backend.ask(lambda admin: changes.delete(admin, state.name, ledger))
     except BrokerUnavailable:
         raise
     except MillstreamError as error:
         problem = problem_of(error)
         return _delete_shown(
-            request, backend, deletion(state, topic), problem=problem.detail, status=problem.status
+            request, backend, deletion(state, topic, ledger), problem=problem.detail, status=problem.status
         )
     snapshot = await backend.sampler.look_closer_now()
     if topic and state.name in snapshot.groups:
@@ -198,8 +202,8 @@ async def delete_form(
 
 @deletes("/api/groups/{name:str}", tags=["groups"], summary="Delete a group with its offsets")
 async def delete(backend: NamedDependency[Backend], name: FromPath[str]) -> None:
-    state = await found(backend, name)
-    await backend.ask(lambda admin: changes.delete(admin, state.name))
+    state, ledger = await found(backend, name)
+    await backend.ask(lambda admin: changes.delete(admin, state.name, ledger))
     await backend.sampler.look_closer_now()
 
 
@@ -209,10 +213,10 @@ async def forget(
     name: FromPath[str],
     topic: Annotated[str, QueryParameter(min_length=1, max_length=300)],
 ) -> None:
-    state = await found(backend, name)
+    state, ledger = await found(backend, name)
     if topic not in state.topics:
         raise ConfigError(f"{state.name} has committed no offsets of a topic {topic!r}")
-    await backend.ask(lambda admin: changes.forget_topic(admin, state.name, topic))
+    await backend.ask(lambda admin: changes.forget_topic(admin, state.name, topic, ledger))
     await backend.sampler.look_closer_now()
 
 

@@ -17,7 +17,8 @@ from millstream.console.model.group import GroupDetail, group_detail, lag_over_t
 from millstream.console.model.groups import GroupPage, GroupQuery, Only, Sort, group_list
 from millstream.console.model.history import Columns
 from millstream.console.model.paging import PER_PAGE, Order
-from millstream.console.model.snapshot import GroupState, Snapshot
+from millstream.console.model.pipelines import ledger_of
+from millstream.console.model.snapshot import Snapshot
 from millstream.console.screens import group_changes
 from millstream.console.screens.group_changes import found
 from millstream.console.screens.parameters import PageNumber, Search
@@ -76,10 +77,10 @@ async def listed(backend: NamedDependency[Backend], wanted: NamedDependency[Grou
 
 
 async def _detail(backend: Backend, name: str) -> GroupDetail:
-    state = await found(backend, name)
+    state, ledger = await found(backend, name)
 
     def missed(admin: Admin) -> GroupDetail:
-        return group_detail(state, missed_by(admin, state.name))
+        return group_detail(state, missed_by(admin, state.name), ledger)
 
     return await backend.ask(missed)
 
@@ -106,7 +107,7 @@ async def group_live(backend: NamedDependency[Backend], name: FromPath[str]) -> 
         if state is None:
             gone = backend.fragment("group_gone.html", name=named) if snapshot.detailed else ""
             return {"figures": gone} if gone else {}
-        shown = group_detail(state)
+        shown = group_detail(state, ledger=ledger_of(snapshot, named))
         return {
             "figures": backend.fragment("group_figures.html", group=shown),
             "members": backend.fragment("group_members.html", group=shown),
@@ -132,7 +133,7 @@ async def lag(
     name: FromPath[str],
     most: Annotated[int, QueryParameter(ge=1, le=100, description="Partitions.")] = 8,
 ) -> Columns:
-    state: GroupState = await found(backend, name)
+    state, _ = await found(backend, name)
     return lag_over_time(state, backend.sampler.observer.groups.partitions.get(state.name), most)
 
 

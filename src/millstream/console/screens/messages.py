@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from litestar import MediaType, Request, Response, get
@@ -18,7 +19,16 @@ from millstream.console.backend import Backend
 from millstream.console.leaving import Ended
 from millstream.console.model.decoding import LONG, WHOLE, Decoding, Format
 from millstream.console.model.expression import LONGEST
-from millstream.console.model.message import MOST, PER_PAGE, Message, MessageQuery, Seek, message
+from millstream.console.model.message import (
+    LARGEST_OFFSET,
+    MOST,
+    PER_PAGE,
+    Message,
+    MessageQuery,
+    Seek,
+    message,
+    not_decoded,
+)
 from millstream.console.model.search import (
     CURSOR,
     Arrived,
@@ -30,12 +40,15 @@ from millstream.console.model.search import (
 )
 from millstream.console.model.snapshot import Snapshot
 from millstream.console.screens.topic import header, header_fragments, seen
+from millstream.console.tails import MOST as MOST_TAILS
+from millstream.console.tails import Seat
 from millstream.errors import ConfigError, RequestFailed
 
 _OFFSET_OUT_OF_RANGE = 1
 _ONE_BYTES = 64 * 1024  # or one batch, if that is larger
+T = TypeVar("T")
 Partition = Annotated[int, PathParameter(ge=0, le=2**31 - 1)]
-Offset = Annotated[int, PathParameter(ge=0, le=2**63 - 1)]
+Offset = Annotated[int, PathParameter(ge=0, le=LARGEST_OFFSET)]
 
 
 # What is asked for -----------------------------------------------------------------------------------
@@ -45,7 +58,7 @@ async def asked(
     seek: Annotated[
         Seek, QueryParameter(description="Where to begin: newest goes backwards, the others forwards.")
     ] = "newest",
-    offset: Annotated[int, QueryParameter(ge=0, le=2**63 - 1, description="With seek=offset.")] = 0,
+    offset: Annotated[int, QueryParameter(ge=0, le=LARGEST_OFFSET, description="With seek=offset.")] = 0,
     time: Annotated[
         str,
         QueryParameter(
@@ -125,6 +138,7 @@ async def page(
         page=shown,
         problem=problem,
         done=done,
+        not_decoded=not_decoded(shown.messages) if shown is not None else [],
         has_registry=backend.schemas is not None,
         **header(backend, snapshot, name),
     )
@@ -159,9 +173,12 @@ async def live(
     started = request.query_params.get("from", "")
     offsets = parse_cursor(started) if started else {}
 
-    async def fragments(snapshot: Snapshot) -> dict[str, str]:
+    async def fragments(seat: Seat, snapshot: Snapshot) -> dict[str, str]:
         nonlocal offsets
         told = header_fragments(backend, snapshot, name)
+        told["line"] = backend.fragment("tail_line.html", waits=not seat.take(), most=MOST_TAILS)
+        if not seat.taken:
+            return told
         places = [place for place in snapshot.ends if place.topic == name]
         ends = {place.partition: snapshot.ends[place] for place in places}
         if query.partition is not None:
@@ -178,7 +195,7 @@ async def live(
                 decoding = Decoding(query.format, backend.schemas)
                 return follow(log, name, query, decoding, offsets, reached)
 
-        arrived = await backend.run(work)
+        arrived = await backend.tails.run(work)
         offsets = {**offsets, **arrived.offsets}
         if arrived.messages or arrived.skipped:
             told["rows"] = backend.fragment(
@@ -190,21 +207,28 @@ async def live(
             )
         return told
 
-    return backend.live(fragments)
+    return backend.tail(fragments)
 
 
 # One record ------------------------------------------------------------------------------------------
 
 
-async def one(backend: Backend, name: str, partition: int, offset: int) -> tuple[Batch, Record]:
-    """A record, whatever its transaction came to; RequestFailed if there is none."""
+async def one(
+    backend: Backend,
+    name: str,
+    partition: int,
+    offset: int,
+    shown: Callable[[Batch, Record], T],
+) -> T:
+    """A record, whatever its transaction came to, as ``shown``; RequestFailed if there is none. To show it
+    may take a question to a schema registry, so that is done on the same thread."""
 
-    def work() -> tuple[Batch, Record]:
+    def work() -> T:
         with Peek(backend.asking, committed=False) as log:
             (place,) = chosen(log.partitions(name), partition)
             stretch = log.stretch(place, offset, offset + 1, _ONE_BYTES)
             for batch in stretch.batches:
-                return batch, batch.records[0]
+                return shown(batch, batch.records[0])
             start, end = log.bounds([place])[place]
             why = "it was deleted, or compacted" if offset < end else "it is not written yet"
             raise RequestFailed(
@@ -214,6 +238,17 @@ async def one(backend: Backend, name: str, partition: int, offset: int) -> tuple
             )
 
     return await backend.run(work)
+
+
+async def _decoded(
+    backend: Backend, name: str, partition: int, offset: int, format_: Format, most: int
+) -> Message:
+    decoding = Decoding(format_, backend.schemas)
+
+    def shown(batch: Batch, record: Record) -> Message:
+        return message(partition, batch, record, decoding, most=most, pretty=True)
+
+    return await one(backend, name, partition, offset, shown)
 
 
 @get("/topics/{name:str}/messages/{partition:int}/{offset:int}", include_in_schema=False)
@@ -230,9 +265,7 @@ async def one_page(
 ) -> Response[str]:
     """The page of a record; with ``part`` only what unfolds within a list."""
     snapshot = await seen(backend, name)
-    batch, record = await one(backend, name, partition, offset)
-    decoding = Decoding(format, backend.schemas)
-    shown = message(partition, batch, record, decoding, most=WHOLE if all else LONG, pretty=True)
+    shown = await _decoded(backend, name, partition, offset, format, WHOLE if all else LONG)
     values: dict[str, Any] = {"message": shown, "format": format, "all": all, "whole": WHOLE}
     if part:
         html = backend.fragment("message_body.html", topic_name=name, standalone=False, **values)
@@ -270,9 +303,7 @@ async def one_told(
     format: FromQuery[Format] = "auto",
 ) -> Message:
     await seen(backend, name)
-    batch, record = await one(backend, name, partition, offset)
-    decoding = Decoding(format, backend.schemas)
-    return message(partition, batch, record, decoding, most=WHOLE, pretty=True)
+    return await _decoded(backend, name, partition, offset, format, WHOLE)
 
 
 @get(
@@ -285,10 +316,10 @@ async def value(
     backend: NamedDependency[Backend], name: FromPath[str], partition: Partition, offset: Offset
 ) -> Response[bytes]:
     await seen(backend, name)
-    _, record = await one(backend, name, partition, offset)
+    content = await one(backend, name, partition, offset, lambda _, record: record.value or b"")
     disposition = f'attachment; filename="{name}-{partition}-{offset}"'
     return Response(
-        record.value or b"",
+        content,
         media_type="application/octet-stream",
         headers={"Content-Disposition": disposition},
     )

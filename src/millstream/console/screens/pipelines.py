@@ -6,32 +6,36 @@ from typing import Annotated, Any
 
 from litestar import Request, Response, get
 from litestar.di import NamedDependency
-from litestar.exceptions import NotFoundException
-from litestar.params import FromPath, QueryParameter
+from litestar.params import FromPath, FromQuery, QueryParameter
 from litestar.response import Stream
 
 from millstream.console.backend import Backend, Screen
 from millstream.console.model.pipeline_picture import picture
 from millstream.console.model.pipelines import (
+    RUNNING,
     Pipeline,
     PipelineList,
     chosen_node,
-    pipeline,
     pipeline_list,
     timelines,
 )
 from millstream.console.model.snapshot import Snapshot
+from millstream.console.screens import pipeline_changes
 from millstream.console.screens.parameters import Search
+from millstream.console.screens.pipeline_changes import known
 
 Chosen = Annotated[str, QueryParameter(max_length=100, description="The box of the graph to tell more of.")]
 
 
 @get("/pipelines", include_in_schema=False)
 async def page(
-    request: Request[Any, Any, Any], backend: NamedDependency[Backend], search: Search = ""
+    request: Request[Any, Any, Any],
+    backend: NamedDependency[Backend],
+    search: Search = "",
+    done: FromQuery[str] = "",
 ) -> Response[str]:
     shown = pipeline_list(await backend.sampler.first(), search)
-    return backend.page(request, SCREEN, "pipelines.html", listed=shown)
+    return backend.page(request, SCREEN, "pipelines.html", listed=shown, done=done)
 
 
 @get("/live/pipelines", include_in_schema=False)
@@ -65,7 +69,7 @@ async def one_page(
 async def one_live(backend: NamedDependency[Backend], name: FromPath[str], node: Chosen = "") -> Stream:
     def fragments(snapshot: Snapshot) -> dict[str, str]:
         if name not in snapshot.jobs:
-            return {}
+            return {"figures": backend.fragment("pipeline_gone.html", name=name)}
         values = _shown(snapshot, name, node)
         return {
             part: backend.fragment(f"pipeline_{part}.html", **values)
@@ -77,20 +81,13 @@ async def one_live(backend: NamedDependency[Backend], name: FromPath[str], node:
 
 @get("/api/pipelines/{name:str}", tags=["pipelines"], summary="All that a job tells of itself")
 async def told(backend: NamedDependency[Backend], name: FromPath[str]) -> Pipeline:
-    return _one(await backend.sampler.first(), name)
-
-
-def _one(snapshot: Snapshot, name: str) -> Pipeline:
-    found = pipeline(snapshot, name)
-    if found is None:
-        raise NotFoundException(f"no job {name!r} has told anything at {snapshot.address}")
-    return found
+    return known(await backend.sampler.first(), name)
 
 
 def _shown(snapshot: Snapshot, name: str, node: str) -> dict[str, Any]:
     """What the templates of a pipeline's page are given."""
-    found = _one(snapshot, name)
-    alive = found.summary.state in ("starting", "running", "waiting")
+    found = known(snapshot, name)
+    alive = found.summary.state in RUNNING
     return {
         "job": found.summary,
         "told": found.status,
@@ -109,5 +106,5 @@ SCREEN = Screen(
     "Pipelines",
     "/pipelines",
     shortcut="p",
-    handlers=(page, live, listed, one_page, one_live, told),
+    handlers=(page, live, listed, one_page, one_live, told, *pipeline_changes.HANDLERS),
 )

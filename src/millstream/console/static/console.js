@@ -37,7 +37,7 @@ const charts = new Map();
 function short(value, unit) {
   if (value == null) return "–";
   for (const prefix of ["", " k", " M", " G"]) {
-    if (Math.abs(value) < 999.5) return `${+value.toPrecision(3)}${prefix}${unit}`;
+    if (Math.abs(value) < 999.5) return `${+value.toPrecision(Math.abs(value) < 1 ? 2 : 3)}${prefix}${unit}`;
     value /= 1000;
   }
   return `${+value.toPrecision(3)} T${unit}`;
@@ -52,7 +52,9 @@ class Chart {
     this.load();
   }
   size() {
-    return { width: Math.max(200, this.element.clientWidth), height: +(this.element.dataset.height ?? 200) };
+    const style = getComputedStyle(this.element);
+    const inside = this.element.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+    return { width: Math.max(200, inside), height: +(this.element.dataset.height ?? 200) };
   }
   async load() {
     const answer = await fetch(this.element.dataset.chart).catch(() => null);
@@ -73,16 +75,18 @@ class Chart {
     const unit = this.element.dataset.unit ?? "";
     const small = this.size().height < 150;
     const clock = (seconds) => new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: seconds ? "2-digit" : undefined });
-    const times = (plot, values) => values.map((value) => clock(plot.scales.x.max - plot.scales.x.min < 600).format(value * 1000));
+    // At the edges a label would be cut off, or stand on one of the other axis.
+    const fits = (plot, value) => [plot.valToPos(value, "x"), plot.over.clientWidth - plot.valToPos(value, "x")].every((room) => room >= 26);
+    const times = (plot, values) => values.map((value) => (fits(plot, value) ? clock(plot.scales.x.max - plot.scales.x.min < 600).format(value * 1000) : ""));
     const axis = { stroke: color("--axis"), grid: { stroke: color("--grid"), width: 1 }, ticks: { show: false }, font: "12px system-ui" };
     this.plot?.destroy();
     this.plot = new uPlot({
       ...this.size(),
-      padding: [null, 28, null, null],
+      padding: [null, 12, null, null],
       cursor: { drag: { x: true, y: false }, points: { size: 6 } },
       legend: { live: true },
       scales: { x: { range: (plot, low, high) => this.span(low, high) }, y: { range: (plot, low, high) => [0, high > 0 ? high * 1.15 : 1] } },
-      axes: [{ ...axis, values: times, space: 80, size: small ? 24 : 50 }, { ...axis, size: 64, space: small ? 24 : 30, values: (plot, values) => values.map((value) => short(value, unit)) }],
+      axes: [{ ...axis, values: times, space: 80, size: small ? 24 : 32 }, { ...axis, size: 64, space: small ? 24 : 30, values: (plot, values) => values.map((value) => short(value, unit)) }],
       series: [
         { label: "at", value: (plot, value) => (value == null ? "–" : otherDay.format(value * 1000)) },
         ...Object.values(this.names).map((label, at) => ({
@@ -133,8 +137,31 @@ function startCharts(root) {
   }
 }
 
+// What scrolls sideways can be reached by keys, and stays where the reader has moved it though its content is replaced
+// every second. A drawing begins in its middle, where its first box is.
+const moved = new WeakMap(); // of what is replaced: how far each of its parts was scrolled
+const scrolling = ".scroll, pre.command";
+const scrollers = (root) => [...(root.matches?.(scrolling) ? [root] : []), ...$$(scrolling, root)];
+function remember(target) {
+  moved.set(target, scrollers(target).map((part) => part.scrollLeft));
+}
+function settle(root) {
+  const before = moved.get(root);
+  scrollers(root).forEach((part, at) => {
+    const wide = part.scrollWidth > part.clientWidth;
+    part.toggleAttribute("data-wide", wide);
+    if (wide) part.tabIndex = 0;
+    else part.removeAttribute("tabindex");
+    if (before?.[at] !== undefined) part.scrollLeft = before[at];
+    else if (part.matches(".drawing")) part.scrollLeft = (part.scrollWidth - part.clientWidth) / 2;
+  });
+  moved.delete(root);
+}
+addEventListener("resize", () => settle(document));
+
 // Everything that came new into the page.
 function arrived(root) {
+  settle(root);
   localTimes(root);
   localInputs(root);
   startCharts(root);
@@ -161,7 +188,10 @@ document.addEventListener("htmx:sseBeforeMessage", (event) => {
     return;
   }
   waiting.delete(event.target);
-  if (!isInUse(event.target)) return;
+  if (!isInUse(event.target)) {
+    remember(event.target);
+    return;
+  }
   waiting.set(event.target, event.detail.data);
   event.preventDefault();
 });
@@ -170,6 +200,7 @@ function bringWaiting() {
     if (isInUse(target)) continue;
     waiting.delete(target);
     if (!target.isConnected) continue;
+    remember(target);
     htmx.swap(target, html, { swapStyle: "innerHTML" });
     arrived(target);
   }
@@ -355,3 +386,4 @@ document.addEventListener("change", (event) => {
 });
 
 arrived(document);
+$(".tabs [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
