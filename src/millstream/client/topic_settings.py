@@ -3,6 +3,8 @@ what it means. librdkafka leaves the documentation out."""
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -84,5 +86,14 @@ def _setting(entry: Any) -> TopicSetting:
         source,
         "secret" if entry.is_sensitive else _KINDS.get(int(getattr(entry, "config_type", 0)), "text"),
         bool(entry.read_only),
-        getattr(entry, "documentation", None) or (ours.doc if ours is not None else ""),
+        plain_text(getattr(entry, "documentation", None) or "") or (ours.doc if ours is not None else ""),
     )
+
+
+def plain_text(documentation: str) -> str:
+    """What a broker says of a setting, without the HTML that Apache Kafka writes into it; code in backquotes,
+    as we write it."""
+    text = re.sub(r"</?code>", "`", documentation)
+    text = re.sub(r"<(?:p|br|li)\s*/?>", " ", text)
+    text = html.unescape(re.sub(r"</?[a-zA-Z][^<>]*>", "", text))
+    return re.sub(r"\s+", " ", text).strip()
