@@ -43,6 +43,8 @@ function short(value, unit) {
   return `${+value.toPrecision(3)} T${unit}`;
 }
 
+const BESIDE = 64, RIGHT = 12; // pixels: of the axis on the left, and of room on the right
+
 class Chart {
   constructor(element) {
     this.element = element;
@@ -75,18 +77,24 @@ class Chart {
     const unit = this.element.dataset.unit ?? "";
     const small = this.size().height < 150;
     const clock = (seconds) => new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: seconds ? "2-digit" : undefined });
-    // At the edges a label would be cut off, or stand on one of the other axis.
-    const fits = (plot, value) => [plot.valToPos(value, "x"), plot.over.clientWidth - plot.valToPos(value, "x")].every((room) => room >= 26);
+    // At the edges a label would be cut off, or stand on one of the other axis. When it is drawn for the first time
+    // the plot does not know its own width yet.
+    const fits = (plot, value) => {
+      const { min, max } = plot.scales.x;
+      const wide = this.size().width - BESIDE - RIGHT;
+      const at = ((value - min) / (max - min)) * wide;
+      return at >= 26 && wide - at >= 26;
+    };
     const times = (plot, values) => values.map((value) => (fits(plot, value) ? clock(plot.scales.x.max - plot.scales.x.min < 600).format(value * 1000) : ""));
     const axis = { stroke: color("--axis"), grid: { stroke: color("--grid"), width: 1 }, ticks: { show: false }, font: "12px system-ui" };
     this.plot?.destroy();
     this.plot = new uPlot({
       ...this.size(),
-      padding: [null, 12, null, null],
+      padding: [null, RIGHT, null, null],
       cursor: { drag: { x: true, y: false }, points: { size: 6 } },
       legend: { live: true },
       scales: { x: { range: (plot, low, high) => this.span(low, high) }, y: { range: (plot, low, high) => [0, high > 0 ? high * 1.15 : 1] } },
-      axes: [{ ...axis, values: times, space: 80, size: small ? 24 : 32 }, { ...axis, size: 64, space: small ? 24 : 30, values: (plot, values) => values.map((value) => short(value, unit)) }],
+      axes: [{ ...axis, values: times, space: 80, size: small ? 24 : 32 }, { ...axis, size: BESIDE, space: small ? 24 : 30, values: (plot, values) => values.map((value) => short(value, unit)) }],
       series: [
         { label: "at", value: (plot, value) => (value == null ? "–" : otherDay.format(value * 1000)) },
         ...Object.values(this.names).map((label, at) => ({
