@@ -354,10 +354,12 @@ class Job:
             reader = reader.option("endingOffsets", json.dumps(to_json(own)))
         # The group's offsets are the ledger, and written with the results.
         reader = reader.option("groupId", self._groups[query.name]).option("commitOffsets", "false")
-        # The views' database is the other job's as well, and must not be kept from it for long.
-        most = source.max_rows or (_REBUILD_ROWS if self.settings.rebuild else None)
-        if most is not None:
-            reader = reader.option("maxOffsetsPerTrigger", str(most))
+        bounds = [source.max_rows] if source.max_rows is not None else []
+        if self.settings.rebuild:
+            # The views' database is the other job's as well, and must not be kept from it for long.
+            bounds.append(_REBUILD_ROWS)
+        if bounds:
+            reader = reader.option("maxOffsetsPerTrigger", str(min(bounds)))
         if query.operators:
             reader = reader.option("tickFile", str(self._ticks.file(query.name)))
         wanted = _wanted(query, source)

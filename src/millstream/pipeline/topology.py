@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 GUARANTEES = ("at-most-once", "at-least-once", "exactly-once")
 FORMATS = ("json", "text", "binary", *encoded.FORMATS)
+MAX_ROWS = 500_000  # a backlog of days must not become one batch, whose rows a worker may have to hold
 RECORD_PARTS = ("key", "topic", "partition", "offset", "timestamp", "headers")
 _MOST_IN_MEMORY = 2_000_000_000  # bytes of state as written; in memory it takes several times as much
 _START = re.compile(r"earliest|latest|@.+")
@@ -90,7 +91,7 @@ class Topology:
         ahead: str | None = None,
         include: Sequence[str] = (),
         start: str = "earliest",
-        max_rows: int | None = None,
+        max_rows: int | None = MAX_ROWS,
         feedback: bool = False,
         name: str | None = None,
         registry: str | None = None,
@@ -109,8 +110,9 @@ class Topology:
         which nothing comes at all (for ever, if left out); ``ahead``: how far in the future the time of an
         event may be to be believed (any, if left out). ``include``: parts of the record to have as columns
         ``record_key``, ``record_offset``, ... ``start``: where a first run begins, ``earliest``, ``latest``
-        or ``@2026-01-01``. ``max_rows`` bounds a micro-batch. ``feedback=True`` says that reading a topic
-        this flow writes itself is meant.
+        or ``@2026-01-01``. ``max_rows`` bounds a micro-batch (None: all that there is, as for a table,
+        which is of use only when it is whole). ``feedback=True`` says that reading a topic this flow writes
+        itself is meant.
         """
         at = caller()
         check_topic(topic, at)
