@@ -21,6 +21,7 @@ from bench.nexmark.answers import SIDE_ROWS
 from bench.nexmark.generator import AUCTIONS, BIDS, PEOPLE
 from millstream import Processor, Topology
 from millstream.pipeline.streams import Source, Stream
+from millstream.pipeline.topology import MAX_ROWS
 
 PERSON = """id bigint NOT NULL, name string, emailAddress string, creditCard string, city string,
     state string, dateTime timestamp, extra string"""
@@ -41,7 +42,7 @@ class Events:
     """The three topics as streams; only those that a query asks for become sources."""
 
     def __init__(
-        self, flow: Topology, *, prefix: str = "", lateness: str = "4 seconds", max_rows: int | None = None
+        self, flow: Topology, *, prefix: str = "", lateness: str = "4 seconds", max_rows: int = MAX_ROWS
     ) -> None:
         self.flow = flow
         self._prefix = prefix

@@ -11,8 +11,6 @@ from millstream.client.connect import Connection
 from millstream.pipeline.job import Job, Settings
 from millstream.pipeline.session import spark_session
 
-MAX_ROWS = 100_000  # in one batch
-
 
 class Runner:
     """Keeps the Spark session from one task to the next."""
@@ -30,7 +28,6 @@ class Runner:
             task.output,
             prefix=task.prefix,
             lateness=f"{task.lateness_ms} milliseconds",
-            max_rows=MAX_ROWS,
         )
         settings = Settings(
             Connection(task.address),
