@@ -56,7 +56,8 @@ ON_OURS = {
     "guarantees": guarantees.run,
     "view_latency": view_latency.run,
     "console": console.run,
-    "nexmark": race.run,
+    "nexmark": race.rates,
+    "nexmark_latency": race.delays,
 }
 PARTS = [*BESIDE_KAFKA, *ALONE, *ON_OURS]
 IN_TWO_MINUTES = ["requests", "bulk", "latency", "footprint", "spark"]

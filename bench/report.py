@@ -61,7 +61,8 @@ TITLES = {
     "guarantees": ("What a job's guarantee costs", "Spark's connector, at-least-once"),
     "view_latency": ("From an event to its result in a view", "none"),
     "console": ("Pages of the console, on the server", "none"),
-    "nexmark": ("Nexmark", "the other"),
+    "nexmark": ("Nexmark: events a second of one core", "the other"),
+    "nexmark_latency": ("Nexmark: from an event to its result", "the other"),
 }
 
 

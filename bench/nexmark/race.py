@@ -75,18 +75,15 @@ def say(text: str) -> None:
     print(f"bench: {text}", file=sys.stderr, flush=True)
 
 
-def run(server: Server, *, quick: bool) -> Iterator[Figure]:
-    with tempfile.TemporaryDirectory(prefix="millstream-bench-") as name, ExitStack() as stack:
-        scratch = Path(name)
-        yield from rates(server, Field(stack, scratch), scratch, quick=quick)
-    with tempfile.TemporaryDirectory(prefix="millstream-bench-") as name:
-        yield from delays(server, Path(name), quick=quick)
-
-
 # ---- how many -----------------------------------------------------------------------------------------
 
 
-def rates(server: Server, field: Field, scratch: Path, *, quick: bool) -> Iterator[Figure]:
+def rates(server: Server, *, quick: bool) -> Iterator[Figure]:
+    with tempfile.TemporaryDirectory(prefix="millstream-bench-") as scratch, ExitStack() as stack:
+        yield from _rates(server, Field(stack, Path(scratch)), Path(scratch), quick=quick)
+
+
+def _rates(server: Server, field: Field, scratch: Path, *, quick: bool) -> Iterator[Figure]:
     many = 60_000 if quick else 500_000
     feed.write(server.address, FEW, EVENTS, partitions=PARTITIONS, prefix="few-")
     feed.write(server.address, many, EVENTS, partitions=PARTITIONS, prefix="many-")
@@ -176,13 +173,29 @@ def beside(key: str, query: str, seen: dict[str, list[float]], notes: dict[str, 
         target = "" if theirs is None else ("≥ 1x" if faster else "≤ 1x")
         rounds = {side: seen[side] for side in sides}
         note = "; ".join(notes[side] for side in sides if side in notes)
-        yield Figure("nexmark", what, unit, ours, theirs, faster, target, met, rounds, note)
+        yield Figure(
+            "nexmark" if faster else "nexmark_latency",
+            what,
+            unit,
+            ours,
+            theirs,
+            faster,
+            target,
+            met,
+            rounds,
+            note,
+        )
 
 
 # ---- how soon -----------------------------------------------------------------------------------------
 
 
-def delays(server: Server, scratch: Path, *, quick: bool) -> Iterator[Figure]:
+def delays(server: Server, *, quick: bool) -> Iterator[Figure]:
+    with tempfile.TemporaryDirectory(prefix="millstream-bench-") as scratch:
+        yield from _delays(server, Path(scratch), quick=quick)
+
+
+def _delays(server: Server, scratch: Path, *, quick: bool) -> Iterator[Figure]:
     for query in ("q0", "q17") if quick else TIMED:
         p50: dict[str, list[float]] = {}
         p99: dict[str, list[float]] = {}
