@@ -60,6 +60,7 @@ ON_OURS = {
     "nexmark_latency": race.delays,
 }
 PARTS = [*BESIDE_KAFKA, *ALONE, *ON_OURS]
+assert set(PARTS) == set(report.TITLES), "what is measured and not told"
 IN_TWO_MINUTES = ["requests", "bulk", "latency", "footprint", "spark"]
 
 
