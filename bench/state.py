@@ -146,7 +146,7 @@ def run(*, quick: bool) -> Iterator[Figure]:
     )
     # They are as fast in batches of this size as in larger ones, which would take a minute each.
     of_theirs = 2_000 if quick else 30_000
-    rounds = 1 if quick else 3
+    rounds = 1 if quick else 2
     batches = 2 if quick else 5
     with contextlib.ExitStack() as stack:
         stack.callback(spark.stop)
