@@ -152,7 +152,7 @@ def test_one_row_and_what_happened_to_it(browser: Browser, console: Console, sto
         page.goto(f"{console.url}/views/blocked_cards?search=0100")
         page.get_by_role("link", name="4716 2530 9871 0100").click()
         page.get_by_role("heading", name="4716 2530 9871 0100").wait_for()
-        fields = page.locator("table.fields")
+        fields = page.locator("table.one-row")
         assert json.loads(fields.locator("pre.json").inner_text()) == {"shop": "shop-20", "country": "FR"}
         written(store, 40, card(100, note="blocked for good"))
         fields.get_by_text("blocked for good").wait_for()
