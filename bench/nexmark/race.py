@@ -40,7 +40,6 @@ LEAST_SECONDS = 0.4  # of CPU, below which a difference says nothing
 LATENESS_MS = 4_000
 LIVE_LATENESS_MS = 1_000
 LIVE_RATE = 500
-AT_CLOSE = ("q5", "q7", "q8", "q11")  # answers that come when a window is over, and so are few
 # One of each kind: a projection, a processor of two streams, Spark's own window.
 TIMED = ("q0", "q9", "q17")
 EVENTS = generator.Settings(rate=5_000)
@@ -200,7 +199,7 @@ def _delays(server: Server, scratch: Path, *, quick: bool) -> Iterator[Figure]:
         p99: dict[str, list[float]] = {}
         for entry in ENTRIES:
             try:
-                seconds = 5 if quick else 40 if query in AT_CLOSE else 15
+                seconds = 5 if quick else 15
                 found = delay(server, entry, query, scratch, seconds=seconds)
             except Unavailable as reason:
                 say(str(reason))
