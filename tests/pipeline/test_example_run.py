@@ -6,8 +6,12 @@ import re
 from pathlib import Path
 
 from millstream import Broker
+from millstream.cli.example_stage import leave_nothing
 from millstream.client.admin import Admin
 from millstream.client.connect import Connection
+from millstream.client.lines import Outgoing
+from millstream.client.produce import send_one
+from millstream.pipeline.status import TOPIC as STATUS_TOPIC
 from tests.pipeline.test_run import millstream
 
 
@@ -30,3 +34,20 @@ def test_an_example_finds_what_was_planted_and_leaves_nothing_behind(tmp_path: P
         assert refused.returncode == 2
         assert f"{broker.address} has orders already" in refused.stderr
     assert not (tmp_path / ".millstream").exists()
+
+
+def test_what_other_jobs_have_told_meanwhile_stays() -> None:
+    with Broker() as broker:
+        connection = Connection(broker.address)
+        with Admin(connection) as admin:
+            for others, stays in ((["fraud"], True), ([], False)):
+                for topic in ("ticks", STATUS_TOPIC):
+                    admin.create_topic(topic, partitions=1)
+                for job in ("trading", *others):
+                    send_one(connection, STATUS_TOPIC, Outgoing(b"{}", job.encode()))
+                leave_nothing(connection, ["ticks"], "trading", jobs_before=False)
+                assert (STATUS_TOPIC in admin.topics()) is stays
+                if stays:
+                    places = admin.partitions([STATUS_TOPIC])
+                    assert list(admin.ends(places).values()) == [3], "the last word of its own is taken back"
+                    admin.delete_topics([STATUS_TOPIC])

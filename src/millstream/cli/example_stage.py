@@ -188,8 +188,8 @@ class _Example(Stage[Picture]):
                     f" do without: `millstream topic delete {' '.join(there)}`"
                 )
             if not own and not self._keep:
-                made = [*topics, *([] if STATUS_TOPIC in known else [STATUS_TOPIC])]
-                self.closing.callback(_leave_nothing, connection, made, job)
+                before = STATUS_TOPIC in known
+                self.closing.callback(leave_nothing, connection, list(topics), job, jobs_before=before)
             for topic in topics:
                 admin.create_topic(topic, partitions=self._example.partitions if topic in generated else 1)
 
@@ -273,9 +273,31 @@ class _Example(Stage[Picture]):
             print(f"  {command}")
 
 
-def _leave_nothing(connection: Connection, made: Sequence[str], job: str) -> None:
-    """On a broker that is somebody's: neither topics, nor the last word of a job that won't run again."""
+def leave_nothing(connection: Connection, topics: Sequence[str], job: str, *, jobs_before: bool) -> None:
+    """On a broker that is somebody's: neither topics, nor the last word of a job that won't run again. The
+    topic of jobs goes too if it was not there, unless others tell of themselves in it by now."""
     with Admin(connection) as admin:
-        admin.delete_topics(made)
-        if STATUS_TOPIC in admin.topics():
+        admin.delete_topics(topics)
+        if STATUS_TOPIC not in admin.topics():
+            return
+        if jobs_before or _others_tell(connection, admin, job):
             send_one(connection, STATUS_TOPIC, Outgoing(None, job.encode()))
+        else:
+            admin.delete_topics([STATUS_TOPIC])
+
+
+def _others_tell(connection: Connection, admin: Admin, job: str) -> bool:
+    bounds = admin.bounds(admin.partitions([STATUS_TOPIC]))
+    filled = {place: found for place, found in bounds.items() if found.start < found.end}
+    reader = Reader(
+        connection,
+        {place: found.start for place, found in filled.items()},
+        {place: found.end for place, found in filled.items()},
+    )
+    try:
+        while not reader.finished:
+            if any(message.key() != job.encode() for message in reader.read(500, 0.5)):
+                return True
+    finally:
+        reader.close()
+    return False
