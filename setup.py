@@ -15,7 +15,7 @@ else:
                 extra_compile_args=["-O3"],
                 optional=True,  # millstream.records falls back to numpy and plain Python
             )
-            for name in ("_columns", "_json", "_keys")
+            for name in ("_check", "_columns", "_json", "_keys")
         ],
         compiler_directives={"language_level": 3},
     )

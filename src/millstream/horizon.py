@@ -1,7 +1,8 @@
 """How long a log is, when a disk is full, when a reader loses records: for broker and client alike.
 
-A log is a ring buffer, cut by time (``retention.ms``) and by size (``retention.bytes``), whichever comes
-first. From that, and from how fast it is written, follow
+A log is a ring buffer, cut by time (``retention.ms``) and by size (``retention.bytes``, and the size of a
+ring under ``millstream.overload=drop``), whichever comes first. From that, and from how fast it is written,
+follow
 
 - how far back it reaches at the present rate (``kept_seconds``),
 - how soon all logs of a disk together fill it (``seconds_until_full``),
@@ -19,7 +20,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import NamedTuple
 
-from millstream.config import TopicConfig
+from millstream.config import TopicConfig, ring_segment_bytes
 
 NO_LIMIT = -1
 _AS_RETENTION = -2  # of local.retention.*: the same as retention.*
@@ -33,6 +34,7 @@ class Keeping:
     retention_bytes: int = NO_LIMIT
     segment_bytes: int = 0
     segment_ms: int = 0
+    ring_bytes: int = NO_LIMIT  # what a ring may take; it holds at any moment, retention only now and then
 
     @classmethod
     def by(cls, config: TopicConfig) -> Keeping:
@@ -42,6 +44,7 @@ class Keeping:
             config.retention_bytes if deletes else NO_LIMIT,
             config.segment_bytes,
             config.segment_ms,
+            config.millstream_overload_bytes if config.millstream_overload == "drop" else NO_LIMIT,
         )
 
     @classmethod
@@ -66,14 +69,27 @@ class Keeping:
             int(settings.get("retention.bytes") or NO_LIMIT) if deletes else NO_LIMIT,
             int(settings.get("segment.bytes") or 0),
             int(settings.get("segment.ms") or 0),
+            int(settings.get("millstream.overload.bytes") or NO_LIMIT)
+            if settings.get("millstream.overload") == "drop"
+            else NO_LIMIT,
         )
+
+    @property
+    def kept_bytes(self) -> int:
+        """The newest bytes of a partition that are there whatever is written; -1 where there is no limit."""
+        limits = [self.retention_bytes] if self.retention_bytes >= 0 else []
+        if self.ring_bytes >= 0:
+            # When a segment is begun, room is made for it and for the next.
+            segment = ring_segment_bytes(self.ring_bytes, self.segment_bytes or self.ring_bytes)
+            limits.append(self.ring_bytes - 2 * segment)
+        return min(limits, default=NO_LIMIT)
 
     def kept_seconds(self, bytes_per_second: float) -> float | None:
         """The span of time that a partition written at this rate reaches back."""
         by_time = self.retention_ms / 1000 if self.retention_ms >= 0 else inf
         by_size = inf
-        if self.retention_bytes >= 0 and bytes_per_second > 0:
-            by_size = self.retention_bytes / bytes_per_second
+        if self.kept_bytes >= 0 and bytes_per_second > 0:
+            by_size = self.kept_bytes / bytes_per_second
         return _finite(min(by_time, by_size))
 
     def room(self, size: int, bytes_per_second: float) -> float:
@@ -84,6 +100,8 @@ class Keeping:
             by_time = bytes_per_second * self.retention_ms / 1000 + segment
         if self.retention_bytes >= 0:
             by_size = self.retention_bytes + self.segment_bytes
+        if self.ring_bytes >= 0:
+            by_size = min(by_size, self.ring_bytes)
         return max(0.0, min(by_time, by_size) - size)
 
 
@@ -147,9 +165,9 @@ def _lost_by_time(keeping: Keeping, reader: Reader) -> float:
 
 
 def _lost_by_size(keeping: Keeping, reader: Reader) -> float:
-    if keeping.retention_bytes < 0:
+    if keeping.kept_bytes < 0:
         return inf
-    left = keeping.retention_bytes - reader.unread_bytes
+    left = keeping.kept_bytes - reader.unread_bytes
     if left <= 0:
         return 0.0
     nearing = (reader.written_per_second - reader.read_per_second) * reader.unread_bytes / reader.unread

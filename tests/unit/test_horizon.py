@@ -41,6 +41,24 @@ def test_a_brokers_own_settings_and_those_it_tells_mean_the_same() -> None:
     assert Keeping.by(config) == Keeping.of(told)
 
 
+def test_a_ring_is_a_limit_by_size_whatever_retention_says() -> None:
+    config = TopicConfig(millstream_overload="drop", millstream_overload_bytes=1_600_000)
+    told = {"millstream.overload": "drop", "millstream.overload.bytes": "1600000"}
+    kept = {"retention.ms": str(config.retention_ms), "segment.bytes": str(config.segment_bytes)}
+    kept |= {"segment.ms": str(config.segment_ms), "retention.bytes": "-1"}
+    ring = Keeping.by(config)
+    assert Keeping.of({**told, **kept}) == ring
+    # Sixteen segments, of which fourteen are there at any moment; the disk has room for all of them.
+    assert ring.kept_seconds(bytes_per_second=100_000) == 14
+    assert ring.room(600_000, bytes_per_second=100_000) == 1_000_000
+    still = Reader(unread=1000, unread_bytes=1_000_000, age=10.0, behind=10.0, written_per_second=100.0)
+    assert seconds_to_loss(ring, still) == pytest.approx(4)
+    overtaken = still._replace(unread=1600, unread_bytes=1_600_000)
+    assert seconds_to_loss(ring, overtaken) == 0
+    buffer = TopicConfig(millstream_overload="buffer", millstream_overload_bytes=1_600_000)
+    assert Keeping.by(buffer).kept_bytes == -1
+
+
 def test_of_a_topic_that_is_archived_the_disk_keeps_what_local_retention_says() -> None:
     archived = TopicConfig(
         retention_ms=9000, retention_bytes=90, remote_storage_enable=True, local_retention_ms=1000

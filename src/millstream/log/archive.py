@@ -28,11 +28,13 @@ from typing import Any
 
 from crc32c import crc32c
 
+from millstream.errors import LogError, OffsetArchived
 from millstream.log.archive_object import ArchivedSegment
 from millstream.log.files import File, Files, read_file, replace_file
 
 _log = logging.getLogger(__name__)
 
+CORRUPT_MESSAGE = 2
 JOURNAL = "archived-segments"
 _COPYING, _KEPT, _DROPPED, _GONE = "copying", "kept", "dropped", "gone"
 _DEAD_LINES = 1000  # of segments that are gone, before the file is written anew at the next start
@@ -84,6 +86,17 @@ class Archive:
     def number_of(self, offset: int) -> int:
         """The number of the segment that holds an offset, or of the last one before it; -1 if none is."""
         return bisect_right(self._bases, offset) - 1
+
+    def referral(self, name: str, offset: int, local: int) -> LogError:
+        """What to tell the reader of an offset below ``local``, the oldest one here: to look in the archive,
+        or that it is nowhere."""
+        if offset < self.end_offset:
+            return OffsetArchived(f"{name}: offset {offset} is in the archive")
+        return LogError(
+            CORRUPT_MESSAGE,
+            f"{name}: offsets {self.end_offset} to {local - 1} are missing, here and in the archive; go on "
+            f"from offset {local}",
+        )
 
     def _replace(self, segments: Sequence[ArchivedSegment]) -> None:
         self.segments = segments

@@ -73,6 +73,8 @@ def adopt(log: PartitionLog, found: Found) -> bool:
     segments = found.segments
     end = segments[-1].end_offset if segments else -1
     local = log.segments[0].base_offset
+    if found.snapshot and end >= log.end_offset and not log.size_bytes:
+        load_snapshot(found.snapshot, log.producers, log.transactions)
     if end > log.end_offset:
         if log.size_bytes:
             _log.error(
@@ -85,8 +87,6 @@ def adopt(log: PartitionLog, found: Found) -> bool:
                 log.end_offset - 1,
             )
             return False
-        if found.snapshot:
-            load_snapshot(found.snapshot, log.producers, log.transactions)
         log.epochs.put_before(found.epochs)
         log.epochs.begin(log.epochs.latest + 1, end)  # what came after the archive's end is lost
         log.epochs.write(sync=True)
@@ -101,7 +101,7 @@ def adopt(log: PartitionLog, found: Found) -> bool:
                 "%s: records %d to %d are missing: neither here nor in the archive", log.path, end, local - 1
             )
         if log.log_start_offset <= local:
-            log.log_start_offset = segments[0].base_offset
+            log.log_start_offset = max(segments[0].base_offset, log.retention.trimmed_to)
         _log.warning(
             "%s: what is archived was not known any more; found anew: offsets %d to %d",
             log.path,

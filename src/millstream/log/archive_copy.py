@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import inf
 from typing import Any, NamedTuple
 
@@ -28,7 +28,8 @@ from millstream.log.archive_object import (
     check_written,
 )
 from millstream.log.archive_store import ArchiveStore
-from millstream.log.files import Files, MemoryFile
+from millstream.log.files import Files
+from millstream.log.memory import MemoryFile, MemoryFiles
 from millstream.log.partition import PartitionLog
 from millstream.log.segment import ABORTED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_name
 from millstream.records.batch import NO_TIMESTAMP
@@ -123,9 +124,15 @@ class Pace:
             raise ArchiveError("the broker is shutting down")
 
 
-def copy_segment(copy: Copy, store: ArchiveStore, pace: Pace) -> ArchivedSegment:
+def copy_segment(
+    copy: Copy, store: ArchiveStore, pace: Pace, is_ours: Callable[[], None] = lambda: None
+) -> ArchivedSegment:
     """Copy it, read it back, write it down. For a thread. Raises ArchiveError, or OSError where the journal
-    can't be written or the log was deleted meanwhile; either way the local segment stays what counts."""
+    can't be written or the log was deleted meanwhile; either way the local segment stays what counts.
+
+    ``is_ours`` raises ArchiveError if this is not the archive any more. It is called between writing and
+    reading back: an archive that was unmounted before it was written to fails this check, and one that was
+    mounted again since then does not have the object."""
     files = copy.files
     sources = [Source(LOG, files.open(copy.path + LOG_SUFFIX), copy.log_size)]
     for section, suffix in _INDEXES:
@@ -135,12 +142,13 @@ def copy_segment(copy: Copy, store: ArchiveStore, pace: Pace) -> ArchivedSegment
     if files.exists(copy.snapshot_path):
         file = files.open(copy.snapshot_path)
         sources.append(Source(SNAPSHOT, file, file.size()))
-    epochs = MemoryFile()
+    epochs = MemoryFile(MemoryFiles())
     epochs.pwrite(copy.epochs, 0)
     sources.append(Source(EPOCHS, epochs, len(copy.epochs)))
     writing = Writing(copy.segment, sources, copy.identity)
     copy.archive.write_copying(copy.segment.name)
     store.put(copy.segment.object, _paced(pace, writing.chunks()))
+    is_ours()
     written = check_written(store, writing)
     pace.wait(0)  # the journal is not written to once the broker ends
     copy.archive.write_kept(written)

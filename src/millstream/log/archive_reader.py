@@ -9,9 +9,11 @@ For threads; calls block. A reader has segments of its own for each call, nothin
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, cast
 
 from millstream.errors import ArchiveError
@@ -21,9 +23,11 @@ from millstream.log.files import File, FilePool, Files
 from millstream.log.scan import Damage
 from millstream.log.segment import Segment
 from millstream.log.segments import Segments
+from millstream.log.time_search import run_here
 from millstream.records.batch import Buffer
 
 MOST = 8 * 1024 * 1024  # bytes read at once, whatever is asked for: they are in memory until they are sent
+BELIEVED = 5.0  # seconds for which an object that was found damaged is not looked at again
 _NONE = Section(0, 0, 0)
 
 
@@ -87,13 +91,23 @@ class _ObjectFiles:
 
 
 class ArchiveReader:
-    """Reads the archived segments of any log."""
+    """Reads the archived segments of any log. ``clock`` is one that never goes back, in seconds."""
 
-    def __init__(self, blocks: Blocks) -> None:
+    def __init__(self, blocks: Blocks, clock: Callable[[], float] = time.monotonic) -> None:
         self.blocks = blocks
-        self._damage: dict[str, list[Damage]] = {}  # found so far, by object, so that it is logged once
+        self._clock = clock
+        self._damage: dict[str, tuple[float, list[Damage]]] = {}  # by object: when it was found, and what
 
-    def _open(self, archived: ArchivedSegment) -> Segments:
+    @contextlib.contextmanager
+    def _opened(self, archived: ArchivedSegment) -> Iterator[Segments]:
+        """A segment to be read. What is wrong with its object is believed for a few seconds, so that it is
+        downloaded and told of once for all readers that try again. Then it is looked at again: somebody may
+        have repaired it."""
+        found_at, damage = self._damage.get(archived.name, (0.0, []))
+        if damage and self._clock() - found_at >= BELIEVED:
+            damage = []
+            self._damage.pop(archived.name, None)
+            self.blocks.forget(archived.object)
         # The pool only opens files, which is all that a segment asks of it while it is read.
         pool = FilePool(cast(Files, _ObjectFiles(self.blocks, archived)), limit=16)
         sections = archived.sections
@@ -106,12 +120,15 @@ class ArchiveReader:
             times_size=sections[TIME_INDEX].size,
             aborted_size=sections.get(ABORTED, _NONE).size,
         )
-        segment.damage = self._damage.get(archived.name, segment.damage)
-        return Segments([segment])
-
-    def _close(self, archived: ArchivedSegment, segments: Segments) -> None:
-        if segments[0].damage:
-            self._damage[archived.name] = segments[0].damage
+        segment.damage = list(damage)
+        try:
+            yield Segments([segment])
+        except OSError as error:
+            self.blocks.forget(archived.object)
+            raise ArchiveError(f"{archived.object} can't be read: {error}") from error
+        finally:
+            if len(segment.damage) > len(damage):
+                self._damage[archived.name] = (self._clock(), segment.damage)
 
     def read(
         self,
@@ -126,8 +143,7 @@ class ArchiveReader:
         ArchiveError, or LogError with code 2 where they are damaged."""
         archived = segments[number]
         end = archived.end_offset
-        opened = self._open(archived)
-        try:
+        with self._opened(archived) as opened:
             part = opened.read(offset, min(max_bytes, MOST), end, True, end=end, stop=None)
             data = part.bytes()
             after = part.position + part.size
@@ -137,18 +153,17 @@ class ArchiveReader:
                 following = segments[number + 1]
                 self.blocks.read_ahead(following.object, following.object_size, 0)
             upto = opened.offset_after(offset, part, end=end) if data else offset
-        except OSError as error:
-            raise ArchiveError(f"{archived.object} can't be read: {error}") from error
-        finally:
-            self._close(archived, opened)
         return ArchiveRead(data, self._aborted(segments[number:], offset, upto) if committed else [], upto)
 
     def _aborted(self, segments: Iterable[ArchivedSegment], start: int, upto: int) -> list[tuple[int, int]]:
         """As ``Segments.aborted``, over what is in the archive; the caller asks the local ones itself."""
         found: list[tuple[int, int]] = []
         for archived in segments:
-            if archived.aborted and self._open(archived)[0].aborted.collect(start, upto, found):
-                break
+            if archived.aborted:
+                with self._opened(archived) as opened:
+                    is_all = opened[0].aborted.collect(start, upto, found)
+                if is_all:
+                    break
         return found
 
     def first_at(
@@ -157,7 +172,8 @@ class ArchiveReader:
         """(offset, timestamp) of the first record from ``start`` on with that timestamp or a later one."""
         for archived in segments:
             if archived.max_timestamp >= timestamp and archived.end_offset > start:
-                found = self._open(archived).first_at(timestamp, start, end=archived.end_offset)
+                with self._opened(archived) as opened:
+                    found = run_here(opened.first_at(timestamp, start, end=archived.end_offset))
                 if found is not None:
                     return found
         return None
@@ -167,6 +183,7 @@ class ArchiveReader:
         best = (-1, -1)
         for archived in segments:
             if archived.max_timestamp > best[1] and archived.end_offset > start:
-                found = self._open(archived).newest(start, end=archived.end_offset)
+                with self._opened(archived) as opened:
+                    found = run_here(opened.newest(start, end=archived.end_offset))
                 best = max(best, found, key=lambda known: known[1])
         return best

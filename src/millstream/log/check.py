@@ -7,20 +7,21 @@ it should be, a ``Progress`` now and then, and one ``Summary`` at the end.
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from millstream.errors import DataDirectoryError
 from millstream.log.aborted import ENTRY, VERSION
-from millstream.log.checkpoints import LOG_START_OFFSETS, RECOVERY_POINTS, read_offsets
+from millstream.log.archive import JOURNAL
+from millstream.log.checkpoints import LOG_START_OFFSETS, RECOVERY_POINTS, read_offsets, write_offsets
 from millstream.log.compaction import as_swapped, read_checkpoint
-from millstream.log.directory import CLEAN_SHUTDOWN, LOCK, partition_of
+from millstream.log.directory import CLEAN_SHUTDOWN, LOCK, machine_stopped, partition_of
 from millstream.log.files import DIRECTORY, FilePool, Files, OsFiles, read_file
 from millstream.log.index import OffsetIndex, TimeIndex
 from millstream.log.producers import Producers
 from millstream.log.replay import Replay
-from millstream.log.scan import Batch, Damage
+from millstream.log.scan import Batch, Damage, is_cut_off
 from millstream.log.segment import (
     ABORTED_SUFFIX,
     INDEX_SUFFIX,
@@ -30,6 +31,7 @@ from millstream.log.segment import (
     file_name,
     offset_of,
 )
+from millstream.log.shortfall import ACCEPTED_LOSSES, HighestCommits, Known, described
 from millstream.log.snapshots import SNAPSHOT_SUFFIX, load_snapshot
 from millstream.log.transactions import Aborted, Transactions
 
@@ -43,6 +45,8 @@ DAMAGE = "damage"  # records that are lost
 TORN = "torn"  # the end of a write that a crash cut off: cut at the next start
 INDEX = "index"  # derived data that is wrong or missing: built anew when it is needed
 GAP = "gap"  # offsets that are in no file
+SHORT = "short"  # a log that ends before it is known to have ended: the partition stays offline
+CATALOGUE = "catalogue"  # the broker does not start with it
 TRANSACTIONS = "transactions"  # an index of aborted transactions that is wrong: nothing shows that in use
 
 
@@ -58,14 +62,20 @@ class Finding:
 
     @property
     def loses_records(self) -> bool:
-        return self.kind in (DAMAGE, GAP)
+        return self.kind in (DAMAGE, GAP, SHORT)
 
     @property
     def misleads_readers(self) -> bool:
         """Who reads committed records may be given aborted ones, or not given committed ones."""
         return self.kind == TRANSACTIONS
 
+    @property
+    def stops_the_broker(self) -> bool:
+        return self.kind == CATALOGUE
+
     def __str__(self) -> str:
+        if self.kind in (SHORT, CATALOGUE):
+            return self.message
         return f"{self.file} at byte {self.position}: {self.message}"
 
 
@@ -95,16 +105,65 @@ class Summary:
     index: int = 0
     gap: int = 0
     transactions: int = 0
+    short: int = 0
+    catalogue: int = 0
 
     @property
     def sound(self) -> bool:
-        return not (self.damage or self.torn or self.index or self.gap or self.transactions)
+        return not any(
+            (
+                self.damage,
+                self.torn,
+                self.index,
+                self.gap,
+                self.transactions,
+                self.short,
+                self.catalogue,
+            )
+        )
+
+
+Expected = Mapping[tuple[str, int], HighestCommits]  # the partitions that should be there
 
 
 def check_directory(
-    path: str | Path, *, files: Files | None = None
+    path: str | Path,
+    *,
+    files: Files | None = None,
+    expected: Expected | None = None,
+    first: Sequence[Finding] = (),
 ) -> Iterator[Finding | Progress | Summary]:
-    """Check every partition. Raises DataDirectoryError if the directory can't be read or a broker uses it."""
+    """Check every partition, also those that the catalogue has and the directory has not. Findings that were
+    made before come ``first``. Raises DataDirectoryError if the directory can't be read or a broker uses
+    it."""
+    checking = _open(path, files)
+    checking.expected = expected or {}
+    yield from checking.run(first)
+
+
+def accept_losses(
+    path: str | Path, names: Sequence[str], expected: Expected, *, files: Files | None = None
+) -> list[Finding]:
+    """Have the next start go on without what is missing of these partitions; what that is. Raises
+    DataDirectoryError if nothing is missing of one of them, and changes nothing then."""
+    checking = _open(path, files)
+    checking.expected = expected
+    found = []
+    accepted = read_offsets(checking.files, f"{checking.root}/{ACCEPTED_LOSSES}")
+    for name in names:
+        key = partition_of(name)
+        if key is None:
+            raise DataDirectoryError(f"{name} is no partition; name one as TOPIC-NUMBER, like orders-0")
+        short = [item for item in checking.length_of(key) if isinstance(item, Finding) and item.kind == SHORT]
+        if not short:
+            raise DataDirectoryError(f"nothing is missing of {name} in {checking.root}: there is no loss")
+        found += short
+        accepted[key] = checking.known(key).end_offset
+    write_offsets(OsFiles() if files is None else files, f"{checking.root}/{ACCEPTED_LOSSES}", accepted)
+    return found
+
+
+def _open(path: str | Path, files: Files | None) -> _Check:
     files = files or OsFiles(read_only=True)
     root = os.path.abspath(path)
     try:
@@ -116,7 +175,7 @@ def check_directory(
     if LOCK in listing and files.is_locked(f"{root}/{LOCK}"):
         holder = read_file(files, f"{root}/{LOCK}").decode(errors="replace").strip()
         raise DataDirectoryError(f"a broker (process {holder}) uses {root}; stop it first")
-    yield from _Check(files, root, listing).run()
+    return _Check(files, root, listing)
 
 
 class _Check:
@@ -128,10 +187,29 @@ class _Check:
         self.summary = Summary(CLEAN_SHUTDOWN in listing, len(self.partitions))
         self.read = 0
         self.total = 0
+        self.expected: Expected = {}
+        self.points = read_offsets(files, f"{root}/{RECOVERY_POINTS}")
+        self.starts = read_offsets(files, f"{root}/{LOG_START_OFFSETS}")
+        self.machine_stopped = not self.summary.clean_shutdown and machine_stopped(files, root)
 
-    def run(self) -> Iterator[Finding | Progress | Summary]:
-        points = read_offsets(self.files, f"{self.root}/{RECOVERY_POINTS}")
-        starts = read_offsets(self.files, f"{self.root}/{LOG_START_OFFSETS}")
+    def known(self, key: tuple[str, int]) -> Known:
+        known = Known(
+            self.points.get(key, 0),
+            self.starts.get(key, 0),
+            self.expected.get(key, HighestCommits()),
+            was_there=key in self.points or key in self.starts,
+        )
+        return known if "-".join(map(str, key)) in self.partitions else known.without_directory()
+
+    def run(self, first: Sequence[Finding]) -> Iterator[Finding | Progress | Summary]:
+        for item in self._run(first):
+            if isinstance(item, Finding):
+                setattr(self.summary, item.kind, getattr(self.summary, item.kind) + 1)
+            yield item
+        yield self.summary
+
+    def _run(self, first: Sequence[Finding]) -> Iterator[Finding | Progress]:
+        yield from first
         listings = {name: self.files.listing(f"{self.root}/{name}") for name in self.partitions}
         self.total = sum(
             size
@@ -140,17 +218,30 @@ class _Check:
             if name.endswith(LOG_SUFFIX)
         )
         for name in self.partitions:
-            key = partition_of(name)
-            assert key is not None
-            for item in self._partition(name, listings[name], points.get(key, 0), starts.get(key, 0)):
-                if isinstance(item, Finding):
-                    setattr(self.summary, item.kind, getattr(self.summary, item.kind) + 1)
-                yield item
-        yield self.summary
+            yield from self._partition(name, listings[name])
+        for key in sorted(self.expected):
+            if f"{key[0]}-{key[1]}" not in self.partitions:
+                yield from self.length_of(key)
 
-    def _partition(
-        self, partition: str, listing: dict[str, int], recovery_point: int, start_offset: int
-    ) -> Iterator[Finding | Progress]:
+    def length_of(self, key: tuple[str, int]) -> Iterator[Finding | Progress]:
+        """Check one partition, or say that its directory is missing."""
+        name = f"{key[0]}-{key[1]}"
+        if name in self.partitions:
+            yield from self._partition(name, self.files.listing(f"{self.root}/{name}"))
+        else:
+            yield from self._length(name, self.known(key), None)
+
+    def _length(self, partition: str, known: Known, end: int | None) -> Iterator[Finding]:
+        path = f"{self.root}/{partition}"
+        missing = known.missing(end, machine_stopped=self.machine_stopped)
+        if missing:
+            yield Finding(SHORT, partition, path, 0, described(partition, path, end, missing, known))
+
+    def _partition(self, partition: str, listing: dict[str, int]) -> Iterator[Finding | Progress]:
+        key = partition_of(partition)
+        assert key is not None
+        known = self.known(key)
+        recovery_point = known.recovery_point
         directory = f"{self.root}/{partition}"
         listing, stages = as_swapped(self.files, directory, listing)
         _, gaps_below = read_checkpoint(self.files, directory)
@@ -183,12 +274,8 @@ class _Check:
                 yield Finding(
                     INDEX, partition, f"{directory}/{name}", 0, "the producers' snapshot is damaged"
                 )
-        if bases and end < max(recovery_point, start_offset):
-            path = f"{directory}/{file_name(bases[-1])}{LOG_SUFFIX}"
-            message = (
-                f"the records end at {end}, but up to {max(recovery_point, start_offset)} they were synced"
-            )
-            yield Finding(GAP, partition, path, listing[file_name(bases[-1]) + LOG_SUFFIX], message)
+        if bases or JOURNAL not in listing:  # else all of it may be in the archive
+            yield from self._length(partition, known, end)
 
     def _transactions(
         self, directory: str, listing: dict[str, int], bases: list[int], *, is_compacted: bool
@@ -223,7 +310,10 @@ class _Check:
                 offsets = "" if item.tail else f", offsets {item.first_offset} to {item.next_offset - 1}"
                 message = f"{item.reason} ({item.size} bytes{offsets})"
                 yield Finding(TORN if torn else DAMAGE, partition, path, item.position, message)
-                end = item.first_offset if last and item.tail else item.next_offset
+                end = item.next_offset
+                if last and item.tail:
+                    is_gone = torn or is_cut_off(segment.log.get(), item)
+                    end = item.first_offset if is_gone else max(recovery_point, item.first_offset + 1)
                 self.read += item.size
                 continue
             indexes.compare(item)
@@ -334,8 +424,11 @@ class _Indexes:
         """(file, position, message) for everything in the indexes that is not so."""
         segment = self._segment
         for index in (segment.index, segment.times):
-            has_no_time = index is segment.times and self._largest < 0 and index.count == 0
-            if not self._files.exists(index.path) or not (index.intact(segment.size) or has_no_time):
+            if index is segment.times:
+                is_intact = index.intact(segment.size) or (self._largest < 0 and index.count == 0)
+            else:
+                is_intact = segment.has_intact_index()
+            if not self._files.exists(index.path) or not is_intact:
                 yield (
                     index.path,
                     0,

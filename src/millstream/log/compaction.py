@@ -24,12 +24,13 @@ offset it may have gaps; the second is written before the first such segment cou
 from __future__ import annotations
 
 import logging
+import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 from millstream.config import TopicConfig
 from millstream.log.checkpoints import read_lines, write_lines
 from millstream.log.compaction_pass import Finished, Group, Job
-from millstream.log.files import FilePool, Files
+from millstream.log.files import FilePool, Files, rename_all, sync_if_there
 from millstream.log.scan import Batch
 from millstream.log.segment import (
     CLEANED_SUFFIX,
@@ -79,14 +80,27 @@ class Compaction:
         self.last: Finished | None = None  # the last pass since this process started
         self.last_ms = -1  # when that was
         self._refused: tuple[str, TopicConfig] | None = None
+        self._saving = threading.Lock()  # two threads must not write one temporary file
 
     def load(self) -> None:
         """Read the checkpoint; before segments are looked at."""
         self.clean_to, self.gaps_below = read_checkpoint(self._log.pool.files, self._log.path)
 
     def save(self) -> None:
-        """Write the checkpoint; durable once this returns."""
-        write_lines(self._log.pool.files, self._path, [f"{self.clean_to} {self.gaps_below}"])
+        """Write the checkpoint; durable once this returns. May raise OSError."""
+        with self._saving:
+            self._write(self.gaps_below)
+
+    def allow_gaps(self, below: int) -> None:
+        """There may be gaps below this offset; durable once this returns. May raise OSError, with nothing
+        changed."""
+        with self._saving:
+            if below > self.gaps_below:
+                self._write(below)
+                self.gaps_below = below
+
+    def _write(self, gaps_below: int) -> None:
+        write_lines(self._log.pool.files, self._path, [f"{self.clean_to} {gaps_below}"])
 
     @property
     def uncleanable(self) -> str:
@@ -101,9 +115,7 @@ class Compaction:
     def expect_gaps(self) -> None:
         """There may be gaps anywhere from now on: this is a copy of a log that has some. Durable once this
         returns. May raise OSError."""
-        if self.gaps_below != EVERYWHERE:
-            self.gaps_below = EVERYWHERE
-            self.save()
+        self.allow_gaps(EVERYWHERE)
         self._log.segments.last.gaps = True
 
     # What is to be done
@@ -182,6 +194,11 @@ class Compaction:
             aborted=later,
         )
 
+    def is_current(self, job: Job) -> bool:
+        """Whether the log still has all segments that the pass was to read."""
+        here = {segment.base_offset for segment in self._log.segments}
+        return here.issuperset(job.bases)
+
     # Putting it in place
 
     def begin(self, group: Group) -> Swap | None:
@@ -212,7 +229,7 @@ class Compaction:
 
 
 class Swap:
-    """One group on its way; ``commit``, ``swap``, a sync of the directory, ``settle``."""
+    """One group on its way; ``prepare``, ``commit``, ``swap``, a sync of the directory, ``settle``."""
 
     def __init__(self, log: PartitionLog, old: list[Segment], ceiling: int, group: Group) -> None:
         self._log = log
@@ -230,18 +247,20 @@ class Swap:
             stage=SWAP_SUFFIX,
         )
 
+    def prepare(self) -> None:
+        """Write down what has to be on the disk before the new segment counts. Blocks for syncs; from any
+        thread. May raise OSError: then ``cancel``, and the log is as it was."""
+        self._log.compaction.allow_gaps(self._ceiling)
+        # What producers did is not to be read from the segments any more, which lose most of it.
+        sync_if_there(self._log.pool.files, self._log.snapshot_path(self._ceiling))
+
+    def cancel(self) -> None:
+        self._log.compaction.is_swapping = False
+
     def commit(self) -> None:
         """Have the new segment count, also after a crash. Blocks for syncs; from any thread. May raise
         OSError, and then nobody knows whether it counts."""
         log, files = self._log, self._log.pool.files
-        compaction = log.compaction
-        if self._ceiling > compaction.gaps_below:
-            compaction.gaps_below = self._ceiling
-            compaction.save()
-        # What producers did is not to be read from the segments any more, which lose most of it.
-        snapshot = log.snapshot_path(self._ceiling)
-        if files.exists(snapshot):
-            files.open(snapshot).sync()
         path = self.segment.path
         for suffix in INDEX_SUFFIXES:
             files.rename(path + suffix + CLEANED_SUFFIX, path + suffix + SWAP_SUFFIX)
@@ -258,10 +277,7 @@ class Swap:
             names += segment.delete_log()
         for segment in self._old[1:]:
             names += segment.delete_indexes()
-            snapshot = log.snapshot_path(segment.base_offset)
-            if files.exists(snapshot):
-                files.rename(snapshot, snapshot + DELETED_SUFFIX)
-                names.append(snapshot + DELETED_SUFFIX)
+            names += rename_all(files, [log.snapshot_path(segment.base_offset)], DELETED_SUFFIX)
         log.retention.remove_later(names, log.clock.now_ms())
 
     def settle(self) -> None:

@@ -93,7 +93,7 @@ def _keep_books(
     log._recent_offsets.append(log.end_offset)
     log._recent_positions.append(segment.size)
     segment.added(
-        segment.size, header.size, header.last_offset, header.max_timestamp, log.config.index_interval_bytes
+        segment.size, header.size, header.last_offset, header.newest_ms, log.config.index_interval_bytes
     )
     segment.size += header.size
     log.end_offset = header.next_offset

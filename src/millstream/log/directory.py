@@ -3,10 +3,12 @@
 .reserve                           room for what a broker has to write on a full disk
 .lock                              held by the broker that uses the directory; names its process
 meta.properties                    whose directory this is
+.boot                              which start of the machine the last broker ran in
 .kafka_cleanshutdown               there only while no broker runs, and if the last one ended in order
 recovery-point-offset-checkpoint   below it everything was synced
 log-start-offset-checkpoint        where the records begin, where that is not where the files do
-TOPIC-PARTITION/                   a log
+accepted-losses                    what a person gave up (``log.shortfall``); until the next start
+TOPIC-PARTITION/                   a log; its ``partition.metadata`` names the topic's id
 TOPIC-PARTITION.ID-delete/         a log on its way out
 TOPIC-PARTITION.ID-stray/          a log that the catalogue does not know: set aside, never deleted
 TOPIC-PARTITION.ID-cut/            the end of a log that its leader does not have: set aside, never deleted
@@ -14,45 +16,53 @@ TOPIC-PARTITION.ID-cut/            the end of a log that its leader does not hav
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
+import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 from millstream.clock import Clock, SystemClock
 from millstream.config import TopicConfig
-from millstream.errors import DataDirectoryError, LogError, LogFailed
+from millstream.errors import DataDirectoryError, LogError, LogFailed, LogOffline
 from millstream.log.checkpoints import LOG_START_OFFSETS, RECOVERY_POINTS, read_offsets, write_offsets
-from millstream.log.failing import NO_ROOM
+from millstream.log.failing import NO_ROOM, go_offline
 from millstream.log.files import (
     DIRECTORY,
+    Aside,
     File,
     FilePool,
     Files,
-    MemoryFiles,
     OsFiles,
     read_file,
     replace_file,
 )
+from millstream.log.memory import MemoryFiles
 from millstream.log.partition import PartitionLog
+from millstream.log.partition_metadata import read_topic_id, write_topic_id
 from millstream.log.recovery import open_partition
 from millstream.log.retention import RetentionClock
 from millstream.log.room import DiskRoom
 from millstream.log.scan import WINDOW
 from millstream.log.segment import INDEX_SUFFIXES, LOG_SUFFIX, file_name, offset_of
+from millstream.log.shortfall import ACCEPTED_LOSSES, HighestCommits, Known, described
 from millstream.log.snapshots import SNAPSHOT_SUFFIX
 
 _log = logging.getLogger(__name__)
 
 LOCK = ".lock"
+BOOT = ".boot"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 META_PROPERTIES = "meta.properties"
 DELETE_SUFFIX = "-delete"
 STRAY_SUFFIX = "-stray"
 CUT_SUFFIX = "-cut"
+_ALL = (1 << 63) - 1
 _CLOSING_THREADS = 8
 _OPENING_THREADS = 16
 
@@ -67,6 +77,16 @@ def partition_of(name: str) -> tuple[str, int] | None:
     return (match[1], int(match[2])) if match else None
 
 
+class Wanted(NamedTuple):
+    """A log to be opened, and what the catalogue knows about it."""
+
+    topic: str
+    partition: int
+    config: TopicConfig
+    topic_id: uuid.UUID | None = None
+    commits: HighestCommits = HighestCommits()
+
+
 class LogDirectory:
     """One data directory, in use by this process alone. Made by ``open``."""
 
@@ -75,13 +95,14 @@ class LogDirectory:
         self.logs: dict[tuple[str, int], PartitionLog] = {}
         self._files = files
         self._clock = clock
-        self._pool = FilePool(files)
+        self.pool = FilePool(files)
         self._retention_clock = RetentionClock()
+        self._forgetting = threading.Lock()  # logs are opened in several threads
         self._unlock = take_lock(files, path)
         try:
             self._room = DiskRoom(files, path, reserve) if reserve else None
             if self._room is not None:
-                self._pool.out_of_room = self._out_of_room
+                self.pool.out_of_room = self._out_of_room
             self.clean = self._begin()
         except BaseException:
             self._unlock()
@@ -118,6 +139,8 @@ class LogDirectory:
         """Read the checkpoints, and take away the mark of a clean shutdown: until the next there was none."""
         self._recovery_points = read_offsets(self._files, f"{self.path}/{RECOVERY_POINTS}")
         self._start_offsets = read_offsets(self._files, f"{self.path}/{LOG_START_OFFSETS}")
+        self._accepted = read_offsets(self._files, f"{self.path}/{ACCEPTED_LOSSES}")
+        self._machine_stopped = self._note_boot()
         mark = f"{self.path}/{CLEAN_SHUTDOWN}"
         clean = self._files.exists(mark)
         if clean:
@@ -129,11 +152,18 @@ class LogDirectory:
             self._files.discard(gone)
         return clean
 
+    def _note_boot(self) -> bool:
+        """Whether the machine may have stopped since the last broker ran. Write down which start this is."""
+        stopped = machine_stopped(self._files, self.path)
+        if stopped:
+            replace_file(self._files, f"{self.path}/{BOOT}", self._files.boot_id().encode())
+        return stopped
+
     def claim(self, cluster_id: str, node_id: int) -> None:
         """Check that this is the directory of that cluster and node, and write it down if it is new."""
         path = f"{self.path}/{META_PROPERTIES}"
         try:
-            text = read_file(self._files, path).decode(errors="replace")
+            known = read_properties(self._files, self.path)
         except FileNotFoundError:
             directory_id = uuid.uuid4().hex
             lines = [
@@ -146,9 +176,6 @@ class LogDirectory:
             ]
             replace_file(self._files, path, "\n".join(lines).encode())
             return
-        known = dict(
-            line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#")
-        )
         for name, mine in (("version", "1"), ("cluster.id", cluster_id), ("node.id", str(node_id))):
             if known.get(name) != mine:
                 raise DataDirectoryError(
@@ -156,50 +183,108 @@ class LogDirectory:
                     "the directory belongs to another broker; give the right one"
                 )
 
+    def work_aside(self, aside: Aside) -> None:
+        """Have what reads whole files done elsewhere from now on: see ``FilePool.aside``."""
+        self.pool.aside = aside
+
     def open_log(
-        self, topic: str, partition: int, config: TopicConfig, *, is_copy: bool = False
+        self,
+        topic: str,
+        partition: int,
+        config: TopicConfig,
+        *,
+        topic_id: uuid.UUID | None = None,
+        is_new: bool = False,
+        is_copy: bool = False,
     ) -> PartitionLog:
         """Open a partition's log, made if it is not there, recovered if the last shutdown was not clean.
+        ``is_new``: the topic was just created, and what is known of another one of that name does not count.
         ``is_copy``: of another broker's log, which alone gives offsets and epochs."""
-        return self._open(topic, partition, config, clean=self.clean, is_copy=is_copy)
+        if is_new:
+            self.forget_offsets([(topic, partition)])
+        return self._open(Wanted(topic, partition, config, topic_id), clean=self.clean, is_copy=is_copy)
 
     def open_logs(
-        self, wanted: Sequence[tuple[str, int, TopicConfig]], *, is_copy: bool = False
+        self, wanted: Sequence[Wanted], *, is_copy: bool = False, can_fetch: bool = False
     ) -> list[PartitionLog]:
-        """Open many at once. After a crash that is mostly waiting for the disk, which can do several."""
-        if self.clean:
-            return [self.open_log(*each, is_copy=is_copy) for each in wanted]
-        with ThreadPoolExecutor(_OPENING_THREADS, "millstream-open") as threads:
-            return list(threads.map(lambda each: self.open_log(*each, is_copy=is_copy), wanted))
+        """Open all logs of a broker that starts. One that is shorter than it is known to have been is opened
+        as an offline one, unless it is a copy that ``can_fetch`` the rest."""
 
-    def _open(
-        self, topic: str, partition: int, config: TopicConfig, *, clean: bool, is_copy: bool
+        def open_one(each: Wanted) -> PartitionLog:
+            try:
+                return self._open(each, clean=self.clean, is_copy=is_copy, can_fetch=can_fetch)
+            except LogOffline as offline:
+                _log.error("%s", offline)
+                return self._offline_log(each, offline)
+
+        if self.clean:
+            return [open_one(each) for each in wanted]
+        # After a crash that is mostly waiting for the disk, which can do several.
+        with ThreadPoolExecutor(_OPENING_THREADS, "millstream-open") as threads:
+            return list(threads.map(open_one, wanted))
+
+    def reopen(self, wanted: Wanted) -> PartitionLog:
+        """Open a log that was offline: everything it lacks was found elsewhere."""
+        self._accepted[wanted.topic, wanted.partition] = _ALL
+        return self._open(wanted, clean=self.clean, is_copy=False)
+
+    def _offline_log(self, wanted: Wanted, why: LogOffline) -> PartitionLog:
+        """A log without files, which refuses everything. What is on the disk is left alone."""
+        files = MemoryFiles()
+        path = f"{self.path}/{wanted.topic}-{wanted.partition}"
+        files.make_directory(path)
+        log = self._new_log(wanted, path, FilePool(files, limit=4), lambda: None)
+        go_offline(log, why)
+        return log
+
+    def _new_log(
+        self, wanted: Wanted, path: str, pool: FilePool, save_start_offset: Callable[[], None]
     ) -> PartitionLog:
-        key = (topic, partition)
-        if key in self.logs:
-            raise ValueError(f"{topic}-{partition} is open already")
-        path = f"{self.path}/{topic}-{partition}"
-        log = PartitionLog(
-            topic,
-            partition,
-            config,
+        return PartitionLog(
+            wanted.topic,
+            wanted.partition,
+            wanted.config,
             path=path,
-            pool=self._pool,
+            pool=pool,
             clock=self._clock,
-            save_start_offset=self._save_start_offsets,
+            save_start_offset=save_start_offset,
             retention_clock=self._retention_clock,
         )
+
+    def _open(self, wanted: Wanted, *, clean: bool, is_copy: bool, can_fetch: bool = False) -> PartitionLog:
+        key = (wanted.topic, wanted.partition)
+        if key in self.logs:
+            raise ValueError(f"{wanted.topic}-{wanted.partition} is open already")
+        path = f"{self.path}/{wanted.topic}-{wanted.partition}"
+        log = self._new_log(wanted, path, self.pool, self._save_start_offsets)
+        machine_stopped = self._machine_stopped and not clean
         try:
+            is_named = self._set_stranger_aside(path, wanted)
+            known = Known(
+                self._recovery_points.get(key, 0),
+                self._start_offsets.get(key, 0),
+                wanted.commits,
+                was_there=key in self._recovery_points or key in self._start_offsets,
+            )
             new = not self._files.exists(path)
             if new:
+                known = known.without_directory()
+            is_accepted = self._accepted.get(key, -1) >= known.end_offset
+            if new and not can_fetch and not is_accepted:
+                missing = known.missing(None, machine_stopped=machine_stopped)
+                if missing:
+                    raise LogOffline(described(log.name, path, None, missing, known), known.end_offset)
+            if new:
                 self._files.make_directory(path)
-                self._forget_offsets(key)
+            if wanted.topic_id is not None and not is_named:
+                write_topic_id(self._files, path, wanted.topic_id)
             open_partition(
                 log,
+                known,
                 new=new,
                 clean=clean,
-                recovery_point=self._recovery_points.get(key, 0),
-                start_offset=self._start_offsets.get(key, 0),
+                machine_stopped=machine_stopped,
+                is_accepted=is_accepted,
                 is_copy=is_copy,
             )
         except OSError as error:
@@ -210,6 +295,21 @@ class LogDirectory:
             log.suspend(LogFailed(self.full))
         self.logs[key] = log
         return log
+
+    def _set_stranger_aside(self, path: str, wanted: Wanted) -> bool:
+        """A topic was deleted and created again, and the broker was killed before the old directory was gone:
+        it is not the new topic's log. Whether the directory that stays names this topic."""
+        found = read_topic_id(self._files, path) if wanted.topic_id is not None else None
+        if found is not None and found != wanted.topic_id:
+            aside = self.set_aside(Path(path))
+            self.forget_offsets([(wanted.topic, wanted.partition)])
+            _log.warning(
+                "%s is of another topic of that name, with the id %s; it was set aside as %s",
+                path,
+                found,
+                aside.name,
+            )
+        return found == wanted.topic_id
 
     # Room
 
@@ -233,11 +333,22 @@ class LogDirectory:
         self.make_room()
         self.look_for_room()
 
-    def _forget_offsets(self, key: tuple[str, int]) -> None:
-        """What the checkpoints say of a log that was deleted does not hold for a new one of the same name."""
-        known = (self._recovery_points.pop(key, None), self._start_offsets.pop(key, None))
-        if known != (None, None):
-            self.checkpoint()
+    def forget_offsets(self, keys: Iterable[tuple[str, int]]) -> None:
+        """What the checkpoints say of logs that were deleted does not hold for new ones of the same names.
+        May raise OSError."""
+        with self._forgetting:
+            known = [
+                (self._recovery_points.pop(key, None), self._start_offsets.pop(key, None)) for key in keys
+            ]
+            if any(offsets != (None, None) for offsets in known):
+                write_offsets(self._files, f"{self.path}/{RECOVERY_POINTS}", self._recovery_points)
+                write_offsets(self._files, f"{self.path}/{LOG_START_OFFSETS}", self._start_offsets)
+
+    def forget_all_but(self, known: set[tuple[str, int]]) -> None:
+        """Drop what the checkpoints say of partitions that are not among ``known``."""
+        for offsets in (self._recovery_points, self._start_offsets):
+            for key in offsets.keys() - known:
+                del offsets[key]
 
     def cut_log(self, log: PartitionLog, offset: int) -> tuple[PartitionLog, Path]:
         """Take what is at ``offset`` and after away from a copy; the log as it is then, opened anew, and the
@@ -272,7 +383,11 @@ class LogDirectory:
         del self.logs[key]
         log.abandon()
         self._recovery_points[key] = min(log.synced_offset, offset)
-        return _in_place_of(log, self._open(*key, log.config, clean=False, is_copy=True)), Path(aside)
+        return _in_place_of(log, self._open_again(log)), Path(aside)
+
+    def _open_again(self, log: PartitionLog) -> PartitionLog:
+        wanted = Wanted(log.topic, log.partition, log.config)
+        return self._open(wanted, clean=False, is_copy=True, can_fetch=True)
 
     def _copy(self, source: File, position: int, end: int, path: str) -> None:
         target = self._files.open(path, create=True)
@@ -287,22 +402,40 @@ class LogDirectory:
     def restart_log(self, log: PartitionLog, offset: int) -> PartitionLog:
         """An empty copy that begins at ``offset``, in place of a log whose leader has nothing of it left."""
         key = (log.topic, log.partition)
+        topic_id = read_topic_id(self._files, log.path)
         self.delete_log(*key)
-        self._recovery_points.pop(key, None)
         self._start_offsets[key] = offset
         self._files.make_directory(log.path)
+        if topic_id is not None:
+            write_topic_id(self._files, log.path, topic_id)
         self._files.sync_directory(self.path)
-        return _in_place_of(log, self._open(*key, log.config, clean=False, is_copy=True))
+        return _in_place_of(log, self._open_again(log))
 
     def delete_log(self, topic: str, partition: int) -> None:
         """Take a partition's log away. Once this returns it does not come back, even after a crash; its space
         is given back a little later."""
+        self.remove([self.drop_log(topic, partition)])
+        self.forget_offsets([(topic, partition)])
+
+    def drop_log(self, topic: str, partition: int) -> str:
+        """Have nothing to do with a partition's log any more; its directory, for ``remove``."""
         log = self.logs.pop((topic, partition), None)
         if log is not None:
             log.abandon()
-        path = f"{self.path}/{topic}-{partition}"
-        if self._files.exists(path):
-            self._files.discard([self._rename(path, DELETE_SUFFIX)])
+        return f"{self.path}/{topic}-{partition}"
+
+    def remove(self, paths: Sequence[str]) -> None:
+        """Take directories away, those that are there. Once this returns they do not come back, even after a
+        crash; their space is given back a little later. From any thread. May raise OSError."""
+        renamed = []
+        for path in paths:
+            new = self._new_name(path, DELETE_SUFFIX)
+            with contextlib.suppress(FileNotFoundError):
+                self._files.rename(path, new)
+                renamed.append(new)
+        if renamed:
+            self._files.sync_directory(self.path)
+            self._files.discard(renamed)
 
     def strays(self, known: set[tuple[str, int]]) -> list[Path]:
         """Directories of partitions that are not among ``known``."""
@@ -315,19 +448,16 @@ class LogDirectory:
 
     def set_aside(self, path: Path) -> Path:
         """Rename a directory that nobody knows so that it is in nobody's way; its new name."""
-        return Path(self._rename(str(path), STRAY_SUFFIX))
+        new = self._new_name(str(path), STRAY_SUFFIX)
+        self._files.rename(str(path), new)
+        self._files.sync_directory(self.path)
+        return Path(new)
 
     def _new_name(self, path: str, suffix: str) -> str:
         # A file's name has 255 bytes at most, and a topic's may have 249.
         head, _, name = path.rpartition("/")
         suffix = f".{uuid.uuid4().hex}{suffix}"
         return f"{head}/{name[: 255 - len(suffix)]}{suffix}"
-
-    def _rename(self, path: str, suffix: str) -> str:
-        new = self._new_name(path, suffix)
-        self._files.rename(path, new)
-        self._files.sync_directory(self.path)
-        return new
 
     def checkpoint(self) -> None:
         """Write down how far each log is synced and where it starts. To be called now and then: after a
@@ -336,11 +466,15 @@ class LogDirectory:
             self._recovery_points[key] = log.synced_offset
         write_offsets(self._files, f"{self.path}/{RECOVERY_POINTS}", self._recovery_points)
         self._save_start_offsets()
+        if self._accepted:
+            # What was given up is known to nobody any more: the logs go on after it.
+            self._files.remove(f"{self.path}/{ACCEPTED_LOSSES}")
+            self._accepted.clear()
 
     def _save_start_offsets(self) -> None:
         for key, log in self.logs.items():
-            if log.log_start_offset > log.archive.oldest_offset(log.segments[0].base_offset):
-                self._start_offsets[key] = log.log_start_offset
+            if start := log.retention.start_to_remember:
+                self._start_offsets[key] = start
             else:
                 self._start_offsets.pop(key, None)
         write_offsets(self._files, f"{self.path}/{LOG_START_OFFSETS}", self._start_offsets)
@@ -372,6 +506,20 @@ def _in_place_of(old: PartitionLog, new: PartitionLog) -> PartitionLog:
     return new
 
 
+def read_properties(files: Files, directory: str) -> dict[str, str]:
+    """Whose directory this is. Raises FileNotFoundError if nobody has used it."""
+    text = read_file(files, f"{directory}/{META_PROPERTIES}").decode(errors="replace")
+    return dict(line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
+
+
+def machine_stopped(files: Files, directory: str) -> bool:
+    """Whether the machine may have stopped since a broker ran here. Nobody can rule that out if the broker
+    did not write down which start of the machine that was."""
+    path, boot_id = f"{directory}/{BOOT}", files.boot_id()
+    known = read_file(files, path).decode(errors="replace") if files.exists(path) else ""
+    return not known or known != boot_id
+
+
 def take_lock(files: Files, directory: str) -> Callable[[], None]:
     """Have a data directory for this process alone; what gives it back. Raises DataDirectoryError."""
     path = f"{directory}/{LOCK}"
@@ -391,24 +539,3 @@ def _closes(log: PartitionLog) -> bool:
     except LogError:
         return False  # it has logged why
     return log.failed is None
-
-
-class MemoryDirectory:
-    """Logs in memory: for topics with ``millstream.storage=memory``, and brokers without a directory."""
-
-    def __init__(self, clock: Clock | None = None) -> None:
-        self._directory = LogDirectory.open("/memory", files=MemoryFiles(), clock=clock)
-
-    @property
-    def logs(self) -> dict[tuple[str, int], PartitionLog]:
-        return self._directory.logs
-
-    def open_log(self, topic: str, partition: int, config: TopicConfig) -> PartitionLog:
-        return self._directory.open_log(topic, partition, config)
-
-    def delete_log(self, topic: str, partition: int) -> None:
-        self._directory.delete_log(topic, partition)
-
-    def close(self) -> None:
-        """Everything is gone."""
-        self._directory.logs.clear()

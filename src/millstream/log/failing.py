@@ -5,9 +5,12 @@
   could not write and would call the next sync a success (fail-stop). Only a restart with recovery goes on.
 
 After a failed sync the file's pages in memory are right and count as written, though the disk never got them:
-a process that reads them back finds nothing wrong, until the machine loses power. So a log whose sync failed
-leaves a mark, and recovery writes what no sync had covered once more before it is believed. The mark is not
-synced: where the machine itself went down, so did those pages.
+a process that reads them back finds nothing wrong, until the machine loses power or needs the memory. In the
+second case any of them may be read from the disk again, as it was before, with right ones after it. So a log
+whose sync failed leaves a mark with the offset up to which syncs had succeeded. Recovery keeps what follows
+only up to the first batch that is damaged: no sync has promised any of it, its producers send again what was
+not acknowledged, and a hole between records would hold up every reader. What it keeps it writes once more
+before it is believed. The mark is not synced: where the machine itself went down, so did those pages.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import errno
 import logging
 from typing import TYPE_CHECKING
 
-from millstream.errors import LogFailed
+from millstream.errors import LogError, LogFailed, LogOffline, OffsetOutOfRange
 
 if TYPE_CHECKING:
     from millstream.log.files import File, Files
@@ -26,7 +29,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-PASSING = (*NO_ROOM, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+_NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
+PASSING = (*NO_ROOM, *_NO_DESCRIPTOR, errno.ENOMEM)
 _MARK = ".sync-failed"
 _PIECE = 1 << 20
 
@@ -37,6 +41,23 @@ def fail(log: PartitionLog, what: str) -> LogFailed:
     log.stop_for_good(failure)
     _log.error("%s", failure)
     return failure
+
+
+def go_offline(log: PartitionLog, why: LogOffline) -> None:
+    """Have a log without files serve nobody: it takes no writes, and without offsets every read is out of
+    range, which is where ``PartitionLog.read`` refuses it."""
+    log.start_at(0)
+    log.log_start_offset = log.end_offset = log.written_offset = log.synced_offset = -1
+    log.stop_for_good(why)
+
+
+def out_of_range(log: PartitionLog, offset: int) -> LogError:
+    """What to tell the reader of an offset that the log does not have."""
+    if log.offline is not None:
+        return LogOffline(str(log.offline))
+    return OffsetOutOfRange(
+        f"{log.name} has offsets {log.log_start_offset} to {log.end_offset}, not {offset}"
+    )
 
 
 def refused(log: PartitionLog, action: str, error: OSError) -> LogFailed:
@@ -54,8 +75,13 @@ def refused(log: PartitionLog, action: str, error: OSError) -> LogFailed:
 
 def sync_failed(log: PartitionLog, error: OSError) -> LogFailed:
     """A sync failed: what to raise. From any thread."""
+    if error.errno in _NO_DESCRIPTOR:
+        # The file could not even be opened, so no page of it was dropped: the next sync writes them all.
+        _log.error("%s: can't sync: %s", log.name, error.strerror or error)
+        return LogFailed(f"{log.name}: can't sync: {error.strerror or error}")
     with contextlib.suppress(OSError):  # on a disk in that state
-        log.pool.files.open(f"{log.path}/{_MARK}", create=True)
+        mark = log.pool.files.open(f"{log.path}/{_MARK}", create=True)
+        mark.pwrite(f"{log.synced_offset:020d}".encode(), 0)
     return fail(
         log,
         f"the disk failed to sync ({error.strerror or error}); no more writes are taken, as what it holds is "
@@ -66,6 +92,12 @@ def sync_failed(log: PartitionLog, error: OSError) -> LogFailed:
 def is_marked(files: Files, path: str) -> bool:
     """A sync of the log in this directory failed, and nobody has recovered it since."""
     return files.exists(f"{path}/{_MARK}")
+
+
+def synced_before_failure(files: Files, path: str) -> int | None:
+    """The offset up to which a marked log was synced; None if the disk did not take that either."""
+    text = files.open(f"{path}/{_MARK}").pread(20, 0)
+    return int(text) if len(text) == 20 and text.isdigit() else None
 
 
 def unmark(files: Files, path: str) -> None:

@@ -1,7 +1,7 @@
 """The seam to the operating system: every byte that the log reads or writes passes through here.
 
-Two implementations: ``OsFiles`` (the real thing) and ``MemoryFiles`` (memory-only topics, and brokers
-without a directory). Tests bring their own, which fail, tear writes, or forget what was not synced.
+Two implementations: ``OsFiles`` (the real thing) and ``log.memory.MemoryFiles`` (memory-only topics, and
+brokers without a directory). Tests bring their own, which fail, tear writes, or forget what was not synced.
 
 What an implementation promises:
 
@@ -9,6 +9,8 @@ What an implementation promises:
 - What was written survives the process at once, and the machine only after ``File.sync``. A file that was
   created or renamed survives the machine only after ``sync_directory`` of its directory.
 - A removed or renamed file stays readable through a ``File`` that was open before.
+- Other threads remove files at any moment. A file that is gone when it is to be removed, renamed as deleted
+  or listed is no error; a file that is gone when it is to be read is one.
 - A ``File`` has no ``close``: its descriptor is closed when nobody holds the object any more. A slice on its
   way to a socket, or a sync in another thread, therefore never sees its descriptor closed or reused.
 """
@@ -23,17 +25,16 @@ import os
 import resource
 import shutil
 import threading
-import time
 from collections import deque
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
 
 from millstream.records.batch import Buffer
 
 _log = logging.getLogger(__name__)
 
-_NO_END = 1 << 62
 DIRECTORY = -1  # the "size" of a directory in a listing
+TEMPORARY_SUFFIX = ".tmp"  # of a file that is about to take another one's place
 
 
 class File(Protocol):
@@ -64,7 +65,8 @@ class Files(Protocol):
     def open(self, path: str, *, create: bool = False) -> File: ...
 
     def listing(self, path: str) -> dict[str, int]:
-        """Names and sizes of what is in a directory; ``DIRECTORY`` for directories."""
+        """Names and sizes of what is in a directory; ``DIRECTORY`` for directories. A file that is removed
+        meanwhile may be left out."""
 
     def exists(self, path: str) -> bool: ...
 
@@ -72,13 +74,14 @@ class Files(Protocol):
         """With its parents; nothing happens if it is there."""
 
     def rename(self, old: str, new: str) -> None:
-        """Replaces ``new`` if it is there."""
+        """Replaces ``new`` if it is there. Raises FileNotFoundError if ``old`` is not."""
 
     def remove(self, path: str) -> None:
         """Nothing happens if it is not there."""
 
     def discard(self, paths: list[str]) -> None:
-        """Remove files and whole directories, without making the caller wait for large ones."""
+        """Remove files and whole directories, without making the caller wait for large ones. Nothing happens
+        for those that are not there."""
 
     def sync_directory(self, path: str) -> None: ...
 
@@ -94,6 +97,10 @@ class Files(Protocol):
     def is_locked(self, path: str) -> bool:
         """Does somebody hold the lock file? It is not taken."""
 
+    def boot_id(self) -> str:
+        """Another one each time the machine starts: what was not synced may be gone then. Empty if nobody
+        knows."""
+
 
 def read_file(files: Files, path: str) -> bytes:
     file = files.open(path)
@@ -103,7 +110,7 @@ def read_file(files: Files, path: str) -> bytes:
 def replace_file(files: Files, path: str, data: bytes, *, sync: bool = True) -> None:
     """Put ``data`` in place of a file: whatever happens meanwhile, the old or the new is there, whole.
     With ``sync`` the new one survives the machine once this returns."""
-    temporary = path + ".tmp"
+    temporary = path + TEMPORARY_SUFFIX
     file = files.open(temporary, create=True)
     file.truncate(0)
     file.pwrite(data, 0)
@@ -112,6 +119,22 @@ def replace_file(files: Files, path: str, data: bytes, *, sync: bool = True) -> 
     files.rename(temporary, path)
     if sync:
         files.sync_directory(os.path.dirname(path))
+
+
+def rename_all(files: Files, paths: Iterable[str], suffix: str) -> list[str]:
+    """Add ``suffix`` to the names of files; the new names of those that were there."""
+    renamed = []
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            files.rename(path, path + suffix)
+            renamed.append(path + suffix)
+    return renamed
+
+
+def sync_if_there(files: Files, path: str) -> None:
+    """Sync a file that may have been removed."""
+    with contextlib.suppress(FileNotFoundError):
+        files.open(path).sync()
 
 
 class OsFile:
@@ -162,13 +185,20 @@ class OsFiles:
 
     def __init__(self, *, read_only: bool = False) -> None:
         self._flags = (os.O_RDONLY if read_only else os.O_RDWR) | os.O_CLOEXEC
+        self._discarded: deque[str] = deque()
+        self._discarder: threading.Thread | None = None
+        self._discarding = threading.Lock()
 
     def open(self, path: str, *, create: bool = False) -> File:
         return OsFile(os.open(path, self._flags | (os.O_CREAT if create else 0), 0o644))
 
     def listing(self, path: str) -> dict[str, int]:
+        found = {}
         with os.scandir(path) as entries:
-            return {e.name: DIRECTORY if e.is_dir() else e.stat().st_size for e in entries}
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):
+                    found[entry.name] = DIRECTORY if entry.is_dir() else entry.stat().st_size
+        return found
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
@@ -184,8 +214,24 @@ class OsFiles:
             os.unlink(path)
 
     def discard(self, paths: list[str]) -> None:
-        # Unlinking a gigabyte holds the caller for tens of milliseconds: not in a server's loop.
-        threading.Thread(target=_remove_all, args=(paths,), name="millstream-discard").start()
+        # Unlinking a gigabyte holds the caller for tens of milliseconds: not in a server's loop. One thread
+        # for all, which nobody waits for at the end: the next process finds what is left by its name.
+        with self._discarding:
+            self._discarded += paths
+            if self._discarder is None:
+                self._discarder = threading.Thread(
+                    target=self._discard_all, name="millstream-discard", daemon=True
+                )
+                self._discarder.start()
+
+    def _discard_all(self) -> None:
+        while True:
+            with self._discarding:
+                if not self._discarded:
+                    self._discarder = None
+                    return
+                path = self._discarded.popleft()
+            _remove(path)
 
     def sync_directory(self, path: str) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -223,139 +269,24 @@ class OsFiles:
             os.close(fd)
         return False
 
-
-def _remove_all(paths: list[str]) -> None:
-    for path in paths:
+    def boot_id(self) -> str:
         try:
-            if os.path.isdir(path):
-                shutil.rmtree(path)
-            else:
-                os.unlink(path)
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            _log.warning("can't remove %s: %s; remove it by hand", path, error)
+            with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+                return file.read().strip()
+        except OSError:
+            return ""  # not Linux
 
 
-class MemoryFile:
-    """A file's bytes in this process; those who hold it keep it, also when its name is gone."""
-
-    __slots__ = ("data", "modified_ms")
-
-    def __init__(self) -> None:
-        self.data = bytearray()
-        self.modified_ms = 0
-
-    def pread(self, size: int, position: int) -> bytes:
-        return bytes(memoryview(self.data)[position : position + size])
-
-    def pwrite(self, data: Buffer, position: int) -> None:
-        have = len(self.data)
-        if position > have:
-            self.data.extend(bytes(position - have))
-        if position >= have:
-            self.data += data
+def _remove(path: str) -> None:
+    try:
+        if os.path.isdir(path):
+            shutil.rmtree(path)
         else:
-            self.data[position : position + len(data)] = data
-        self.modified_ms = time.time_ns() // 1_000_000
-
-    def truncate(self, size: int) -> None:
-        if size < len(self.data):
-            del self.data[size:]
-        else:
-            self.data.extend(bytes(size - len(self.data)))
-
-    allocate = truncate
-
-    def sync(self) -> None:
+            os.unlink(path)
+    except FileNotFoundError:
         pass
-
-    def size(self) -> int:
-        return len(self.data)
-
-    def fileno(self) -> int:
-        return -1
-
-
-class MemoryFiles:
-    """A file system that lives and dies with the process."""
-
-    def __init__(self) -> None:
-        # What is in each directory, by name; None stands for a directory.
-        self._directories: dict[str, dict[str, MemoryFile | None]] = {"": {}}
-        self._locks: set[str] = set()
-
-    def _place(self, path: str) -> tuple[dict[str, MemoryFile | None], str]:
-        directory, _, name = path.rpartition("/")
-        try:
-            return self._directories[directory], name
-        except KeyError:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from None
-
-    def open(self, path: str, *, create: bool = False) -> File:
-        names, name = self._place(path)
-        file = names.get(name)
-        if file is None:
-            if not create or name in names:
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-            file = names[name] = MemoryFile()
-        return file
-
-    def listing(self, path: str) -> dict[str, int]:
-        names, _ = self._place(path + "/")
-        return {name: DIRECTORY if file is None else file.size() for name, file in names.items()}
-
-    def exists(self, path: str) -> bool:
-        directory, _, name = path.rpartition("/")
-        return name in self._directories.get(directory, ())
-
-    def make_directory(self, path: str) -> None:
-        if path not in self._directories:
-            parent, _, name = path.rpartition("/")
-            self.make_directory(parent)
-            self._directories[parent][name] = None
-            self._directories[path] = {}
-
-    def rename(self, old: str, new: str) -> None:
-        names, name = self._place(old)
-        if name not in names:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), old)
-        moved = names.pop(name)
-        new_names, new_name = self._place(new)
-        new_names[new_name] = moved
-        if moved is None:
-            for path in [path for path in self._directories if path == old or path.startswith(old + "/")]:
-                self._directories[new + path[len(old) :]] = self._directories.pop(path)
-
-    def remove(self, path: str) -> None:
-        names, name = self._place(path)
-        names.pop(name, None)
-
-    def discard(self, paths: list[str]) -> None:
-        for path in paths:
-            self.remove(path)
-            for gone in [name for name in self._directories if name == path or name.startswith(path + "/")]:
-                del self._directories[gone]
-
-    def sync_directory(self, path: str) -> None:
-        pass
-
-    def modified_ms(self, path: str) -> int:
-        names, name = self._place(path)
-        file = names[name]
-        return 0 if file is None else file.modified_ms
-
-    def space(self, path: str) -> tuple[int, int]:
-        return _NO_END, _NO_END
-
-    def lock(self, path: str) -> Callable[[], None]:
-        if path in self._locks:
-            raise BlockingIOError(errno.EWOULDBLOCK, os.strerror(errno.EWOULDBLOCK), path)
-        self._locks.add(path)
-        return lambda: self._locks.discard(path)
-
-    def is_locked(self, path: str) -> bool:
-        return path in self._locks
+    except OSError as error:
+        _log.warning("can't remove %s: %s; remove it by hand", path, error)
 
 
 class LazyFile:
@@ -383,6 +314,13 @@ def _nobody_watches() -> None:
     """The log says so itself."""
 
 
+Aside = Callable[[Callable[[], Any], Callable[[Any], None]], None]
+
+
+def _at_once(work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+    done(work())
+
+
 class FilePool:
     """Bounds how many files of a directory are open at once, however many segments there are.
 
@@ -394,6 +332,9 @@ class FilePool:
         self.files = files
         # What to call where the disk took no more; whoever watches over its space sets it.
         self.out_of_room: Callable[[], None] = _nobody_watches
+        # Does what reads a whole file, and has the log's thread called with what came of it, None where it
+        # failed. At once; a server sets another one, which keeps its loop free.
+        self.aside: Aside = _at_once
         # Half of what the process may have: the other half is for connections.
         self.limit = limit or min(max(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2, 16), 4096)
         self._open: deque[LazyFile] = deque()

@@ -6,8 +6,9 @@ built anew, and whoever looks something up checks the answer against the batch i
     .timeindex  8  the largest timestamp of any batch so far
                 4  relative offset: the last offset of the first batch that has that timestamp
 
-New entries wait in memory and go to the file a page at a time; a look-up reads one page of the file at most,
-after a few single entries, and remembers it for the next look-up nearby.
+Entries of batches that are staged, and in no file yet, are there already: ``written`` counts the others, and
+look-ups go by those alone. New entries wait in memory and go to the file a page at a time; a look-up reads
+one page of the file at most, after a few single entries, and remembers it for the next look-up nearby.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from struct import Struct
 from millstream.log.files import FilePool, LazyFile
 from millstream.records.batch import NO_TIMESTAMP
 
-_UNINDEXED = 64 * 1024  # a log up to this size is walked as fast as an index for it is built
+UNINDEXED = 64 * 1024  # a log up to this size is walked as fast as an index for it is built
 _PAGE = 512  # entries read at once, and entries that wait in memory at most
 
 
@@ -34,6 +35,7 @@ class SparseIndex:
         "_whole",
         "base_offset",
         "count",
+        "written",
     )
 
     def __init__(self, pool: FilePool, path: str, base_offset: int, entry: Struct, size: int) -> None:
@@ -45,6 +47,7 @@ class SparseIndex:
         self._pending = bytearray()
         self._page_first = 0  # the number of the first entry of the file's remembered page
         self.count = self._in_file
+        self.written = self._in_file  # entries whose batches are in the log's file
 
     @property
     def path(self) -> str:
@@ -68,7 +71,11 @@ class SparseIndex:
         self.count += 1
 
     def find(self, key: int) -> int:
-        """The number of the last entry whose first field is at most ``key``; -1 if there is none."""
+        """The number of the last entry of a written batch whose first field is at most ``key``; -1 if there
+        is none."""
+        return min(self._find(key), self.written - 1)
+
+    def _find(self, key: int) -> int:
         size = self._entry.size
         if self._pending and self._entry.unpack_from(self._pending)[0] <= key:
             return self._in_file + self._search(self._pending, 0, len(self._pending) // size, key)
@@ -110,6 +117,11 @@ class SparseIndex:
         return low - 1
 
     @property
+    def is_empty(self) -> bool:
+        """No entries, and nothing else either."""
+        return self._whole and self.count == 0
+
+    @property
     def page_waits(self) -> bool:
         return len(self._pending) >= _PAGE * self._entry.size
 
@@ -136,6 +148,27 @@ class SparseIndex:
             self._in_file = count
             self._file.page = b""
         self.count = count
+        self.written = min(self.written, count)
+
+    def replace(self, entries: bytes, kept_from: int) -> None:
+        """Take these entries in the place of those before number ``kept_from``; later ones stay, as far as
+        they come after the new ones."""
+        size = self._entry.size
+        waiting = self._in_file
+        kept = self._file.get(create=True).pread((waiting - kept_from) * size, kept_from * size)
+        kept += bytes(self._pending[max(0, kept_from - waiting) * size :])
+        later = len(kept) // size
+        if entries:
+            newest = self._entry.unpack_from(entries, len(entries) - size)[0]
+            while kept and self._entry.unpack_from(kept)[0] <= newest:
+                kept = kept[size:]
+        unwritten = self.count - self.written
+        self.clear()
+        self._file.get().pwrite(entries, 0)
+        self._in_file = len(entries) // size
+        self._pending += kept
+        self.count = self._in_file + len(kept) // size
+        self.written = max(self._in_file, self.count - min(unwritten, later))
 
     def let_go(self) -> None:
         """Close the file, as far as nobody else uses it."""
@@ -145,8 +178,12 @@ class SparseIndex:
         """Drop all entries, and whatever else is in the file."""
         self._pending.clear()
         self._file.get(create=True).truncate(0)
-        self._in_file = self.count = 0
+        self._in_file = self.count = self.written = 0
         self._file.page = b""
+
+    def entries(self) -> bytes:
+        """Those that wait to be written."""
+        return bytes(self._pending)
 
 
 class OffsetIndex(SparseIndex):
@@ -164,7 +201,7 @@ class OffsetIndex(SparseIndex):
     def intact(self, log_size: int) -> bool:
         """Could this be the index of a log of that size? Looks at its last entry only."""
         if not self._whole or not self.count:
-            return self._whole and log_size <= _UNINDEXED
+            return self._whole and log_size <= UNINDEXED
         relative, position = self.entry(self.count - 1)
         return relative >= 0 and 0 <= position < log_size
 

@@ -21,31 +21,35 @@ from crc32c import crc32c
 
 from millstream.clock import Clock
 from millstream.config import TopicConfig
-from millstream.errors import AppendRefused, LogFailed, OffsetArchived, OffsetOutOfRange
+from millstream.errors import AppendRefused, LogFailed, LogOffline
 from millstream.log.appended import Appended, appended
 from millstream.log.archive import Archive
 from millstream.log.compaction import Compaction
 from millstream.log.epochs import LeaderEpochs
-from millstream.log.failing import fail, refused, sync_failed
+from millstream.log.failing import fail, out_of_range, refused, sync_failed
 from millstream.log.files import FilePool, replace_file
 from millstream.log.producers import Producers
-from millstream.log.refusal import CORRUPT_MESSAGE, FROM_PRODUCERS, HIGHEST_CODEC, refusal, require_keys
+from millstream.log.refusal import CORRUPT_MESSAGE, FROM_PRODUCERS, HIGHEST_CODEC, refusal
 from millstream.log.retention import Retention, RetentionClock
 from millstream.log.ring import Ring
 from millstream.log.scan import Damage
 from millstream.log.segment import Segment, file_name
 from millstream.log.segments import NOTHING, Segments, Slice
 from millstream.log.snapshots import SNAPSHOT_SUFFIX, snapshot_of
+from millstream.log.time_search import Place, Search, run_here
 from millstream.log.transactions import (
     OpenTransaction,
     ProducerDescription,
+    RequestTransaction,
     Transactions,
     describe_producers,
     open_transactions,
 )
 from millstream.log.unsynced import Unsynced
+from millstream.log.validation import Verdict, abide_by, check_here, rules_of, verdict_of_plain
 from millstream.records.batch import (
     CHECKED_FROM,
+    CODEC_MASK,
     HEADER,
     HEADER_SIZE,
     MAGIC,
@@ -55,6 +59,7 @@ from millstream.records.batch import (
     stamp,
     stamp_time,
 )
+from millstream.records.check import check
 from millstream.records.markers import MARKER_SIZE, Marker, build_marker
 
 _log = logging.getLogger(__name__)
@@ -62,6 +67,10 @@ _log = logging.getLogger(__name__)
 STAGED_BELOW = 16 * 1024  # larger batches go straight to the file: copying them costs more than a write
 _RECENT = 1024  # appends whose positions are remembered for readers near the end
 _MAX_RELATIVE_OFFSET = 0x7FFFFFFF
+
+# Asked before a transactional batch is appended: (log, the transaction that the request names, producer id,
+# epoch). Raises AppendRefused if there is no such transaction.
+TransactionsGate = Callable[["PartitionLog", RequestTransaction | None, int, int], None]
 
 
 class PartitionLog:
@@ -86,7 +95,7 @@ class PartitionLog:
         self.clock = clock
         self.failed: LogFailed | None = None  # for good
         self._undone: LogFailed | None = None  # what write_staged has yet to tell
-        self._suspended: LogFailed | None = None  # records are not to be taken for now
+        self.suspended: LogFailed | None = None  # records are not to be taken for now
         self.refusal: LogFailed | None = None  # nor anything of clients': another broker leads
         self._stopped: LogFailed | None = None  # any of them: appends are refused
         self.ring: Ring | None = None  # once it was one; see set_config()
@@ -99,9 +108,7 @@ class PartitionLog:
         self.producers = Producers()
         self.transactions = Transactions()
         self._open = self.transactions.open
-        # Asked before a transactional batch is appended: (log, producer id, epoch, base sequence). Raises
-        # AppendRefused if there is no such transaction. None: all are taken.
-        self.transactions_gate: Callable[[PartitionLog, int, int, int], None] | None = None
+        self.transactions_gate: TransactionsGate | None = None  # None: all transactional batches are taken
         # Told the new start before the log's start moves there: what goes can still be read.
         self.start_moves: Callable[[PartitionLog, int], None] | None = None
         self._newest_abort = -1  # no aborted transaction has offsets above this
@@ -124,11 +131,11 @@ class PartitionLog:
         if self.ring is not None or config.millstream_overload == "drop":
             self.ring = self.ring or Ring(self)
             self._segment_bytes = self.ring.set_config(config)
+            if self.ring.is_bounded:
+                self.retention.remove_now()  # what it deleted before it was a ring counts, too
             self._max_message_bytes = min(self._max_message_bytes, self.ring.limit)
         self._stamps_time = config.message_timestamp_type == "LogAppendTime"
-        self._after_max_ms = config.message_timestamp_after_max_ms
-        self._before_max_ms = config.message_timestamp_before_max_ms
-        self._needs_keys = "compact" in config.cleanup_policy
+        self._needs_keys, self._before_ms, self._after_ms, _ = self.rules = rules_of(config)
         # An active segment is not compacted: none may be one for longer than a record may wait for that.
         lag = config.max_compaction_lag_ms if self._needs_keys else config.segment_ms
         self._segment_ms = min(config.segment_ms, lag)
@@ -139,7 +146,7 @@ class PartitionLog:
     def refuse(self, reason: LogFailed | None) -> None:
         """Take no appends of clients: another broker's log is the one that counts. None takes it back."""
         self.refusal = reason
-        self.suspend(self._suspended)
+        self.suspend(self.suspended)
 
     @property
     def last_stable_offset(self) -> int:
@@ -161,6 +168,11 @@ class PartitionLog:
     def local_start_offset(self) -> int:
         """All from here on is on this broker's disk; what is older is in the archive."""
         return max(self.log_start_offset, self.segments[0].base_offset)
+
+    @property
+    def offline(self) -> LogOffline | None:
+        """Why this log serves nobody; None if it does."""
+        return self.failed if isinstance(self.failed, LogOffline) else None
 
     @property
     def damage(self) -> list[Damage]:
@@ -191,16 +203,25 @@ class PartitionLog:
 
     # Appending
 
-    def append(self, records: bytearray | memoryview, now_ms: int) -> Appended:
-        """Check a batch, stamp it with its offset, in place, and stage or write it.
+    def append(
+        self,
+        records: bytearray | memoryview,
+        now_ms: int,
+        transaction: RequestTransaction | None = None,
+        verdict: Verdict | None = None,
+    ) -> Appended:
+        """Check a batch, stamp it with its offset, in place, and stage or write it. ``transaction`` is the
+        one that the request names.
 
-        Raises AppendRefused, with nothing changed. Raises LogFailed if the disk refuses; if that undid what
-        was staged before, the next ``write_staged`` raises it again, and no append is taken until then."""
+        ``verdict`` is for a compressed batch whose records a thread has checked; without one, a batch that
+        is too large for this thread raises CheckApart. Raises AppendRefused, with nothing changed. Raises
+        LogFailed if the disk refuses; if that undid what was staged before, the next ``write_staged`` raises
+        it again, and no append is taken until then."""
         if self._stopped is not None:
             raise type(self._stopped)(str(self._stopped))
         size = len(records)
         if size < HEADER_SIZE:
-            raise refusal(records, self.config, now_ms)
+            raise refusal(records, self.config)
         (base, length, _, magic, crc, attributes, delta, first_timestamp, max_timestamp, producer_id, epoch,
          sequence, count) = HEADER.unpack_from(records)  # fmt: skip
         if (
@@ -215,34 +236,38 @@ class PartitionLog:
             or first_timestamp < NO_TIMESTAMP
             or max_timestamp < NO_TIMESTAMP
         ):
-            raise refusal(records, self.config, now_ms)
+            raise refusal(records, self.config)
         actual = crc32c(memoryview(records)[CHECKED_FROM:])
         if actual != crc:
             raise AppendRefused(
                 CORRUPT_MESSAGE,
                 f"the batch's checksum is {crc:#010x}, the bytes that came give {actual:#010x}",
             )
-        if self._needs_keys:
-            require_keys(records)
+        if attributes & CODEC_MASK:
+            verdict = verdict or check_here(records, self.rules, now_ms)
+        elif check(records, HEADER_SIZE, count, first_timestamp, max_timestamp, now_ms - self._before_ms,
+                   now_ms + self._after_ms, self._needs_keys):  # fmt: skip
+            verdict = verdict_of_plain(records, self.rules, now_ms)
+        if verdict is not None:
+            max_timestamp = abide_by(verdict, records)
         append_time = NO_TIMESTAMP
         if self._stamps_time:
             append_time = max_timestamp = now_ms
             stamp_time(records, 0, now_ms)
-        elif max_timestamp - now_ms > self._after_max_ms or (
-            now_ms - first_timestamp > self._before_max_ms and first_timestamp != NO_TIMESTAMP
-        ):
-            raise refusal(records, self.config, now_ms)
         if producer_id >= 0:
             first = self.producers.check(producer_id, epoch, sequence, delta)
             if first is not None:
                 time = first.time_ms if self._stamps_time else NO_TIMESTAMP
                 return Appended(first.base_offset, time, self.log_start_offset, True)
             if attributes > HIGHEST_CODEC:
-                self._enter_transaction(producer_id, epoch, sequence)
+                if self.transactions_gate is not None:
+                    self.transactions_gate(self, transaction, producer_id, epoch)
+                if (known := self.producers.states.get(producer_id)) is not None:
+                    self.transactions.check_epoch(producer_id, epoch, known[0])
             elif self._open:
                 self.transactions.check_plain(producer_id)
         elif attributes > HIGHEST_CODEC:
-            raise refusal(records, self.config, now_ms)
+            raise refusal(records, self.config)
 
         offset = self.end_offset
         self._place(size, offset + delta, max_timestamp, now_ms)
@@ -256,14 +281,6 @@ class PartitionLog:
         else:
             self._write(records)
         return appended((offset, append_time, self.log_start_offset, False))
-
-    def _enter_transaction(self, producer_id: int, epoch: int, sequence: int) -> None:
-        """A transactional batch is about to be appended. Raises AppendRefused if it can't be."""
-        if self.transactions_gate is not None:
-            self.transactions_gate(self, producer_id, epoch, sequence)
-        known = self.producers.states.get(producer_id)
-        if known is not None:
-            self.transactions.check_epoch(producer_id, epoch, known[0])
 
     def append_marker(
         self, producer_id: int, epoch: int, *, commit: bool, coordinator_epoch: int, now_ms: int
@@ -370,7 +387,7 @@ class PartitionLog:
         since the last call of this is undone, but for what ``written_offset`` covers."""
         if self._undone is not None:
             undone, self._undone = self._undone, None
-            self._stopped = self.failed or self.refusal or self._suspended
+            self._stopped = self.failed or self.refusal or self.suspended
             raise undone
         if self._staged:
             self._write(self._staged)
@@ -396,7 +413,6 @@ class PartitionLog:
             self._undo()
             self._cut_file(segment)
             raise refused(self, "write", error) from error
-        segment.written = segment.size
         self.written_offset = self.end_offset
         self._changed = True
         if self._unsynced.oldest_ms is None:
@@ -412,15 +428,7 @@ class PartitionLog:
     def _commit(self) -> None:
         """All that was appended is in the file: this is what a failed write goes back to."""
         segment = self.segments.last
-        self._mark = (
-            segment.size,
-            segment.bytes_since_index,
-            segment.index.count,
-            segment.times.count,
-            segment.max_timestamp,
-            segment.max_timestamp_offset,
-            segment.first_timestamp,
-        )
+        segment.commit()
         self.producers.commit()
         if self.transactions.unwritten:
             for aborted in self.transactions.commit():
@@ -432,11 +440,7 @@ class PartitionLog:
 
     def _undo(self) -> None:
         """As if nothing had been appended since the last write."""
-        segment = self.segments.last
-        (segment.size, segment.bytes_since_index, index_count, times_count, segment.max_timestamp,
-         segment.max_timestamp_offset, segment.first_timestamp) = self._mark  # fmt: skip
-        segment.index.forget(index_count)
-        segment.times.forget(times_count)
+        self.segments.last.undo()
         self.end_offset = self.written_offset
         kept = bisect_right(self._recent_offsets, self.written_offset - 1)
         del self._recent_offsets[kept:]
@@ -459,7 +463,7 @@ class PartitionLog:
 
     def suspend(self, why: LogFailed | None) -> None:
         """Take no more records, until this is called with None. Markers are taken, reads go on."""
-        self._suspended = why
+        self.suspended = why
         self._stopped = self.failed or self._undone or self.refusal or why
 
     def sync(self) -> int:
@@ -511,9 +515,7 @@ class PartitionLog:
         if offset >= limit or offset < self.log_start_offset:
             if self.log_start_offset <= offset <= self.end_offset:
                 return NOTHING
-            raise OffsetOutOfRange(
-                f"{self.name} has offsets {self.log_start_offset} to {self.end_offset}, not {offset}"
-            )
+            raise out_of_range(self, offset)
         recent = self._recent_offsets
         if recent and offset >= recent[0]:
             segment = self.segments.last
@@ -535,8 +537,8 @@ class PartitionLog:
         return self._read_older(offset, max_bytes, limit, at_least_one)
 
     def _read_older(self, offset: int, max_bytes: int, limit: int, at_least_one: bool) -> Slice:
-        if offset < self.segments[0].base_offset and offset < self.archive.end_offset:
-            raise OffsetArchived(f"{self.name}: offset {offset} is in the archive")
+        if offset < self.segments[0].base_offset and self.archive.segments:
+            raise self.archive.referral(self.name, offset, self.segments[0].base_offset)
         recent = self._recent_offsets
         stop: int | None = None
         if recent and limit >= recent[0]:
@@ -551,11 +553,17 @@ class PartitionLog:
         return self.segments.size_from(offset) if offset < self.end_offset else 0
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record not older than ``timestamp_ms``; None if all are."""
+        """(offset, timestamp) of the first record that is not older, if any. For a thread, not for a loop."""
+        return run_here(self.search_time(timestamp_ms))
+
+    def search_time(self, timestamp_ms: int) -> Search[Place | None]:
         return self.segments.first_at(timestamp_ms, self.log_start_offset, end=self.written_offset)
 
     def max_timestamp_offset(self) -> tuple[int, int]:
         """(offset, timestamp) of the first record with the largest timestamp; (-1, -1) if there is none."""
+        return run_here(self.search_newest())
+
+    def search_newest(self) -> Search[Place]:
         return self.segments.newest(self.log_start_offset, end=self.written_offset)
 
     # Transactions
@@ -592,8 +600,7 @@ class PartitionLog:
         return self.retention.trim(self.written_offset if offset == -1 else offset)
 
     def apply_retention(self, now_ms: int) -> list[Segment]:
-        """Delete the segments that are due, and remove the files of those deleted long enough ago; start a
-        new segment where segment.ms has passed. Returns the segments deleted now."""
+        """Delete segments that are due, roll by ``segment.ms``; the segments that were deleted now."""
         if self.failed is not None:
             return []
         self.roll_by_time(now_ms)
@@ -614,8 +621,7 @@ class PartitionLog:
     # Closing
 
     def abandon(self) -> None:
-        """The files are about to be deleted: no more appends, and a sync finds nothing to do. Whoever holds a
-        slice reads on."""
+        """The files are about to be deleted: no more appends or syncs. Slices can still be read."""
         self.stop_for_good(LogFailed(f"{self.name}: the log is deleted"))
         self._unsynced.names = self._unsynced.parent = False
         for segment in self.segments:

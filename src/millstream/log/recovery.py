@@ -10,8 +10,9 @@ verified:
 - Anything else that is bad is damage: it stays in the file, is reported with its place, and is never served.
 - Indexes, producers' state, open and aborted transactions are built anew from the batches and from the
   producers' snapshots: of a transaction that began before them, its first offset is known from there.
-- Offsets that may have been given before are not given again: if synced records are missing at the end, the
-  log goes on after them, in a new segment.
+- A log that is shorter than it is known to have been is not opened until a person has accepted that
+  (``log.shortfall``). Offsets that may have been given before are not given again: the log then goes on after
+  them, in a new segment.
 - What was kept is synced, so that it does not vanish with a second crash after it was served; after a sync
   that failed it is written once more before (``log.failing``).
 """
@@ -21,14 +22,15 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 
+from millstream.errors import LogOffline
 from millstream.log.archive import JOURNAL
 from millstream.log.compaction import finish_swaps
-from millstream.log.failing import is_marked, unmark, write_again
-from millstream.log.files import read_file
+from millstream.log.failing import is_marked, synced_before_failure, unmark, write_again
+from millstream.log.files import TEMPORARY_SUFFIX, read_file
 from millstream.log.partition import PartitionLog
 from millstream.log.producers import Producers
 from millstream.log.replay import Replay
-from millstream.log.scan import Batch, Damage
+from millstream.log.scan import Batch, Damage, is_cut_off
 from millstream.log.segment import (
     ABORTED_SUFFIX,
     DELETED_SUFFIX,
@@ -40,6 +42,7 @@ from millstream.log.segment import (
     file_name,
     offset_of,
 )
+from millstream.log.shortfall import Known, described
 from millstream.log.snapshots import SNAPSHOT_SUFFIX, load_snapshot
 from millstream.log.transactions import Transactions
 from millstream.records.batch import NO_TIMESTAMP, BatchHeader
@@ -47,52 +50,90 @@ from millstream.records.batch import NO_TIMESTAMP, BatchHeader
 _log = logging.getLogger(__name__)
 
 NO_CEILING = (1 << 63) - 1
-LEFTOVERS = (DELETED_SUFFIX, ".tmp")
 
 
 def open_partition(
     log: PartitionLog,
+    known: Known,
     *,
     new: bool,
     clean: bool,
-    recovery_point: int,
-    start_offset: int,
+    machine_stopped: bool = False,
+    is_accepted: bool = False,
     is_copy: bool = False,
 ) -> None:
-    """Bring ``log`` to the state that its directory holds. May raise OSError. A copy of another broker's log
-    gives no offsets: what is missing at its end is fetched again, in the epochs of its leader."""
-    opening = _Opening(log, recovery_point, is_copy)
+    """Bring ``log`` to the state that its directory holds. May raise OSError; raises LogOffline if it is
+    shorter than ``known`` and that is not accepted. ``machine_stopped``: not only the process did. A copy of
+    another broker's log gives no offsets: what is missing at its end is fetched again, in the epochs of its
+    leader."""
+    opening = _Opening(log, known, is_copy=is_copy, machine_stopped=machine_stopped, is_accepted=is_accepted)
     finish_swaps(log.pool.files, log.path)
     log.compaction.load()
     opening.list_files()
     log.epochs.load()
+    log.retention.trimmed_to = known.start_offset
     if opening.segments:
-        opening.take(clean, start_offset)
+        opening.take(clean)
     else:
-        start = max(start_offset, recovery_point, log.archive.end_offset)
-        log.epochs.begin(log.epochs.latest, start)
-        log.epochs.write()
-        log.log_start_offset = max(start_offset, log.archive.oldest_offset(start))
-        log.start_at(start, new_directory=new)
+        opening.begin(new=new)
 
 
 class _Opening:
     """One opening of one log."""
 
-    def __init__(self, log: PartitionLog, recovery_point: int, is_copy: bool) -> None:
+    def __init__(
+        self, log: PartitionLog, known: Known, *, is_copy: bool, machine_stopped: bool, is_accepted: bool
+    ) -> None:
         self.log = log
+        self.known = known
         self.is_copy = is_copy
+        self.machine_stopped = machine_stopped
+        self.is_accepted = is_accepted
         self.files = log.pool.files
-        self.recovery_point = recovery_point
+        self.recovery_point = known.recovery_point
         self.snapshots: list[int] = []
         self.segments: list[Segment] = []
         self.bases: list[int] = []
         self.end = NO_CEILING  # of the log, once it is known
+        self.cut_off_at: int | None = None  # the file ends in the middle of a batch that was synced
         self.now_ms = log.clock.now_ms()
         self.replay = Replay(log.producers, log.transactions, self.now_ms)
+        self.unsynced_from: int | None = None  # what no sync had covered when one failed
         self.replay_from = 0  # batches from here on tell what producers did
 
-    def take(self, clean: bool, start_offset: int) -> None:
+    def begin(self, *, new: bool) -> None:
+        """Begin a log without a single segment."""
+        log, known = self.log, self.known
+        self._check_length(max(log.archive.end_offset, 0))
+        start = max(known.end_offset, log.archive.end_offset)
+        log.epochs.begin(log.epochs.latest, start)
+        log.epochs.write()
+        log.log_start_offset = max(known.start_offset, log.archive.oldest_offset(start))
+        log.start_at(start, new_directory=new)
+        if start:
+            # Else the next power loss takes the file away that says where the log goes on.
+            log.sync_names()
+
+    def _check_length(self, end: int) -> None:
+        """Raise LogOffline if more is known to have been here. Say so if the machine's stop explains it."""
+        log, known = self.log, self.known
+        if self.is_copy:
+            return
+        missing = known.missing(end, machine_stopped=self.machine_stopped)
+        if missing and not self.is_accepted:
+            raise LogOffline(described(log.name, log.path, end, missing, known), known.end_offset)
+        if missing or known.end_offset > end:
+            _log.error(
+                "%s: offsets %d to %d are missing (%s); %s. The log goes on at offset %d",
+                log.path,
+                end,
+                known.end_offset - 1,
+                missing or known.missing(end, machine_stopped=False),
+                "the loss was accepted" if missing else "they were not synced when the machine stopped",
+                known.end_offset,
+            )
+
+    def take(self, clean: bool) -> None:
         """Take over what is there."""
         log = self.log
         sync_failed = is_marked(self.files, log.path)
@@ -102,6 +143,7 @@ class _Opening:
         if end is not None and end >= self.recovery_point:
             recovered = False
             self.end = end
+            self._check_length(end)
             self._check_indexes(self.segments)
             self.replay_from = self._load_state(self.replay, newest=end, replay_to=end)
             self._drop_snapshots(end)
@@ -109,11 +151,14 @@ class _Opening:
             recovered = True
             if clean and not sync_failed:
                 _log.warning("%s is not as the last shutdown left it; it is recovered", log.path)
+            if sync_failed:
+                self.unsynced_from = synced_before_failure(self.files, log.path)
             end = self._recover(write=sync_failed)
+            self._check_length(end if self.cut_off_at is None else self.cut_off_at)
             if sync_failed:
                 unmark(self.files, log.path)
-        start = max(start_offset, log.archive.oldest_offset(self.segments[0].base_offset))
-        go_on = max(end, start) if self.is_copy else max(end, self.recovery_point, start)
+        start = max(self.known.start_offset, log.archive.oldest_offset(self.segments[0].base_offset))
+        go_on = max(end, start) if self.is_copy else max(end, self.known.end_offset, start)
         log.epochs.cut_start(start)
         if self.is_copy:
             log.epochs.cut_end(go_on)
@@ -123,22 +168,19 @@ class _Opening:
             log.epochs.begin(log.epochs.latest + 1, go_on)
             log.epochs.write()
         log.adopt(self.segments, start, end)
-        if end < self.recovery_point:
-            _log.error(
-                "%s: records %d to %d were synced and are missing; the log goes on at %d",
-                log.path,
-                end,
-                self.recovery_point - 1,
-                go_on,
-            )
         if go_on > end or any(damage.tail for damage in self.segments[-1].damage):
             log.start_at(go_on)
+            log.sync_names()
 
     def list_files(self) -> None:
         listing = self.files.listing(self.log.path)
-        leftovers = [f"{self.log.path}/{name}" for name in listing if name.endswith(LEFTOVERS)]
-        if leftovers:
-            self.files.discard(leftovers)
+        # At once: the log is about to write files of these names, and must not lose them to another thread.
+        for name in listing:
+            if name.endswith(TEMPORARY_SUFFIX):
+                self.files.remove(f"{self.log.path}/{name}")
+        deleted = [f"{self.log.path}/{name}" for name in listing if name.endswith(DELETED_SUFFIX)]
+        if deleted:
+            self.files.discard(deleted)
         self.bases = sorted(
             offset_of(name) for name in listing if name.endswith(LOG_SUFFIX) and offset_of(name) >= 0
         )
@@ -181,13 +223,14 @@ class _Opening:
             if isinstance(item, Damage) or item.header.newest_ms > largest:
                 return None
             expected = item.header.next_offset
+        segment.bytes_since_index = segment.size - start
         return expected
 
     def _check_indexes(self, segments: list[Segment]) -> None:
         """Build anew what is missing or can't be an index. What only a look inside would show is found by
         the look-ups, which check what they are told."""
         for segment in segments:
-            whole = segment.index.intact(segment.size) and segment.times.intact(segment.size)
+            whole = segment.has_intact_index() and segment.times.intact(segment.size)
             if segment.size > 0 and not whole:
                 if not segment.gaps or segment.times.count:  # else all records may be gone, and their times
                     _log.warning("%s or its time index is missing or damaged; built anew", segment.index.path)
@@ -234,6 +277,8 @@ class _Opening:
             if write:
                 write_again(segment.log.get())
             segment.sync_sealed()
+            if self.segments[-1] is segment:
+                break  # what followed was cut
         self.replay.commit()
         self._drop_snapshots(end)
         self.files.sync_directory(self.log.path)  # so that none of them comes back
@@ -259,18 +304,28 @@ class _Opening:
                 if segment.index.page_waits or segment.aborted.page_waits:
                     segment.write_indexes(final=False)
                 end = header.next_offset
+            elif self._was_never_synced(item.first_offset):
+                self._cut_unsynced(segment, item.position, item.reason)
+                last = True
+                break
             elif last and item.tail and (item.first_offset >= self.recovery_point or self.is_copy):
                 self._cut_tail(segment, item)
             else:
                 if item.tail and last:
+                    if is_cut_off(segment.log.get(), item):
+                        self.cut_off_at = item.first_offset
                     item = item._replace(next_offset=max(self.recovery_point, item.first_offset + 1))
                 segment.report(item)
                 end = item.next_offset
         if not last and end < ceiling:
-            segment.report_missing(end, ceiling)
-            end = ceiling
+            if self._was_never_synced(end):
+                self._cut_unsynced(segment, segment.size, "the file ends before the next segment begins")
+            else:
+                segment.report_missing(end, ceiling)
+                end = ceiling
         segment.trusted_from = 0
         segment.write_indexes(final=True)
+        segment.commit()
         return end
 
     def _cut_tail(self, segment: Segment, tail: Damage) -> None:
@@ -283,6 +338,27 @@ class _Opening:
         )
         segment.log.get().truncate(tail.position)
         segment.size = segment.written = tail.position
+
+    def _was_never_synced(self, offset: int) -> bool:
+        """Whether a sync failed that would have covered it, and none before it had."""
+        return self.unsynced_from is not None and offset >= self.unsynced_from
+
+    def _cut_unsynced(self, segment: Segment, position: int, reason: str) -> None:
+        """A sync failed, and the disk does not have what the records from here on should be."""
+        _log.warning(
+            "%s: cut at byte %d, with all that follows: a sync failed before it reached the disk (%s)",
+            segment.log.path,
+            position,
+            reason,
+        )
+        segment.log.get().truncate(position)
+        segment.size = segment.written = position
+        number = self.segments.index(segment) + 1
+        for later in self.segments[number:]:
+            for suffix in (LOG_SUFFIX, *INDEX_SUFFIXES):
+                self.files.remove(later.path + suffix)
+        del self.segments[number:]
+        self.bases = [each.base_offset for each in self.segments]
 
     # Producers and transactions
 

@@ -6,7 +6,7 @@ An append asks all of it in one condition; only when that failed are the questio
 from __future__ import annotations
 
 from millstream.config import TopicConfig
-from millstream.errors import AppendRefused, CorruptBatch
+from millstream.errors import AppendRefused
 from millstream.records.batch import (
     CODEC_MASK,
     CONTROL,
@@ -15,11 +15,9 @@ from millstream.records.batch import (
     MAGIC,
     MAGIC_AT,
     NO_PRODUCER_ID,
-    NO_TIMESTAMP,
     TRANSACTIONAL,
     read_header,
 )
-from millstream.records.keys import first_without_key
 
 CORRUPT_MESSAGE = 2
 MESSAGE_TOO_LARGE = 10
@@ -35,8 +33,9 @@ FROM_PRODUCERS = frozenset(codec | bit for codec in range(HIGHEST_CODEC + 1) for
 _FROM_CLIENTS = CODEC_MASK | TRANSACTIONAL | CONTROL | LOG_APPEND_TIME
 
 
-def refusal(records: bytearray | memoryview, config: TopicConfig, now_ms: int) -> AppendRefused:
-    """What is wrong with these records, whose checksum is not looked at."""
+def refusal(records: bytearray | memoryview, config: TopicConfig) -> AppendRefused:
+    """What is wrong with the header of these records. Their checksum, and what is in them, is asked later
+    (``log.validation``)."""
     size = len(records)
     if size < HEADER_SIZE:
         return AppendRefused(
@@ -100,33 +99,6 @@ def refusal(records: bytearray | memoryview, config: TopicConfig, now_ms: int) -
             f"producer {header.producer_id} sent epoch {header.producer_epoch}, "
             f"sequence {header.base_sequence}: none may be negative",
         )
-    return _bad_time(header.base_timestamp, header.max_timestamp, config, now_ms)
-
-
-def require_keys(records: bytearray | memoryview) -> None:
-    """Every record of a compacted topic needs a key. The one check that looks at records."""
-    try:
-        keyless = first_without_key(records)
-    except CorruptBatch as problem:
-        raise AppendRefused(CORRUPT_MESSAGE, str(problem)) from None
-    if keyless >= 0:
-        raise AppendRefused(
-            INVALID_RECORD,
-            f"record {keyless} of the batch has no key: a compacted topic takes records with keys only",
-        )
-
-
-def _bad_time(first: int, largest: int, config: TopicConfig, now_ms: int) -> AppendRefused:
-    if largest < NO_TIMESTAMP or first < NO_TIMESTAMP:
-        return AppendRefused(INVALID_TIMESTAMP, f"timestamps {first} and {largest} are before 1970")
-    if largest - now_ms > config.message_timestamp_after_max_ms:
-        return AppendRefused(
-            INVALID_TIMESTAMP,
-            f"timestamp {largest} is {largest - now_ms} ms ahead of the broker's clock; "
-            f"message.timestamp.after.max.ms is {config.message_timestamp_after_max_ms}",
-        )
     return AppendRefused(
-        INVALID_TIMESTAMP,
-        f"timestamp {first} is {now_ms - first} ms behind the broker's clock; "
-        f"message.timestamp.before.max.ms is {config.message_timestamp_before_max_ms}",
+        INVALID_TIMESTAMP, f"timestamps {header.base_timestamp} and {header.max_timestamp} are before 1970"
     )

@@ -18,8 +18,9 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from millstream.errors import OffsetOutOfRange
+from millstream.errors import IndexRebuilding, OffsetOutOfRange
 from millstream.log.failing import refused
+from millstream.log.files import rename_all, sync_if_there
 from millstream.log.segment import DELETED_SUFFIX, Segment, offset_of
 from millstream.log.snapshots import SNAPSHOT_SUFFIX
 
@@ -69,7 +70,7 @@ class RetentionClock:
 class Retention:
     """Takes old segments away from one log."""
 
-    __slots__ = ("_clock", "_deleted", "_log", "_save_start_offset")
+    __slots__ = ("_clock", "_deleted", "_log", "_save_start_offset", "trimmed_to")
 
     def __init__(
         self, log: PartitionLog, clock: RetentionClock, save_start_offset: Callable[[], None]
@@ -78,6 +79,7 @@ class Retention:
         self._clock = clock
         self._save_start_offset = save_start_offset
         self._deleted: list[tuple[int, list[str]]] = []  # when the files may go, and which
+        self.trimmed_to = 0  # by the checkpoint, when the log was opened
 
     def trim(self, offset: int) -> int:
         """Records below ``offset`` are no more; the new start."""
@@ -107,15 +109,15 @@ class Retention:
         count = self._due(self._clock.now_ms(now_ms, log.clock.monotonic()))
         if count == 0:
             return []
+        start = log.segments.ceiling(count - 1, log.end_offset)
         if count == len(log.segments):
             log.roll()
+        if log.ring is not None and log.ring.is_bounded:
+            return log.ring.retire(start)
         # What is left has to be on the disk before the others go: a file that tells the end offset, and what
         # the producers of the deleted records did.
-        snapshot = log.snapshot_path(log.segments[count].base_offset)
-        if log.pool.files.exists(snapshot):
-            log.pool.files.open(snapshot).sync()
+        sync_if_there(log.pool.files, log.snapshot_path(log.segments[count].base_offset))
         log.sync_names()
-        start = log.segments[count].base_offset
         moved = log.archive.oldest_offset(start)
         if moved > log.log_start_offset and log.start_moves is not None:
             log.start_moves(log, moved)
@@ -156,13 +158,29 @@ class Retention:
                 break
             ceiling = log.segments.ceiling(number, log.end_offset)
             trimmed = not last and ceiling <= log.log_start_offset
-            too_old = retention_ms >= 0 and now_ms - segment.newest_ms(ceiling) > retention_ms
+            try:
+                too_old = retention_ms >= 0 and now_ms - segment.newest_ms(ceiling) > retention_ms
+            except IndexRebuilding:
+                break  # how old it is, the next round knows
             too_large = retention_bytes >= 0 and surplus >= segment.size
             if not (trimmed or ((too_old or too_large) and ceiling <= safe_upto)):
                 break
             surplus -= segment.size
             count += 1
         return count
+
+    @property
+    def start_to_remember(self) -> int:
+        """The start offset that the checkpoint has to name, because the files would tell an older one; 0 if
+        they tell the right one."""
+        log, archive = self._log, self._log.archive
+        local = log.segments[0].base_offset
+        if log.config.remote_storage_enable or archive.segments:
+            # The archive's journal may be lost, and objects that are due to be removed found again. What is
+            # there is not known before they are.
+            is_known = archive.is_known or log.log_start_offset > local
+            return log.log_start_offset if is_known else self.trimmed_to
+        return log.log_start_offset if log.log_start_offset > local else 0
 
     @property
     def total_bytes(self) -> int:
@@ -197,13 +215,17 @@ class Retention:
             for name in log.pool.files.listing(log.path)
             if name.endswith(SNAPSHOT_SUFFIX) and 0 <= offset_of(name) < start
         ]
-        for name in old:
-            log.pool.files.rename(name, name + DELETED_SUFFIX)
-        return [name + DELETED_SUFFIX for name in old]
+        return rename_all(log.pool.files, old, DELETED_SUFFIX)
 
     def remove_later(self, names: list[str], now_ms: int) -> None:
         """Files that were renamed as deleted are removed when readers have had their time."""
         self._deleted.append((now_ms + self._log.config.file_delete_delay_ms, names))
+
+    def remove_now(self) -> None:
+        """Remove the files that wait, without waiting any longer."""
+        for _, names in self._deleted:
+            self._log.pool.files.discard(names)
+        self._deleted = []
 
     def _remove(self, now_ms: int) -> None:
         delay = self._log.config.file_delete_delay_ms

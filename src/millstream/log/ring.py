@@ -10,6 +10,8 @@ How it works:
 - Their files go with the next sync, which a new segment asks for anyway: in its thread, after what is left
   is on the disk. Else a power loss could take old and new alike, and offsets would be given twice.
 - Where that has not happened by the time their room is needed, they go there and then.
+- What retention or a trim takes from a ring goes the same way. It does not wait out ``file.delete.delay.ms``:
+  those files would be there beside a ring that fills up again.
 
 Nothing is renamed on the way: a process that is killed meanwhile leaves a few old segments, which the next
 one drops. Whoever holds a slice of a dropped segment reads on.
@@ -21,15 +23,14 @@ import threading
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from millstream.config import TopicConfig
+from millstream.config import TopicConfig, ring_segment_bytes
+from millstream.log.files import sync_if_there
 from millstream.log.segment import INDEX_SUFFIXES, LOG_SUFFIX, Segment
 from millstream.log.snapshots import SNAPSHOT_SUFFIX
 
 if TYPE_CHECKING:
     from millstream.log.partition import PartitionLog
 
-_SEGMENTS = 16  # of a full ring, at least
-_LARGEST_SEGMENT = 64 * 1024 * 1024
 _NO_LIMIT = 1 << 62
 
 
@@ -54,11 +55,16 @@ class Ring:
         self._dropped: list[Segment] = []  # whose files are there still
         self._removing = threading.Lock()
 
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the log is a ring now, and not only was one."""
+        return self.limit < _NO_LIMIT
+
     def set_config(self, config: TopicConfig) -> int:
         """Be of this size, or without end where the log is no ring any more; the size of its segments."""
         if config.millstream_overload == "drop":
             self.limit = config.millstream_overload_bytes
-            self._segment_bytes = min(self.limit // _SEGMENTS, _LARGEST_SEGMENT, config.segment_bytes)
+            self._segment_bytes = ring_segment_bytes(self.limit, config.segment_bytes)
         else:
             self.limit, self._segment_bytes = _NO_LIMIT, config.segment_bytes
         return self._segment_bytes
@@ -72,9 +78,24 @@ class Ring:
         if self._drop(there + wanted + self._segment_bytes - self.limit) and there + wanted > self.limit:
             self._remove_now()
 
+    def retire(self, offset: int) -> list[Segment]:
+        """Forget the segments that are wholly below ``offset``, but for the last one: retention's, not
+        dropped for want of room. They are returned."""
+        log = self._log
+        count = sum(log.segments.ceiling(n, log.end_offset) <= offset for n in range(len(log.segments) - 1))
+        return self._take(count) if count else []
+
     def shrink(self) -> None:
         """The limit may have been lowered since the last segment was begun."""
         self._drop(self._log.segments.size - self.limit)
+
+    def drop_oldest(self) -> bool:
+        """Drop a segment and its files, as memory is short; whether there was one. May raise OSError."""
+        there = len(self._log.segments) > 1 and self.limit < _NO_LIMIT
+        if there:
+            self._drop(1)
+            self._remove_now()
+        return there
 
     def _drop(self, surplus: int) -> bool:
         """Forget the oldest segments, until they make up ``surplus`` bytes; never the last one."""
@@ -87,19 +108,26 @@ class Ring:
             count += 1
         if count == 0:
             return False
+        before = log.log_start_offset
+        self._take(count)
+        self.dropped_records += log.log_start_offset - before
+        self.dropped_bytes += freed
+        return True
+
+    def _take(self, count: int) -> list[Segment]:
+        """Take the oldest segments away from readers; their files go with the next sync."""
+        log = self._log
         start = log.segments[count].base_offset
         if start > log.log_start_offset and log.start_moves is not None:
             log.start_moves(log, start)
         removed = log.segments.remove_first(count)
         if start > log.log_start_offset:
-            self.dropped_records += start - log.log_start_offset
             log.log_start_offset = start
             log.epochs.cut_start(start)
-        self.dropped_bytes += freed
         for segment in removed:
             segment.let_go()
         self._dropped += removed
-        return True
+        return removed
 
     def dropped(self) -> list[Segment]:
         """The dropped segments whose files are there still: for ``remove``, after a sync."""
@@ -114,9 +142,8 @@ class Ring:
             gone = [segment for segment in dropped if segment in self._dropped]
             if not gone:
                 return
-            snapshot = log.snapshot_path(log.segments[0].base_offset)
-            if files.exists(snapshot):
-                files.open(snapshot).sync()  # what the producers of the dropped records did
+            # What the producers of the dropped records did. Retention may take it away meanwhile.
+            sync_if_there(files, log.snapshot_path(log.segments[0].base_offset))
             for segment in gone:
                 files.remove(segment.path + LOG_SUFFIX)
             if any(segment.aborted.count for segment in gone):

@@ -61,6 +61,13 @@ class Damage(NamedTuple):
         )
 
 
+def is_cut_off(file: File, tail: Damage) -> bool:
+    """Whether the file ends before the batch does that begins there. Otherwise its bytes are all there, and
+    damaged."""
+    data = file.pread(HEADER_SIZE, tail.position)
+    return len(data) < HEADER_SIZE or read_header(data).size > tail.size
+
+
 class _Window:
     """The part of a file that is in memory."""
 

@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import NamedTuple
 
-from millstream.errors import LogError
+from millstream.errors import IndexRebuilding, LogError
 from millstream.log.aborted import AbortedIndex
-from millstream.log.files import FilePool, LazyFile
-from millstream.log.index import OffsetIndex, TimeIndex
+from millstream.log.files import Aside, FilePool, LazyFile, rename_all
+from millstream.log.index import UNINDEXED, OffsetIndex, TimeIndex
+from millstream.log.memory import MemoryFiles
 from millstream.log.scan import WINDOW, Batch, Damage, scan
+from millstream.log.time_search import Walk
 from millstream.records.batch import HEADER_SIZE, MAGIC, NO_TIMESTAMP, PREFIX_SIZE, BatchHeader, read_header
 
 _log = logging.getLogger(__name__)
@@ -30,6 +32,7 @@ _WALK = Struct(">qi4xb6xi")  # base offset, length, magic, last offset delta: wh
 _WALK_READ = 8192
 _HEADERS_READ = 1 << 16
 _MAX_INTERVALS = 64
+_INTERVAL = 4096  # bytes of log between two entries of a rebuilt index
 
 
 def file_name(offset: int) -> str:
@@ -56,6 +59,7 @@ class Segment:
     """A segment. Only the last one of a log is written to; the sealed ones open their files when needed."""
 
     __slots__ = (
+        "_mark",
         "_pool",
         "_verified",
         "aborted",
@@ -66,6 +70,7 @@ class Segment:
         "first_timestamp",
         "gaps",
         "index",
+        "is_rebuilding",
         "jitter_ms",
         "log",
         "max_timestamp",
@@ -113,6 +118,8 @@ class Segment:
         # before are checked when they are first read.
         self.trusted_from = size
         self._verified: list[tuple[int, int, int]] = []  # start, end, next offset
+        self.is_rebuilding = False  # its indexes, elsewhere
+        self.commit()
 
     def added(self, position: int, size: int, last_offset: int, max_timestamp: int, interval: int) -> None:
         """Keep the books for a batch that now stands at ``position``. The caller adds to ``size``."""
@@ -128,17 +135,40 @@ class Segment:
             self.bytes_since_index = 0
         self.bytes_since_index += size
 
+    def commit(self) -> None:
+        """All that was added is in the file: look-ups go by it, and ``undo`` comes back to it."""
+        self.written = self.size
+        self.index.written = self.index.count
+        self.times.written = self.times.count
+        self._mark = (
+            self.bytes_since_index,
+            self.max_timestamp,
+            self.max_timestamp_offset,
+            self.first_timestamp,
+        )
+
+    def undo(self) -> None:
+        """As if nothing had been added since ``commit``."""
+        self.size = self.written
+        (self.bytes_since_index, self.max_timestamp, self.max_timestamp_offset,
+         self.first_timestamp) = self._mark  # fmt: skip
+        self.index.forget(self.index.written)
+        self.times.forget(self.times.written)
+
     def largest_timestamp(self, ceiling: int) -> tuple[int, int]:
-        """(timestamp, last offset of the first batch that has it), or (-1, -1) if no batch has a time. By the
-        last entry of the time index, checked when it is first asked for: retention deletes by it."""
+        """(timestamp, last offset of the first batch that has it) of what is written, or (-1, -1) if no batch
+        has a time. By the last entry of the time index, checked when it is first asked for: retention deletes
+        by it."""
         if self.max_timestamp is None:
             last = self.times.last()
             if last is not None and not self._has_time(*last, ceiling):
                 self._distrust(self.times, ceiling)
             else:
                 self.max_timestamp, self.max_timestamp_offset = last or (NO_TIMESTAMP, -1)
-        assert self.max_timestamp is not None
-        return self.max_timestamp, self.max_timestamp_offset
+                self.commit()
+        _, timestamp, offset, _ = self._mark
+        assert timestamp is not None
+        return timestamp, offset
 
     def _has_time(self, timestamp: int, offset: int, ceiling: int) -> bool:
         """Is this the entry for a batch of ours? One that is damaged is given the benefit of the doubt."""
@@ -150,8 +180,12 @@ class Segment:
         return batch.header.newest_ms == timestamp and batch.header.last_offset == offset
 
     def _distrust(self, index: OffsetIndex | TimeIndex, ceiling: int) -> None:
-        _log.warning("%s disagrees with the log; built anew", index.path)
-        self.rebuild_indexes(ceiling)
+        """Rebuild the indexes. Raises IndexRebuilding while that goes on elsewhere."""
+        if not self.is_rebuilding:
+            _log.warning("%s disagrees with the log; it is rebuilt", index.path)
+            self._rebuild(ceiling, _INTERVAL, self._pool.aside)
+        if self.is_rebuilding:
+            raise IndexRebuilding(f"{index.path} disagrees with the log and is being rebuilt; try again")
 
     def write_indexes(self, *, final: bool) -> None:
         """Put waiting entries into the files; ``final`` when no batch follows for now, so that the largest
@@ -211,7 +245,7 @@ class Segment:
 
     def anchor(self, offset: int, ceiling: int) -> tuple[int, int]:
         """A batch's position and base offset, at or before the one wanted: by the index, which is checked
-        against the batch it points to and built anew if it is wrong."""
+        against the batch it points to and rebuilt if it is wrong."""
         for _ in range(2):
             entry = self.index.lookup(offset)
             if entry is None:
@@ -235,12 +269,51 @@ class Segment:
         header = read_header(data)
         return header if header.magic == MAGIC else None
 
+    def walk(self, offset: int, ceiling: int) -> Walk:
+        """The batches from the one that holds ``offset``, to be read in any thread."""
+        offset = max(offset, self.base_offset)
+        position, next_offset = self.anchor(offset, ceiling)
+        verify_from = position if position < self.trusted_from else self.written
+        return Walk(
+            self.log.get(),
+            self.log.path,
+            self.base_offset,
+            position,
+            next_offset,
+            offset,
+            self.written,
+            ceiling,
+            verify_from,
+            self.gaps,
+            WINDOW if verify_from < self.written else _HEADERS_READ,
+        )
+
+    def has_intact_index(self) -> bool:
+        """Could the offset index be that of this log? One without entries is, where every batch begins so
+        early that none was due: a segment may be a single large batch."""
+        if self.size <= UNINDEXED or not self.index.is_empty:
+            return self.index.intact(self.size)
+        position = 0
+        while position <= UNINDEXED and position < self.size:
+            header = self.header_at(position)
+            if header is None or header.size < HEADER_SIZE:
+                return False
+            position += header.size
+        return position >= self.size
+
     def scan(
-        self, start: int, end: int, next_offset: int, ceiling: int, verify_from: int, read: int = WINDOW
+        self,
+        start: int,
+        end: int,
+        next_offset: int,
+        ceiling: int,
+        verify_from: int,
+        read: int = WINDOW,
+        path: str = "",
     ) -> Iterator[Batch | Damage]:
         return scan(
             self.log.get(),
-            self.log.path,
+            path or self.log.path,
             base_offset=self.base_offset,
             start=start,
             end=end,
@@ -261,6 +334,8 @@ class Segment:
                 found = self.locate(offset, self.written, ceiling)
                 if found is None:
                     return
+            except IndexRebuilding:
+                raise
             except LogError:
                 damage = self.damage_of(offset)
                 assert damage is not None
@@ -274,7 +349,7 @@ class Segment:
 
     def offset_before(self, timestamp: int, ceiling: int) -> int:
         """An offset such that all records before it are older than ``timestamp``: by the time index, which is
-        checked against the batch it points to and built anew if it is wrong."""
+        checked against the batch it points to and rebuilt if it is wrong."""
         for _ in range(2):
             entry = self.times.lookup(timestamp)
             if entry is None:
@@ -379,23 +454,54 @@ class Segment:
         self.bytes_since_index = 0
         self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, -1
 
-    def rebuild_indexes(self, ceiling: int, interval: int = 4096) -> None:
-        """Build both indexes anew from the log, every batch of which is checked on the way."""
-        appended = self.max_timestamp if self.trusted_from < self.size else None
-        appended_offset = self.max_timestamp_offset
-        self.start_indexes()
-        for item in self.scan(0, self.written, self.base_offset, ceiling, 0):
-            if isinstance(item, Damage):
-                self.report(item)
-                continue
-            header = item.header
-            self.added(item.position, header.size, header.last_offset, header.newest_ms, interval)
-            if self.index.page_waits:
-                self.write_indexes(final=False)
-        self.write_indexes(final=self.written == self.size)
-        if appended is not None and (self.max_timestamp is None or appended > self.max_timestamp):
-            # Of a batch that is staged: it is in no file yet.
-            self.max_timestamp, self.max_timestamp_offset = appended, appended_offset
+    def rebuild_indexes(self, ceiling: int) -> None:
+        """Build both indexes from the log, every batch of which is checked on the way."""
+        self._rebuild(ceiling, _INTERVAL, lambda work, done: done(work()))
+
+    def _rebuild(self, ceiling: int, interval: int, aside: Aside) -> None:
+        """Build them from what is written now; ``done`` puts them in place, on the log's thread."""
+        file, end = self.log.get(), self.written
+        entries, times = self.index.written, self.times.written
+
+        def build() -> tuple[Segment, list[Damage]]:
+            # A segment of the same batches, in memory: its entries are what is wanted.
+            built = Segment(FilePool(MemoryFiles()), "", self.base_offset, gaps=self.gaps)
+            built.log.file = file
+            damage = []
+            for item in built.scan(0, end, self.base_offset, ceiling, 0, path=self.log.path):
+                if isinstance(item, Damage):
+                    damage.append(item)
+                    continue
+                header = item.header
+                built.added(item.position, header.size, header.last_offset, header.newest_ms, interval)
+            if built.max_timestamp is not None and built.max_timestamp >= 0:
+                built.times.append(built.max_timestamp, built.max_timestamp_offset)
+            return built, damage
+
+        def done(outcome: tuple[Segment, list[Damage]] | None) -> None:
+            self.is_rebuilding = False
+            if outcome is None or self.deleted:
+                return
+            built, damage = outcome
+            for each in damage:
+                self.report(each)
+            self.index.replace(built.index.entries(), entries)
+            self.times.replace(built.times.entries(), times)
+            self.index.write()
+            self.times.write()
+            self._take_newest(built.max_timestamp or NO_TIMESTAMP, built.max_timestamp_offset)
+
+        self.is_rebuilding = True
+        aside(build, done)
+
+    def _take_newest(self, timestamp: int, offset: int) -> None:
+        """What the log says is the largest timestamp; batches that were appended since may have a larger."""
+        since, largest, _, first = self._mark
+        appended = self.trusted_from < self.size
+        if largest is None or timestamp > largest or not appended:
+            self._mark = since, timestamp, offset, first
+        if self.max_timestamp is None or timestamp > self.max_timestamp or not appended:
+            self.max_timestamp, self.max_timestamp_offset = timestamp, offset
 
     # Its files
 
@@ -409,7 +515,7 @@ class Segment:
     def newest_ms(self, ceiling: int) -> int:
         """The time of the newest record; when the file was last written, if the records carry none. Where
         compaction left no record, its last batch tells still."""
-        largest = self.largest_timestamp(ceiling)[0]
+        largest = max(self.largest_timestamp(ceiling)[0], self.max_timestamp or NO_TIMESTAMP)  # staged, too
         if largest < 0 and self.gaps:
             last = self.header_at(self.written - HEADER_SIZE)
             if last is not None and last.size == HEADER_SIZE:
@@ -463,14 +569,7 @@ class Segment:
         return self._rename(INDEX_SUFFIXES)
 
     def _rename(self, suffixes: tuple[str, ...]) -> list[str]:
-        files = self._pool.files
-        names = []
-        for suffix in suffixes:
-            name = self.path + suffix
-            if files.exists(name):
-                files.rename(name, name + DELETED_SUFFIX)
-                names.append(name + DELETED_SUFFIX)
-        return names
+        return rename_all(self._pool.files, [self.path + suffix for suffix in suffixes], DELETED_SUFFIX)
 
     def let_go(self) -> None:
         """Close the files, as far as nobody else uses them: a deleted file takes space while it is open."""

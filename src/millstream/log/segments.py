@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice
 
-from millstream.errors import CorruptBatch, LogError
+from millstream.errors import IndexRebuilding, LogError
 from millstream.log.files import File
-from millstream.log.scan import Batch
 from millstream.log.segment import Segment
+from millstream.log.time_search import NOWHERE, Place, Search, first_in, newest_in
 from millstream.records.batch import HEADER_SIZE
-from millstream.records.build import read_records
 
 
 class Slice:
@@ -153,6 +153,8 @@ class Segments:
         """Where a reader that may see offsets below ``limit`` has to stop in a segment."""
         try:
             found = segment.locate(limit, segment.written, ceiling)
+        except IndexRebuilding:
+            raise
         except LogError:
             damage = segment.damage_of(limit)
             return damage.position if damage else segment.written
@@ -160,53 +162,34 @@ class Segments:
 
     # By time
 
-    def first_at(self, timestamp: int, start: int, *, end: int) -> tuple[int, int] | None:
+    def first_at(self, timestamp: int, start: int, *, end: int) -> Search[Place | None]:
         """(offset, timestamp) of the first record from ``start`` on with that timestamp or a later one."""
-        for number, segment in enumerate(self._segments):
-            ceiling = self.ceiling(number, end)
-            if ceiling <= start or segment.largest_timestamp(ceiling)[0] < timestamp:
+        for segment, ceiling in self._as_now(end):
+            if segment.deleted or ceiling <= start or segment.largest_timestamp(ceiling)[0] < timestamp:
                 continue
-            begin = max(start, segment.offset_before(timestamp, ceiling))
-            for batch in segment.good_batches(begin, ceiling):
-                if batch.header.max_timestamp < timestamp:
-                    continue
-                for offset, time in _times(segment, batch):
-                    if time >= timestamp and offset >= start:
-                        return offset, time
+            walk = segment.walk(max(start, segment.offset_before(timestamp, ceiling)), ceiling)
+            found, damage = yield partial(first_in, walk, timestamp, start)
+            for each in damage:
+                segment.report(each)
+            if found is not None:
+                return found  # type: ignore[no-any-return]
         return None
 
-    def newest(self, start: int, *, end: int) -> tuple[int, int]:
+    def newest(self, start: int, *, end: int) -> Search[Place]:
         """(offset, timestamp) of the first record from ``start`` on with the largest timestamp of all."""
-        best = (-1, -1)
-        for number, segment in enumerate(self._segments):
-            ceiling = self.ceiling(number, end)
-            if ceiling > start and segment.largest_timestamp(ceiling)[0] > best[1]:
-                best = max(best, _newest_in(segment, start, ceiling), key=lambda found: found[1])
+        best = NOWHERE
+        for segment, ceiling in self._as_now(end):
+            if segment.deleted or ceiling <= start:
+                continue
+            largest, offset = segment.largest_timestamp(ceiling)
+            if largest > best[1]:
+                near, whole = segment.walk(max(offset, start), ceiling), segment.walk(start, ceiling)
+                found, damage = yield partial(newest_in, near, whole, largest, start)
+                for each in damage:
+                    segment.report(each)
+                best = max(best, found, key=lambda place: place[1])
         return best
 
-
-def _newest_in(segment: Segment, start: int, ceiling: int) -> tuple[int, int]:
-    largest, offset = segment.largest_timestamp(ceiling)
-    for batch in islice(segment.good_batches(max(offset, start), ceiling), 1):
-        if batch.header.max_timestamp == largest and batch.header.base_offset >= start:
-            found = max(_times(segment, batch), key=lambda found: found[1], default=None)
-            if found is not None:
-                return found
-    # That record is deleted, compacted, damaged, or not in the file yet: look at all the others.
-    best = (-1, -1)
-    for batch in segment.good_batches(start, ceiling):
-        if batch.header.max_timestamp > best[1]:
-            left = [found for found in _times(segment, batch) if found[0] >= start]
-            best = max([best, *left], key=lambda found: found[1])
-    return best
-
-
-def _times(segment: Segment, batch: Batch) -> Iterator[tuple[int, int]]:
-    """Offsets and timestamps of a batch's records."""
-    data = segment.log.get().pread(batch.header.size, batch.position)
-    try:
-        for record in read_records(data):
-            yield record.offset, record.timestamp
-    except CorruptBatch:
-        # Its checksum is right: a producer sent it like this. Then the header is all that can be said.
-        yield batch.header.base_offset, batch.header.max_timestamp
+    def _as_now(self, end: int) -> list[tuple[Segment, int]]:
+        """Segments and their ceilings: a search may take its time, and others go on meanwhile."""
+        return [(segment, self.ceiling(number, end)) for number, segment in enumerate(self._segments)]

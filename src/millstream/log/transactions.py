@@ -29,6 +29,9 @@ INVALID_TXN_STATE = 48
 CONCURRENT_TRANSACTIONS = 51
 TRANSACTION_COORDINATOR_FENCED = 52
 
+# What a Produce request says of its records' transaction: the transactional id and the request's version.
+RequestTransaction = tuple[str, int]
+
 NO_COORDINATOR = -1
 NO_OFFSET = -1
 

@@ -42,11 +42,15 @@ class Unsynced:
     def sync_names(self) -> None:
         """Make sure the disk knows every file by name. May raise OSError."""
         if self.names:
-            self.names = False
-            self._files.sync_directory(self._path)
+            self.names = False  # before it: files may be created meanwhile
+            try:
+                self._files.sync_directory(self._path)
+            except OSError:
+                self.names = True
+                raise
         if self.parent:
-            self.parent = False
             self._files.sync_directory(self._path.rpartition("/")[0])
+            self.parent = False
 
     def has_waited(self, most_ms: int, now_ms: int) -> bool:
         """Something written has waited for that long."""

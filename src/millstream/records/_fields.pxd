@@ -8,6 +8,8 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 # Why a record is not one.
 cdef enum Fault:
     FINE, NUMBER, RECORD, FIELD, HEADERS, HEADER_KEY, LEFT_OVER, OFFSET, TIME
+    # What only an append asks: see records.check.
+    FEWER, MORE, NO_KEY, OUT_OF_TIME, MAX_TIME
 
 
 cdef struct Cursor:

@@ -274,24 +274,3 @@ cdef class LatestOffsets:
         del view
         del result[size:]
         return result, left, newest, rebased, keyless
-
-
-def first_without_key(const uint8_t[::1] body, int64_t count, int64_t last_delta):
-    cdef const uint8_t *stop
-    cdef Cursor c
-    cdef Entry e
-    cdef int64_t row, previous = -1
-    if count == 0:
-        return -1
-    c.at = &body[0]
-    c.fault = FINE
-    stop = c.at + body.shape[0]
-    for row in range(count):
-        if not next_record(&c, stop, &e, previous, last_delta):
-            raise CorruptBatch(REASONS[c.fault])
-        previous = e.offset_delta
-        if e.key_length < 0:
-            return row
-    if c.at != stop:
-        raise CorruptBatch(REASONS[RECORD])
-    return -1

@@ -136,6 +136,12 @@ def stamp_time(buffer: bytearray | memoryview, position: int, time_ms: int) -> N
     seal(buffer, position, length + PREFIX_SIZE)
 
 
+def stamp_max_time(buffer: bytearray | memoryview, position: int, size: int, time_ms: int) -> None:
+    """Put the largest timestamp of a batch right, in place and with the checksum, which covers it."""
+    _TIMESTAMP.pack_into(buffer, position + _MAX_TIMESTAMP_AT, time_ms)
+    seal(buffer, position, size)
+
+
 def seal(buffer: bytearray | memoryview, position: int, size: int) -> None:
     """Compute the checksum anew, after a change of what is under it."""
     CRC.pack_into(buffer, position + CRC_AT, checksum(buffer, position, size))

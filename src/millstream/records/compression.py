@@ -12,10 +12,11 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 from struct import Struct, error
+from typing import Literal
 
 import cramjam
 
-from millstream.errors import ConfigError, CorruptBatch
+from millstream.errors import BatchTooLarge, ConfigError, CorruptBatch
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -37,14 +38,15 @@ def codec_named(name: str) -> int:
         raise ConfigError(f"unknown codec {name!r}; known are {', '.join(NAMES)}") from None
 
 
-def compress(codec: int, data: Data) -> Data:
-    """``data`` compressed in the framing that every Kafka client reads."""
-    return data if codec == NONE else _COMPRESS[codec](data)
+def compress(codec: int, data: Data, level: int | None = None) -> Data:
+    """``data`` compressed in the framing that every Kafka client reads. ``level`` as in Kafka's
+    ``compression.*.level``; None is the codec's default."""
+    return data if codec == NONE else _COMPRESS[codec](data, level)
 
 
 def decompress(codec: int, data: Data, max_size: int = MAX_DECOMPRESSED) -> Data:
-    """What ``data`` was before compression. Raises CorruptBatch if it is damaged, of an unknown codec, or
-    would be larger than ``max_size``."""
+    """What ``data`` was before compression. Raises CorruptBatch if it is damaged or of an unknown codec, and
+    BatchTooLarge if it would be larger than ``max_size``."""
     if codec == NONE:
         return data
     if codec > ZSTD:
@@ -55,8 +57,8 @@ def decompress(codec: int, data: Data, max_size: int = MAX_DECOMPRESSED) -> Data
         raise CorruptBatch(f"{NAMES[codec]} can't be decompressed: {problem}") from None
 
 
-def _too_large(codec: int, max_size: int) -> CorruptBatch:
-    return CorruptBatch(f"{NAMES[codec]} decompresses to more than {max_size} bytes")
+def _too_large(codec: int, max_size: int) -> BatchTooLarge:
+    return BatchTooLarge(f"{NAMES[codec]} decompresses to more than {max_size} bytes")
 
 
 def _into(codec: int, read: Callable[[Data, bytearray], int], data: Data, bound: int, max_size: int) -> Data:
@@ -74,8 +76,8 @@ def _into(codec: int, read: Callable[[Data, bytearray], int], data: Data, bound:
 # gzip ---------------------------------------------------------------------------------------------------
 
 
-def _gzip(data: Data) -> bytes:
-    compressor = zlib.compressobj(wbits=31)
+def _gzip(data: Data, level: int | None) -> bytes:
+    compressor = zlib.compressobj(-1 if level is None else level, wbits=31)
     return compressor.compress(data) + compressor.flush()
 
 
@@ -104,7 +106,7 @@ _XERIAL_MAGIC = _XERIAL[:8]
 _XERIAL_BLOCK = 32 * 1024
 
 
-def _snappy(data: Data) -> bytes:
+def _snappy(data: Data, level: int | None) -> bytes:
     view = memoryview(data)
     parts = [_XERIAL]
     for start in range(0, len(view), _XERIAL_BLOCK):
@@ -150,14 +152,18 @@ _LZ4_HEAD = _UINT32_LE.pack(_LZ4_MAGIC) + bytes((0x60, 0x40, 0x82))  # version 1
 _LZ4_BLOCK = 64 * 1024
 _LZ4_STORED = 0x8000_0000  # this block is not compressed
 _LZ4_END = bytes(4)
+LZ4_FAST = 9  # Kafka's default level, for which it too takes the fast compressor
 
 
-def _lz4(data: Data) -> bytes:
+def _lz4(data: Data, level: int | None) -> bytes:
     view = memoryview(data)
+    high = level is not None and level != LZ4_FAST
+    mode: Literal["high_compression"] | None = "high_compression" if high else None
+    effort = level if high else None
     parts = [_LZ4_HEAD]
     for start in range(0, len(view), _LZ4_BLOCK):
         plain = view[start : start + _LZ4_BLOCK]
-        block = bytes(cramjam.lz4.compress_block(plain, store_size=False))
+        block = bytes(cramjam.lz4.compress_block(plain, store_size=False, mode=mode, compression=effort))
         if len(block) < len(plain):
             parts += (_UINT32_LE.pack(len(block)), block)
         else:
@@ -198,8 +204,8 @@ _ZSTD_BLOCK = 128 * 1024
 _ZSTD_RAW, _ZSTD_RUN, _ZSTD_COMPRESSED = range(3)
 
 
-def _zstd(data: Data) -> bytes:
-    return bytes(cramjam.zstd.compress(data, 3))
+def _zstd(data: Data, level: int | None) -> bytes:
+    return bytes(cramjam.zstd.compress(data, 3 if level is None else level))
 
 
 def _unzstd(data: Data, max_size: int) -> Data:
@@ -246,7 +252,12 @@ def _zstd_blocks_bound(data: memoryview, position: int) -> tuple[int, int]:
     return bound, position
 
 
-_COMPRESS: dict[int, Callable[[Data], Data]] = {GZIP: _gzip, SNAPPY: _snappy, LZ4: _lz4, ZSTD: _zstd}
+_COMPRESS: dict[int, Callable[[Data, int | None], Data]] = {
+    GZIP: _gzip,
+    SNAPPY: _snappy,
+    LZ4: _lz4,
+    ZSTD: _zstd,
+}
 _DECOMPRESS: dict[int, Callable[[Data, int], Data]] = {
     GZIP: _gunzip,
     SNAPPY: _unsnappy,

@@ -14,9 +14,7 @@ records of whole batches, uncompressed:
     for timestamps that are counted from another base (None: all of them, unchanged); how many; the highest
     timestamp; whether the base timestamp is the horizon now; how many went for want of a key.
 
-``first_without_key`` gives the number of the first record that has none, -1 if all have one.
-
-All raise CorruptBatch where a record is not one. Compiled where there was a compiler, else in plain Python;
+Both raise CorruptBatch where a record is not one. Compiled where there was a compiler, else in plain Python;
 the tests hold the two to each other.
 """
 
@@ -24,24 +22,9 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from millstream.records import plain_keys
-from millstream.records.batch import HEADER_SIZE, Buffer, read_header
-from millstream.records.build import check_plausible
-from millstream.records.compression import decompress
 from millstream.records.plain_keys import SLOT_BYTES, LatestOffsets
 
-__all__ = ["SLOT_BYTES", "LatestOffsets", "first_without_key"]
+__all__ = ["SLOT_BYTES", "LatestOffsets"]
 
-_found = plain_keys
 with suppress(ImportError):
-    from millstream.records import _keys as _found  # type: ignore[no-redef]
     from millstream.records._keys import SLOT_BYTES, LatestOffsets  # type: ignore[import-not-found, no-redef]
-
-
-def first_without_key(batch: Buffer) -> int:
-    """The number of the first record of a whole batch that has no key; -1 if all have one."""
-    header = read_header(batch)
-    body = decompress(header.codec, memoryview(batch)[HEADER_SIZE:])
-    check_plausible(header, len(body))
-    row: int = _found.first_without_key(body, header.record_count, header.last_offset_delta)
-    return row

@@ -91,10 +91,6 @@ class LatestOffsets:
         return out, len(kept), newest, rebased, keyless
 
 
-def first_without_key(body: Buffer, count: int, last_delta: int) -> int:
-    return next((row for row, e in enumerate(_entries(body, count, last_delta)) if e.key is None), -1)
-
-
 def _entries(body: Buffer, count: int, last_delta: int) -> Iterator[_Entry]:
     reader = RecordReader(memoryview(body))
     previous = -1

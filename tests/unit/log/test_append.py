@@ -10,10 +10,9 @@ from millstream.clock import ManualClock
 from millstream.errors import AppendRefused, LogFailed
 from millstream.log import partition
 from millstream.log.appended import Appended
-from millstream.log.files import MemoryFiles
+from millstream.log.memory import MemoryFiles
 from millstream.log.partition import PartitionLog
 from millstream.records.batch import LOG_APPEND_TIME, read_header, seal, verify
-from millstream.records.build import Record, build_batch
 from tests.support.disk import SimulatedDisk, bad_disk
 from tests.support.logs import (
     NOW,
@@ -142,16 +141,6 @@ def test_records_too_far_behind_the_clock_are_refused_if_so_configured() -> None
     log.append(a_batch(at=NOW - 1000), NOW)
     log.append(a_batch(at=-1), NOW)
     assert log.end_offset == 2
-
-
-def test_records_without_a_key_are_refused_on_a_compacted_topic() -> None:
-    _, log = open_log(cleanup_policy=("compact",))
-    for codec in range(5):
-        batch = build_batch([Record(b"k", b"v", (), NOW), Record(None, b"v", (), NOW)], codec=codec)
-        refused = refusal_of(log, batch)
-        assert (refused.code, "record 1 of the batch has no key" in str(refused)) == (87, True)
-    log.append(a_batch(), NOW)
-    assert log.end_offset == 1
 
 
 def test_changed_settings_count_from_the_next_append_on(log: PartitionLog) -> None:

@@ -12,7 +12,8 @@ from millstream.log.archive_copy import Pace, copy_segment, next_copy, unarchive
 from millstream.log.archive_object import INDEX, LOG, TIME_INDEX, ArchivedSegment, Section
 from millstream.log.archive_store import ArchiveStore
 from millstream.log.directory import LogDirectory
-from millstream.log.files import MemoryFiles, read_file
+from millstream.log.files import read_file
+from millstream.log.memory import MemoryFiles
 from millstream.log.partition import PartitionLog
 from millstream.log.times import times_at
 from tests.support.archives import Unreliable, memory_url, objects

@@ -18,14 +18,14 @@ from millstream.log.archive_object import (
     read_manifest,
 )
 from millstream.log.archive_store import ArchiveStore
-from millstream.log.files import MemoryFile
+from millstream.log.memory import MemoryFile, MemoryFiles
 from tests.support.archives import keeps_its_promises, memory_url, objects
 
 NAME = "cluster/t-1/0/00000000000000000007-abc"
 
 
 def a_file(data: bytes) -> MemoryFile:
-    file = MemoryFile()
+    file = MemoryFile(MemoryFiles())
     file.pwrite(data, 0)
     return file
 

@@ -15,7 +15,7 @@ from millstream.errors import ArchiveError, LogError
 from millstream.log import archive_blocks
 from millstream.log.archive_blocks import Blocks
 from millstream.log.archive_copy import Pace, copy_segment, next_copy
-from millstream.log.archive_reader import ArchiveReader
+from millstream.log.archive_reader import BELIEVED, ArchiveReader
 from millstream.log.archive_store import ArchiveStore
 from millstream.log.partition import PartitionLog
 from millstream.records.batch import batches
@@ -225,3 +225,59 @@ def test_an_object_that_is_gone_is_an_error_and_not_an_end(ahead: ThreadPoolExec
     reader = ArchiveReader(Blocks(store, 1 << 20, ahead))
     with pytest.raises(ArchiveError, match="there is no"):
         reader.read(log.archive.segments, 0, 0, 100, committed=False)
+
+
+def test_an_object_that_was_repaired_is_read_again(ahead: ThreadPoolExecutor) -> None:
+    log = a_long_log()
+    url = memory_url()
+    store = Unreliable(url)
+    archived(log, store)
+    segment = log.archive.segments[0]
+    whole = objects(url)[segment.object]
+    position = log.segments[0].locate(30, log.segments[0].written, 60)
+    assert position is not None
+    damaged = bytearray(whole)
+    damaged[position.position + 90] ^= 1
+    store.put(segment.object, [bytes(damaged)])
+    now = 0.0
+    reader = ArchiveReader(Blocks(store, 1 << 20, ahead), lambda: now)
+
+    def read() -> list[int]:
+        part = reader.read(log.archive.segments, 0, 30, 100, committed=False)
+        return [record.offset for record in read_batches(part.data)]
+
+    with pytest.raises(LogError):
+        read()
+    asked = len(store.asked)
+    now = BELIEVED - 1
+    with pytest.raises(LogError):
+        read()
+    assert len(store.asked) == asked, "readers that try again don't download it each time"
+    now = BELIEVED
+    with pytest.raises(LogError):
+        read()
+    assert len(store.asked) > asked, "it was looked at again, and found damaged again"
+    store.put(segment.object, [whole])
+    now = 2 * BELIEVED
+    assert read() == [30]
+
+
+def test_an_object_with_a_wrong_index_is_read_again_once_it_is_repaired(ahead: ThreadPoolExecutor) -> None:
+    log = a_long_log()
+    url = memory_url()
+    store = ArchiveStore(url)
+    archived(log, store)
+    segment = log.archive.segments[0]
+    whole = objects(url)[segment.object]
+    start, size, _ = segment.sections["index"]
+    assert size
+    wrong = bytearray(whole)
+    for entry in range(start, start + size, 8):
+        wrong[entry + 7] ^= 1  # the position of a batch
+    store.put(segment.object, [bytes(wrong)])
+    reader = ArchiveReader(Blocks(store, 1 << 20, ahead))
+    with pytest.raises(ArchiveError):
+        reader.read(log.archive.segments, 0, 50, 100, committed=False)
+    store.put(segment.object, [whole])
+    read = reader.read(log.archive.segments, 0, 50, 100, committed=False)
+    assert next(record.offset for record in read_batches(read.data)) == 50

@@ -12,6 +12,7 @@ from millstream.log.check import (
     DAMAGE,
     GAP,
     INDEX,
+    SHORT,
     TORN,
     TRANSACTIONS,
     Finding,
@@ -102,8 +103,10 @@ def test_synced_records_that_are_missing_are_found(data: Path) -> None:
     position, header = list(batches(path.read_bytes()))[-1]
     path.write_bytes(path.read_bytes()[:position])
     findings, _ = found(data)
-    (finding,) = [finding for finding in findings if finding.kind == GAP]
-    assert f"end at {header.base_offset}, but up to 120" in finding.message
+    (finding,) = [finding for finding in findings if finding.kind == SHORT]
+    assert finding.loses_records
+    assert f"ends at offset {header.base_offset}, " in finding.message
+    assert "it was synced up to offset 120" in finding.message
 
 
 def test_a_segment_that_ends_too_early_is_found(data: Path) -> None:
@@ -207,3 +210,58 @@ def test_a_directory_in_use_is_not_checked(data: Path) -> None:
 def test_a_directory_that_is_not_there_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(DataDirectoryError, match="can't read the data directory"):
         list(check_directory(tmp_path / "nowhere"))
+
+
+def test_segments_of_one_large_batch_have_nothing_in_their_index_and_that_is_right(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = TopicConfig(segment_bytes=140_200)
+    directory = LogDirectory.open(tmp_path)
+    log = directory.open_log("t", 0, config)
+    for _ in range(3):
+        append(log, b"small")
+        append(log, bytes(140_000))
+    directory.close()
+    indexes = sorted(tmp_path.glob("t-0/*.index"))
+    assert [path.stat().st_size for path in indexes] == [0, 0, 0]
+    assert found(tmp_path)[0] == []
+    directory = LogDirectory.open(tmp_path)
+    directory.open_log("t", 0, config)
+    directory.close()
+    assert caplog.text == ""
+
+
+def test_an_index_that_was_emptied_is_found_and_built_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = TopicConfig(segment_bytes=1_000_000)
+    directory = LogDirectory.open(tmp_path)
+    log = directory.open_log("t", 0, config)
+    for _ in range(10):
+        append(log, bytes(20_000))
+    log.roll()
+    directory.close()
+    index = tmp_path / "t-0" / f"{FIRST}.index"
+    before = index.read_bytes()
+    assert before
+    index.write_bytes(b"")
+    assert [finding.kind for finding in found(tmp_path)[0]] == [INDEX]
+    directory = LogDirectory.open(tmp_path)
+    directory.open_log("t", 0, config)
+    directory.close()
+    assert "missing or damaged" in caplog.text
+    assert index.read_bytes() == before
+
+
+def test_the_index_of_a_segment_goes_on_after_a_restart_as_if_there_had_been_none(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = TopicConfig(segment_bytes=1_000_000)
+    for _ in range(3):
+        directory = LogDirectory.open(tmp_path)
+        append(directory.open_log("t", 0, config), bytes(100_000))
+        directory.close()
+    index = tmp_path / "t-0" / f"{FIRST}.index"
+    assert index.stat().st_size == 2 * 8, "an entry for every batch but the first"
+    assert caplog.text == "", "and no start had to build it again"
+    assert found(tmp_path)[0] == []

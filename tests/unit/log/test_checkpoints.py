@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from millstream.log.checkpoints import read_offsets, write_offsets
-from millstream.log.files import MemoryFiles, read_file
+from millstream.log.files import read_file
+from millstream.log.memory import MemoryFiles
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from millstream.clock import ManualClock
 from millstream.log.check import Finding, check_directory
-from millstream.log.files import MemoryFiles
+from millstream.log.memory import MemoryFiles
 from millstream.log.partition import PartitionLog
 from millstream.records.batch import DELETE_HORIZON, BatchHeader, batches
 from millstream.records.build import Record, build_batch, read_batches

@@ -13,8 +13,11 @@ from millstream.clock import ManualClock
 from millstream.errors import AppendRefused, LogError, NotLeader
 from millstream.log.copying import append_copied, jump, start_segments
 from millstream.log.directory import LogDirectory, partition_of
-from millstream.log.files import MemoryFiles
+from millstream.log.memory import MemoryFiles
 from millstream.log.partition import PartitionLog
+from millstream.records.batch import batches
+from millstream.records.build import Record, build_batch
+from tests.support.compacting import compact_now
 from tests.support.logs import (
     NOW,
     TOPIC,
@@ -118,6 +121,29 @@ def test_gaps_in_the_leaders_offsets_are_gaps_in_the_copy() -> None:
     assert bases_of(copy) == [0, 10]
     assert copy.end_offset == 11
     assert bytes_of(copy) == bytes_of(leader)
+
+
+def test_the_copy_of_a_compacted_log_finds_times_as_its_leader_does(caplog: pytest.LogCaptureFixture) -> None:
+    """Also where compaction left a batch without a record: its time is nobody's."""
+    _, leader = open_log(cleanup_policy=("compact",), segment_bytes=SMALL, index_interval_bytes=0)
+    for number in range(30):
+        # The last record of a segment has the largest time, and a key that comes again.
+        key, at = (b"again", NOW + 1000 + number) if number % 5 == 4 else (b"k%d" % number, NOW + number)
+        leader.append(build_batch([Record(key, b"v" * 120, timestamp=at)]), NOW + 2000)
+        leader.write_staged()
+    leader.roll()
+    leader.sync()
+    compact_now(leader, NOW)
+    assert any(header.record_count == 0 for _, header in batches(b"".join(bytes_of(leader).values())))
+    _, copy = a_copy()
+    copy_all(leader, copy)
+    for time in (*range(0, 40, 3), 1004, 1009, 1014, 1029):
+        assert copy.offset_for_timestamp(NOW + time) == leader.offset_for_timestamp(NOW + time)
+    assert copy.max_timestamp_offset() == leader.max_timestamp_offset()
+    assert [segment.times.last() for segment in copy.segments] == [
+        segment.times.last() for segment in leader.segments
+    ]
+    assert "disagrees" not in caplog.text
 
 
 def test_records_beyond_the_cut_are_not_taken() -> None:

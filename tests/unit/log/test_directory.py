@@ -12,8 +12,9 @@ import pytest
 from millstream.clock import ManualClock
 from millstream.config import TopicConfig
 from millstream.errors import DataDirectoryError, LogFailed
-from millstream.log.directory import LogDirectory, MemoryDirectory
+from millstream.log.directory import LogDirectory
 from millstream.log.files import OsFiles
+from millstream.log.memory_directory import MemoryDirectory
 from tests.support.disk import SimulatedDisk
 from tests.support.logs import NOW, a_batch, append, contents, open_log
 from tests.support.waiting import wait_for
@@ -141,7 +142,7 @@ def test_what_is_remembered_of_a_deleted_log_does_not_hold_for_a_new_one_of_its_
     log.delete_records(4)
     directory.checkpoint()
     directory.delete_log("t", 0)
-    directory.open_log("t", 0, TopicConfig())
+    directory.open_log("t", 0, TopicConfig(), is_new=True)
     disk.process_killed()
     _, log = open_log(disk)
     assert (log.log_start_offset, log.end_offset) == (0, 0)
@@ -211,6 +212,7 @@ def test_the_files_are_named_as_kafka_names_them(tmp_path: Path) -> None:
     }
     assert {path.name for path in tmp_path.iterdir()} == {
         "t-0",
+        ".boot",
         ".lock",
         ".kafka_cleanshutdown",
         "recovery-point-offset-checkpoint",

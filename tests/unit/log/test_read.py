@@ -120,7 +120,7 @@ def test_readers_near_the_end_look_nothing_up(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_slice_outlives_its_segment_and_its_place_in_the_pool(tmp_path: Path) -> None:
     directory = LogDirectory.open(tmp_path)
-    directory._pool.limit = 2
+    directory.pool.limit = 2
     config = TopicConfig(segment_bytes=1024, retention_bytes=0, file_delete_delay_ms=0)
     log = directory.open_log("t", 0, config)
     for number in range(100):
@@ -166,7 +166,7 @@ class CountedFile(OsFile):
 def test_the_number_of_open_files_is_bounded(tmp_path: Path) -> None:
     files = CountingFiles()
     directory = LogDirectory.open(tmp_path, files=files)
-    directory._pool.limit = 10
+    directory.pool.limit = 10
     logs = [directory.open_log("t", n, TopicConfig(segment_bytes=1024)) for n in range(20)]
     for log in logs:
         for _ in range(30):

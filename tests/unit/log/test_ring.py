@@ -10,7 +10,8 @@ from millstream.clock import ManualClock
 from millstream.config import TopicConfig, with_changes
 from millstream.errors import AppendRefused, ConfigError, LogFailed, OffsetOutOfRange
 from millstream.log.directory import LogDirectory
-from millstream.log.files import DIRECTORY, MemoryFiles
+from millstream.log.files import DIRECTORY
+from millstream.log.memory import MemoryFiles
 from millstream.log.partition import PartitionLog
 from tests.support.disk import SimulatedDisk
 from tests.support.logs import NOW, TOPIC, a_batch, a_transactional_batch, append, contents, open_log, reopen
@@ -64,6 +65,54 @@ def test_no_more_than_its_bytes_are_ever_there_and_the_rest_is_the_newest(
     assert ring is not None
     assert ring.dropped_records == log.log_start_offset
     assert ring.dropped_bytes + log.size_bytes == sum(len(a_batch(value)) for value in sent)
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.tuples(st.integers(1, 9000), st.sampled_from(["keep", "sync", "trim", "old"])), max_size=80)
+)
+def test_what_retention_and_trims_take_away_is_not_kept_beside_the_ring(steps: list[tuple[int, str]]) -> None:
+    """Whatever file.delete.delay.ms says; a ring fills up again before that is over."""
+    files = MemoryFiles()
+    _, log = open_log(files, retention_ms=1000, **RING)
+    now = NOW
+    for number, (size, then) in enumerate(steps):
+        append(log, b"%06d" % number + bytes(size), at=now, now=now)
+        assert bytes_on_disk(files) <= LIMIT
+        if then == "trim":
+            log.delete_records(-1)
+            log.apply_retention(now)
+            assert log.log_start_offset == log.end_offset
+        if then == "old":
+            now += 2000
+            log.apply_retention(now)
+            assert contents(log) == []
+        if then == "sync":
+            log.sync()
+            assert bytes_on_disk(files) == log.size_bytes
+        assert bytes_on_disk(files) <= LIMIT
+    assert [offset for offset, _ in contents(log)] == list(range(log.log_start_offset, len(steps)))
+
+
+def test_what_waited_to_be_removed_goes_when_a_log_becomes_a_ring() -> None:
+    files = MemoryFiles()
+    _, log = open_log(files, segment_bytes=LIMIT, retention_bytes=LIMIT)
+    fill(log, 300)
+    log.apply_retention(NOW)
+    assert bytes_on_disk(files) > 2 * LIMIT
+    log.set_config(topic_settings(**RING))
+    append(log)
+    assert bytes_on_disk(files) <= LIMIT
+
+
+def test_what_retention_takes_from_a_ring_was_not_dropped() -> None:
+    _, log = open_log(**RING)
+    fill(log, 10)
+    log.delete_records(10)
+    assert len(log.apply_retention(NOW)) == 3
+    ring = log.ring
+    assert ring is not None
+    assert (ring.dropped_records, ring.dropped_bytes) == (0, 0)
 
 
 def test_a_full_ring_keeps_most_of_its_bytes() -> None:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from millstream.errors import IndexRebuilding
+from millstream.log.validation import verdict_of
 from millstream.records.build import Record, build_batch
+from millstream.records.compression import ZSTD
 from tests.support.disk import SimulatedDisk
 from tests.support.logs import NOW, a_batch, append, open_log, reopen
 
@@ -88,6 +93,93 @@ def test_staged_records_are_not_found_yet() -> None:
     assert log.max_timestamp_offset() == (0, NOW)
 
 
+def test_indexes_are_right_while_batches_are_staged(caplog: pytest.LogCaptureFixture) -> None:
+    """Producers fill a partition while somebody asks where it is now: nothing disagrees, nothing is read
+    again."""
+    _, log = open_log(index_interval_bytes=100)
+    written = 0
+    for number in range(300):
+        log.append(a_batch(b"v" * 80, at=NOW + number), NOW)
+        if number % 7 == 0:
+            log.write_staged()
+            written = number + 1
+        assert log.offset_for_timestamp(NOW + number) == (
+            (number, NOW + number) if number < written else None
+        )
+        assert log.offset_for_timestamp(NOW + written // 2) == (written // 2, NOW + written // 2)
+        assert log.max_timestamp_offset() == (written - 1, NOW + written - 1)
+    assert caplog.text == ""
+
+
+def test_retention_by_time_counts_what_is_staged() -> None:
+    """Else a segment would go with a record that is new."""
+    _, log = open_log(retention_ms=1000)
+    append(log, at=NOW - 5000, now=NOW - 5000)
+    log.append(a_batch(at=NOW), NOW)
+    assert log.apply_retention(NOW) == []
+
+
+@pytest.mark.parametrize("suffix", [".timeindex", ".index"])
+def test_a_wrong_index_is_rebuilt_elsewhere_and_readers_are_told_to_try_again(
+    suffix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = SimulatedDisk()
+    directory, log = open_log(disk, index_interval_bytes=100)
+    for number in range(50):
+        append(log, b"v" * 50, at=NOW + number)
+    directory.close()
+    index = disk.files[f"/data/t-0/00000000000000000000{suffix}"].data
+    index[60:84] = bytes(24)
+    directory, log = open_log(disk, index_interval_bytes=100)
+    waiting: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
+    directory.work_aside(lambda work, done: waiting.append((work, done)))
+
+    def look() -> None:
+        for number in range(50):
+            assert log.offset_for_timestamp(NOW + number) == (number, NOW + number)
+            assert log.read(number, 1).size > 0
+
+    for _ in range(2):
+        with pytest.raises(IndexRebuilding, match="being rebuilt; try again"):
+            look()
+    ((work, done),) = waiting  # once, however many ask
+    # Producers go on meanwhile, and what is staged when it comes back is neither lost nor found.
+    for number in range(50, 80):
+        append(log, b"v" * 50, at=NOW + number)
+    log.append(a_batch(b"v" * 500, at=NOW + 80), NOW)
+    done(work())
+    for number in range(80):
+        assert log.offset_for_timestamp(NOW + number) == (number, NOW + number)
+        assert log.read(number, 1).size > 0
+    assert log.offset_for_timestamp(NOW + 80) is None
+    log.write_staged()
+    assert log.offset_for_timestamp(NOW + 80) == (80, NOW + 80)
+    assert len(waiting) == 1
+    assert caplog.text.count("disagrees with the log; it is rebuilt") == 1
+    directory.close()
+    assert [log.offset_for_timestamp(NOW + n) for log in [reopen(disk)] for n in (3, 80)] == [
+        (3, NOW + 3),
+        (80, NOW + 80),
+    ]
+
+
+def test_a_rebuild_that_fails_is_tried_again() -> None:
+    disk = SimulatedDisk()
+    directory, log = open_log(disk, index_interval_bytes=100)
+    for number in range(50):
+        append(log, b"v" * 50, at=NOW + number)
+    directory.close()
+    disk.files["/data/t-0/00000000000000000000.index"].data[60:84] = bytes(24)
+    directory, log = open_log(disk)
+    waiting: list[Callable[[Any], None]] = []
+    directory.work_aside(lambda work, done: waiting.append(done))
+    with pytest.raises(IndexRebuilding):
+        [log.read(offset, 1) for offset in range(50)]
+    waiting.pop()(None)
+    directory.work_aside(lambda work, done: done(work()))
+    assert all(log.read(offset, 1).size > 0 for offset in range(50))
+
+
 @pytest.mark.parametrize("suffix", [".timeindex", ".index"])
 @pytest.mark.parametrize("harm", ["flipped", "lost", "cut", "zeros"])
 def test_a_wrong_index_does_not_give_wrong_answers(suffix: str, harm: str) -> None:
@@ -117,3 +209,14 @@ def test_a_wrong_index_does_not_give_wrong_answers(suffix: str, harm: str) -> No
         assert log.max_timestamp_offset() == newest(times, 0)
         for offset in range(60):
             assert log.read(offset, 1).size > 0
+
+
+def test_a_batch_too_large_to_look_through_is_found_by_its_first_record() -> None:
+    _, log = open_log()
+    append(log, b"before", at=NOW)
+    large = [Record(None, bytes(1_000_000), timestamp=NOW + n) for n in range(1, 5)]
+    batch = build_batch(large, codec=ZSTD)
+    log.append(batch, NOW, verdict=verdict_of(batch, log.rules, NOW))
+    append(log, b"after", at=NOW + 9)
+    assert log.offset_for_timestamp(NOW + 3) == (1, NOW + 4)
+    assert log.offset_for_timestamp(NOW + 5) == (5, NOW + 9)

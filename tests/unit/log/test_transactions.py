@@ -8,7 +8,7 @@ import pytest
 
 from millstream.errors import AppendRefused, LogFailed
 from millstream.log.partition import PartitionLog
-from millstream.log.transactions import OpenTransaction, ProducerDescription
+from millstream.log.transactions import OpenTransaction, ProducerDescription, RequestTransaction
 from millstream.records.arrow import decode
 from millstream.records.batch import read_header
 from millstream.records.fetched import next_offset
@@ -196,22 +196,22 @@ def test_a_newer_epoch_waits_for_the_end_of_the_older_ones_transaction(log: Part
 
 
 def test_the_gate_is_asked_before_every_transactional_batch_and_no_other(log: PartitionLog) -> None:
-    asked: list[tuple[PartitionLog, int, int, int]] = []
+    asked: list[tuple[PartitionLog, RequestTransaction | None, int, int]] = []
 
-    def gate(of: PartitionLog, producer_id: int, epoch: int, sequence: int) -> None:
-        asked.append((of, producer_id, epoch, sequence))
+    def gate(of: PartitionLog, transaction: RequestTransaction | None, producer_id: int, epoch: int) -> None:
+        asked.append((of, transaction, producer_id, epoch))
         if producer_id == 8:
             raise AppendRefused(48, "not this one")
 
     log.transactions_gate = gate
-    write(log, 0)
+    log.append(a_transactional_batch(0), NOW, ("bank", 12))
     write(log, 1)
     log.append(a_transactional_batch(1), NOW)  # a duplicate
     log.append(an_idempotent_batch(0, producer=9), NOW)
     log.append(a_batch(), NOW)
     end(log, commit=True)
     assert refused(lambda: write(log, 0, producer=8)) == 48
-    assert asked == [(log, 7, 0, 0), (log, 7, 0, 1), (log, 8, 0, 0)]
+    assert asked == [(log, ("bank", 12), 7, 0), (log, None, 7, 0), (log, None, 8, 0)]
     assert 8 not in log.producers.states
 
 

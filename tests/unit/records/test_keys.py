@@ -120,8 +120,6 @@ def test_what_is_no_record_is_refused(keys: ModuleType, cut: int) -> None:
         keys.LatestOffsets(5).note(body, 2, 0, 1, 0)
     with pytest.raises(CorruptBatch):
         keys.LatestOffsets(5).kept(body, 2, 0, 1, 0, 9, True, None, 0)
-    with pytest.raises(CorruptBatch):
-        keys.first_without_key(body, 2, 1)
 
 
 def test_the_compiled_hash_tells_many_keys_apart() -> None:
