@@ -35,8 +35,18 @@ class TopicConfig:
     )
     compression_type: str = setting(
         "producer",
-        "The codec records are kept in. Only `producer` (as they came) is served: batches pass untouched.",
-        one_of=("producer",),
+        """The codec records are kept in. `producer`: as they came. Otherwise batches of another codec are
+        compressed again as they come, on a thread, which costs the producer time and the broker CPU.""",
+        one_of=("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
+    )
+    compression_gzip_level: int = setting(
+        -1, "The level where `compression.type=gzip`: 1 to 9, -1 for the usual.", at_least=-1, at_most=9
+    )
+    compression_lz4_level: int = setting(
+        9, "The level where `compression.type=lz4`; 9 is fast, others try harder.", at_least=1, at_most=17
+    )
+    compression_zstd_level: int = setting(
+        3, "The level where `compression.type=zstd`.", at_least=-131_072, at_most=22
     )
     delete_retention_ms: int = setting(
         _DAY_MS, "How long a tombstone outlives compaction, so that readers see the deletion.", at_least=0
@@ -54,8 +64,18 @@ class TopicConfig:
     flush_ms: int = setting(
         _MAX_LONG, "Sync to disk at the latest this long after an append.", at_least=0, at_most=_MAX_LONG
     )
+    follower_replication_throttled_replicas: tuple[str, ...] = setting(
+        (),
+        "Kept for tools that set it, not enforced: no replica follows here that could be throttled.",
+        each_like=r"\*|\d+:\d+",
+    )
     index_interval_bytes: int = setting(
         4096, "Bytes of log between two entries of the sparse offset index.", at_least=0, at_most=_MAX_INT
+    )
+    leader_replication_throttled_replicas: tuple[str, ...] = setting(
+        (),
+        "Kept for tools that set it, not enforced: no replica follows here that could be throttled.",
+        each_like=r"\*|\d+:\d+",
     )
     local_retention_bytes: int = setting(
         -2,
@@ -99,9 +119,16 @@ class TopicConfig:
         0, "A record stays uncompacted at least this long after it was written.", at_least=0
     )
     min_insync_replicas: int = setting(
-        1, "Replicas that must have a record before acks=all is answered. One node: always 1.", at_least=1
+        1,
+        """Brokers that must have a record, synced, before acks=all is answered: this one and its standbys.
+        With 2, a record that was acknowledged survives the loss of either machine, and acks=all is refused
+        while no standby is in sync. Topics in memory are not copied, and do not wait.""",
+        at_least=1,
     )
-    preallocate: bool = setting(False, "Reserve a new segment's disk space at once.")
+    preallocate: bool = setting(
+        False,
+        "Kept for tools that set it, not enforced: segments grow as records come.",
+    )
     remote_log_copy_disable: bool = setting(
         False, "With `remote.storage.enable`: copy nothing more to the archive; what is there is served on."
     )
@@ -132,7 +159,14 @@ class TopicConfig:
         7 * _DAY_MS, "A segment is rolled when its first record is older than this.", at_least=1
     )
     unclean_leader_election_enable: bool = setting(
-        False, "Kept for tools that set it; one node has no other replica to elect."
+        False, "Kept for tools that set it, not enforced: one node has no other replica to elect."
+    )
+    millstream_max_decompressed_bytes: int = setting(
+        104_857_600,
+        """The most that the records of a compressed batch may take when they are decompressed. The broker
+        reads the records of every batch before it takes it; a larger one is refused.""",
+        at_least=1_048_576,
+        at_most=268_435_456,  # readers of ours take no more
     )
     millstream_storage: str = setting(
         "disk",
@@ -195,9 +229,16 @@ class BrokerConfig:
         takes nothing from clients until it is promoted. Empty: this one leads.""",
         dynamic=False,
     )
+    replica_lag_time_max_ms: int = setting(
+        30_000,
+        """A standby whose last whole copy is older than this is not in sync: `min.insync.replicas` does not
+        count it.""",
+        at_least=1,
+    )
     http_listen: str = setting(
         "",
-        "HOST:PORT for metrics (/metrics), health (/healthz) and readiness (/readyz). Empty: none.",
+        """HOST:PORT for metrics (/metrics), health (/healthz) and readiness (/readyz); :PORT is for this
+        machine only. Empty: none.""",
         dynamic=False,
     )
     auto_create_topics_enable: bool = setting(
@@ -218,8 +259,8 @@ class BrokerConfig:
     )
     queued_max_request_bytes: int = setting(
         268_435_456,
-        """Bytes of requests received and not yet answered, over all connections; above it, reading from
-        sockets pauses.""",
+        """Memory for requests that have arrived in part, over all connections; above it, reading from
+        sockets pauses, and connections that have stopped in the middle of a request are closed.""",
         at_least=1_048_576,
         dynamic=False,
     )
@@ -392,6 +433,15 @@ class BrokerConfig:
     remote_list_offsets_request_timeout_ms: int = setting(
         30_000, "How long a look-up by time waits for the archive.", at_least=1
     )
+    millstream_memory_bytes: int = setting(
+        0,
+        """The most that all topics with `millstream.storage=memory` have in memory, together. Beyond it, what
+        gives way is what the topic has chosen with `millstream.overload`: `buffer` spills to the data
+        directory's disk, `drop` forgets, `backpressure` has producers wait. 0: a quarter of the machine's
+        memory.""",
+        at_least=0,
+        dynamic=False,
+    )
     millstream_disk_reserve_bytes: int = setting(
         16_777_216,
         """Room kept on the data directory's disk, at most a twentieth of it, so that offsets can be committed
@@ -492,6 +542,15 @@ def _check_overload(config: TopicConfig) -> None:
         )
 
 
+_RING_SEGMENTS = 16  # of a full ring, at least
+_LARGEST_RING_SEGMENT = 64 * 1024 * 1024
+
+
+def ring_segment_bytes(ring_bytes: int, segment_bytes: int) -> int:
+    """How large the segments of a ring (``millstream.overload=drop``) are: it forgets them whole."""
+    return min(ring_bytes // _RING_SEGMENTS, _LARGEST_RING_SEGMENT, segment_bytes)
+
+
 def check_archiving(config: TopicConfig, *, archive: bool) -> None:
     """What Kafka demands of a topic that is archived; ``archive``: there is one. Raises ConfigError."""
     if not config.remote_storage_enable:
@@ -545,14 +604,12 @@ def value_of(config: Config, name: str) -> Any:
 
 def group_defaults(broker: BrokerConfig) -> GroupConfig:
     """The settings of a group that has none of its own: the broker's of the same names under `group.`."""
-    return GroupConfig(
-        **{f.name: getattr(broker, f"group_{f.name}") for f in dataclasses.fields(GroupConfig)}
-    )
+    names = [field.name for field in dataclasses.fields(GroupConfig)]
+    return GroupConfig(**{name: getattr(broker, f"group_{name}") for name in names})
 
 
 def load_broker_config(path: Path) -> BrokerConfig:
-    """Read ``millstream.toml``. Names may be quoted (``"num.partitions" = 3``) or nested; topic defaults
-    stand in ``[topic]``."""
+    """Read ``millstream.toml``: names quoted (``"num.partitions" = 3``) or nested, topics in ``[topic]``."""
     try:
         with path.open("rb") as file:
             document = tomllib.load(file)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import faulthandler
 import logging
 import os
 import signal
@@ -21,10 +22,12 @@ from typing import Any, Self
 
 import uvicorn
 
-from millstream.errors import ConfigError, MillstreamError
+from millstream.address import host_and_port
+from millstream.errors import MillstreamError
 
 _log = logging.getLogger(__name__)
 _GRACE = 5  # seconds for requests that are under way when it is told to stop
+_LONGEST = 15.0  # seconds in which it has to end, whatever it waits for
 _CONNECTIONS = 2000
 # Bytes of a URL with its headers: every parameter as long as it may be, each sign of it escaped. Beyond it
 # the connection is closed while the rest still comes, which a client sees as broken, not as refused.
@@ -156,7 +159,11 @@ def set_up_logging() -> None:
 
 
 def run(served: Served, on_ready: Callable[[str], None]) -> int:
-    """Serve until SIGTERM or SIGINT, in this process; the exit code."""
+    """Serve until SIGTERM or SIGINT, in this process; the exit code.
+
+    It ends within ``_LONGEST`` seconds of the signal. Client libraries have threads of their own, and to end
+    them can block for good (librdkafka's ``rd_kafka_destroy``, with requests under way to a broker that is
+    gone): then the process ends all the same, and tells where each thread was."""
 
     async def main() -> None:
         stop = asyncio.Event()
@@ -164,6 +171,8 @@ def run(served: Served, on_ready: Callable[[str], None]) -> int:
         def signalled() -> None:
             if stop.is_set():
                 served.hurry()
+            else:
+                faulthandler.dump_traceback_later(_LONGEST, exit=True)  # needs no interpreter to do so
             stop.set()
 
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -195,13 +204,11 @@ def run_beside(served: Served) -> int:
 
 
 def _listening(address: str) -> socket.socket:
-    host, colon, port = address.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65535:
-        raise ConfigError(f"{address!r} is not HOST:PORT")
-    host = host.removeprefix("[").removesuffix("]")
+    host, port = host_and_port(address, listening=True)
+    host = host or "127.0.0.1"  # without a host it is for this machine only; 0.0.0.0 is for all
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listening = socket.create_server((host, int(port)), family=family, backlog=1024)
+        listening = socket.create_server((host, port), family=family, backlog=1024)
         # Those that are accepted have it from here; an answer in two parts would wait for the first's
         # receipt.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -209,7 +216,7 @@ def _listening(address: str) -> socket.socket:
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise MillstreamError(
-                f"port {port} on {host or 'all addresses'} is in use; stop what uses it, or give another one"
+                f"port {port} on {host} is in use; stop what uses it, or give another one"
                 " (0 takes a free one)"
             ) from None
         raise MillstreamError(f"can't listen on {address}: {error.strerror or error}") from None

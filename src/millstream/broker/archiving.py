@@ -7,7 +7,9 @@ How it works:
   one task, so that the steps of one follow each other; what blocks runs in threads. What is decided about a
   partition is decided on the loop.
 - A round begins by looking for the archive's own mark. A directory that is not mounted looks like an empty
-  one: without the mark, and with segments known to be archived, the archive counts as away.
+  one, so the catalogue remembers which archive was marked: if the mark is missing there, the archive counts
+  as away. It may go away in the middle of a round as well, so the mark is looked for again before a copy
+  counts as kept, and before an object that is not there counts as removed.
 - An archive that is away costs nobody anything but those who ask for what is only there: they get
   KAFKA_STORAGE_ERROR, which clients take as "try again". Nothing is deleted here meanwhile.
 - What a deleted topic had in the archive is removed ``file.delete.delay.ms`` later; the catalogue remembers
@@ -28,6 +30,7 @@ from typing import Any, TypeVar
 from millstream.broker.catalogue import Catalogue
 from millstream.broker.codes import KAFKA_STORAGE_ERROR, REQUEST_TIMED_OUT
 from millstream.broker.logs import RateLimited
+from millstream.broker.lookups import Lookups
 from millstream.broker.partition import HostedTopic, Partition
 from millstream.broker.syncing import Syncer
 from millstream.broker.threads import Threads
@@ -57,7 +60,12 @@ class Archiving:
     """The archive of one broker. Lives on the server's loop."""
 
     def __init__(
-        self, config: BrokerConfig, catalogue: Catalogue, clock: Clock, loop: asyncio.AbstractEventLoop
+        self,
+        config: BrokerConfig,
+        catalogue: Catalogue,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        lookups: Lookups,
     ) -> None:
         """Raises ConfigError; whether the archive answers is found out later."""
         self.config = config
@@ -65,12 +73,13 @@ class Archiving:
         self._catalogue = catalogue
         self._clock = clock
         self._loop = loop
+        self._lookups = lookups
         self._syncer: Syncer | None = None
         self._copiers = Threads(config.remote_log_manager_copier_thread_pool_size, "millstream-copy")
         self._readers = Threads(config.remote_log_reader_threads, "millstream-archive")
         self._ahead = Threads(_AHEAD_THREADS, "millstream-ahead")
         self.blocks = Blocks(self.store, config.millstream_archive_cache_bytes, self._ahead)
-        self._reader = ArchiveReader(self.blocks)
+        self._reader = ArchiveReader(self.blocks, clock.monotonic)
         self._reading: dict[tuple[PartitionLog, int, int, bool], list[Arrived]] = {}
         self._pace = Pace(clock)
         self._complaints = RateLimited(_log)
@@ -115,7 +124,11 @@ class Archiving:
             return
         self._pace.bytes_per_second = self.config.remote_log_manager_copy_max_bytes_per_second
         try:
-            await self._in_thread(self._find_mark, any(p.log.archive.segments for p in archived))
+            await self._in_thread(
+                self._find_mark, self._is_marked or any(p.log.archive.segments for p in archived)
+            )
+            if not self._is_marked:
+                await self._catalogue.archive_marked(self.store.url)
             waiting = iter(archived)
             count = self.config.remote_log_manager_copier_thread_pool_size
             await _all_of([self._look_after_each(waiting) for _ in range(count)])
@@ -129,6 +142,10 @@ class Archiving:
             if self.is_away:
                 _log.info("the archive %s is there again", self.store.url)
             self.is_away = False
+
+    @property
+    def _is_marked(self) -> bool:
+        return self._catalogue.marked_archive == self.store.url
 
     def _find_mark(self, known: bool) -> None:
         """Make sure that this is our archive. In a thread."""
@@ -179,7 +196,8 @@ class Archiving:
             if copy is None:
                 break
             try:
-                written = await self._in_thread(copy_segment, copy, self.store, self._pace)
+                is_ours = partial(self._find_mark, True)
+                written = await self._in_thread(copy_segment, copy, self.store, self._pace, is_ours)
             except BaseException:
                 archive.leftovers[copy.segment.name] = None
                 raise
@@ -218,6 +236,7 @@ class Archiving:
             for name in names:
                 self.store.remove(name + OBJECT_SUFFIX)
                 self.blocks.forget(name + OBJECT_SUFFIX)
+            self._find_mark(True)
             archive.write_gone(names)
 
         await self._in_thread(remove)
@@ -230,20 +249,32 @@ class Archiving:
             if now_ms < due_ms <= now_ms + _REMEMBERED_MS:
                 continue
             await self._in_thread(self.store.remove_all, prefix)
+            await self._in_thread(self._find_mark, True)
             await self._catalogue.archive_removed(prefix)
             _log.info("what a deleted topic had in the archive is removed: %s", prefix)
 
-    def adopt_lost(self, partitions: Iterable[Partition]) -> None:
-        """At the start: find out what is archived where that is not known any more. Blocks, before the log
-        gives offsets that the archive has; where the archive does not answer it is tried again later."""
+    def adopt_lost(
+        self, partitions: Iterable[Partition], bring_back: Callable[[Partition], PartitionLog]
+    ) -> None:
+        """At the start: find out what is archived where that is not known any more. A partition that is
+        offline, because its files are gone, is brought back if the archive has all of it. Blocks, before the
+        log gives offsets that the archive has; where the archive does not answer it is tried again later."""
         for partition in partitions:
             log = partition.log
             if log.config.remote_storage_enable and not log.archive.is_known:
                 try:
+                    if self._is_marked:
+                        self._find_mark(True)
                     found = find_archived(self.store, f"{self.prefix(partition.topic)}/{log.partition}")
                 except ArchiveError as error:
                     _log.error("%s: what is archived is not known any more, and %s", log.path, error)
                     return
+                if (offline := log.offline) is not None:
+                    end = found.segments[-1].end_offset if found.segments else 0
+                    if end < offline.known_end:
+                        _log.error("%s stays offline: the archive ends at offset %d", log.name, end)
+                        continue
+                    log = bring_back(partition)
                 adopt(log, found)
 
     async def _in_thread(self, function: Callable[..., T], *arguments: Any) -> T:
@@ -317,13 +348,13 @@ class Archiving:
         LogError."""
         elsewhere = log.archive.before(log.segments[0].base_offset)
         found = await self._looked_up(log, self._reader.first_at, elsewhere, timestamp, log.log_start_offset)
-        return found if found is not None else log.offset_for_timestamp(timestamp)
+        return found if found is not None else await self._lookups.search(log.search_time(timestamp))
 
     async def newest(self, log: PartitionLog) -> tuple[int, int]:
         """(offset, timestamp) of the first record with the largest timestamp, here or in the archive. Raises
         LogError."""
         elsewhere = log.archive.before(log.segments[0].base_offset)
-        here = log.max_timestamp_offset()
+        here = await self._lookups.search(log.search_newest())
         if log.archive.newest_timestamp < here[1]:
             return here
         found = await self._looked_up(log, self._reader.newest, elsewhere, log.log_start_offset)

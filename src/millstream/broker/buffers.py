@@ -2,25 +2,53 @@
 
 A request that arrives whole in one read never comes here: it is handled in the server's one receive buffer.
 One that does not is given a buffer of its own, from a small stock of used ones, since fresh memory costs
-more than the copy it is for.
+more than the copy it is for. The buffer grows with the bytes that arrive, so a client that claims a large
+request and sends nothing holds next to nothing.
 
 The bound (``queued.max.request.bytes``) counts buffers that are handed out. A connection that needs one for
 which there is no room waits its turn and is not read from; what it had read already it keeps, which is why
-reads are short while there are such. So that a few clients that never finish a request can't stop all others
-for good, now and then the one that waits longest is let past the bound.
+reads are short while there are such. Once a second ``relieve`` looks whether anybody waits:
+
+1. Connections that hold a buffer and send next to nothing are closed, slowest first, until there is room.
+2. If there is none to close and every buffer belongs to a connection that waits for a larger one, nobody
+   would ever finish. Then one goes on beyond the bound until its request has arrived; one at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
+from typing import Protocol
 
 SMALLEST = 4 * 1024
-LARGEST_FIRST = 4 * 1024 * 1024  # of a request larger than this, no more than this is believed at first
+FIRST = 128 * 1024  # of a request larger than this, no more than this is believed at first
+GROWTH = 4  # a buffer is at most so many times the bytes that have arrived
+SLOW = 64 * 1024  # bytes a second; less is next to nothing while others wait
 _KEPT = 16 * 1024 * 1024  # bytes of used buffers kept for the next
 
 
 def capacity_for(size: int) -> int:
     return max(SMALLEST, 1 << (size - 1).bit_length())
+
+
+class Holder(Protocol):
+    """A connection with a request that has arrived in part."""
+
+    @property
+    def held(self) -> int:
+        """The size of its buffer; 0 if it has none."""
+
+    @property
+    def missing(self) -> int:
+        """Bytes of the request that have not arrived."""
+
+    def arrived(self) -> int | None:
+        """Bytes of the request that came since the last call; None if the request is new since then."""
+
+    def memory_returned(self) -> None:
+        """There is room for what it waits for, or its turn has come to go on without."""
+
+    def drop(self) -> None:
+        """Close it, and give its buffer back."""
 
 
 class RequestBuffers:
@@ -30,12 +58,17 @@ class RequestBuffers:
         self._limit = limit
         self._stock: dict[int, list[bytearray]] = {}
         self._kept = 0
-        self._waiting: dict[Callable[[], None], int] = {}  # what to call, and the capacity it waits for
+        self._waiting: dict[Holder, int] = {}  # with the capacity each waits for
+        self._passing: Holder | None = None  # goes on beyond the bound
         self.used = 0
         self.is_scarce = False  # somebody waits
 
-    def has_room_for(self, size: int) -> bool:
-        return self.used == 0 or self.used + capacity_for(size) <= self._limit
+    def has_room_for(self, size: int, holder: Holder | None = None) -> bool:
+        return (
+            self.used + capacity_for(size) <= self._limit
+            or self.used == (0 if holder is None else holder.held)  # it is alone
+            or (holder is not None and holder is self._passing)
+        )
 
     def take(self, size: int) -> bytearray:
         """A buffer of at least ``size`` bytes, a power of two of them; what is in it is undefined."""
@@ -53,25 +86,48 @@ class RequestBuffers:
         if self._kept + capacity <= _KEPT:
             self._kept += capacity
             self._stock.setdefault(capacity, []).append(buffer)
-        while self._waiting:
-            wanted = next(iter(self._waiting.values()))
-            if self.used and self.used + wanted > self._limit:
-                break
-            self.let_one_pass()
+        while self._waiting and self._first_has_room():
+            self._go_on(next(iter(self._waiting)))
 
-    def wait(self, size: int, resume: Callable[[], None]) -> None:
-        """Have ``resume`` called when there is room for ``size`` bytes."""
-        self._waiting[resume] = capacity_for(size)
+    def _first_has_room(self) -> bool:
+        return self.used == 0 or self.used + next(iter(self._waiting.values())) <= self._limit
+
+    def wait(self, size: int, holder: Holder) -> None:
+        """Have ``holder`` told when there is room for ``size`` bytes."""
+        self._waiting[holder] = capacity_for(size)
         self.is_scarce = True
 
-    def let_one_pass(self) -> None:
-        """The one that waits longest goes on, room or not."""
-        if self._waiting:
-            resume = next(iter(self._waiting))
-            self.forget(resume)
-            resume()
-
-    def forget(self, resume: Callable[[], None]) -> None:
-        """``resume`` does not wait any more."""
-        self._waiting.pop(resume, None)
+    def _go_on(self, holder: Holder) -> None:
+        self._waiting.pop(holder, None)
         self.is_scarce = bool(self._waiting)
+        holder.memory_returned()
+
+    def forget(self, holder: Holder) -> None:
+        """Its request has arrived, or never will."""
+        self._waiting.pop(holder, None)
+        self.is_scarce = bool(self._waiting)
+        if self._passing is holder:
+            self._passing = None
+
+    def relieve(self, connections: Iterable[Holder]) -> None:
+        """Once a second: see the module's description."""
+        if not self.is_scarce and self.used * 2 < self._limit:
+            return
+        slow: list[tuple[int, int, int, Holder]] = []
+        is_moving = False
+        for number, holder in enumerate(connections):
+            if not holder.held or holder in self._waiting:
+                continue
+            arrived = holder.arrived()
+            if arrived is None or arrived >= SLOW:
+                is_moving = True
+            else:
+                slow.append((arrived, -holder.held, number, holder))
+        for *_, holder in sorted(slow):
+            if not self.is_scarce:
+                return
+            holder.drop()
+        if self.is_scarce and not is_moving and self._passing is None:
+            # Those without a buffer come after those with one: only the latter make room when they are done.
+            self._passing = min(self._waiting, key=lambda holder: (not holder.held, holder.missing))
+            self._go_on(self._passing)

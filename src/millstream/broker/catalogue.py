@@ -19,19 +19,13 @@ import asyncio
 import json
 import sqlite3
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from millstream.broker.codes import (
-    INVALID_CONFIG,
-    INVALID_PARTITIONS,
-    INVALID_TOPIC,
-    TOPIC_ALREADY_EXISTS,
-    UNKNOWN_TOPIC_OR_PARTITION,
-)
+from millstream.broker.codes import INVALID_CONFIG, INVALID_PARTITIONS
 from millstream.broker.committed import CommittedOffset, OffsetToCommit
 from millstream.broker.copy_state import CopyState, load_state, save_facts
 from millstream.broker.database import Database, damaged, fact, set_fact
@@ -41,7 +35,7 @@ from millstream.broker.lineage import Promotion
 from millstream.broker.losses import Losses
 from millstream.broker.quotas import Entity, Quotas
 from millstream.broker.scram import Credentials
-from millstream.broker.topicname import check_topic_name, metric_name
+from millstream.broker.topicname import check_topic_name, metric_name, name_taken, no_topic
 from millstream.config import TopicConfig, check_archiving, with_changes
 from millstream.errors import ConfigError, DataDirectoryError, RequestRefused
 
@@ -50,6 +44,8 @@ MAX_PARTITIONS = 10_000  # of one topic
 _PRODUCER_ID_BLOCK = 1000
 _TOPICS = "SELECT name, id, partitions, overrides FROM topics ORDER BY name"
 _ARCHIVED = "archive.deleted."  # facts: archives of deleted topics
+_DELETED = "topic.deleted."  # facts: deleted topics whose logs may be there still
+_MARKED = "archive.marked"  # the URL of the archive that holds this cluster's mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +77,8 @@ class Catalogue:
         self._by_metric_name: dict[str, str] = {}
         self._offsets: dict[str, dict[str, dict[int, CommittedOffset]]] = {}  # group, topic, partition
         self._groups: dict[str, str] = {}
+        self.deleted_topics: set[str] = set()  # whose logs may be there still
+        self.marked_archive = ""  # its URL
         self.deleted_archives: dict[str, int] = {}  # of deleted topics, and when they are to be removed
         self.altering = asyncio.Lock()  # held by who reads settings, computes a change and writes it
         self._producer_ids = iter(range(0))
@@ -88,7 +86,9 @@ class Catalogue:
         self.topics: Mapping[str, Topic] = MappingProxyType(self._topics)
         self.by_id: Mapping[uuid.UUID, Topic] = MappingProxyType(self._by_id)
         self.topics_version = 0  # counts the changes of topics
+        # Settings that were changed while the broker ran: its own, and below them those of all brokers.
         self.broker_overrides: Mapping[str, str] = {}
+        self.cluster_overrides: Mapping[str, str] = {}
         self.group_overrides: Mapping[str, Mapping[str, str]] = {}
         self.quotas: Quotas = {}
         self.scram: Credentials = {}
@@ -120,7 +120,7 @@ class Catalogue:
         def write(db: sqlite3.Connection) -> Topic:
             clash = db.execute("SELECT name FROM topics WHERE metric_name = ?", (metric_name(name),))
             if (row := clash.fetchone()) is not None:
-                raise _name_taken(name, row[0])
+                raise name_taken(name, row[0])
             db.execute(
                 "INSERT INTO topics VALUES (?, ?, ?, ?, ?)",
                 (name, metric_name(name), topic.id.bytes, partitions, json.dumps(dict(topic.overrides))),
@@ -144,7 +144,7 @@ class Catalogue:
             )
         clash = self._by_metric_name.get(metric_name(name))
         if clash is not None:
-            raise _name_taken(name, clash)
+            raise name_taken(name, clash)
         overrides = dict(overrides or {})
         return Topic(name, topic_id or uuid.uuid4(), partitions, overrides, self.topic_config(overrides))
 
@@ -158,16 +158,19 @@ class Catalogue:
             raise RequestRefused(INVALID_CONFIG, str(error)) from None
 
     def delete_topic(self, name: str, archived: str = "", due_ms: int = 0) -> asyncio.Future[Topic]:
-        """Forget a topic, and every group's offsets in it. What it has in the archive, under ``archived``, is
-        owed to be removed at ``due_ms``: that is known as surely as that the topic is gone."""
+        """Forget a topic, and every group's offsets in it. Its logs are owed to be removed, until
+        ``logs_removed``, and what it has in the archive, under ``archived``, at ``due_ms``: both are known as
+        surely as that the topic is gone."""
 
         def write(db: sqlite3.Connection) -> None:
             if db.execute("DELETE FROM topics WHERE name = ?", (name,)).rowcount == 0:
-                raise _no_topic(name)
+                raise no_topic(name)
+            set_fact(db, _DELETED + name, "")
             if archived:
                 set_fact(db, _ARCHIVED + archived, str(due_ms))
 
         def remember(_: None) -> Topic:
+            self.deleted_topics.add(name)
             if archived:
                 self.deleted_archives[archived] = due_ms
             topic = self._topics.pop(name)
@@ -179,6 +182,34 @@ class Catalogue:
             self.decisions.forget_topic(name)
             self.losses.forget_topic(name)
             return topic
+
+        return self._database.write(write, remember)
+
+    def logs_removed(self, topics: Sequence[str]) -> asyncio.Future[None]:
+        """The logs of deleted topics are gone."""
+
+        def write(db: sqlite3.Connection) -> None:
+            db.executemany("DELETE FROM facts WHERE name = ?", [(_DELETED + name,) for name in topics])
+
+        def remember(_: None) -> None:
+            self.deleted_topics.difference_update(topics)
+
+        return self._database.write(write, remember)
+
+    def forget_deleted(self) -> None:
+        """The logs of all deleted topics are gone. At the start, before anything is served."""
+        rows = [(_DELETED + name,) for name in self.deleted_topics]
+        self._database.run_now("DELETE FROM facts WHERE name = ?", rows)
+        self.deleted_topics.clear()
+
+    def archive_marked(self, url: str) -> asyncio.Future[None]:
+        """The archive there holds our mark: from now on one without it is not ours."""
+
+        def write(db: sqlite3.Connection) -> None:
+            set_fact(db, _MARKED, url)
+
+        def remember(_: None) -> None:
+            self.marked_archive = url
 
         return self._database.write(write, remember)
 
@@ -203,7 +234,7 @@ class Catalogue:
         def write(db: sqlite3.Connection) -> None:
             row = db.execute("SELECT partitions FROM topics WHERE name = ?", (name,)).fetchone()
             if row is None:
-                raise _no_topic(name)
+                raise no_topic(name)
             if total <= row[0]:
                 raise RequestRefused(
                     INVALID_PARTITIONS, f"topic {name} has {row[0]} partitions already; {total} is not more"
@@ -238,7 +269,7 @@ class Catalogue:
                 "UPDATE topics SET overrides = ? WHERE name = ?", (json.dumps(overrides), name)
             )
             if changed.rowcount == 0:
-                raise _no_topic(name)
+                raise no_topic(name)
 
         def remember(_: None) -> Topic:
             topic = self._topics[name]
@@ -254,16 +285,20 @@ class Catalogue:
 
     # The broker
 
-    def set_broker_overrides(self, overrides: Mapping[str, str]) -> asyncio.Future[None]:
-        """Replace all settings of the broker that were changed while it ran."""
+    def set_broker_overrides(
+        self, overrides: Mapping[str, str], *, everywhere: bool = False
+    ) -> asyncio.Future[None]:
+        """Replace all settings of the broker that were changed while it ran, or those of all brokers."""
         overrides = dict(overrides)
+        fact = "cluster.overrides" if everywhere else "broker.overrides"
 
         def remember(_: None) -> None:
-            self.broker_overrides = overrides
+            if everywhere:
+                self.cluster_overrides = overrides
+            else:
+                self.broker_overrides = overrides
 
-        return self._database.write(
-            lambda db: set_fact(db, "broker.overrides", json.dumps(overrides)), remember
-        )
+        return self._database.write(lambda db: set_fact(db, fact, json.dumps(overrides)), remember)
 
     def set_quotas(self, entity: Entity, quotas: Mapping[str, float]) -> asyncio.Future[None]:
         """Replace all quotas of an entity; none are no quotas."""
@@ -470,6 +505,11 @@ class Catalogue:
         return [Promotion(self.cluster_id, 0), *self.promotions]
 
     @property
+    def changes(self) -> int:
+        """How many rows of the file were changed since it was opened."""
+        return self._database.changes
+
+    @property
     def schema(self) -> str:
         """What the tables look like: who has other ones can't take the same changes."""
         return self._database.schema
@@ -575,7 +615,10 @@ class Catalogue:
     def _read_facts(self, facts: Mapping[str, str]) -> None:
         self.cluster_id = facts.get("cluster.id", "")
         self.broker_overrides = json.loads(facts.get("broker.overrides", "{}"))
+        self.cluster_overrides = json.loads(facts.get("cluster.overrides", "{}"))
         self.group_overrides = json.loads(facts.get("group.overrides", "{}"))
+        self.deleted_topics = {name.removeprefix(_DELETED) for name in facts if name.startswith(_DELETED)}
+        self.marked_archive = facts.get(_MARKED, "")
         self.deleted_archives = {
             name.removeprefix(_ARCHIVED): int(value)
             for name, value in facts.items()
@@ -605,17 +648,3 @@ class Catalogue:
 
 
 _NO_OFFSETS: Mapping[str, Mapping[int, CommittedOffset]] = MappingProxyType({})
-
-
-def _no_topic(name: str) -> RequestRefused:
-    return RequestRefused(UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
-
-
-def _name_taken(name: str, clash: str) -> RequestRefused:
-    if clash == name:
-        return RequestRefused(TOPIC_ALREADY_EXISTS, f"topic {name} exists already")
-    return RequestRefused(
-        INVALID_TOPIC,
-        f"topic name {name} differs from the existing {clash} only in '.' and '_', which metrics can't tell "
-        "apart; choose another name",
-    )

@@ -136,8 +136,11 @@ class Cleaner:
         except DamagedLog as problem:
             self._failed(partition, f"its records are damaged: {problem}")
         except OSError as error:
-            passing = error.errno in (*PASSING, errno.EAGAIN)
-            self._failed(partition, error.strerror or str(error), passing=passing)
+            if error.errno == errno.ENOENT and not log.compaction.is_current(job):
+                _log.debug("%s: retention took segments while they were compacted; tried again", partition)
+            else:
+                passing = error.errno in (*PASSING, errno.EAGAIN)
+                self._failed(partition, error.strerror or str(error), passing=passing)
         finally:
             self.is_busy = False
         # What it wrote is of no use: segments that were deleted meanwhile, or damage.
@@ -159,6 +162,13 @@ class Cleaner:
         log = partition.log
         swap = log.compaction.begin(group)
         if swap is None:
+            return False
+        try:
+            await self._in_thread(swap.prepare)
+        except OSError:
+            swap.cancel()
+            raise
+        if not self._is_hosted(partition):
             return False
         try:
             await self._in_thread(swap.commit)

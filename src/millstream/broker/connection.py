@@ -18,19 +18,20 @@ import asyncio
 import fcntl
 import socket
 import termios
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING
 
 from millstream.broker.api.aside import REFUSED
 from millstream.broker.api.fetch import FetchShape, fetch
 from millstream.broker.api.produce import ProduceShape, failed_ack, produce
 from millstream.broker.api.versions import unsupported_version
-from millstream.broker.dispatch import HANDLERS, Client, Reply, encode_answer, read_request
+from millstream.broker.dispatch import HANDLERS, Client, Reply, Served, encode_answer, read_request
 from millstream.broker.outbox import Outbox
 from millstream.broker.reading import SMALLEST_FRAME, FrameReader
 from millstream.broker.slot import Slot
 from millstream.broker.throttling import FETCH_RATE, PRODUCE_RATE, Meter
 from millstream.errors import LogError, ProtocolError
+from millstream.slices import SLICE, Slice, in_slices, monotonic
 from millstream.wire.apis import name_of
 from millstream.wire.fetch import Part
 from millstream.wire.frame import API_VERSIONS, HEAD, HEAD_SIZE
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from millstream.broker.server import Server
 
 SEND_BUFFER = 100 * 1024
+SHARE = 100  # requests of one connection before others have their turn
+LONG_FETCH = 8 * 1024  # bytes of a Fetch, some hundreds of partitions, from which it is worked on in slices
 _PRODUCE, _FETCH = 0, 1
 
 _unpack_head = HEAD.unpack_from
@@ -90,7 +93,7 @@ class Connection(FrameReader):
         self._socket: socket.socket | None = None
         self._max_in_flight = server.config.connection_max_in_flight
         self._max_unsent = server.config.connection_max_unsent_bytes
-        self._busy = False  # a handler runs
+        self._busy = 0  # handlers that run
         self._stalled_by: HeldRequest | None = None  # consumers are behind: see broker.backpressure
         self.waiting_since: float | None = None
         self.produce_meter: Meter | None = None  # its client's quotas
@@ -130,6 +133,10 @@ class Connection(FrameReader):
             self.node.backpressure.forget(self._stalled_by)
         self.server.disconnected(self)
 
+    @property
+    def fileno(self) -> int:
+        return -1 if self._socket is None else self._socket.fileno()
+
     def is_gone(self) -> bool:
         """Whether the client hung up, also where that was not read yet."""
         if self.is_closed or self._socket is None:
@@ -159,7 +166,7 @@ class Connection(FrameReader):
 
     @property
     def is_idle(self) -> bool:
-        return not self.pending and not self.out and self.outbox.is_empty
+        return not (self.pending or self._busy or self.out) and self.outbox.is_empty
 
     def _close_if_done(self) -> None:
         if self._closing and self.is_idle and not self.is_closed:
@@ -171,6 +178,8 @@ class Connection(FrameReader):
     def _work(self, buffer: bytearray, view: memoryview, end: int) -> None:
         """Handle the whole frames in ``buffer[:end]`` and keep the rest."""
         position = 0
+        left = SHARE
+        until = 0.0
         requests = self.server.metrics.requests
         while end - position >= HEAD_SIZE:
             size, api_key, version, correlation_id = _unpack_head(buffer, position)
@@ -184,10 +193,25 @@ class Connection(FrameReader):
                 requests[_FETCH] += 1
                 if self.appended_in == self.turn.number:
                     self.turn.write()  # what this client was writing, it may read
-                fetch(self, buffer, view, position, stop, version, correlation_id)
+                if size < LONG_FETCH:
+                    fetch(self, buffer, view, position, stop, version, correlation_id)
+                else:
+                    copy = bytearray(view[position:stop])
+                    self.in_slices(
+                        lambda copy=copy, version=version, correlation_id=correlation_id: fetch(  # type: ignore[misc]
+                            self, copy, memoryview(copy), 0, len(copy), version, correlation_id
+                        )
+                    )
             else:
-                self._handle(view, position, stop, api_key, version, correlation_id)
+                until = until or monotonic() + SLICE
+                self._handle(view, position, stop, api_key, version, correlation_id, until)
+                if monotonic() >= until:
+                    left = 1
             position = stop
+            left -= 1
+            if left == 0 and not self._held:
+                self._hold()
+                self.turn.resume(self)
             if self._held:
                 break
         if self.outbox.unsent > self._max_unsent:
@@ -203,6 +227,7 @@ class Connection(FrameReader):
         api_key: int,
         version: int,
         correlation_id: int,
+        until: float,
     ) -> None:
         """Any request but Produce and Fetch."""
         served = HANDLERS.get(api_key)
@@ -215,22 +240,30 @@ class Connection(FrameReader):
         if self.appended_in == self.turn.number:
             self.turn.write()
         self.server.metrics.requests[api_key] += 1
-        request, client_id = read_request(bytes(view[position:stop]), api_key, version)
+        data = bytes(view[position:stop])
+        self.in_slices(lambda: self._serve(data, served, version, correlation_id), until)
+
+    def _serve(self, data: bytes, served: Served, version: int, correlation_id: int) -> None:
+        api_key = served.api_key
+        request, client_id = read_request(data, api_key, version)
         if client_id != self.client_id:
             self.client_id = client_id
             self.look_up_quotas()
         if self.node.is_aside and api_key in REFUSED:
-            self.answer(encode_answer(api_key, version, correlation_id, REFUSED[api_key](request, version)))
+            refusal = REFUSED[api_key](request, version)
+            self._answer_all(encode_answer(api_key, version, correlation_id, refusal))
             return
         try:
             answer = served.handler(self.node, request, Client(client_id, self.host, version, self.is_gone))
         except Exception as error:
-            self._give_up(error, name_of(api_key), version)
+            self.give_up(error, name_of(api_key), version)
             return
         if isinstance(answer, Awaitable):
             slot = self.reserve()
-            self._busy = True
+            self._busy += 1
             self._hold()
+            if isinstance(answer, Coroutine):
+                answer = in_slices(answer, self.server.turns.next)
             task = asyncio.ensure_future(answer)
             self.server.tasks.add(task)
             started = self.server.clock.monotonic()
@@ -241,28 +274,67 @@ class Connection(FrameReader):
 
             task.add_done_callback(ended)
         else:
-            self.answer(encode_answer(api_key, version, correlation_id, answer))
+            self._answer_all(encode_answer(api_key, version, correlation_id, answer))
+
+    def in_slices(self, work: Callable[[], None], until: float = 0.0) -> None:
+        """Work on a request. If that takes long, others have their turn in between, and no other request of
+        this connection is looked at before it is done."""
+        piece = Slice(work)
+        if not piece.run(until or monotonic() + SLICE):
+            self._busy += 1
+            self._hold()
+            self.server.turns.ask(lambda: self._next_slice(piece))
+
+    def _next_slice(self, piece: Slice) -> None:
+        if self.is_closed:
+            piece.stop()
+            return
+        try:
+            is_done = piece.run(monotonic() + SLICE)
+        except Exception as error:
+            self._busy -= 1
+            self._failed(error)
+            return
+        if is_done:
+            self._busy -= 1
+            self.answered()
+        else:
+            self.server.turns.ask(lambda: self._next_slice(piece))
+
+    def _answer_all(self, parts: list[Part]) -> None:
+        if len(parts) == 1:
+            self.answer(parts[0])  # type: ignore[arg-type]
+        else:
+            self.answer_parts(parts, sum(map(len, parts)))  # type: ignore[arg-type]
 
     def _handler_ended(
         self, task: asyncio.Future[Reply], slot: Slot, api_key: int, version: int, correlation_id: int
     ) -> None:
         self.server.tasks.discard(task)
-        self._busy = False
+        self._busy -= 1
         if self.is_closed:
             if not task.cancelled():
                 task.exception()
             return
         try:
-            data = encode_answer(api_key, version, correlation_id, task.result())
+            answer = task.result()
         except asyncio.CancelledError:
             self.close()
             return
         except Exception as error:
-            self._give_up(error, name_of(api_key), version)
+            self.give_up(error, name_of(api_key), version)
             return
-        slot.resolve([data], len(data))
 
-    def _give_up(self, error: Exception, request: str, version: int) -> None:
+        def encode() -> None:
+            parts = encode_answer(api_key, version, correlation_id, answer)
+            slot.resolve(parts, sum(map(len, parts)))  # type: ignore[arg-type]
+
+        try:
+            self.in_slices(encode)
+        except Exception as error:
+            self.give_up(error, name_of(api_key), version)
+
+    def give_up(self, error: Exception, request: str, version: int) -> None:
         """What is no request, or a bug in a handler, costs its connection, not the server."""
         if isinstance(error, ProtocolError):
             self.server.refused(self, error)
@@ -271,7 +343,7 @@ class Connection(FrameReader):
         self.close()
 
     def _failed(self, error: Exception) -> None:
-        self._give_up(error, "a request", -1)
+        self.give_up(error, "a request", -1)
 
     def _may_work(self) -> bool:
         return not (
@@ -282,6 +354,30 @@ class Connection(FrameReader):
             or len(self.pending) >= self._max_in_flight
             or self.outbox.unsent > self._max_unsent
         )
+
+    # Waiting for threads
+
+    def occupy(self) -> None:
+        """Read and do nothing more until ``proceed``: threads work on a request."""
+        self._busy += 1
+        self._hold()
+
+    def proceed(
+        self, work: Callable[[], None], request: str, version: int, *, then: Callable[[], None]
+    ) -> None:
+        """Go on with the request, also if the client has left; then do this, whatever came of it."""
+
+        def rest() -> None:
+            try:
+                work()
+            except Exception as error:
+                self.give_up(error, request, version)
+            finally:
+                then()
+
+        self.in_slices(rest)
+        self._busy -= 1
+        self.answered()
 
     # Waiting for consumers
 

@@ -29,6 +29,7 @@ WHOLE = "whole"  # the last whole cut: when it was taken by the leader's clock, 
 LEFT = "left"  # how it stood when the standby was stopped in order: see promotion.Standing
 PROMOTED = "promoted"  # it may lead from the next start on
 FENCED = "fenced"  # the address of the broker that was promoted in place of this one
+NODE_ID = "node_id"  # the configured id that its leader had too, and the one it goes by instead; it stays
 
 Ends = dict[tuple[bytes, int], int]
 
@@ -43,6 +44,11 @@ class CopyState:
     @property
     def leader(self) -> str:
         return str(self.facts.get(LEADER, ""))
+
+    def own_id(self, configured: int) -> int:
+        """The id of this directory's broker, which is configured with ``configured``."""
+        before, assigned = self.facts.get(NODE_ID, (configured, configured))
+        return int(assigned) if before == configured else configured
 
     @property
     def is_promoted(self) -> bool:
@@ -90,5 +96,5 @@ def save_ends(db: sqlite3.Connection, ends: Iterable[tuple[bytes, int, int]]) ->
 
 
 def forget_state(db: sqlite3.Connection) -> None:
-    db.execute("DELETE FROM copy_facts")
+    db.execute("DELETE FROM copy_facts WHERE name != ?", (NODE_ID,))
     db.execute("DELETE FROM copy_ends")

@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from millstream.broker.feed import Feed, Recording, Statement
-from millstream.errors import CatalogueFailed, DataDirectoryError, RequestRefused
+from millstream.errors import CatalogueDamaged, CatalogueFailed, DataDirectoryError, RequestRefused
+from millstream.log.directory import META_PROPERTIES
 
 _log = logging.getLogger(__name__)
 
@@ -136,6 +137,11 @@ class Database:
     @property
     def facts(self) -> dict[str, str]:
         return dict(self.rows("SELECT name, value FROM facts"))
+
+    @property
+    def changes(self) -> int:
+        """How many rows were changed since the file was opened."""
+        return self._db.total_changes
 
     @property
     def schema(self) -> str:
@@ -249,7 +255,7 @@ class Database:
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = FULL")
             db.execute("PRAGMA foreign_keys = ON")
-            _create_or_check(db, where)
+            create_or_check(db, where)
         except sqlite3.OperationalError as error:  # permissions, locks, a read-only or full disk
             db.close()
             raise DataDirectoryError(f"can't use the catalogue {where}: {error}") from None
@@ -353,14 +359,33 @@ def set_fact(db: sqlite3.Connection, name: str, value: str) -> None:
 
 
 def damaged(where: str, found: str) -> DataDirectoryError:
-    return DataDirectoryError(
-        f"the catalogue {where} is damaged ({found}). The records are in files of their own and untouched. "
-        f"Restore the catalogue from a backup; or move it away together with its -wal and -shm files, start "
-        f"again and create the topics anew: their old directories are set aside, not deleted"
+    return CatalogueDamaged(
+        f"the catalogue {where} is damaged ({found}). {rebuild_advice(Path(where).parent)}"
     )
 
 
-def _create_or_check(db: sqlite3.Connection, where: str) -> None:
+def is_lost(directory: Path) -> bool:
+    """Whether a broker used this directory and its catalogue is not there any more, or empty."""
+    path = directory / FILE_NAME
+    is_gone = not path.exists() or not path.stat().st_size
+    return is_gone and (directory / META_PROPERTIES).exists()
+
+
+def lost(directory: Path) -> CatalogueDamaged:
+    return CatalogueDamaged(f"the catalogue {directory / FILE_NAME} is missing. {rebuild_advice(directory)}")
+
+
+def rebuild_advice(directory: Path) -> str:
+    return (
+        "The records are in files of their own and untouched. Restore the catalogue from a backup, or have "
+        f"it rebuilt with `millstream log rebuild-catalogue {directory}`, which says what can't be brought "
+        "back"
+    )
+
+
+def create_or_check(db: sqlite3.Connection, where: str, *, thorough: bool = False) -> None:
+    """Make the tables of a new file, or check that these are ours and whole: ``thorough``, with every entry
+    of every index. Raises DataDirectoryError, or sqlite3.DatabaseError where SQLite can't go on."""
     version = db.execute("PRAGMA user_version").fetchone()[0]
     if version > _VERSION:
         raise DataDirectoryError(
@@ -368,7 +393,8 @@ def _create_or_check(db: sqlite3.Connection, where: str) -> None:
             f"knows {_VERSION}); start it with that version, or with another data directory"
         )
     if version == _VERSION:
-        found = db.execute("PRAGMA quick_check(1)").fetchone()[0]
+        check = "integrity_check" if thorough else "quick_check"
+        found = db.execute(f"PRAGMA {check}(1)").fetchone()[0]
         if found != "ok":
             raise damaged(where, found)
         return

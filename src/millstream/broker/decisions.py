@@ -194,6 +194,15 @@ class Decisions:
         """Topics and partitions in which the group has an offset pending."""
         return self._pending.get(group, ())
 
+    def topics_pending(self, name: str) -> set[str]:
+        """The topics in which a transaction has offsets pending."""
+        return {
+            topic
+            for group in self._groups_of.get(name, ())
+            for (topic, _), names in self._pending.get(group, {}).items()
+            if name in names
+        }
+
     def drop_pending(
         self, db: sqlite3.Connection, group: str, partitions: Iterable[tuple[str, int]] | None
     ) -> None:

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 from millstream.errors import ProtocolError
 from millstream.wire.apis import PRIVATE, is_flexible, name_of
 from millstream.wire.codec import Answer, answer_writer, field_names, request_reader, unknown_fields
-from millstream.wire.frame import API_VERSIONS, StructError, frame, read_client_id
+from millstream.wire.fetch import Part
+from millstream.wire.frame import ANSWER_HEAD, API_VERSIONS, StructError, frame, read_client_id
 
 if TYPE_CHECKING:
     from millstream.broker.node import Node
@@ -54,6 +55,7 @@ class Served:
 
 
 HANDLERS: dict[int, Served] = {}
+_LONG = 64 * 1024
 MAX_SIZE = 8 * 1024 * 1024  # of a request; all but Produce, which has the broker's own limit
 
 
@@ -95,15 +97,22 @@ def read_request(data: bytes, api_key: int, version: int) -> tuple[Any, str]:
     return request, client_id
 
 
-def encode_answer(api_key: int, version: int, correlation_id: int, reply: Reply) -> bytes:
-    """A whole answer frame."""
+def encode_answer(api_key: int, version: int, correlation_id: int, reply: Reply) -> list[Part]:
+    """A whole answer frame, in parts: a long body is not copied once more."""
     tags = api_key != API_VERSIONS and is_flexible(api_key, version)
     if isinstance(reply, bytes):
-        return frame(correlation_id, reply, tags=tags)
+        return _in_parts(correlation_id, reply, tags)
     if __debug__ and sys.flags.dev_mode:
         served = HANDLERS[api_key]
         unknown = unknown_fields(reply, field_names(api_key, (served.first, served.last)))
         assert not unknown, f"no version of the answer has {unknown}"
     out = bytearray()
     answer_writer(api_key, version)(out, reply)
-    return frame(correlation_id, out, tags=tags)
+    return _in_parts(correlation_id, out, tags)
+
+
+def _in_parts(correlation_id: int, body: bytes | bytearray, tags: bool) -> list[Part]:
+    if len(body) < _LONG:
+        return [frame(correlation_id, body, tags=tags)]
+    head = ANSWER_HEAD.pack(len(body) + 4 + tags, correlation_id)
+    return [head + b"\0" if tags else head, body]

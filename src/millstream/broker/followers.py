@@ -9,11 +9,15 @@ says so with its next request.
 Cuts are differences: the first of a session tells everything, each later one what has changed since. Appends
 are heard of through the partitions, as by any long poll, so that a broker that nobody follows pays nothing;
 what happens without an append (retention, settings) is looked for once a second.
+
+While a standby copies one cut and syncs it, this broker takes more records. A second connection tells the
+standby of these at once, as the **last word**: by it the standby knows what it lacks if this broker dies.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import tempfile
 import uuid
@@ -22,8 +26,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from millstream.broker.lineage import Promotion, descends
-from millstream.broker.partition import HostedTopic, Partition, Shared
-from millstream.errors import RequestRefused
+from millstream.broker.partition import Partition, Shared
+from millstream.errors import BrokerUnavailable, RequestRefused
 from millstream.wire.standby import SPOKEN
 
 if TYPE_CHECKING:
@@ -35,6 +39,7 @@ LONGEST_WAIT = 5.0  # seconds that a standby is left without an answer
 LOOK_EVERY = 1.0
 FORGET_AFTER = 10.0  # seconds without a request; a standby asks how we stand every second
 CHUNK = 1 << 20  # bytes of the catalogue in one answer
+FINISH_PATIENCE = 5.0  # seconds for standbys to take the last records of a broker that stops
 _NOTHING_TOLD = -1
 
 
@@ -63,9 +68,10 @@ class _Watch:
 class Follower:
     """One standby, as long as it keeps asking."""
 
-    def __init__(self, node: Node, name: str) -> None:
+    def __init__(self, node: Node, name: str, broker: tuple[int, str, int]) -> None:
         self.session = uuid.uuid4().hex
         self.name = name
+        self.broker = broker  # id, host and port, as clients are told
         self.cut = 0  # the last one told
         self.complete = 0  # the last one that it has all of
         self.complete_at = self.asked_at = node.clock.monotonic()
@@ -76,23 +82,55 @@ class Follower:
         self._heard: dict[_Watch, None] = {}
         self._topics_told = -1
         self._looked_at = 0.0
-        self._news = asyncio.Event()
+        self._news = asyncio.Event()  # for the next cut
+        self._untold = asyncio.Event()  # for the last word
         self._reached: dict[Partition, int] = {}  # how far it has each partition
-        self._told: deque[tuple[int, float, dict[Partition, int]]] = deque()
+        self.made = _NOTHING_TOLD  # the catalogue's commit that it has made
+        self.last_cut = 0  # the one it was told that there is nothing after
+        self._told: deque[tuple[int, float, int, dict[Partition, int]]] = deque()
 
     def heard_of(self, watch: _Watch) -> None:
         self._heard[watch] = None
-        self._news.set()
+        self.wake()
 
     def wake(self) -> None:
         self._news.set()
+        self._untold.set()
+
+    @property
+    def has_news(self) -> bool:
+        """Whether something happened that no cut has told it of."""
+        feed = self._node.catalogue.feed
+        return (
+            bool(self._heard)
+            or self._topics_told != self._node.topics_number
+            or (feed is not None and feed.number != self.number)
+        )
+
+    async def last_word(self, seconds: float) -> dict[str, Any]:
+        """What no cut has told it of: as soon as there is something, or when the time is up."""
+        if not self.has_news:
+            self._untold.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(seconds, LONGEST_WAIT)):
+                    await self._untold.wait()
+        ends = [_end(watch.partition, watch.appended_bytes) for watch in self._heard]
+        if self._topics_told != self._node.topics_number:
+            ends += [
+                _end(partition, partition.log.size_bytes)
+                for topic in self._node.topics()
+                if not topic.in_memory
+                for partition in topic.partitions
+                if partition not in self._watches
+                and partition.log.written_offset
+                and partition.log.offline is None
+            ]
+        feed = self._node.catalogue.feed
+        return {"cut": self.cut, "ends": ends, "number": self.number if feed is None else feed.number}
 
     async def wait(self, seconds: float) -> None:
         """Until there is something to tell, or the time is up."""
-        if self.cut == 0 or self._heard or self._topics_told != self._node.topics_number:
-            return
-        feed = self._node.catalogue.feed
-        if feed is not None and feed.number != self.number:
+        if self.cut == 0 or self.has_news:
             return
         self._news.clear()
         try:
@@ -105,8 +143,16 @@ class Follower:
         """It has all of a cut, synced."""
         self.asked_at = now
         while self._told and self._told[0][0] <= cut:
-            self.complete, self.complete_at, ends = self._told.popleft()
+            self.complete, self.complete_at, self.made, ends = self._told.popleft()
             self._reached.update(ends)
+
+    def reached_in(self, partition: Partition) -> int:
+        """The offset up to which it has a partition, synced."""
+        return self._reached.get(partition, 0)
+
+    def is_in_sync(self, now: float, most: float) -> bool:
+        """Whether it had everything that there was ``most`` seconds ago."""
+        return self.complete > 0 and now - self.complete_at <= most
 
     def status(self, now: float) -> dict[str, Any]:
         """For people and metrics."""
@@ -157,7 +203,8 @@ class Follower:
         heard, self._heard = self._heard, {}
         self.cut += 1
         rows = [self._row(watch) for watch in heard]
-        self._told.append((self.cut, now, {w.partition: w.partition.log.written_offset for w in heard}))
+        ends = {watch.partition: watch.partition.log.written_offset for watch in heard}
+        self._told.append((self.cut, now, self.number, ends))
         fields |= {"cut": self.cut, "first": first, "partitions": rows, "now_ms": node.clock.now_ms()}
         return fields
 
@@ -167,10 +214,12 @@ class Follower:
         watches: dict[Partition, _Watch] = {}
         for topic in self._node.topics():
             known = self._node.catalogue.topics.get(topic.name)
-            if known is None or known.id != topic.id or _in_memory(topic):
+            if known is None or known.id != topic.id or topic.in_memory:
                 continue
             found.append([topic.name, topic.id.hex, len(topic.partitions), dict(known.overrides)])
             for partition in topic.partitions:
+                if partition.log.offline is not None:
+                    continue  # what a standby has of it is all there is
                 watch = self._watches.pop(partition, None)
                 if watch is None:
                     watch = _Watch(self, partition)
@@ -211,8 +260,9 @@ class Follower:
         self._told.clear()
 
 
-def _in_memory(topic: HostedTopic) -> bool:
-    return bool(topic.partitions) and topic.partitions[0].in_memory
+def _end(partition: Partition, size: int) -> list[Any]:
+    topic = partition.topic
+    return [topic.id.hex, topic.name, partition.index, partition.log.written_offset, size]
 
 
 def _copy(reader: sqlite3.Connection, directory: str) -> tuple[int, int]:
@@ -236,6 +286,8 @@ class Followers:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._by_session: dict[str, Follower] = {}
+        self._is_ending = False  # nothing more is taken; the standbys are told so
+        self._is_closed = False
 
     def __iter__(self) -> Any:
         return iter(self._by_session.values())
@@ -246,23 +298,34 @@ class Followers:
     async def follow(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Answer one request of a standby's. Raises RequestRefused, in words for the standby's log."""
         node = self._node
+        if self._is_closed:
+            raise BrokerUnavailable("it is being stopped")
         self._check(asked)
         follower = self._by_session.get(asked.get("session") or "")
         if follower is None or follower.cut != asked.get("cut"):
             follower = await self._attach(asked)
         now = node.clock.monotonic()
         follower.reached(asked.get("complete", 0), now)
-        await follower.wait(asked.get("wait_ms", 0) / 1000)
+        node.in_sync.look()
+        at_once = self._is_ending and not follower.last_cut
+        await follower.wait(0.0 if at_once else asked.get("wait_ms", 0) / 1000)
+        if self._is_closed:
+            raise BrokerUnavailable("it is being stopped")
         try:
             cut = follower.next_cut(node.clock.monotonic())
         except RequestRefused:
             follower = await self._attach(asked)
             cut = follower.next_cut(node.clock.monotonic())
         self._forget_commits()
+        is_last = bool(node.fenced_by) or (self._is_ending and not follower.has_news)
+        if is_last and not follower.last_cut:
+            follower.last_cut = follower.cut
         return {
             **self.introduction(),
             **cut,
             "session": follower.session,
+            "your_id": follower.broker[0],
+            "last": is_last,
             "catalogue_size": follower.catalogue[1] if follower.catalogue is not None else 0,
         }
 
@@ -274,11 +337,13 @@ class Followers:
             "cluster_id": node.catalogue.cluster_id,
             "schema": node.catalogue.schema,
             "lineage": node.catalogue.lineage,
-            "node_id": node.config.node_id,
-            "host": node.host,
-            "port": node.port,
-            "fenced": node.fenced_by,
+            "leader": [node.own_id, node.own_host, node.own_port],
+            "brokers": self.brokers,
         }
+
+    @property
+    def brokers(self) -> list[tuple[int, str, int]]:
+        return [follower.broker for follower in self._by_session.values()]
 
     def _check(self, asked: Mapping[str, Any]) -> None:
         node = self._node
@@ -314,7 +379,11 @@ class Followers:
             if known.name == name:
                 known.close()
                 del self._by_session[session]
-        follower = Follower(node, name)
+        taken = {node.own_id, *(known.broker[0] for known in self._by_session.values())}
+        node_id: int = asked["node_id"]
+        while node_id in taken:
+            node_id += 1
+        follower = Follower(node, name, (node_id, asked["host"], asked["port"]))
         self._by_session[follower.session] = follower
         node.catalogue.follow(self.wake_all)
         await follower.copy_catalogue()
@@ -331,11 +400,13 @@ class Followers:
             follower.close_catalogue()
         return data
 
-    def heard_of(self, session: str) -> None:
-        """A standby is there, though it is still busy with the last cut."""
+    async def last_word(self, session: str, seconds: float) -> dict[str, Any]:
+        """For a standby that is busy with the last cut, or waits for the next."""
         follower = self._by_session.get(session)
-        if follower is not None:
-            follower.asked_at = self._node.clock.monotonic()
+        if follower is None:
+            raise RequestRefused(0, "the leader does not know this session any more")
+        follower.asked_at = self._node.clock.monotonic()
+        return await follower.last_word(seconds)
 
     def wake_all(self) -> None:
         for follower in self._by_session.values():
@@ -352,10 +423,23 @@ class Followers:
             if now - follower.asked_at > FORGET_AFTER:
                 follower.close()
                 del self._by_session[session]
+        self._node.in_sync.look()
         if not self._by_session:
             self._node.catalogue.unfollow()
 
+    async def finish(self) -> None:
+        """Nothing more is taken: have the standbys that keep up take the rest, and tell them that this is
+        all."""
+        self._is_ending = True
+        self.wake_all()
+        deadline = self._node.clock.monotonic() + FINISH_PATIENCE
+        while any(not 0 < follower.last_cut <= follower.complete for follower in self):
+            if self._node.clock.monotonic() > deadline:
+                return
+            await asyncio.sleep(0.005)
+
     def close(self) -> None:
+        self._is_closed = True
         self.wake_all()
         for follower in self._by_session.values():
             follower.close()

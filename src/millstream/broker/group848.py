@@ -35,6 +35,7 @@ down before it sends an answer that rests on the change, so a restarted broker g
 from __future__ import annotations
 
 import enum
+import logging
 import uuid
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
@@ -56,8 +57,10 @@ from millstream.broker.codes import (
 )
 from millstream.broker.group848_assignors import ASSIGNORS, Candidate
 from millstream.broker.group848_member import LEFT_STATIC, ConsumerMember, MemberState, Partition
-from millstream.broker.pattern import BadPattern, Matches, compile_pattern
 from millstream.errors import RequestRefused
+from millstream.pattern import BadPattern, compile_pattern
+
+_log = logging.getLogger(__name__)
 
 LEAVE, JOIN = -1, 0  # epochs that ask for something; LEFT_STATIC is the third
 
@@ -158,7 +161,7 @@ class ConsumerGroup:
         self._topics = topics
         self._seen_version = -1  # of the topics, when the subscriptions were last looked up
         self.subscribed: dict[str, tuple[bytes, int]] = {}  # topics that members read: id, partitions
-        self._patterns: dict[str, tuple[Matches, dict[str, bool]]] = {}  # and which topics they match
+        self._matched: dict[str, frozenset[str]] = {}  # by pattern: the topics that match
         self._assign_at = -inf  # not before this is there another target
 
     # Heartbeats
@@ -170,7 +173,13 @@ class ConsumerGroup:
         if beat.epoch in (LEAVE, LEFT_STATIC):
             return self._leave(beat)
         if beat.regex:
-            self._pattern(beat.regex)
+            try:
+                compile_pattern(beat.regex)
+            except BadPattern as error:
+                raise RequestRefused(
+                    INVALID_REGULAR_EXPRESSION,
+                    f"SubscribedTopicRegex `{beat.regex}` is not a valid regular expression: {error}.",
+                ) from None
         member = self._joining(beat) if beat.epoch == JOIN else self._staying(beat)
         changed = self._update(member, beat)
         had = member.assigned
@@ -387,30 +396,23 @@ class ConsumerGroup:
             names |= member.names
             if member.regex:
                 expressions.add(member.regex)
-        for unused in self._patterns.keys() - expressions:
-            del self._patterns[unused]
-        for regex in expressions:
-            matches, known = self._pattern(regex)
-            found = {name: known[name] if name in known else matches(name) for name in there}
-            self._patterns[regex] = (matches, found)
-            names.update(name for name, matched in found.items() if matched)
+        self._matched = {regex: self._matching(regex, there) for regex in expressions}
+        names.update(*self._matched.values())
         self.subscribed = {
             name: (topic.id.bytes, topic.partitions)
             for name in names
             if (topic := there.get(name)) is not None
         }
 
-    def _pattern(self, regex: str) -> tuple[Matches, dict[str, bool]]:
-        known = self._patterns.get(regex)
-        if known is None:
-            try:
-                known = compile_pattern(regex), {}
-            except BadPattern as error:
-                raise RequestRefused(
-                    INVALID_REGULAR_EXPRESSION,
-                    f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {error}.",
-                ) from None
-        return known
+    def _matching(self, regex: str, names: Iterable[str]) -> frozenset[str]:
+        """A member's pattern was checked when it came, but maybe by another process, which had RE2."""
+        try:
+            return frozenset(filter(compile_pattern(regex), names))
+        except BadPattern as error:
+            _log.warning(
+                "group %s: the pattern %r of a member matches nothing now: %s", self.name, regex, error
+            )
+            return frozenset()
 
     def _bump(self) -> None:
         self.epoch += 1
@@ -487,8 +489,7 @@ class ConsumerGroup:
         """The topics a member subscribes to, of those there are."""
         names = member.names
         if member.regex:
-            _, matched = self._patterns[member.regex]
-            names = names.union(name for name, matches in matched.items() if matches)
+            names = names.union(self._matched[member.regex])
         return frozenset(self.subscribed[name][0] for name in names if name in self.subscribed)
 
     def check_commit(

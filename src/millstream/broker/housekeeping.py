@@ -18,7 +18,8 @@ _log = logging.getLogger(__name__)
 
 BEAT = 0.1  # seconds; the grain of session time-outs and flush.ms
 CHECKPOINT_EVERY = 60.0
-WHILE_FULL = 5.0  # seconds between looks for what retention can give back to a full disk
+BACKUP_LOOK_EVERY = 1.0  # whether a copy of the catalogue is due
+WHILE_FULL = 5.0  # seconds between looks for what retention can give back to a full disk or memory
 
 
 class Housekeeping:
@@ -57,7 +58,7 @@ class Housekeeping:
                 server.node.backpressure.tick()
                 if beats % round(1 / BEAT) == 0:
                     server.ticks += 1
-                    server.buffers.let_one_pass()
+                    server.buffers.relieve(list(server.connections))
                     server.node.followers.tick(server.clock.monotonic())
                     self._drops.tick(server.node.topics(), server.clock.monotonic())
                     if server.ticks % 10 == 0:
@@ -89,9 +90,10 @@ class Housekeeping:
         server = self._server
         clock = server.clock
         jobs: list[tuple[Callable[[], float], Callable[[], Awaitable[None]]]] = [
-            (self._retention_interval, server.node.apply_retention),
+            (self._retention_interval, self._apply_retention),
             (lambda: CHECKPOINT_EVERY, self._checkpoint),
             (lambda: LOOK_EVERY, server.node.look_ahead),
+            (lambda: BACKUP_LOOK_EVERY, server.node.back_up_catalogue),
         ]
         last = [clock.monotonic()] * len(jobs)
         while True:
@@ -108,7 +110,18 @@ class Housekeeping:
     def _retention_interval(self) -> float:
         node = self._server.node
         interval = node.config.log_retention_check_interval_ms / 1000
-        return min(interval, WHILE_FULL) if node.full else interval
+        return min(interval, WHILE_FULL) if node.full or node.memory.full else interval
+
+    async def _apply_retention(self) -> None:
+        server = self._server
+        await server.node.apply_retention()
+        for partition in server.node.partitions():
+            ring = partition.log.ring
+            if ring is not None and ring.dropped() and partition.log.failed is None:
+                if partition.in_memory:
+                    partition.log.sync()
+                else:
+                    server.syncer.sync(partition)  # what a ring forgot goes with a sync
 
     async def _checkpoint(self) -> None:
         self._server.node.checkpoint()

@@ -2,10 +2,11 @@
 
     GET /metrics   Prometheus's text format
     GET /healthz   200 while the process works at all; of a standby, with how far it is behind, as JSON
-    GET /readyz    200 while clients are served, 503 before and after, and while another broker leads
+    GET /readyz    200 while clients are served in full; 503 before and after, while another broker leads, and
+                   with their names while partitions take no writes
 
 Three fixed answers to requests without a body need no framework. It listens on the address that
-``http.listen`` names, and nowhere by default.
+``http.listen`` names, and nowhere by default; without a host, on the loopback only.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import json
 from typing import TYPE_CHECKING
 
 from millstream.broker.metrics import Collector
+from millstream.broker.stopped_state import not_ready_because, stopped_partitions
 from millstream.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -36,7 +38,9 @@ class HttpServer:
 
     async def start(self, host: str, port: int) -> None:
         try:
-            self._listener = await asyncio.start_server(self._serve, host or None, port, limit=_MAX_REQUEST)
+            self._listener = await asyncio.start_server(
+                self._serve, host or "127.0.0.1", port, limit=_MAX_REQUEST
+            )
         except OSError as error:
             raise ConfigError(
                 f"http.listen: can't listen on {host}:{port}: {error.strerror or error}; give another port"
@@ -92,7 +96,9 @@ class HttpServer:
                 return "503 Service Unavailable", _TEXT, f"standby of {standby.leader}\n".encode()
             if self._server.node.fenced_by:
                 return "503 Service Unavailable", _TEXT, b"replaced by another broker\n"
-            if self._server.is_ready:
-                return "200 OK", _TEXT, b"ready\n"
-            return "503 Service Unavailable", _TEXT, b"not ready\n"
+            if not self._server.is_ready:
+                return "503 Service Unavailable", _TEXT, b"not ready\n"
+            if stopped := stopped_partitions(self._server.node):
+                return "503 Service Unavailable", _TEXT, not_ready_because(stopped).encode()
+            return "200 OK", _TEXT, b"ready\n"
         return "404 Not Found", _TEXT, b"/metrics, /healthz or /readyz\n"

@@ -7,13 +7,18 @@ from collections.abc import Mapping
 from struct import Struct, iter_unpack
 from typing import Any, Self
 
-from millstream.errors import BrokerUnavailable, ProtocolError, RequestRefused
+from millstream.broker.codes import COORDINATOR_NOT_AVAILABLE
+from millstream.errors import BrokerUnavailable, MillstreamError, ProtocolError, RequestRefused
 from millstream.wire.apis import FOLLOW, name_of
 from millstream.wire.frame import API_VERSIONS, HEAD, INT, string_bytes
 from millstream.wire.standby import STANDBY_CLIENT, read_message, write_message
 
 PATIENCE = 10.0  # seconds for a connection and for an answer that the leader does not hold back
+PRODUCER_ID_PATIENCE = 3.0  # a client waits for it
 _MAX_ANSWER = 1 << 30
+_INIT_PRODUCER_ID = 22
+_PRODUCER_ID_ASKED = Struct(">hi").pack(-1, 0)  # no transactional id, and so no time-out of transactions
+_PRODUCER_ID = Struct(">ihq")  # throttle time, error, producer id
 _API = Struct(">hhh")  # key, lowest and highest version
 
 
@@ -67,9 +72,12 @@ class LeaderLink(asyncio.BufferedProtocol):
     async def ask(
         self, api_key: int, fields: Mapping[str, Any], *, patience: float = PATIENCE
     ) -> tuple[dict[str, Any], memoryview]:
-        """One of the requests between brokers. Raises RequestRefused with the leader's words."""
+        """One of the requests between brokers. Raises RequestRefused with the leader's words, or
+        BrokerUnavailable where it says that it can't for now."""
         body = await self.request(api_key, 0, write_message(fields), patience=patience)
         answer, attached = read_message(body)
+        if "retry" in answer:
+            raise BrokerUnavailable(f"{self.address} can't for now: {answer['error']}")
         if "error" in answer:
             raise RequestRefused(0, f"the broker at {self.address} refuses: {answer['error']}")
         return answer, memoryview(attached)
@@ -135,3 +143,23 @@ class LeaderLink(asyncio.BufferedProtocol):
     def _fail(self, why: str) -> None:
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(BrokerUnavailable(why))
+
+
+async def producer_id_of(host: str, port: int) -> int:
+    """A producer id that the broker there gives out. Raises RequestRefused with an error after which a
+    producer asks again."""
+    try:
+        async with asyncio.timeout(PRODUCER_ID_PATIENCE):
+            link = await LeaderLink.open(host, port)
+            try:
+                answer = await link.request(_INIT_PRODUCER_ID, 0, _PRODUCER_ID_ASKED)
+                _, error, producer_id = _PRODUCER_ID.unpack_from(answer)
+            finally:
+                link.close()
+    except (MillstreamError, TimeoutError) as problem:
+        raise RequestRefused(
+            COORDINATOR_NOT_AVAILABLE, f"no producer id from the leader: {problem}"
+        ) from None
+    if error:
+        raise RequestRefused(COORDINATOR_NOT_AVAILABLE, f"the leader gives no producer id: error {error}")
+    return int(producer_id)

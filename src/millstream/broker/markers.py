@@ -54,6 +54,7 @@ class _Owed:
     __slots__ = ("_markers", "group", "is_recorded", "marker", "offset", "partition", "since", "was_tried")
 
     needs_sync = False
+    timeout_ms = -1
 
     def __init__(self, markers: Markers, marker: OwedMarker, group: _Group, *, is_recorded: bool) -> None:
         self._markers = markers
@@ -99,6 +100,8 @@ class Markers:
         partition = self.partition_of(marker)
         if partition is None:
             return False
+        if partition.log.offline is not None:
+            return True  # nobody knows before its files are back, or given up
         found = partition.log.transactions.open.get(marker.producer_id)
         return found is not None and found[0] == marker.first_offset
 

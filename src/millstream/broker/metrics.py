@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from millstream.broker.overload_state import dropped
+from millstream.broker.stopped_state import stopped_partitions
 from millstream.log.archive_copy import unarchived_bytes
 from millstream.wire.apis import APIS, PRIVATE, name_of
 
@@ -93,7 +94,11 @@ class Collector:
         yield counter("sent_bytes", "Bytes sent to clients.", metrics.bytes_out)
         yield gauge("connections", "Clients connected.", len(server.connections))
         yield counter("connections_opened", "Connections accepted.", metrics.connections_opened)
-        yield counter("connections_refused", "Connections over max.connections.", metrics.connections_refused)
+        yield counter(
+            "connections_refused",
+            "Connections over max.connections or the file limit.",
+            metrics.connections_refused,
+        )
         yield counter("protocol_errors", "Connections closed over bad requests.", metrics.protocol_errors)
         yield gauge("request_buffer_bytes", "Memory of requests on their way in.", server.buffers.used)
         yield gauge("long_polls", "Fetch requests waiting for records.", len(node.deadlines))
@@ -104,6 +109,10 @@ class Collector:
             "storage_errors", "Appends, writes and syncs that the disk refused.", metrics.storage_errors
         )
         yield gauge("disk_full", "1: records are refused until there is room.", float(bool(node.full)))
+        yield gauge("memory_bytes", "What topics in memory have there.", node.memory.used)
+        yield gauge("memory_limit_bytes", "What they may have, together.", node.memory.limit)
+        yield counter("memory_spilled_bytes", "Bytes that went to the disk.", node.memory.spilled_bytes)
+        yield gauge("memory_full", "1: their records are refused.", float(node.memory.full is not None))
         yield counter("throttled_requests", "Requests over their client's quota.", metrics.throttled)
         yield counter("throttled_seconds", "For how long they were put off.", metrics.throttled_seconds)
         yield gauge("held_requests", "Produce requests held for consumers.", len(node.backpressure))
@@ -135,6 +144,8 @@ class Collector:
             yield counter("millstream_standby_copied_bytes", "Bytes copied.", value=status["copied_bytes"])
             yield counter("millstream_standby_breaks", "Times the leader was lost.", value=status["breaks"])
         yield gauge("millstream_fenced", "1: replaced by another broker.", value=float(bool(node.fenced_by)))
+        in_sync = "This broker and its standbys that keep up."
+        yield gauge("millstream_in_sync_replicas", in_sync, value=float(node.in_sync.count))
         labels = ["standby"]
         records = gauge("millstream_follower_behind_records", "Records a standby has not yet.", labels=labels)
         seconds = gauge("millstream_follower_behind_seconds", "Since it last had everything.", labels=labels)
@@ -155,6 +166,15 @@ class Collector:
         size = gauge("millstream_partition_size_bytes", "Bytes of log kept.", labels=labels)
         unsynced = gauge("millstream_partition_unsynced_records", "Written, not synced.", labels=labels)
         failed = gauge("millstream_partition_failed", "1: takes no more writes.", labels=labels)
+        offline = gauge(
+            "millstream_partition_offline", "1: records are missing; not served before a person decides.",
+            labels=labels,
+        )  # fmt: skip
+        yield gauge(
+            "millstream_partitions_stopped",
+            "Partitions that take no writes until the broker is restarted.",
+            value=len(stopped_partitions(self._server.node)),
+        )
         missed = counter(
             "millstream_partition_missed_reads", "Fetches of records deleted before.", labels=labels
         )
@@ -170,8 +190,9 @@ class Collector:
                 size.add_metric(at, log.size_bytes)
                 unsynced.add_metric(at, log.written_offset - log.synced_offset)
                 failed.add_metric(at, float(log.failed is not None))
+                offline.add_metric(at, float(log.offline is not None))
                 missed.add_metric(at, partition.missed_reads)
-        yield from (bytes_in, bytes_out, records, end, start, size, unsynced, failed, missed)
+        yield from (bytes_in, bytes_out, records, end, start, size, unsynced, failed, offline, missed)
         yield from self._archive(counter, gauge)
         yield from self._compaction(counter, gauge)
         yield from self._overload(counter, gauge)

@@ -22,25 +22,33 @@ from typing import TYPE_CHECKING, Any
 from millstream.broker.archiving import Archiving
 from millstream.broker.backpressure import Backpressure
 from millstream.broker.catalogue import Catalogue, Topic
+from millstream.broker.catalogue_backup import BackupClock, back_up_or_complain
 from millstream.broker.codes import KAFKA_STORAGE_ERROR, NOT_CONTROLLER
 from millstream.broker.coordinator import GroupCoordinator
 from millstream.broker.copy_state import CopyState
-from millstream.broker.database import FILE_NAME, Database
+from millstream.broker.database import FILE_NAME, Database, is_lost, lost
 from millstream.broker.deadlines import Deadlines
 from millstream.broker.followers import Followers
+from millstream.broker.in_sync import InSync
+from millstream.broker.leader_link import producer_id_of
+from millstream.broker.lookups import Lookups
 from millstream.broker.metrics import Metrics
+from millstream.broker.opening import NEVER, as_copy, logs_on_disk, sort_out
 from millstream.broker.partition import HostedTopic, Partition
+from millstream.broker.preparation import target_of
 from millstream.broker.promotion import succeed
 from millstream.broker.quotas import Entity
+from millstream.broker.removal import Removal
 from millstream.broker.sessions import FetchSessions
 from millstream.broker.throttling import Throttling
 from millstream.broker.transactions import TransactionCoordinator
 from millstream.broker.watch import Watch
 from millstream.clock import Clock
-from millstream.config import BrokerConfig, TopicConfig, settings_of, with_changes
+from millstream.config import BrokerConfig, TopicConfig, with_changes
 from millstream.errors import ConfigError, LogError, LogFailed, MillstreamError, NotLeader, RequestRefused
-from millstream.log.directory import LogDirectory, MemoryDirectory
+from millstream.log.directory import LogDirectory, Wanted
 from millstream.log.files import Files
+from millstream.log.memory_directory import MemoryDirectory, share_of_memory
 from millstream.log.partition import PartitionLog
 from millstream.wire.frame import TopicKey
 
@@ -48,7 +56,7 @@ if TYPE_CHECKING:
     from millstream.broker.standby import Standby
 
 _log = logging.getLogger(__name__)
-_NEVER = settings_of(TopicConfig)["flush.ms"].default
+Broker = tuple[int, str, int]  # id, host and port, as clients are told
 _PATIENCE = 0.005  # seconds of work after which the loop gets its turn
 
 
@@ -66,24 +74,33 @@ class Node:
         """Open the data directory and everything in it, through ``files`` where tests bring their own.
         Raises DataDirectoryError."""
         self.config = config
-        self._configured = config  # as it was started; what is changed while running stands over it
+        self.configured = config  # as it was started; what is changed while running stands over it
         self.clock = clock
         self.host = ""  # where clients are told to connect; the server knows once it listens
         self.port = 0
         self.own_host, self.own_port = "", 0  # the same of this broker, also while another one leads
+        self.own_id = config.node_id
+        self._claimed_id = config.node_id
+        self._peers: list[Broker] = []  # while another broker leads: those beside it
         self.metrics = Metrics()
         self.deadlines = Deadlines(loop, clock)
+        self.lookups = Lookups(loop)
         self.sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, clock)
         self.hosted: dict[TopicKey, HostedTopic] = {}  # each topic under its name and under its id
         self.topics_number = 0  # of the changes in which topics there are and what they are
         self.followers = Followers(self)
+        self.in_sync = InSync(self)
         self.standby: Standby | None = None  # what keeps this a copy of another broker, if it is one
         self.fenced_by = ""  # the address of the broker that leads since this one was replaced
         self.trims: dict[Partition, int] = {}  # where a leader's logs begin
         self._not_leading: NotLeader | None = None
         self.is_aside = False  # another broker leads
         self.flushed_by_time: set[Partition] = set()  # those with flush.ms
-        self._memory = MemoryDirectory(clock)
+        self.memory = MemoryDirectory(
+            clock,
+            limit=config.millstream_memory_bytes or share_of_memory(),
+            spill_to=config.data,
+        )
         self.archiving: Archiving | None = None
         has_archive = bool(config.millstream_archive_url)
         if has_archive and not config.data:
@@ -91,12 +108,15 @@ class Node:
                 "millstream.archive.url: a broker without a data directory has nothing to archive"
             )
         self._directory: LogDirectory | None = None
+        self._backups = BackupClock()
         database = None
         if config.data:
             reserve = config.millstream_disk_reserve_bytes
             self._directory = LogDirectory.open(config.data, files=files, clock=clock, reserve=reserve)
         try:
             if self._directory is not None:
+                if is_lost(Path(config.data)):
+                    raise lost(Path(config.data))
                 database = Database(Path(config.data) / FILE_NAME, self._directory.make_room)
             # A standby has its leader's topics; whether it has an archive counts once it leads.
             may_archive = has_archive or bool(config.follow)
@@ -104,8 +124,9 @@ class Node:
             self.transactions = TransactionCoordinator(self.catalogue, config, clock, self.hosted)
             try:
                 self.catalogue_state = self._check_role()
+                self._go_by(self.catalogue_state.own_id(config.node_id))
                 if has_archive:
-                    self.archiving = Archiving(config, self.catalogue, clock, loop)
+                    self.archiving = Archiving(config, self.catalogue, clock, loop, self.lookups)
                 self._open_logs(self.catalogue_state)
             except BaseException:
                 self.catalogue.close()
@@ -114,7 +135,7 @@ class Node:
             if self._directory is not None:
                 self._directory.close()
             raise
-        self.config = self._with_overrides(self.catalogue.broker_overrides)
+        self.config = self._with_overrides(self.catalogue.broker_overrides, self.catalogue.cluster_overrides)
         self.transactions.set_config(self.config)
         self.coordinator = GroupCoordinator(self.catalogue, self.config, clock)
         self.backpressure = Backpressure(self.catalogue, self.coordinator, clock)
@@ -123,8 +144,13 @@ class Node:
         self.throttling.set_quotas(self.catalogue.quotas)
         self.on_quotas: Callable[[], None] | None = None  # for connections, which look up their own
         for topic in self.topics():
-            self.backpressure.configure(topic, self.catalogue.topics[topic.name].config)
+            self._configure(topic, self.catalogue.topics[topic.name].config)
         self.watch = Watch(self.catalogue, clock)
+        if self._directory is not None:
+            self._directory.work_aside(self.lookups.aside)
+        self.removal = Removal(
+            lambda partition: self._directory_of(partition.log.config), self._directory, self._logs_removed
+        )
 
     def _check_role(self) -> CopyState:
         """Whether this directory may lead, or follow, as it is told to. Raises DataDirectoryError."""
@@ -139,18 +165,14 @@ class Node:
         started = time.monotonic()
         if self._directory is not None:
             if not (self.config.follow and self.is_blank):
-                self._directory.claim(self.catalogue.cluster_id, self.config.node_id)
-            known = {
-                (topic.name, index)
-                for topic in self.catalogue.topics.values()
-                for index in range(topic.partitions)
-            }
-            for stray in self._directory.strays(known):
-                aside = self._directory.set_aside(stray)
-                _log.warning("%s is a log of no known topic; it was set aside as %s", stray, aside.name)
+                self._directory.claim(self.catalogue.cluster_id, self._claimed_id)
+            sort_out(self._directory, self.catalogue, follows=bool(self.config.follow))
         count = 0
         self._is_copy = bool(self.config.follow or state.is_promoted)
-        logs = self._open_on_disk()
+        logs: dict[tuple[str, int], PartitionLog] = {}
+        if self._directory is not None:
+            follows = bool(self.config.follow)
+            logs = logs_on_disk(self._directory, self.catalogue, is_copy=self._is_copy, follows=follows)
         for topic in self.catalogue.topics.values():
             hosted = HostedTopic(topic.name, topic.id)
             for index in range(topic.partitions):
@@ -162,25 +184,19 @@ class Node:
             succeed(state, self.catalogue, self._directory, self.partitions())
             self._is_copy = False
         if self.archiving is not None and not self.config.follow:
-            self.archiving.adopt_lost(self.partitions())
+            self.archiving.adopt_lost(self.partitions(), self._bring_back)
         if count:
             seconds = time.monotonic() - started
             _log.info(
                 "%d partitions of %d topics opened in %.2f s", count, len(self.catalogue.topics), seconds
             )
 
-    def _open_on_disk(self) -> dict[tuple[str, int], PartitionLog]:
-        """The logs of all topics that are on disk."""
-        if self._directory is None:
-            return {}
-        wanted = [
-            (topic.name, index, as_copy(topic.config) if self.config.follow else topic.config)
-            for topic in self.catalogue.topics.values()
-            if self._directory_of(topic.config) is self._directory
-            for index in range(topic.partitions)
-        ]
-        opened = self._directory.open_logs(wanted, is_copy=self._is_copy)
-        return {(log.topic, log.partition): log for log in opened}
+    def _bring_back(self, partition: Partition) -> PartitionLog:
+        """Open the log of an offline partition: what it lacks is in the archive."""
+        assert self._directory is not None
+        wanted = Wanted(partition.topic.name, partition.index, partition.log.config, partition.topic.id)
+        partition.log = self._connected(self._directory.reopen(wanted))
+        return partition.log
 
     @property
     def is_blank(self) -> bool:
@@ -218,6 +234,7 @@ class Node:
     ) -> Topic:
         """Create a topic and serve it. Raises RequestRefused, or LogError where the disk refuses."""
         self._check_room(self.catalogue.topic_config(overrides))
+        await self.removal.done(name)
         topic = await self.catalogue.create_topic(name, partitions, overrides, topic_id)
         hosted = HostedTopic(name, topic.id)
         try:
@@ -226,13 +243,27 @@ class Node:
             await self._take_back(self.catalogue.delete_topic(name), hosted, range(partitions), error)
             raise
         self._host(hosted)
-        self.backpressure.configure(hosted, topic.config)
+        self._configure(hosted, topic.config)
         return topic
 
+    def _configure(self, hosted: HostedTopic, config: TopicConfig) -> None:
+        """What becomes of records on their way to the logs, and what their producers wait for."""
+        hosted.keep_as(target_of(config))
+        hosted.copies = 1 if hosted.in_memory else config.min_insync_replicas
+        for partition in hosted.partitions:
+            partition.in_sync = self.in_sync if hosted.copies > 1 else None
+        self.backpressure.configure(hosted, config)
+        self.in_sync.look()
+
     async def delete_topic(self, name: str) -> None:
-        """Stop serving a topic and delete its logs, and a little later what it has in the archive."""
+        """Stop serving a topic. Its logs go in the background, and a little later what it has in the
+        archive; neither comes back, even after a crash."""
         await self.catalogue.delete_topic(name, *self._archived(name))
         await self._stop_serving(name)
+
+    async def _logs_removed(self, topics: list[str]) -> None:
+        if not self.is_aside:  # else the leader's catalogue says so, for its own logs
+            await self.catalogue.logs_removed(topics)
 
     async def _stop_serving(self, name: str) -> None:
         hosted = self.hosted.pop(name, None)
@@ -243,14 +274,11 @@ class Node:
         gone, hosted.partitions = hosted.partitions, []
         hosted.guard(None)
         self.backpressure.forget_topic(name)
+        self.removal.begin(name, gone)
+        started = time.monotonic()
         for partition in gone:
             self.flushed_by_time.discard(partition)
             partition.close()
-        started = time.monotonic()
-        for partition in gone:
-            while partition.is_staged or partition.is_syncing:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
-            self._directory_of(partition.log.config).delete_log(name, partition.index)
             started = await _breathe(started)
 
     def _archived(self, name: str) -> tuple[str, int]:
@@ -285,7 +313,7 @@ class Node:
         self.topics_number += 1
         hosted.partitions += more.partitions
         hosted.described.clear()
-        self.backpressure.configure(hosted, config)
+        self._configure(hosted, config)
 
     async def alter_topic(self, name: str, overrides: Mapping[str, str]) -> Topic:
         """Replace all of a topic's own settings."""
@@ -302,12 +330,17 @@ class Node:
                 partition.log.archive.create()
             partition.log.set_config(config)
             self._watch_flushing(partition)
-        self.backpressure.configure(hosted, config)
+        self._configure(hosted, config)
 
-    async def alter_broker(self, overrides: Mapping[str, str]) -> None:
-        """Replace all settings of the broker that were changed while it ran."""
-        changed = self._with_overrides(overrides)
-        await self.catalogue.set_broker_overrides(overrides)
+    async def alter_broker(self, overrides: Mapping[str, str], *, everywhere: bool = False) -> None:
+        """Replace all settings that were changed while the broker ran: its own, or those of all brokers
+        (``everywhere``), over which its own stand."""
+        known = self.catalogue
+        if everywhere:
+            changed = self._with_overrides(known.broker_overrides, overrides)
+        else:
+            changed = self._with_overrides(overrides, known.cluster_overrides)
+        await known.set_broker_overrides(overrides, everywhere=everywhere)
         self.config = changed
         self.coordinator.set_config(changed)
         self.transactions.set_config(changed)
@@ -319,25 +352,58 @@ class Node:
         await self.catalogue.set_group_overrides(name, overrides)
         self.coordinator.alter_group(name)
 
-    def _with_overrides(self, overrides: Mapping[str, str]) -> BrokerConfig:
-        return with_changes(self._configured, overrides)
+    def _with_overrides(self, own: Mapping[str, str], everywhere: Mapping[str, str]) -> BrokerConfig:
+        return with_changes(self.configured, {**everywhere, **own})
 
     # As a copy of another broker
 
-    def lead_clients_to(self, node_id: int, host: str, port: int) -> None:
-        """Whoever asks where to go is told: there. Changes nothing for who comes here all the same."""
+    @property
+    def brokers(self) -> list[Broker]:
+        """The leader, and the standbys that can tell clients who leads when it is lost."""
+        peers = self._peers if self.is_aside else self.followers.brokers
+        return [
+            (self.config.node_id, self.host, self.port),
+            *(peer for peer in peers if peer[0] != self.config.node_id),
+        ]
+
+    def _go_by(self, node_id: int) -> None:
+        self.own_id = node_id
+        self.configured = dataclasses.replace(self.configured, node_id=node_id)
         self.config = dataclasses.replace(self.config, node_id=node_id)
-        self.host, self.port = host, port
+
+    def go_by(self, node_id: int) -> Sequence[int] | None:
+        """Take the id that the leader gave this broker; what to write down, if that is another one."""
+        if node_id != self.own_id:
+            _log.warning("the leader has node.id %d as well; this broker goes by %d", self.own_id, node_id)
+            leader_id = self.config.node_id
+            self._go_by(node_id)
+            self.config = dataclasses.replace(self.config, node_id=leader_id)
+        return None if node_id == self._claimed_id else (self._claimed_id, node_id)
+
+    def lead_clients_to(self, leader: Broker, peers: Iterable[Broker] = ()) -> None:
+        """Tell clients that ask where to go: to this leader. A client that comes here all the same is refused
+        as before."""
+        node_id, self.host, self.port = leader
+        self._peers = list(peers)
+        if node_id == self.config.node_id:
+            return
+        self.config = dataclasses.replace(self.config, node_id=node_id)
         for topic in self.topics():
             topic.described.clear()
 
-    async def fence(self, by: str) -> None:
+    async def new_producer_id(self) -> int:
+        """One that was never given out before; from the broker that leads. Raises RequestRefused."""
+        if not self.is_aside:
+            return await self.catalogue.new_producer_id()
+        return await producer_id_of(self.host, self.port)
+
+    async def fence(self, by: str, node_id: int) -> None:
         """Another broker leads from now on, also after a restart: take no more writes, and send clients
         there. Done when all that was taken before is written. An empty address takes it back."""
         if by:
             self.not_leading(f"the broker at {by} was promoted in place of this one")
             host, _, port = by.rpartition(":")
-            self.lead_clients_to(self.config.node_id, host, int(port))
+            self.lead_clients_to((node_id, host, int(port)), [(self.own_id, self.own_host, self.own_port)])
         await self.catalogue.write_copy_facts(fenced=by or None)
         self.fenced_by = by
         if by:
@@ -349,7 +415,7 @@ class Node:
         for partition in self.partitions():
             partition.log.refuse(None)
         self.coordinator = GroupCoordinator(self.catalogue, self.config, self.clock)
-        self.lead_clients_to(self._configured.node_id, self.own_host, self.own_port)
+        self.lead_clients_to((self.own_id, self.own_host, self.own_port))
 
     def not_leading(self, reason: str) -> None:
         """Take no writes of clients, now or for topics to come."""
@@ -367,6 +433,7 @@ class Node:
             known = topics.get(hosted.name)
             if known is None or known.id != hosted.id:
                 await self._stop_serving(hosted.name)
+                await self.removal.done(hosted.name)
         for topic in list(topics.values()):
             found = self.hosted.get(topic.name)
             if found is None:
@@ -406,7 +473,7 @@ class Node:
     def claim(self) -> None:
         """The directory is of the catalogue's cluster from now on."""
         assert self._directory is not None
-        self._directory.claim(self.catalogue.cluster_id, self._configured.node_id)
+        self._directory.claim(self.catalogue.cluster_id, self._claimed_id)
 
     def keep_catalogue(self, lineage: Sequence[Sequence[Any]]) -> None:
         """Before another broker's takes its place: keep the catalogue of one that led, or was to."""
@@ -420,28 +487,35 @@ class Node:
 
     def _directory_of(self, config: TopicConfig) -> LogDirectory | MemoryDirectory:
         if self._directory is None or config.millstream_storage == "memory":
-            return self._memory
+            return self.memory
         return self._directory
 
     def _open(
         self, topic: HostedTopic, index: int, config: TopicConfig, log: PartitionLog | None = None
     ) -> None:
+        """Serve a partition: with a log that is open, or as one of a topic that was just created."""
         directory = self._directory_of(config)
         if log is not None:
             pass  # it is open
         elif directory is self._directory:
             if self.config.follow:
                 config = as_copy(config)
-            log = directory.open_log(topic.name, index, config, is_copy=self._is_copy)
+            log = directory.open_log(
+                topic.name, index, config, topic_id=topic.id, is_new=True, is_copy=self._is_copy
+            )
         else:
-            log = self._memory.open_log(topic.name, index, config)
+            log = self.memory.open_log(topic.name, index, config)
+        partition = Partition(topic, index, self._connected(log), in_memory=directory is self.memory)
+        topic.partitions.append(partition)
+        self._watch_flushing(partition)
+
+    def _connected(self, log: PartitionLog) -> PartitionLog:
+        """Have a log ask and tell this node."""
         log.transactions_gate = self.transactions.gate
         if self._not_leading is not None:
             log.refuse(self._not_leading)
         log.start_moves = self._start_moves
-        partition = Partition(topic, index, log, in_memory=directory is self._memory)
-        topic.partitions.append(partition)
-        self._watch_flushing(partition)
+        return log
 
     async def _open_many(self, topic: HostedTopic, indexes: range, config: TopicConfig) -> None:
         started = time.monotonic()
@@ -475,13 +549,15 @@ class Node:
             self.flushed_by_time.discard(partition)
         for index in indexes:
             self._directory_of(taken_back.config).delete_log(topic.name, index)
+        if topic.name in self.catalogue.deleted_topics:
+            await self.catalogue.logs_removed([topic.name])
 
     def _host(self, topic: HostedTopic) -> None:
         self.topics_number += 1
         self.hosted[topic.name] = self.hosted[topic.id_bytes] = topic
 
     def _watch_flushing(self, partition: Partition) -> None:
-        if partition.log.config.flush_ms < _NEVER and not partition.in_memory:
+        if partition.log.config.flush_ms < NEVER and not partition.in_memory:
             self.flushed_by_time.add(partition)
         else:
             self.flushed_by_time.discard(partition)
@@ -533,48 +609,42 @@ class Node:
                 self._directory.make_room()
                 _log.error("can't write the checkpoints: %s; after a crash more is checked", error)
 
+    async def back_up_catalogue(self) -> None:
+        """Copy the catalogue if it is time to."""
+        now = self.clock.monotonic()
+        state = self.catalogue.topics_version, self.catalogue.changes
+        if self._directory is not None and self._backups.is_due(now, *state):
+            if await asyncio.to_thread(back_up_or_complain, Path(self._directory.path)):
+                self._backups.made(now, *state)
+            else:
+                self._backups.failed(now)
+
     @property
     def full(self) -> str:
         """What is to be said while the disk is full; empty while it is not."""
         return self._directory.full if self._directory is not None else ""
 
     def look_for_room(self) -> None:
-        """See whether the disk is full, or has room again."""
+        """See whether the disk or the memory for topics is full, or has room again."""
+        self.memory.look()
         if self._directory is not None:
             self._directory.look_for_room()
 
     def close(self) -> None:
         """Sync and close everything; the next start finds it in order."""
         self.deadlines.close()
+        self.lookups.close()
         if self.archiving is not None:
             self.archiving.close()
         self.catalogue.close()
-        self._memory.close()
+        self.memory.close()
         if self._directory is not None:
             self._directory.close()
 
 
-def as_copy(config: TopicConfig) -> TopicConfig:
-    """A topic's settings in a copy of it: when a segment is full and what is too old, the leader decides.
-    Compaction is the copy's own: what the leader compacts it does not send again."""
-    return dataclasses.replace(
-        config,
-        cleanup_policy=("compact",) if "compact" in config.cleanup_policy else ("delete",),
-        retention_ms=-1,
-        retention_bytes=-1,
-        segment_ms=_NEVER,
-        segment_jitter_ms=0,
-        flush_ms=_NEVER,
-        flush_messages=_NEVER,
-        remote_storage_enable=False,
-        millstream_overload="buffer",
-    )
-
-
 async def _breathe(started: float) -> float:
     """Let the loop have its turn if this has worked for a while; the time to count from now on."""
-    now = time.monotonic()
-    if now - started < _PATIENCE:
+    if time.monotonic() - started < _PATIENCE:
         return started
     await asyncio.sleep(0)
     return time.monotonic()

@@ -20,9 +20,33 @@ def overload_state(node: Node, name: str) -> str:
     topic = node.hosted.get(name)
     if topic is None:
         return ""
-    failed = [partition.log.failed for partition in topic.partitions if partition.log.failed is not None]
-    if failed:
-        return f"{len(failed)} of {len(topic.partitions)} partitions take no writes: {failed[0]}"
+    return _policy_state(node, topic)
+
+
+def memory_state(node: Node, name: str) -> str:
+    """How much of a topic is in memory; empty if it is on disk, or has no records."""
+    topic = node.hosted.get(name)
+    if topic is None or not any(partition.in_memory for partition in topic.partitions):
+        return ""
+    there, spilled = memory_of(node, topic)
+    if not there and not spilled:
+        return ""
+    on_disk = f", {spilled} spilled to disk" if spilled else ""
+    return f"{there} bytes in memory{on_disk}; all topics have {node.memory.used} of {node.memory.limit}"
+
+
+def memory_of(node: Node, topic: HostedTopic) -> tuple[int, int]:
+    """Bytes that a topic has in memory, and bytes that spilled from there to the disk."""
+    logs = [partition.log for partition in topic.partitions if partition.in_memory]
+    spilled = sum(node.memory.spilled(log) for log in logs)
+    return sum(log.size_bytes for log in logs) - spilled, spilled
+
+
+def _policy_state(node: Node, topic: HostedTopic) -> str:
+    if node.memory.full is not None and any(
+        partition.in_memory and partition.log.suspended is not None for partition in topic.partitions
+    ):
+        return str(node.memory.full)
     if node.full and any(not partition.in_memory for partition in topic.partitions):
         return node.full
     gate = topic.gate

@@ -12,12 +12,14 @@ from millstream.broker.logs import RateLimited
 from millstream.errors import LogError, LogFailed
 from millstream.log.partition import PartitionLog
 from millstream.records.markers import MARKER_SIZE
+from millstream.records.recompress import Target
 from millstream.wire.fetch import Fetched, Part, topic_head
 from millstream.wire.produce import AckTemplate, ack_template
 
 if TYPE_CHECKING:
     from millstream.broker.backpressure import Gate
     from millstream.broker.connection import Connection
+    from millstream.broker.in_sync import InSync
     from millstream.broker.turn import Turn
 
 _complaints = RateLimited(logging.getLogger(__name__))
@@ -30,6 +32,7 @@ class Unsettled(Protocol):
     """A Produce request that waits for the fate of its records in some partitions."""
 
     needs_sync: bool
+    timeout_ms: int  # how long standbys may take, where the topic asks for copies; -1: it waits for none
 
     def settled(self, place: int, failure: LogError | None) -> None:
         """The records at ``place`` in the request are as safe as was asked for, or lost."""
@@ -66,11 +69,13 @@ class HostedTopic:
         "_heads",
         "bytes_in",
         "bytes_out",
+        "copies",
         "described",
         "direct",
         "gate",
         "id",
         "id_bytes",
+        "kept_as",
         "name",
         "partitions",
     )
@@ -81,16 +86,31 @@ class HostedTopic:
         self.id_bytes = topic_id.bytes
         self.partitions: list[Partition] = []  # empty once the topic is deleted
         self.gate: Gate | None = None  # where producers may have to wait
+        self.copies = 1  # brokers that must have a record before acks=all is answered
+        self.kept_as: Target | None = None  # what its batches are compressed with; None: as they came
         self.direct = self.partitions  # those that a Produce may go to on the short way
         self.bytes_in = 0
         self.bytes_out = 0
         self.described: dict[tuple[int, int], bytes] = {}  # in answers to Metadata
         self._heads: dict[int, bytes] = {}
 
+    @property
+    def in_memory(self) -> bool:
+        return bool(self.partitions) and self.partitions[0].in_memory
+
     def guard(self, gate: Gate | None) -> None:
         """Have producers pass this gate, or none; to be called again when the partitions are others."""
         self.gate = gate
-        self.direct = self.partitions if gate is None else []
+        self._lead()
+
+    def keep_as(self, target: Target | None) -> None:
+        """Have batches compressed with this as they come."""
+        self.kept_as = target
+        self._lead()
+
+    def _lead(self) -> None:
+        is_plain = self.gate is None and self.kept_as is None and self.copies == 1
+        self.direct = self.partitions if is_plain else []
 
     def head(self, version: int) -> bytes:
         """How the topic opens in the answer to a Fetch."""
@@ -109,6 +129,7 @@ class Partition:
         "first_offset",
         "held_back",
         "in_memory",
+        "in_sync",
         "index",
         "is_staged",
         "is_syncing",
@@ -125,6 +146,7 @@ class Partition:
 
     def __init__(self, topic: HostedTopic, index: int, log: PartitionLog, *, in_memory: bool) -> None:
         self.in_memory = in_memory  # a sync of it takes no time
+        self.in_sync: InSync | None = None  # where acks=all waits for standbys; None: it does not
         self.topic = topic
         self.index = index
         self.log = log
@@ -197,7 +219,14 @@ class Partition:
             if (request.needs_sync or log.syncs_every_append) and log.synced_offset < written:
                 self.awaiting_sync.append((written, request, place))
             else:
-                request.settled(place, None)
+                self._settle(written, request, place)
+
+    def _settle(self, offset: int, request: Unsettled, place: int) -> None:
+        """Records below ``offset`` are as safe as they get on this machine."""
+        if self.in_sync is not None and request.needs_sync and request.timeout_ms >= 0:
+            self.in_sync.wait(self, offset, request, place)
+        else:
+            request.settled(place, None)
 
     def write_failed(self, failure: LogFailed) -> None:
         """The turn's records could not be written; the log is as it was before them."""
@@ -216,7 +245,7 @@ class Partition:
             if failure is not None:
                 request.settled(place, failure)
             elif wanted <= offset:
-                request.settled(place, None)
+                self._settle(wanted, request, place)
             else:
                 self.awaiting_sync.append((wanted, request, place))
 
@@ -254,5 +283,7 @@ class Partition:
         for _, request, place in self.awaiting_sync:
             request.settled(place, gone)
         self.awaiting_sync.clear()
+        if self.in_sync is not None:
+            self.in_sync.forget(self)
         for waiter in list(self.waiters):
             waiter.cancel()

@@ -4,13 +4,15 @@ Rules:
 
 1. A copy that never had a whole cut has nothing to lead with, whoever insists.
 2. It is refused while the leader answers: two that lead would each take records that the other has not.
-3. It is refused while records are known that this copy has not: the leader told of them before it was lost.
+3. It is refused while records are known that this copy has not (``broker.lag_account``): the leader told of
+   them before it was lost. The same account is what status and metrics show.
 4. It is refused if the leader was there when the standby was stopped: it may have taken any number of records
    since.
 5. Who insists is told exactly what may be lost. A leader that answers is then fenced first: it takes no more
    writes, this copy takes the rest, and nothing is lost.
-6. A standby that is there hears of every record within a moment. What the leader did after that moment nobody
-   here can know; when it was last heard of is said.
+6. A standby that is there hears of every record within a moment. What the leader did after its last word
+   nobody here can know: it is told as unknown, with the time of that word, and is no reason to refuse. Only a
+   leader that was fenced or stopped in order says that there is nothing more.
 
 What it does: back to the last whole cut, which is a state that the leader could have left by a crash; an
 epoch above all that are known in every log, and a new name in the lineage, so that whoever comes back from
@@ -31,6 +33,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from millstream.broker.copy_state import FENCED, WHOLE, CopyState, forget_state, load_state, save_facts
 from millstream.broker.database import FILE_NAME, Database, fact, set_fact
+from millstream.broker.lag_account import Missing
 from millstream.broker.partition import Partition
 from millstream.errors import DataDirectoryError
 from millstream.log.directory import LogDirectory, take_lock
@@ -46,18 +49,6 @@ _SHOWN = 20
 _THREADS = 8
 
 
-class Missing(NamedTuple):
-    """Records that the leader is known to have had and this copy has not."""
-
-    topic: str
-    partition: int
-    first_offset: int
-    end_offset: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}: offsets {self.first_offset} to {self.end_offset - 1}"
-
-
 class Standing(NamedTuple):
     """How a copy stands to its leader, as it is judged by."""
 
@@ -68,6 +59,7 @@ class Standing(NamedTuple):
     was_connected: bool  # when the standby was stopped, if it does not run
     missing: Sequence[Missing]
     behind_commits: int  # changes of the catalogue (offsets, topics, transactions) told of and not made
+    is_last: bool = False  # the last whole cut is all that there is: the leader said that it takes no more
 
 
 class Verdict(NamedTuple):
@@ -87,17 +79,17 @@ def judge(standing: Standing, *, force: bool) -> Verdict:
     if standing.answers:
         reasons.append(f"the leader at {standing.leader} answers: stop it first, or two brokers lead")
     if standing.missing:
-        count = sum(each.end_offset - each.first_offset for each in standing.missing)
+        count = sum(each.records for each in standing.missing)
         reasons.append(
             f"{count} records that the leader had are not here: {_listed(standing.missing)}; they were "
             f"written after {_time(standing.whole[0])}"
         )
     if standing.behind_commits:
         reasons.append(
-            f"{standing.behind_commits} changes of topics, groups' offsets or transactions that the leader "
-            f"made after {_time(standing.whole[0])} are not here"
+            f"at least {standing.behind_commits} changes of topics, groups' offsets or transactions that the "
+            f"leader made after {_time(standing.whole[0])} are not here"
         )
-    if standing.was_connected:
+    if standing.was_connected and not standing.is_last:
         assert standing.heard_ms is not None
         reasons.append(
             f"the leader was there when this standby was stopped, at {_time(standing.heard_ms)}; what it has "
@@ -108,13 +100,20 @@ def judge(standing: Standing, *, force: bool) -> Verdict:
             "the standby was not stopped in order: what it had heard of and not copied is not known; what "
             f"the leader had at {_time(standing.whole[0])} is here"
         )
-    note = ""
-    if standing.heard_ms is not None:
-        note = (
-            f"the leader was last heard of at {_time(standing.heard_ms)}; what it had at "
-            f"{_time(standing.whole[0])} is here"
-        )
-    return Verdict(force or not reasons, reasons, standing.missing, note)
+    return Verdict(force or not reasons, reasons, standing.missing, _known(standing))
+
+
+def _known(standing: Standing) -> str:
+    """What is known, and up to when."""
+    assert standing.whole is not None
+    if standing.is_last:
+        return f"the leader stopped in order at {_time(standing.whole[0])}, and everything it had is here"
+    if standing.heard_ms is None:
+        return ""
+    return (
+        f"what the leader had at {_time(standing.whole[0])} is here; it was last heard of at "
+        f"{_time(standing.heard_ms)}, and what it acknowledged after that is unknown"
+    )
 
 
 def _listed(missing: Sequence[Missing]) -> str:
@@ -142,6 +141,7 @@ def standing_left(state: CopyState) -> Standing:
         left["was_connected"],
         [Missing(*each) for each in left["missing"]],
         left["behind_commits"],
+        left["is_last"],
     )
 
 
@@ -190,7 +190,7 @@ def succeed(
     state: CopyState, catalogue: Catalogue, directory: LogDirectory, partitions: Iterable[Partition]
 ) -> None:
     """Make a copy that was promoted fit to lead, before anything is served. Done twice, it does no harm."""
-    partitions = [partition for partition in partitions if not partition.in_memory]
+    partitions = [p for p in partitions if not p.in_memory and p.log.offline is None]
     for partition in partitions if state.leader else ():
         end = max(
             state.ends.get((partition.topic.id_bytes, partition.index), 0), partition.log.log_start_offset
@@ -213,6 +213,7 @@ def succeed(
 
     with ThreadPoolExecutor(_THREADS, "millstream-promote") as threads:
         list(threads.map(begin, partitions))
+    directory.checkpoint()  # a copy's are its leader's: nothing that this log never had counts from now on
     lineage = [*catalogue.promotions, (uuid.uuid4().hex, epoch)]
 
     def write(db: sqlite3.Connection) -> None:

@@ -25,7 +25,7 @@ import os
 import socket
 from typing import TYPE_CHECKING
 
-from millstream.broker.buffers import LARGEST_FIRST
+from millstream.broker.buffers import FIRST, GROWTH
 from millstream.errors import ProtocolError
 from millstream.wire.frame import SIZE
 
@@ -47,7 +47,7 @@ class FrameReader(asyncio.BufferedProtocol):
         "_filled",
         "_frame_size",
         "_held",
-        "_may_pass",
+        "_looked_at",
         "_out_of_memory",
         "_partial",
         "_reading",
@@ -75,7 +75,7 @@ class FrameReader(asyncio.BufferedProtocol):
         self._waiting: bytearray | None = None  # frames that arrived and are not worked on yet
         self._held = False
         self._out_of_memory = False
-        self._may_pass = False  # its turn has come to take memory
+        self._looked_at = -1  # bytes of the partial frame at the last look; -1: it is new since
         self._reading = True
 
     def _work(self, buffer: bytearray, view: memoryview, end: int) -> None:
@@ -160,34 +160,31 @@ class FrameReader(asyncio.BufferedProtocol):
             self._check_size(size, buffer, position)
             self._frame_size = size + 4
         buffers = self.server.buffers
-        wanted = min(self._frame_size, LARGEST_FIRST)
-        if not self._may_pass and not buffers.has_room_for(wanted):
+        wanted = min(self._frame_size, max(FIRST, GROWTH * filled))
+        if not buffers.has_room_for(wanted, self):
             self._waiting = buffer[position:end]
             self._wait_for_memory(wanted)
             return
-        self._may_pass = False
         partial = buffers.take(wanted)
         partial[:filled] = memoryview(buffer)[position:end]
         self._partial = partial
         self._filled = filled
+        self._looked_at = -1
 
     def _grow_partial(self) -> None:
-        """The size of the frame became known, or more of it came than was believed at first."""
+        """The size of the frame became known, or the buffer is full and the frame is not."""
         partial = self._partial
         assert partial is not None
         if self._frame_size == 4:
             (size,) = SIZE.unpack_from(partial)
             self._check_size(size, partial, 0)
             self._frame_size = size + 4
-            wanted = min(self._frame_size, LARGEST_FIRST)
-        else:
-            wanted = min(self._frame_size, len(partial) * 2)
+        wanted = min(self._frame_size, max(FIRST, GROWTH * self._filled))
         if wanted > len(partial):
             buffers = self.server.buffers
-            if not self._may_pass and not buffers.has_room_for(wanted):
+            if not buffers.has_room_for(wanted, self):
                 self._wait_for_memory(wanted)
                 return
-            self._may_pass = False
             larger = buffers.take(wanted)
             larger[: self._filled] = memoryview(partial)[: self._filled]
             self._partial = larger
@@ -197,6 +194,7 @@ class FrameReader(asyncio.BufferedProtocol):
         partial = self._partial
         assert partial is not None
         self._partial = None
+        self.server.buffers.forget(self)
         try:
             self._work(partial, memoryview(partial), self._frame_size)
         finally:
@@ -220,7 +218,7 @@ class FrameReader(asyncio.BufferedProtocol):
     def _forget_input(self) -> None:
         """The connection is gone, or takes no more requests."""
         buffers = self.server.buffers
-        buffers.forget(self._memory_returned)
+        buffers.forget(self)
         if self._partial is not None:
             buffers.give_back(self._partial)
             self._partial = None
@@ -250,12 +248,33 @@ class FrameReader(asyncio.BufferedProtocol):
     def _wait_for_memory(self, size: int) -> None:
         self._out_of_memory = True
         self._hold()
-        self.server.buffers.wait(size, self._memory_returned)
+        self.server.buffers.wait(size, self)
 
-    def _memory_returned(self) -> None:
-        """There is room, or it is this connection's turn to go on without."""
+    # What ``RequestBuffers`` asks
+
+    @property
+    def held(self) -> int:
+        return 0 if self._partial is None else len(self._partial)
+
+    @property
+    def missing(self) -> int:
+        return self._frame_size - self._filled
+
+    def arrived(self) -> int | None:
+        before, self._looked_at = self._looked_at, self._filled
+        return None if before < 0 else self._filled - before
+
+    def drop(self) -> None:
+        self._failed(
+            ProtocolError(
+                f"stopped after {self._filled} of the {self._frame_size} bytes of a request, while others "
+                "wait for memory (queued.max.request.bytes)"
+            )
+        )
+        self._forget_input()
+
+    def memory_returned(self) -> None:
         self._out_of_memory = False
-        self._may_pass = True
         if self._partial is not None:
             self._grow_partial()
         self.resume_if_possible()

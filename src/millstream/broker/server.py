@@ -11,13 +11,15 @@ import asyncio
 import errno
 import gc
 import logging
+import resource
 import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
+from millstream.address import host_and_port
 from millstream.broker.buffers import RequestBuffers
 from millstream.broker.cleaning import Cleaner
 from millstream.broker.connection import Connection
@@ -26,6 +28,8 @@ from millstream.broker.housekeeping import Housekeeping
 from millstream.broker.http import HttpServer
 from millstream.broker.logs import RateLimited, set_up_logging
 from millstream.broker.node import Node
+from millstream.broker.preparation import Preparer
+from millstream.broker.sharing import Turns
 from millstream.broker.standby import Standby
 from millstream.broker.syncing import Syncer
 from millstream.broker.turn import Turn
@@ -48,6 +52,7 @@ class Server:
     ) -> None:
         import millstream.broker.api  # noqa: F401  (registers every handler)
 
+        _check_addresses(config)
         self.config = config
         self.clock = clock or SystemClock()
         self.loop = asyncio.get_running_loop()
@@ -63,14 +68,16 @@ class Server:
         self.metrics = self.node.metrics
         self.syncer = Syncer(self.loop, self.clock, self.metrics, threads=config.log_flush_threads)
         self.turn = Turn(self.loop, self.clock, self.syncer, self.metrics)
+        self.preparer = Preparer(self.loop)
         if config.follow:
             host, port = _host_and_port("follow", config.follow)
             self.node.not_leading(f"this broker is a standby; the one at {config.follow} leads")
             self.node.standby = Standby(self.node, config.follow, host, port)
             # Until the leader says where clients reach it: they must never take a standby for it.
-            self.node.lead_clients_to(config.node_id, host, port)
+            self.node.lead_clients_to((self.node.own_id, host, port))
         else:
             self.node.transactions.start(self.turn, self.syncer)
+        self.turns = Turns(self.loop)
         self.following: asyncio.Task[None] | None = None
         if self.node.archiving is not None:
             self.node.archiving.start(self.syncer)
@@ -137,12 +144,20 @@ class Server:
         if self._stopping:
             connection.close()
         elif len(self.connections) > self.config.max_connections:
-            self.metrics.connections_refused += 1
-            self._complaints.warning(
-                "refused", "connection from %s refused: max.connections is %d",
-                connection.peer, self.config.max_connections,
-            )  # fmt: skip
-            connection.close()
+            self._refuse(connection, f"max.connections is {self.config.max_connections}")
+        elif connection.fileno > (limit := _file_limit()) - min(max(limit // 4, 16), 256):
+            # Numbers are given lowest first, so a high one says how many files are open. Without any left,
+            # libuv would close new connections without a word, and logs could not be opened.
+            self._refuse(
+                connection,
+                f"the process has nearly all of its {limit} files open, and the rest is for logs. "
+                "Raise the limit of open files (ulimit -n, or LimitNOFILE= in systemd)",
+            )
+
+    def _refuse(self, connection: Connection, reason: str) -> None:
+        self.metrics.connections_refused += 1
+        self._complaints.warning("refused", "connection from %s refused: %s", connection.peer, reason)
+        connection.close()
 
     def _quotas_changed(self) -> None:
         for connection in self.connections:
@@ -172,13 +187,14 @@ class Server:
         if self._stopping:
             return
         self._stopping = True
-        self.is_ready = False
+        was_ready, self.is_ready = self.is_ready, False
         started = time.monotonic()
         if self._listener is not None:
             self._listener.close()
         await self._housekeeping.stop()
         if self.node.standby is not None:
             await self.node.standby.stop()
+        await self._let_standbys_finish(started)
         self.node.followers.close()
         await self.cleaner.stop()
         self.node.deadlines.expire_all()
@@ -197,13 +213,29 @@ class Server:
             task.cancel()
         if self.tasks:
             await asyncio.wait(self.tasks, timeout=1)
-        while self.connections or self.turn.scheduled or not self.syncer.is_idle:  # noqa: ASYNC110
+        while (  # noqa: ASYNC110
+            self.connections or not self.preparer.is_idle or self.turn.scheduled or not self.syncer.is_idle
+        ):
             await asyncio.sleep(0.001)
         if self._http is not None:
             await self._http.stop()
+        self.preparer.close()
+        await self.node.removal.finish()
         self.syncer.close()
         self.node.close()
-        _log.info("stopped in order in %.2f s", time.monotonic() - started)
+        if was_ready:
+            _log.info("stopped in order in %.2f s", time.monotonic() - started)
+
+    async def _let_standbys_finish(self, started: float) -> None:
+        """Take no more writes, answer what is under way, and have the standbys take all of it."""
+        if not len(self.node.followers):
+            return
+        self.node.not_leading("this broker is being stopped")
+        while not self.syncer.is_idle:
+            if time.monotonic() - started > GRACE:
+                return
+            await asyncio.sleep(0.001)
+        await self.node.followers.finish()
 
 
 def _load_schemas() -> None:
@@ -214,10 +246,41 @@ def _load_schemas() -> None:
 
 
 def _host_and_port(setting: str, address: str) -> tuple[str, int]:
-    host, colon, port = address.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65535:
-        raise ConfigError(f"{setting}: {address!r} is not HOST:PORT")
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    try:
+        return host_and_port(address, listening=setting != "follow")
+    except ConfigError as error:
+        raise ConfigError(f"{setting}: {error}") from None
+
+
+def _check_addresses(config: BrokerConfig) -> None:
+    """Refuse addresses that can't be served before anything is written: a broker that did not start leaves
+    no data directory."""
+    if config.follow:
+        _host_and_port("follow", config.follow)
+    if config.advertised_listener:
+        _host_and_port("advertised.listener", config.advertised_listener)
+    for setting, address in (("listen", config.listen), ("http.listen", config.http_listen)):
+        if not address:
+            continue
+        host, port = _host_and_port(setting, address)
+        try:
+            found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            for family, kind, protocol, _, place in found:
+                _try_to_bind(family, kind, protocol, place)
+        except OSError as error:
+            raise _cannot_listen(setting, host, port, error) from None
+
+
+def _try_to_bind(family: int, kind: int, protocol: int, place: Any) -> None:
+    try:
+        trial = socket.socket(family, kind, protocol)
+    except OSError:
+        return  # this machine has no such family, and asyncio does without it too
+    with trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            trial.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        trial.bind(place)
 
 
 def _cannot_listen(setting: str, host: str, port: int, error: OSError) -> MillstreamError:
@@ -232,10 +295,12 @@ def _cannot_listen(setting: str, host: str, port: int, error: OSError) -> Millst
     return ConfigError(f"{setting}: can't listen on {host}:{port}: {reason}")
 
 
+def _file_limit() -> int:
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
 def _allow_many_files() -> None:
     """Connections and segments are open files: take as many as the system lets this process have."""
-    import resource
-
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
@@ -316,9 +381,6 @@ def run(config: BrokerConfig, *, on_ready: Callable[[str], None] | None = None) 
         if on_ready is not None:
             on_ready(address)
 
-    # kio loads hypothesis where it is installed, for the sake of tests; that is a third of an idle broker's
-    # memory and most of its start, and this process is a broker and nothing else.
-    sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
     import uvloop
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -26,6 +26,7 @@ from millstream.broker.codes import (
     INVALID_FETCH_SESSION_EPOCH,
 )
 from millstream.clock import Clock
+from millstream.slices import sliced
 from millstream.wire.fetch import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, Fetched, FetchRequest, Wanted
 from millstream.wire.frame import TopicKey
 
@@ -79,7 +80,7 @@ class FetchSession:
     def follow(self, topics: Iterable[tuple[TopicKey, Sequence[Wanted]]]) -> None:
         partitions = self.partitions
         for key, of_topic in topics:
-            for wanted in of_topic:
+            for wanted in sliced(of_topic):
                 followed = partitions.get((key, wanted[0]))
                 if followed is None:
                     partitions[key, wanted[0]] = Followed(key, wanted)
@@ -88,7 +89,7 @@ class FetchSession:
 
     def forget(self, topics: Iterable[tuple[TopicKey, Sequence[int]]]) -> None:
         for key, of_topic in topics:
-            for partition in of_topic:
+            for partition in sliced(of_topic):
                 self.partitions.pop((key, partition), None)
 
     def move_to_end(self, followed: Followed) -> None:

@@ -8,6 +8,9 @@ How it works, over and over:
 3. It syncs the logs, then makes the catalogue's changes and notes how far the logs are, in one commit. Now it
    has a whole cut, a state in which the leader could have been killed.
 
+On a second connection it hears the leader's last word: what that has taken beyond the cut. What the copy
+lacks, by cut and word, is one account (``broker.lag_account``) for status, metrics and promotion.
+
 Whatever breaks, on either side, it begins anew: connects, is told everything, and copies what is missing.
 """
 
@@ -20,15 +23,17 @@ import os
 import random
 import sqlite3
 from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millstream.broker import copy_state
+from millstream.broker.lag_account import LagAccount, Told
 from millstream.broker.leader_link import LeaderLink
 from millstream.broker.lineage import Promotion, common_end, first_foreign_epoch
 from millstream.broker.partition import Partition
-from millstream.broker.promotion import Missing, Standing, Verdict, judge
+from millstream.broker.promotion import Standing, Verdict, judge
 from millstream.errors import (
     BrokerUnavailable,
     LogError,
@@ -37,7 +42,7 @@ from millstream.errors import (
     RequestRefused,
 )
 from millstream.log.copying import CORRUPT_MESSAGE, append_copied, jump, start_segments
-from millstream.wire.apis import AFTER_DAMAGE, COPY_CATALOGUE, FENCE, FOLLOW, STANDBY_STATUS
+from millstream.wire.apis import AFTER_DAMAGE, COPY_CATALOGUE, FENCE, FOLLOW, LAST_WORD
 from millstream.wire.replica import VERSION as FETCH_VERSION
 from millstream.wire.replica import fetch_request, read_copied
 from millstream.wire.standby import SPOKEN
@@ -48,11 +53,15 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 WAIT_MS = 2000  # how long the leader may hold a request for the next cut
+WORD_WAIT_MS = 1000  # and one for its last word
+WORD_EVERY = 0.01  # seconds between words of a leader that has always something to say
+ASK_PATIENCE = 3.0  # seconds for a leader to show that it is there
 CONNECTIONS = 4  # that copy records
 MOST_BYTES = 2 * 1024 * 1024  # of one answer
 AT_ONCE = 64  # partitions in one request
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between tries to connect
 STOP_PATIENCE = 5.0  # seconds for the cut at hand when it is stopped
+MOST_SHOWN = 100  # partitions in a status
 SWITCH_PATIENCE = 60.0  # seconds for a fenced leader's last records
 _FETCH = 1
 
@@ -69,10 +78,9 @@ class _Aim:
         self.now_ms: int = fields["now_ms"]
         self.number: int = fields["number"]
         self.statements: list[Any] = fields["statements"]
-        self.is_last = bool(fields["fenced"])
+        self.is_last: bool = fields["last"]
         self.catalogue: Path | None = None  # a whole one, before the statements
         self.ends: dict[Partition, int] = {}
-        self.before: dict[Partition, int] = {}  # the logs' ends with the last whole cut
 
 
 class Standby:
@@ -89,13 +97,15 @@ class Standby:
         self._links: list[LeaderLink] = []
         self._copying: list[LeaderLink] = []  # those of them that copy records
         self._session = ""  # by which the leader knows us
+        self._names: dict[bytes, str] = {}  # of the leader's topics, by id
+        self._node_id: Sequence[int] | None = None  # the configured id, and the one it goes by instead
         self._bases: dict[Partition, list[int]] = {}
         self._ahead: set[bytes] = set()  # topics made before the leader's catalogue says so
         self._aim: _Aim | None = None
         self._whole: tuple[int, int] | None = None  # the last whole cut: by the leader's clock, by ours
         self._whole_at = self._heard_at = node.clock.monotonic()
         self._is_last = False  # the last whole cut is the last of all: the leader takes no more writes
-        self._leader_has = (0, 0)  # records and bytes, as of a second ago
+        self._account = LagAccount(node.catalogue_state.ends)
         self._whole_event = asyncio.Event()
         self.copied_bytes = 0
         self.breaks = 0
@@ -108,7 +118,7 @@ class Standby:
         whole = known.get(copy_state.WHOLE)
         self._whole = (whole[0], whole[1]) if whole else None
         if copy_state.CLIENTS in known and known[copy_state.LEADER] == self.leader:
-            self._node.lead_clients_to(*known[copy_state.CLIENTS])
+            self._node.lead_clients_to(*_brokers(known[copy_state.CLIENTS]))
         self._task = asyncio.create_task(self._run())
         return self._task
 
@@ -131,6 +141,7 @@ class Standby:
                 "was_connected": was_connected,
                 "missing": [list(each) for each in standing.missing],
                 "behind_commits": standing.behind_commits,
+                "is_last": standing.is_last,
             }
             with contextlib.suppress(RequestRefused):
                 await self._node.catalogue.copy(lambda db: copy_state.save_facts(db, left=left))
@@ -179,11 +190,14 @@ class Standby:
             "spoken": SPOKEN,
             "schema": catalogue.schema,
             "name": f"{self._node.own_host}:{self._node.own_port}",
+            "node_id": self._node.own_id,
+            "host": self._node.own_host,
+            "port": self._node.own_port,
             "cluster_id": None if blank else catalogue.cluster_id,
             "lineage": catalogue.lineage,
             "wait_ms": WAIT_MS,
         }
-        watching = asyncio.create_task(self._watch())
+        listening: asyncio.Task[None] | None = None
         try:
             self._session, cut, complete = "", 0, 0
             while True:
@@ -193,29 +207,50 @@ class Standby:
                 if fields["first"] and self._session:
                     raise _Again("the leader begins anew")
                 self._session, cut = fields["session"], fields["cut"]
+                if listening is None:
+                    listening = asyncio.create_task(self._listen())
                 await self._take(link, fields)
                 complete = cut
         finally:
-            watching.cancel()
-            await asyncio.gather(watching, return_exceptions=True)
+            if listening is not None:
+                listening.cancel()
+                await asyncio.gather(listening, return_exceptions=True)
 
-    async def _watch(self) -> None:
-        """Know how much the leader has, also while a large cut is being copied."""
-        link = await self._open()
+    async def _listen(self) -> None:
+        """Know what the leader has, also while a cut is being copied and synced."""
+        try:
+            await self._hear_words(await self._open())
+        except MillstreamError as error:
+            _log.warning("the leader's last word can't be heard: %s; starting over", error)
+            self._close_links()
+
+    async def _hear_words(self, link: LeaderLink) -> None:
         while True:
-            fields, _ = await link.ask(STANDBY_STATUS, {"session": self._session})
-            self._leader_has = fields["records"], fields["bytes"]
+            asked = {"session": self._session, "wait_ms": WORD_WAIT_MS}
+            word, _ = await link.ask(LAST_WORD, asked)
+            told = [
+                Told((bytes.fromhex(topic_id), index), name, end, size)
+                for topic_id, name, index, end, size in word["ends"]
+            ]
+            self._account.heard(word["cut"], word["number"], told)
             self._heard_at = self._node.clock.monotonic()
-            await asyncio.sleep(1)
+            await asyncio.sleep(WORD_EVERY)
 
     async def _take(self, link: LeaderLink, fields: dict[str, Any]) -> None:
         """Have all of a cut."""
         node = self._node
         aim = self._aim = _Aim(fields)
+        self._names.update((bytes.fromhex(topic[1]), topic[0]) for topic in fields.get("topics", ()))
+        told = [
+            Told((key := bytes.fromhex(row[0]), row[1]), self._names.get(key, row[0]), row[3], row[4])
+            for row in fields["partitions"]
+        ]
+        self._account.begin(aim.number, told, first=fields["first"])
+        node.lead_clients_to(*_brokers([fields["leader"], *fields["brokers"]]))
+        self._node_id = node.go_by(fields["your_id"])
         limit = first_foreign_epoch([Promotion(*p) for p in fields["lineage"]], node.catalogue.lineage)
         if fields["first"]:
             self._bases.clear()
-            node.lead_clients_to(fields["node_id"], fields["host"], fields["port"])
             aim.catalogue = await self._copy_catalogue(link, fields)
             if not self.is_connected:
                 self.is_connected = True
@@ -267,7 +302,6 @@ class Standby:
         if partition.log.compaction.is_swapping:
             raise _Again(f"{partition} is being compacted at this moment")
         if epochs is not None:
-            aim.before[partition] = partition.log.end_offset
             self._bases[partition] = bases
             self._reconcile(partition, [(epoch, at) for epoch, at in epochs], bases[0], end, limit)
         else:
@@ -275,7 +309,6 @@ class Standby:
         log = partition.log
         if start > log.end_offset:
             partition.log = log = self._node.restart_log(log, self._bases[partition][0])
-        aim.before.setdefault(partition, log.end_offset)
         aim.ends[partition] = end
         if start > log.log_start_offset:
             self._node.trims[partition] = start
@@ -300,6 +333,7 @@ class Standby:
         log.epochs.replace(epochs)
         log.epochs.write()
         log.leader_epoch = log.epochs.latest
+        partition.topic.described.clear()
 
     # Records
 
@@ -407,7 +441,8 @@ class Standby:
             copy_state.save_facts(
                 db,
                 leader=self.leader,
-                clients=[fields["node_id"], fields["host"], fields["port"]],
+                clients=[fields["leader"], *fields["brokers"]],
+                node_id=self._node_id,
                 whole=whole,
                 left=None,
                 fenced=None,
@@ -426,6 +461,7 @@ class Standby:
         self._ahead.clear()
         await node.serve_catalogue()
         await node.apply_trims()
+        self._account.complete(aim.cut, aim.number, {(topic_id, index): end for topic_id, index, end in ends})
         self._whole, self._aim, self._is_last = whole, None, aim.is_last
         self._whole_at = self._heard_at
         self._whole_event.set()
@@ -433,33 +469,38 @@ class Standby:
     # How it stands
 
     def _standing(self, *, answers: bool) -> Standing:
-        aim = self._aim
-        missing: list[Missing] = []
-        commits = 0
-        if aim is not None:
-            commits = len(aim.statements)
-            missing = [
-                Missing(partition.topic.name, partition.index, before, aim.ends[partition])
-                for partition, before in sorted(aim.before.items(), key=lambda item: str(item[0]))
-                if before < aim.ends[partition]
-            ]
         silent_ms = round((self._node.clock.monotonic() - self._heard_at) * 1000)
         heard_ms = self._node.clock.now_ms() - silent_ms
-        return Standing(self.leader, self._whole, answers, heard_ms, False, missing, commits)
+        account = self._account
+        return Standing(
+            self.leader,
+            self._whole,
+            answers,
+            heard_ms,
+            False,
+            account.missing,
+            account.commits,
+            self._is_last and self._aim is None,
+        )
 
     def status(self) -> dict[str, Any]:
         """For people and metrics."""
-        has = [(p.log.end_offset, p.log.size_bytes) for p in self._node.partitions() if not p.in_memory]
-        records = max(0, self._leader_has[0] - sum(end for end, _ in has))
-        size = max(0, self._leader_has[1] - sum(size for _, size in has))
+        account = self._account
+        records = account.records
         now = self._node.clock.monotonic()
-        is_behind = self._aim is not None or not self.is_connected or records > 0
+        standing = self._standing(answers=self.is_connected)
+        is_known = self.is_connected or standing.is_last
+        is_behind = self._aim is not None or records > 0 or not is_known
         return {
             "leader": self.leader,
             "connected": self.is_connected,
             "whole": self._whole,
             "behind_records": records,
-            "behind_bytes": size,
+            "behind_bytes": account.bytes,
+            "behind_commits": account.commits,
+            "missing": [list(each) for each in standing.missing[:MOST_SHOWN]],
+            # Since when the leader may have taken records that nobody here knows of; null: since never.
+            "unknown_since_ms": None if is_known else standing.heard_ms,
             "behind_seconds": round(now - self._whole_at, 3) if is_behind else 0.0,
             "silent_seconds": round(now - self._heard_at, 3),
             "copied_bytes": self.copied_bytes,
@@ -470,7 +511,7 @@ class Standby:
 
     async def promote(self, address: str, *, force: bool) -> Verdict:
         """Take the leader's place, if that may be (``broker.promotion``). Raises RequestRefused."""
-        answers = self.is_connected or await self._answers()
+        answers = await self._answers()
         verdict = judge(self._standing(answers=answers), force=force)
         if not verdict.allowed:
             return verdict
@@ -488,9 +529,11 @@ class Standby:
         return verdict
 
     async def _answers(self) -> bool:
+        """Whether the leader is there, in this moment. One that hangs is not."""
         try:
-            link = await LeaderLink.open(self._host, self._port)
-        except MillstreamError:
+            async with asyncio.timeout(ASK_PATIENCE):
+                link = await LeaderLink.open(self._host, self._port)
+        except (MillstreamError, TimeoutError):
             return False
         link.close()
         return True
@@ -499,7 +542,7 @@ class Standby:
         """Have the leader take no more writes, and everything that it had."""
         link = await LeaderLink.open(self._host, self._port)
         try:
-            await link.ask(FENCE, {"by": address})
+            await link.ask(FENCE, {"by": address, "node_id": self._node.own_id})
             try:
                 async with asyncio.timeout(SWITCH_PATIENCE):
                     while not self._is_last:
@@ -512,6 +555,12 @@ class Standby:
                 ) from None
         finally:
             link.close()
+
+
+def _brokers(listed: list[Any]) -> tuple[tuple[int, str, int], list[tuple[int, str, int]]]:
+    """The leader and the others, as a message has them."""
+    leader, *others = [(node_id, host, port) for node_id, host, port in listed]
+    return leader, others
 
 
 def _nothing() -> None:

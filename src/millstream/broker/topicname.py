@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from millstream.broker.codes import INVALID_TOPIC
+from millstream.broker.codes import INVALID_TOPIC, TOPIC_ALREADY_EXISTS, UNKNOWN_TOPIC_OR_PARTITION
 from millstream.errors import RequestRefused
 
 _LONGEST = 249  # with "-" and a partition number it still fits into a file name
@@ -29,3 +29,17 @@ def check_topic_name(name: str) -> None:
 def metric_name(name: str) -> str:
     """The name in metrics, where '.' can't stand. Two topics may not share one."""
     return name.replace(".", "_")
+
+
+def no_topic(name: str) -> RequestRefused:
+    return RequestRefused(UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+
+
+def name_taken(name: str, clash: str) -> RequestRefused:
+    if clash == name:
+        return RequestRefused(TOPIC_ALREADY_EXISTS, f"topic {name} exists already")
+    return RequestRefused(
+        INVALID_TOPIC,
+        f"topic name {name} differs from the existing {clash} only in '.' and '_', which metrics can't tell "
+        "apart; choose another name",
+    )

@@ -22,7 +22,7 @@ from millstream.log.partition import PartitionLog
 class TransactionalId:
     """One transactional id. ``standing`` is None while it is being created."""
 
-    __slots__ = ("added", "deadline", "is_busy", "lock", "logs", "name", "open_to", "standing")
+    __slots__ = ("added", "copies", "deadline", "is_busy", "lock", "logs", "name", "open_to", "standing")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -30,6 +30,7 @@ class TransactionalId:
         self.added = NOTHING_ADDED
         self.logs: dict[PartitionLog, None] = {}  # that the open transaction may write to
         self.open_to: Identity | None = None  # who may write to them now
+        self.copies = 0  # brokers that must know of its commit; 0: nobody has asked yet
         self.is_busy = False
         self.deadline = inf  # of the open transaction, monotonic
         self.lock = asyncio.Lock()

@@ -51,6 +51,7 @@ from millstream.clock import Clock
 from millstream.config import BrokerConfig
 from millstream.errors import AppendRefused, CatalogueFailed, LogError, RequestRefused
 from millstream.log.partition import PartitionLog
+from millstream.log.transactions import RequestTransaction
 from millstream.wire.frame import TopicKey
 
 if TYPE_CHECKING:
@@ -102,8 +103,6 @@ class TransactionCoordinator:
         self._ids = TransactionalIds(clock)
         self.markers = Markers(catalogue.decisions, hosted, clock)
         self.counters = Counters()
-        # The transactional id and the version of the Produce request at hand, for ``gate``.
-        self.request: tuple[str, int] | None = None
         self._turn: Turn | None = None
         self._syncer: Syncer | None = None
         self._look_at = 0.0
@@ -250,15 +249,16 @@ class TransactionCoordinator:
                 await self._decisions.add_offsets(begun, added, group, commits)
                 self._ids.begin(found, begun, added)
 
-    def gate(self, log: PartitionLog, producer_id: int, epoch: int, base_sequence: int) -> None:
+    def gate(
+        self, log: PartitionLog, transaction: RequestTransaction | None, producer_id: int, epoch: int
+    ) -> None:
         """Asked by a log before it takes a transactional batch; raises AppendRefused. Hot."""
-        request = self.request
-        if request is None:
+        if transaction is None:
             raise AppendRefused(
                 TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
                 "transactional records came in a request without a transactional id",
             )
-        name, version = request
+        name, version = transaction
         found = self._ids.get(name)
         if found is not None and (producer_id, epoch) == found.open_to and log in found.logs:
             return
@@ -294,6 +294,20 @@ class TransactionCoordinator:
             self._complaints.warning("fenced", "a producer that was replaced was refused: %s", refused)
 
     # Ends
+
+    def copies(self, name: str) -> int:
+        """How many brokers must have the decision before a commit is acknowledged: as many as any topic asks
+        for that the transaction is about. Asked again after the end, it is the same."""
+        found = self._ids.get(name)
+        if found is None:
+            return 1
+        topics = {log.topic for log in found.logs} | self._decisions.topics_pending(name)
+        hosted = [topic for topic in map(self._hosted.get, topics) if topic is not None]
+        if found.copies == 0 and not topics:  # ended before the broker was started: it may have been any
+            hosted = list(self._hosted.values())
+        if hosted:
+            found.copies = max(topic.copies for topic in hosted)
+        return max(1, found.copies)
 
     async def end(self, name: str, producer: Identity, *, commit: bool, second_protocol: bool) -> Identity:
         """Commit or abort; the identity that the producer has from now on."""
@@ -491,6 +505,7 @@ class _Synced:
     """Waits for a sync. ``Unsettled``: its partition says when."""
 
     needs_sync = True
+    timeout_ms = -1
 
     def __init__(self) -> None:
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()

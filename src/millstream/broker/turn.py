@@ -59,7 +59,7 @@ class Turn:
         self.partitions: list[Partition] = []  # with records written or staged in this turn
         self.connections: list[Connection] = []  # with answers to send
         self._written: list[Partition] = []  # whose readers are told at the end of the turn
-        self._resuming: list[Connection] = []
+        self._resuming: dict[Connection, None] = {}  # each once a turn
 
     def schedule(self) -> None:
         """Have the turn ended after the requests that are at hand."""
@@ -96,7 +96,7 @@ class Turn:
 
     def resume(self, connection: Connection) -> None:
         """Let a held connection go on after this turn, if it can."""
-        self._resuming.append(connection)
+        self._resuming[connection] = None
         if not self.scheduled:
             self.schedule()
 
@@ -141,7 +141,7 @@ class Turn:
         self._ended = self._clock.monotonic()
         self._metrics.turn_seconds.observe(self._ended - self._started)
         if self._resuming:
-            resuming, self._resuming = self._resuming, []
+            resuming, self._resuming = self._resuming, {}
             for connection in resuming:
                 connection.resume_if_possible()
 

@@ -111,7 +111,7 @@ APIS: dict[int, Api] = {
 
 # Requests of one millstream broker to another, with keys that Kafka leaves free, in ``wire.standby``'s own
 # format. Only a standby is told of them: another client has no use for them.
-FOLLOW, COPY_CATALOGUE, AFTER_DAMAGE, STANDBY_STATUS, PROMOTE, FENCE = 500, 501, 502, 503, 504, 505
+FOLLOW, COPY_CATALOGUE, AFTER_DAMAGE, STANDBY_STATUS, PROMOTE, FENCE, LAST_WORD = range(500, 507)
 PRIVATE: dict[int, Api] = {
     FOLLOW: Api("Follow", NEVER),
     COPY_CATALOGUE: Api("CopyCatalogue", NEVER),
@@ -119,6 +119,7 @@ PRIVATE: dict[int, Api] = {
     STANDBY_STATUS: Api("StandbyStatus", NEVER),
     PROMOTE: Api("Promote", NEVER),
     FENCE: Api("Fence", NEVER),
+    LAST_WORD: Api("LastWord", NEVER),
 }
 
 

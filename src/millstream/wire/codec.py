@@ -15,41 +15,27 @@ from __future__ import annotations
 import dataclasses
 import typing
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from struct import Struct
 from typing import Any
 
+from millstream.errors import ProtocolError
+from millstream.slices import MANY, breathe
 from millstream.wire import reader
 from millstream.wire.apis import PRIVATE
+from millstream.wire.schemas import entity_reader, load_request_schema, load_response_schema
 from millstream.wire.shape import shape_of
 
 Answer = Mapping[str, Any]
 Write = Callable[[bytearray, Any], None]
 Read = Callable[[Any, int], tuple[Any, int]]
 
+# librdkafka takes no more than this by default (receive.message.max.bytes).
+LARGEST_ANSWER = 100_000_000
+
 # Its answers have a time of -1 for "none", which kio refuses to read.
 _DESCRIBE_TRANSACTIONS = 65
-
-
-def load_request_schema(api_key: int, version: int) -> Any:
-    # kio and what it brings are half of an idle broker's memory and most of its start: not before the
-    # first request that needs them.
-    from kio.index import load_request_schema
-
-    return load_request_schema(api_key, version)
-
-
-def load_response_schema(api_key: int, version: int) -> Any:
-    from kio.index import load_response_schema
-
-    return load_response_schema(api_key, version)
-
-
-def _reader(schema: Any) -> Read:
-    from kio.serial import entity_reader
-
-    return entity_reader(schema)
 
 
 @cache
@@ -74,7 +60,7 @@ def request_writer(api_key: int, version: int) -> Write:
 def answer_reader(api_key: int, version: int) -> Read:
     """The parser of an answer's body, for a client that speaks the protocol itself."""
     schema = load_response_schema(api_key, version)
-    return reader.entity_reader(schema) if api_key == _DESCRIBE_TRANSACTIONS else _reader(schema)
+    return reader.entity_reader(schema) if api_key == _DESCRIBE_TRANSACTIONS else entity_reader(schema)
 
 
 @cache
@@ -83,6 +69,23 @@ def is_flexible(api_key: int, version: int) -> bool:
     if api_key in PRIVATE:
         return False  # it has no schema
     return bool(load_request_schema(api_key, version).__flexible__)
+
+
+class Lazily(Sequence[Any]):
+    """An array of an answer whose elements are made when they are written, and not kept."""
+
+    def __init__(self, items: Sequence[Any], make: Callable[[Any], Any]) -> None:
+        self._items = items
+        self._make = make
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self._make, self._items)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._make(self._items[index])
 
 
 def write_unsigned_varint(out: bytearray, value: int) -> None:
@@ -180,9 +183,19 @@ def _array(item: Write, flexible: bool) -> Write:
             write_unsigned_varint(out, 0 if values is None else len(values) + 1)
         else:
             out += (-1 if values is None else len(values)).to_bytes(4, "big", signed=True)
-        if values:
+        if not values:
+            return
+        if len(values) < MANY:
             for value in values:
                 item(out, value)
+            return
+        for value in values:
+            breathe()
+            if len(out) > LARGEST_ANSWER:
+                raise ProtocolError(
+                    f"asks for an answer of more than {LARGEST_ANSWER} bytes; ask for less at a time"
+                )
+            item(out, value)
 
     return write
 
@@ -315,6 +328,6 @@ def unknown_fields(values: Any, tree: Mapping[str, Any], path: str = "") -> list
             elif tree[name]:
                 found += unknown_fields(value, tree[name], f"{path}{name}.")
         return found
-    if isinstance(values, (list, tuple)):
+    if isinstance(values, (list, tuple, Lazily)):
         return [name for value in values for name in unknown_fields(value, tree, path)]
     return []

@@ -24,6 +24,7 @@ from struct import Struct
 from typing import NamedTuple, Protocol
 
 from millstream.errors import ProtocolError
+from millstream.slices import MANY, breathe, sliced
 from millstream.wire.frame import (
     INT,
     Buffer,
@@ -56,6 +57,9 @@ _PARTITION_4 = Struct(">iqi")
 _PARTITION_5 = Struct(">iqqi")
 _PARTITION_9 = Struct(">iiqqi")
 _PARTITION_12 = Struct(">iiqiqib")
+
+MOST_PARTITIONS = 100_000  # in one request
+_PIECE = 500  # partitions that are read at once
 
 _HEAD_4 = Struct(">ihqqii")
 _HEAD_5 = Struct(">ihqqqii")
@@ -110,9 +114,11 @@ def read_fetch(buffer: Buffer, position: int, end: int, version: int) -> FetchRe
     try:
         request, position = _read(buffer, position, end, version)
     except (StructError, IndexError):
-        raise ProtocolError("a Fetch request is cut off") from None
+        raise ProtocolError("sent a Fetch request that is cut off") from None
+    except ProtocolError as error:
+        raise ProtocolError(f"sent a Fetch request that can't be read: {error}") from None
     if position > end:
-        raise ProtocolError("a Fetch request is longer than its frame")
+        raise ProtocolError("sent a Fetch request that is longer than its frame")
     return request
 
 
@@ -128,10 +134,15 @@ def _read(buffer: Buffer, position: int, end: int, version: int) -> tuple[FetchR
         position += 8
     count, position = read_count(buffer, position, end, flexible)
     topics: list[tuple[TopicKey, list[Wanted]]] = []
+    left = MOST_PARTITIONS
     partitions_at = 0
     for _ in range(count):
         key, position = _read_topic_key(buffer, position, version)
         partition_count, position = read_count(buffer, position, end, flexible)
+        left -= partition_count + 1
+        if left < 0:
+            raise ProtocolError(f"it has more than {MOST_PARTITIONS} topics and partitions")
+        breathe()
         partitions_at = position
         partitions, position = _read_partitions(buffer, position, end, partition_count, version)
         topics.append((key, partitions))
@@ -141,6 +152,7 @@ def _read(buffer: Buffer, position: int, end: int, version: int) -> tuple[FetchR
         for _ in range(count):
             key, position = _read_topic_key(buffer, position, version)
             partition_count, position = read_count(buffer, position, end, flexible)
+            breathe()
             forgotten.append((key, Struct(f">{partition_count}i").unpack_from(buffer, position)))
             position += 4 * partition_count
             if flexible:
@@ -184,6 +196,7 @@ def _read_partitions(
     if wanted is None:  # a partition with tags
         wanted = []
         for _ in range(count):
+            breathe()
             index, epoch, offset, fetched_epoch, _, limit, _ = _PARTITION_12.unpack_from(buffer, position)
             wanted.append((index, epoch, offset, fetched_epoch, limit))
             position = skip_tags(buffer, position + size - 1)
@@ -201,6 +214,16 @@ def partition_size(version: int) -> int:
 
 def read_wanted(partitions: memoryview, version: int) -> list[Wanted] | None:
     """The partitions that stand side by side in a request; None if any of them has tags."""
+    piece = _PIECE * partition_size(version)
+    if len(partitions) > piece:
+        all_wanted: list[Wanted] = []
+        for start in range(0, len(partitions), piece):
+            breathe()
+            wanted = read_wanted(partitions[start : start + piece], version)
+            if wanted is None:
+                return None
+            all_wanted += wanted
+        return all_wanted
     if version >= FLEXIBLE:
         found = list(_PARTITION_12.iter_unpack(partitions))
         if any(tags for *_, tags in found):
@@ -237,10 +260,10 @@ def fetch_answer(
     out += unsigned_varint(len(topics) + 1) if flexible else len(topics).to_bytes(4, "big")
     parts: list[Part] = []
     inlined = 0
-    for head, partitions in topics:
+    for head, partitions in sliced(topics):
         out += head
         out += unsigned_varint(len(partitions) + 1) if flexible else len(partitions).to_bytes(4, "big")
-        for fetched in partitions:
+        for fetched in partitions if len(partitions) < MANY else sliced(partitions):
             records = fetched.records
             size = records.size if records is not None else 0
             out += partition_head(version, fetched, size)

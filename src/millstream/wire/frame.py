@@ -43,6 +43,7 @@ __all__ = [
     "read_count",
     "read_string",
     "read_unsigned_varint",
+    "skip_client_id",
     "skip_tags",
     "string_bytes",
     "unsigned_varint",
@@ -144,6 +145,20 @@ def read_client_id(buffer: Buffer, flexible: bool) -> tuple[str, int]:
     if flexible:
         position = skip_tags(buffer, position)
     return client_id or "", position
+
+
+def skip_client_id(buffer: Buffer, position: int, end: int, flexible: bool) -> int:
+    """Where the body starts of the request whose client id is at ``position`` and which ends at ``end``.
+    Raises ProtocolError where the request ends before that."""
+    try:
+        position += 2 + max(0, SHORT.unpack_from(buffer, position)[0])
+        if flexible:
+            position = skip_tags(buffer, position)
+    except (StructError, IndexError):
+        position = end + 1
+    if position > end:
+        raise ProtocolError("sent a request that ends inside its header")
+    return position
 
 
 def string_bytes(text: str) -> bytes:

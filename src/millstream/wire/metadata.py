@@ -20,6 +20,8 @@ from struct import Struct
 from millstream.wire.frame import INT, SHORT, compact_bytes, string_bytes, unsigned_varint
 
 FLEXIBLE = 9
+LEADER_NOT_AVAILABLE = 5
+NO_LEADER = -1
 NOT_ASKED = -(2**31)  # the operations, where the client did not ask for them
 
 _PARTITION_0 = Struct(">hiiiiii")
@@ -44,11 +46,11 @@ def metadata_topic(
     name: str | None,
     topic_id: bytes,
     leader: int,
-    leader_epochs: Sequence[int],
+    leader_epochs: Sequence[int | None],
     operations: int = NOT_ASKED,
 ) -> bytes:
-    """One topic: a leader epoch for each of its partitions, all of which this node leads. Names can be null
-    from version 12 on."""
+    """One topic: a leader epoch for each of its partitions that this node leads; None for those that nobody
+    does, because their one replica is offline. Names can be null from version 12 on."""
     flexible = version >= FLEXIBLE
     out = bytearray(SHORT.pack(error))
     out += _string(name if version >= 12 else name or "", flexible)
@@ -58,7 +60,9 @@ def metadata_topic(
         out.append(0)
     out += _count(len(leader_epochs), flexible)
     for index, epoch in enumerate(leader_epochs):
-        if flexible:
+        if epoch is None:
+            out += _leaderless(version, index, leader)
+        elif flexible:
             out += _PARTITION_9.pack(0, index, leader, epoch, 2, leader, 2, leader, 1, 0)
         elif version >= 7:
             out += _PARTITION_7.pack(0, index, leader, epoch, 1, leader, 1, leader, 0)
@@ -73,29 +77,42 @@ def metadata_topic(
     return bytes(out)
 
 
+def _leaderless(version: int, index: int, replica: int) -> bytes:
+    flexible = version >= FLEXIBLE
+    one, none = _count(1, flexible) + INT.pack(replica), _count(0, flexible)
+    out = SHORT.pack(LEADER_NOT_AVAILABLE) + INT.pack(index) + INT.pack(NO_LEADER)
+    if version >= 7:
+        out += INT.pack(-1)
+    out += one + none
+    if version >= 5:
+        out += one
+    return out + b"\0" if flexible else out
+
+
 def metadata_answer(
     version: int,
-    node_id: int,
-    host: str,
-    port: int,
+    brokers: Sequence[tuple[int, str, int]],
+    controller_id: int,
     cluster_id: str,
     topics: Sequence[bytes],
     operations: int = NOT_ASKED,
 ) -> bytes:
-    """The body of an answer, around topics from ``metadata_topic``."""
+    """The body of an answer, around topics from ``metadata_topic``. ``brokers``: id, host and port."""
     flexible = version >= FLEXIBLE
     out = bytearray()
     if version >= 3:
         out += b"\0\0\0\0"
-    out += _count(1, flexible) + INT.pack(node_id) + _string(host, flexible) + INT.pack(port)
-    if version >= 1:
-        out += _string(None, flexible)
-    if flexible:
-        out.append(0)
+    out += _count(len(brokers), flexible)
+    for node_id, host, port in brokers:
+        out += INT.pack(node_id) + _string(host, flexible) + INT.pack(port)
+        if version >= 1:
+            out += _string(None, flexible)
+        if flexible:
+            out.append(0)
     if version >= 2:
         out += _string(cluster_id, flexible)
     if version >= 1:
-        out += INT.pack(node_id)
+        out += INT.pack(controller_id)
     out += _count(len(topics), flexible)
     tail = b""
     if 8 <= version <= 10:

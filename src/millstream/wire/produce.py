@@ -20,6 +20,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from millstream.errors import ProtocolError
+from millstream.slices import MANY, breathe, sliced
 from millstream.wire.frame import (
     INT,
     Buffer,
@@ -38,6 +39,7 @@ from millstream.wire.frame import (
 FIRST, LAST = 3, 13
 FLEXIBLE = 9
 BY_ID = 13
+MOST_PARTITIONS = 100_000  # in one request
 
 _ACKS_TIMEOUT = Struct(">hi")
 _RESULT = Struct(">ihqq")
@@ -68,27 +70,41 @@ class PartitionResult(NamedTuple):
     append_time: int = -1
     start_offset: int = -1
     message: str | None = None
+    records: Sequence[int] = ()  # the numbers in their batch of those that the message is about
 
 
-def read_produce(buffer: Buffer, position: int, end: int, version: int) -> ProduceRequest:
-    """The request whose body is from ``position`` to ``end``. Raises ProtocolError where it is not one."""
+class TooManyPartitions(ProtocolError):
+    """The request has more topics and partitions than were to be read."""
+
+
+def read_produce(
+    buffer: Buffer, position: int, end: int, version: int, most: int = MOST_PARTITIONS
+) -> ProduceRequest:
+    """The request whose body is from ``position`` to ``end``. Raises TooManyPartitions if it has more than
+    ``most``, and ProtocolError where it is not one."""
     try:
-        request, position = _read(buffer, position, end, version)
+        request, position = _read(buffer, position, end, version, most)
+    except TooManyPartitions:
+        raise
     except (StructError, IndexError):
-        raise ProtocolError("a Produce request is cut off") from None
+        raise ProtocolError("sent a Produce request that is cut off") from None
+    except ProtocolError as error:
+        raise ProtocolError(f"sent a Produce request that can't be read: {error}") from None
     if position > end:
-        raise ProtocolError("a Produce request is longer than its frame")
+        raise ProtocolError("sent a Produce request that is longer than its frame")
     return request
 
 
-def _read(buffer: Buffer, position: int, end: int, version: int) -> tuple[ProduceRequest, int]:
+def _read(buffer: Buffer, position: int, end: int, version: int, most: int) -> tuple[ProduceRequest, int]:
     flexible = version >= FLEXIBLE
     text = read_compact_string if flexible else read_string
     transactional_id, position = text(buffer, position)
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(buffer, position)
     count, position = read_count(buffer, position + 6, end, flexible)
     topics: list[tuple[TopicKey, list[PartitionRecords]]] = []
+    left = most
     for _ in range(count):
+        breathe()
         key: TopicKey | None
         if version >= BY_ID:
             key = bytes(buffer[position : position + 16])
@@ -98,8 +114,12 @@ def _read(buffer: Buffer, position: int, end: int, version: int) -> tuple[Produc
             if key is None:
                 raise ProtocolError("a topic's name is null")
         partition_count, position = read_count(buffer, position, end, flexible)
+        left -= partition_count + 1
+        if left < 0:
+            raise TooManyPartitions(f"sent a Produce request of more than {most} topics and partitions")
         partitions = []
         for _ in range(partition_count):
+            breathe()
             index_at = position
             (index,) = INT.unpack_from(buffer, position)
             position += 4
@@ -136,7 +156,7 @@ def produce_answer(
     topics = list(topics)
     flexible = version >= FLEXIBLE
     out = bytearray(unsigned_varint(len(topics) + 1) if flexible else INT.pack(len(topics)))
-    for name, topic_id, results in topics:
+    for name, topic_id, results in sliced(topics):
         if version >= BY_ID:
             out += topic_id
         elif flexible:
@@ -144,16 +164,22 @@ def produce_answer(
         else:
             out += string_bytes(name)
         out += unsigned_varint(len(results) + 1) if flexible else INT.pack(len(results))
-        for result in results:
+        for result in results if len(results) < MANY else sliced(results):
             out += _RESULT.pack(result.partition, result.error, result.base_offset, result.append_time)
             if version >= 5:
                 out += result.start_offset.to_bytes(8, "big", signed=True)
             if flexible:
-                # No record errors; the message, or null; no tags.
-                out += b"\1" + (b"\0" if result.message is None else compact_bytes(result.message.encode()))
-                out += b"\0"
+                message = b"\0" if result.message is None else compact_bytes(result.message.encode())
+                out += unsigned_varint(len(result.records) + 1)
+                for number in result.records:
+                    out += INT.pack(number) + message + b"\0"
+                out += message + b"\0"
             elif version >= 8:
-                out += b"\0\0\0\0" + (b"\xff\xff" if result.message is None else string_bytes(result.message))
+                message = b"\xff\xff" if result.message is None else string_bytes(result.message)
+                out += INT.pack(len(result.records))
+                for number in result.records:
+                    out += INT.pack(number) + message
+                out += message
         if flexible:
             out += b"\0"
     out += INT.pack(throttle_ms)

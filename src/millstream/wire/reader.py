@@ -18,11 +18,27 @@ from functools import cache
 from typing import Any
 
 from millstream.errors import ProtocolError
+from millstream.slices import MANY, Items, breathe
 from millstream.wire.frame import read_count, read_unsigned_varint
+from millstream.wire.schemas import error_codes
 from millstream.wire.shape import shape_of
 
+MOST_ELEMENTS = 100_000  # in all arrays of a request; each costs far more than the bytes it came in
+
+
+class Body(bytes):
+    """A request's bytes, and how many elements of arrays it may still have."""
+
+    left = MOST_ELEMENTS
+
+    def spend(self, elements: int) -> None:
+        self.left -= elements
+        if self.left < 0:
+            raise ProtocolError(f"it has more than {MOST_ELEMENTS} elements; ask for fewer at a time")
+
+
 # (buffer, position, end) -> (value, position)
-Reader = Callable[[bytes, int, int], tuple[Any, int]]
+Reader = Callable[[Body, int, int], tuple[Any, int]]
 
 _EPOCH = datetime.datetime.fromtimestamp(0, datetime.UTC)
 
@@ -34,7 +50,7 @@ def entity_reader(entity: Any) -> Callable[[bytes, int], tuple[Any, int]]:
 
     def read_whole(buffer: bytes, position: int) -> tuple[Any, int]:
         try:
-            value, end = read(buffer, position, len(buffer))
+            value, end = read(Body(buffer), position, len(buffer))
         except (struct.error, IndexError):
             raise ProtocolError("it ends in the middle of a field") from None
         if end > len(buffer):
@@ -58,7 +74,7 @@ def _entity(entity: Any) -> Reader:
             tagged[tag] = declared.name, read
     flexible = entity.__flexible__
 
-    def read_entity(buffer: bytes, position: int, end: int) -> tuple[Any, int]:
+    def read_entity(buffer: Body, position: int, end: int) -> tuple[Any, int]:
         values = {}
         for name, read in plain:
             values[name], position = read(buffer, position, end)
@@ -98,24 +114,26 @@ def _field(entity: Any, declared: dataclasses.Field[Any], hint: Any) -> Reader:
 
 
 def _array(name: str, item: Reader, flexible: bool, nullable: bool) -> Reader:
-    def read(buffer: bytes, position: int, end: int) -> tuple[Any, int]:
+    def read(buffer: Body, position: int, end: int) -> tuple[Any, int]:
         start = position
         count, position = read_count(buffer, position, end, flexible)
         if count == 0 and (buffer[start] == 0 if flexible else buffer[start] & 0x80):
             if not nullable:
                 raise ProtocolError(f"{name} is null")
             return None, position
+        buffer.spend(count)
         values = []
         for _ in range(count):
+            breathe()
             value, position = item(buffer, position, end)
             values.append(value)
-        return tuple(values), position
+        return Items(values) if count >= MANY else tuple(values), position
 
     return read
 
 
 def _nullable_entity(item: Reader) -> Reader:
-    def read(buffer: bytes, position: int, end: int) -> tuple[Any, int]:
+    def read(buffer: Body, position: int, end: int) -> tuple[Any, int]:
         if buffer[position] & 0x80:
             return None, position + 1
         return item(buffer, position + 1, end)
@@ -127,7 +145,7 @@ def _sized(name: str, is_text: bool, flexible: bool, nullable: bool) -> Reader:
     """Strings and bytes: a length, then that much."""
     short = struct.Struct(">h" if is_text else ">i")
 
-    def read(buffer: bytes, position: int, end: int) -> tuple[Any, int]:
+    def read(buffer: Body, position: int, end: int) -> tuple[Any, int]:
         if flexible:
             size, position = read_unsigned_varint(buffer, position)
             size -= 1
@@ -181,10 +199,8 @@ def _datetime(ms: int) -> datetime.datetime | None:
 
 
 def _error_code(code: int) -> Any:
-    from kio.schema.errors import ErrorCode
-
     try:
-        return ErrorCode(code)
+        return error_codes()(code)
     except ValueError:
         raise ProtocolError(f"{code} is no error code") from None
 
@@ -203,10 +219,10 @@ def _number(kind: str) -> Reader:
     unpack, size = layout.unpack_from, layout.size
     convert = _CONVERTED.get(kind)
 
-    def read(buffer: bytes, position: int, end: int) -> tuple[Any, int]:
+    def read(buffer: Body, position: int, end: int) -> tuple[Any, int]:
         return unpack(buffer, position)[0], position + size
 
-    def read_converted(buffer: bytes, position: int, end: int) -> tuple[Any, int]:
+    def read_converted(buffer: Body, position: int, end: int) -> tuple[Any, int]:
         return convert(unpack(buffer, position)[0]), position + size  # type: ignore[misc]
 
     return read if convert is None else read_converted

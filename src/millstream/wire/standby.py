@@ -17,7 +17,7 @@ from typing import Any
 from millstream.errors import ProtocolError
 from millstream.wire.frame import INT, Buffer, StructError
 
-SPOKEN = 1  # the version of the conversation
+SPOKEN = 2  # the version of the conversation
 STANDBY_CLIENT = "millstream-standby"  # the client id of whoever may be told of these requests
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from millstream.broker import archiving as archiving_module
 from millstream.broker.archiving import Archiving
+from millstream.broker.catalogue_file import read_catalogue
 from millstream.broker.codes import (
     INVALID_CONFIG,
     KAFKA_STORAGE_ERROR,
@@ -25,8 +26,10 @@ from millstream.broker.node import Node
 from millstream.broker.server import Server
 from millstream.clock import ManualClock
 from millstream.config import BrokerConfig
-from millstream.errors import ConfigError, DataDirectoryError, RequestRefused
+from millstream.errors import ArchiveError, ConfigError, DataDirectoryError, RequestRefused
+from millstream.log.check import accept_losses
 from millstream.log.partition import PartitionLog
+from millstream.log.refusal import CORRUPT_MESSAGE
 from millstream.records.build import read_batches
 from tests.support.archives import Unreliable, memory_url, objects
 from tests.support.asking import ask, versions
@@ -231,7 +234,7 @@ def _held(go_on: threading.Event) -> None:
 def test_a_slow_archive_is_not_waited_for_and_nobody_else_waits(config: BrokerConfig) -> None:
     async def steps(server: Server, connect: Connect) -> None:
         server.node.config = at_work(server).config = server.node._with_overrides(
-            {"remote.fetch.max.wait.ms": "20"}
+            {"remote.fetch.max.wait.ms": "20"}, {}
         )
         log = await archived_topic(server)
         go_on = threading.Event()
@@ -336,6 +339,136 @@ def test_a_directory_that_is_not_mounted_is_not_taken_for_an_empty_archive(tmp_p
         assert log.archive.end_offset > before
 
     run(BrokerConfig(data=str(tmp_path / "data"), millstream_archive_url=str(place)), steps)
+
+
+class Mount:
+    """An archive in a directory that can be unmounted: then there is another, empty one in its place."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self._mounted, self._empty = place.with_name("mounted"), place.with_name("empty")
+        self._mounted.mkdir()
+        self._empty.mkdir()
+        place.symlink_to(self._mounted)
+
+    def unmount(self) -> None:
+        self._point_to(self._empty)
+
+    def mount(self) -> None:
+        self._point_to(self._mounted)
+
+    def _point_to(self, directory: Path) -> None:
+        self.place.unlink()
+        self.place.symlink_to(directory)
+
+    @property
+    def objects(self) -> set[str]:
+        """In the archive itself, mounted or not."""
+        return {path.name for path in self._mounted.rglob("*.segment")}
+
+
+def unmount_at(mount: Mount, server: Server, step: str) -> None:
+    """Unmount it when an object is next asked for this."""
+
+    def unmount(what: str) -> None:
+        if what.startswith(step) and what.endswith(".segment"):
+            mount.unmount()
+
+    store_of(server).before_step = unmount
+
+
+def mount_again(mount: Mount, server: Server) -> None:
+    store_of(server).before_step = lambda what: None
+    mount.mount()
+
+
+@pytest.fixture
+def mount(tmp_path: Path, url: str) -> Mount:
+    return Mount(tmp_path / "archive")
+
+
+@pytest.fixture
+def mounted(tmp_path: Path, mount: Mount) -> BrokerConfig:
+    return BrokerConfig(data=str(tmp_path / "data"), millstream_archive_url=str(mount.place))
+
+
+def test_a_segment_copied_to_a_directory_that_was_just_unmounted_is_not_archived(
+    mount: Mount, mounted: BrokerConfig
+) -> None:
+    async def steps(server: Server, connect: Connect) -> None:
+        node = server.node
+        await node.create_topic("a", 1, ARCHIVED)
+        fill(node, count=10)
+        await archive(node)
+        before = log_of(server).archive.end_offset
+        unmount_at(mount, server, "put")
+        fill(node, count=COUNT - 10)
+        await archive(node)
+        assert at_work(server).is_away
+        assert log_of(server).archive.end_offset == before > 0
+        mount_again(mount, server)
+        await archive(node)
+        assert log_of(server).archive.end_offset > before
+        assert mount.objects == {s.object.rpartition("/")[2] for s in log_of(server).archive.segments}
+        assert await read_everything(connect) == list(range(COUNT))
+
+    run(mounted, steps)
+
+
+def test_an_archive_that_was_marked_once_is_known_by_its_mark_even_if_it_is_empty(
+    mount: Mount, mounted: BrokerConfig
+) -> None:
+    async def mark_it(server: Server, connect: Connect) -> None:
+        await server.node.create_topic("a", 1, ARCHIVED)
+        await archive(server.node)
+
+    async def start_again(server: Server, connect: Connect) -> None:
+        mount.unmount()
+        fill(server.node)
+        await archive(server.node)
+        assert at_work(server).is_away
+        assert list(mount.place.iterdir()) == []
+        assert not log_of(server).archive.segments
+        mount.mount()
+        await archive(server.node)
+        assert log_of(server).archive.end_offset > 0
+
+    run(mounted, mark_it)
+    run(mounted, start_again, topics={})
+
+
+def test_what_was_to_be_removed_while_the_archive_was_unmounted_is_removed_later(
+    mount: Mount, mounted: BrokerConfig
+) -> None:
+    async def steps(server: Server, connect: Connect) -> None:
+        node = server.node
+        await archived_topic(server)
+        unmount_at(mount, server, "remove")
+        log_of(server).delete_records(COUNT)
+        await archive(node)
+        mount_again(mount, server)
+        assert mount.objects
+        await archive(node)
+        assert mount.objects == {s.object.rpartition("/")[2] for s in log_of(server).archive.segments}
+        assert len(mount.objects) <= 1
+
+    run(mounted, steps)
+
+
+def test_a_deleted_topic_leaves_an_archive_that_was_unmounted_meanwhile(
+    mount: Mount, mounted: BrokerConfig
+) -> None:
+    async def steps(server: Server, connect: Connect) -> None:
+        await archived_topic(server, file_delete_delay_ms="0")
+        await server.node.delete_topic("a")
+        store_of(server).before_step = lambda what: mount.unmount() if what.startswith("remove_all") else None
+        await at_work(server).round([])
+        mount_again(mount, server)
+        assert mount.objects
+        await at_work(server).round([])
+        assert mount.objects == set()
+
+    run(mounted, steps)
 
 
 # ListOffsets
@@ -591,27 +724,85 @@ def test_after_a_restart_everything_is_served_and_archiving_goes_on(config: Brok
 
 
 @pytest.mark.parametrize("lost", ["archived-segments", ""])
-def test_a_broker_that_lost_its_journal_or_a_whole_partition_finds_what_is_archived(
+def test_a_broker_that_lost_its_journal_or_a_partition_that_is_archived_in_full_finds_what_is_archived(
     config: BrokerConfig, lost: str
+) -> None:
+    async def first(server: Server, connect: Connect) -> None:
+        log = await archived_topic(server)
+        if not lost:
+            log.roll()
+            log.sync()
+            await archive(server.node)
+            assert log.archive.end_offset == COUNT
+
+    async def second(server: Server, connect: Connect) -> None:
+        log = log_of(server)
+        assert (log.log_start_offset, log.end_offset) == (0, COUNT)
+        assert await read_everything(connect) == list(range(COUNT))
+        fill(server.node)
+        await archive(server.node)
+        assert not at_work(server).is_away
+        assert log.archive.end_offset > COUNT
+
+    run(config, first)
+    place = Path(config.data) / "a-0" / lost
+    shutil.rmtree(place) if place.is_dir() else place.unlink()
+    run(config, second, topics={})
+
+
+def test_a_lost_partition_of_which_the_archive_has_only_a_part_stays_offline_until_that_is_accepted(
+    config: BrokerConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     ends: list[int] = []
 
     async def first(server: Server, connect: Connect) -> None:
         ends.append((await archived_topic(server)).archive.end_offset)
 
-    async def second(server: Server, connect: Connect) -> None:
+    async def offline(server: Server, connect: Connect) -> None:
+        assert f"a-0 stays offline: the archive ends at offset {ends[0]}" in caplog.text
+        assert (await read(connect, 0)).error_code == KAFKA_STORAGE_ERROR
+
+    async def accepted(server: Server, connect: Connect) -> None:
         log = log_of(server)
-        assert (log.log_start_offset, log.archive.end_offset) == (0, ends[0])
-        assert log.end_offset == (COUNT if lost else ends[0])
-        fill(server.node, count=COUNT - log.end_offset)
-        assert await read_everything(connect) == list(range(COUNT))
-        await archive(server.node)
-        assert not at_work(server).is_away
+        assert (log.log_start_offset, log.archive.end_offset, log.end_offset) == (0, ends[0], COUNT)
+        assert offsets(await read(connect, ends[0] - 1))[-1] == ends[0] - 1
+        assert (await read(connect, ends[0])).error_code == CORRUPT_MESSAGE
+        fill(server.node, count=1)
+        assert offsets(await read(connect, COUNT)) == [COUNT]
 
     run(config, first)
-    place = Path(config.data) / "a-0" / lost
-    shutil.rmtree(place) if place.is_dir() else place.unlink()
+    shutil.rmtree(Path(config.data) / "a-0")
+    run(config, offline, topics={})
+    accept_losses(config.data, ["a-0"], read_catalogue(Path(config.data)).expected)
+    run(config, accepted, topics={})
+
+
+@pytest.mark.parametrize("is_away", [False, True])
+def test_trimmed_records_do_not_come_back_when_the_journal_is_lost(
+    config: BrokerConfig, monkeypatch: pytest.MonkeyPatch, is_away: bool
+) -> None:
+    async def first(server: Server, connect: Connect) -> None:
+        assert (await archived_topic(server)).delete_records(20) == 20
+
+    async def without_archive(server: Server, connect: Connect) -> None:
+        assert not log_of(server).archive.is_known
+
+    async def second(server: Server, connect: Connect) -> None:
+        assert log_of(server).log_start_offset == 20
+        assert (await read(connect, 19)).error_code == OFFSET_OUT_OF_RANGE
+        assert 20 in offsets(await read(connect, 20))
+
+    run(config, first)
+    (Path(config.data) / "a-0" / "archived-segments").unlink()
+    if is_away:
+        with monkeypatch.context() as patch:
+            patch.setattr(Unreliable, "names", _away)
+            run(config, without_archive, topics={})
     run(config, second, topics={})
+
+
+def _away(store: Unreliable, prefix: str) -> list[str]:
+    raise ArchiveError("the archive is away, says the test")
 
 
 class Crash(BaseException):

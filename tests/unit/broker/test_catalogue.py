@@ -302,7 +302,7 @@ def test_a_damaged_file_is_refused_with_advice(path: Path) -> None:
     path.write_bytes(b"not a database, but long enough to look like one" * 100)
     with pytest.raises(DataDirectoryError, match="damaged") as error:
         Catalogue(path)
-    assert "move it away" in str(error.value)
+    assert f"`millstream log rebuild-catalogue {path.parent}`" in str(error.value)
     assert str(path) in str(error.value)
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import errno
 import logging
-from collections.abc import Awaitable, Callable
+import os
+from collections.abc import Awaitable, Callable, Generator
 from pathlib import Path
 
 import pytest
@@ -15,11 +17,15 @@ from millstream.broker.compaction_state import compaction_state
 from millstream.broker.metrics import Collector
 from millstream.broker.partition import Partition
 from millstream.broker.server import Server
+from millstream.broker.stopped_state import uncompacted_state
 from millstream.config import BrokerConfig
+from millstream.log.compaction import Compaction
+from millstream.log.compaction_pass import Finished, Group, Job
 from millstream.records.build import Record, build_batch
 from tests.support.fake_peer import FakePeer, with_server
 
 Connect = Callable[[], FakePeer]
+Events = Generator[Group | Finished, None, None]
 SETTINGS = {"cleanup.policy": "compact", "segment.bytes": "1024", "min.cleanable.dirty.ratio": "0"}
 
 
@@ -109,6 +115,8 @@ def test_a_damaged_log_is_left_alone_and_the_others_are_not(
         assert sample(server, "uncleanable", "broken") == 1
         assert sample(server, "uncleanable", "sound") == 0
         assert "not compacted any more: its records are damaged" in compaction_state(server.node, "broken")
+        assert uncompacted_state(server.node, "broken").startswith("0: its records are damaged")
+        assert uncompacted_state(server.node, "sound") == ""
         # It is tried again when somebody changed something about it.
         failures = server.cleaner.failures
         await server.node.alter_topic("broken", {**SETTINGS, "delete.retention.ms": "5"})
@@ -118,6 +126,50 @@ def test_a_damaged_log_is_left_alone_and_the_others_are_not(
     cleaning(tmp_path, steps)
     assert not list(tmp_path.glob("broken-0/*.cleaned"))
     assert "broken-0 is not compacted any more: its records are damaged" in caplog.text
+
+
+def test_retention_may_take_segments_away_while_they_are_compacted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    both = {**SETTINGS, "cleanup.policy": "compact,delete", "retention.bytes": "2048"}
+    compacted = Cleaner._events
+
+    def overtaken(cleaner: Cleaner, partition: Partition, job: Job) -> Events:
+        monkeypatch.undo()
+        assert partition.log.apply_retention(cleaner._server.clock.now_ms())
+        return compacted(cleaner, partition, job)
+
+    monkeypatch.setattr(Cleaner, "_events", overtaken)
+
+    async def steps(server: Server) -> None:
+        partition = await filled(server, "table", both)
+        await until(lambda: server.cleaner.passes > 0)  # the next one gets to its end
+        assert partition.log.compaction.uncleanable == ""
+        assert server.cleaner.failures == 0
+
+    cleaning(tmp_path, steps)
+    assert "not compacted" not in caplog.text
+
+
+def test_a_full_disk_while_a_segment_is_put_in_place_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = Compaction._write
+
+    def full(compaction: Compaction, gaps_below: int) -> None:
+        monkeypatch.setattr(Compaction, "_write", written)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Compaction, "_write", full)
+
+    async def steps(server: Server) -> None:
+        partition = await filled(server, "table")
+        await until(lambda: server.cleaner.passes > 0)
+        assert server.cleaner.failures == 1
+        assert partition.log.failed is None
+        assert partition.log.compaction.gaps_below == partition.log.segments[1].base_offset
+
+    cleaning(tmp_path, steps)
 
 
 def test_a_topic_that_is_deleted_while_it_is_compacted_is_gone(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_the_broker_s_settings_are_described_and_what_was_changed_is_told_apart(
     run(alter(node, BROKER, "", ("num.partitions", SET, "5")))
     (result,) = run(describe(node, BROKER, "7")).results
     changed = next(entry for entry in result.configs if entry.name == "num.partitions")
-    assert (changed.value, changed.config_source) == ("5", 2)
+    assert (changed.value, changed.config_source) == ("5", 3)
     (result,) = run(describe(node, BROKER, "")).results
     assert [(entry.name, entry.value, entry.config_source) for entry in result.configs] == [
         ("num.partitions", "5", 3)

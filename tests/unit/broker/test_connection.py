@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from millstream.broker.buffers import FIRST
 from millstream.broker.server import Server
 from millstream.config import BrokerConfig
+from millstream.log.producers import Producers
 from tests.support.disk import SimulatedDisk
 from tests.support.fake_peer import FakePeer, with_server
+from tests.support.logs import a_transactional_batch
 from tests.support.wire_client import (
     API_VERSIONS,
     CREATE_TOPICS,
@@ -28,6 +31,7 @@ from tests.support.wire_client import (
 )
 
 Connect = Callable[[], FakePeer]
+INIT_PRODUCER_ID = 22
 STORAGE_ERROR = 56
 
 
@@ -218,28 +222,53 @@ def test_the_size_of_a_request_is_not_believed_before_its_bytes_come() -> None:
         peers = [connect() for _ in range(10)]
         for peer in peers:
             peer.give((100_000_000).to_bytes(4, "big") + bytes(100))
-        assert server.buffers.used <= 10 * (4 << 20)
+        assert server.buffers.used <= 10 * FIRST
 
     with_server(steps)
 
 
 def test_memory_for_requests_is_bounded_over_all_connections() -> None:
     config = dataclasses.replace(BrokerConfig(), queued_max_request_bytes=1 << 20)
-    whole = produce(1, "t", batch=records(b"v" * 400_000))
+    whole = produce(1, "t", batch=records(b"v" * 130_000))
 
     async def steps(server: Server, connect: Connect) -> None:
-        peers = [connect() for _ in range(6)]
+        peers = [connect() for _ in range(12)]
         for peer in peers:
             peer.give(whole[:100])
             await asyncio.sleep(0)
         reading = [peer for peer in peers if peer.transport.is_reading_now]
-        assert 0 < len(reading) < 6
+        assert 0 < len(reading) < 12
         await asyncio.gather(*(peer.send(whole[100:]) for peer in peers))  # each that ends makes room
         for peer in peers:
             assert ids(await peer.answers(1)) == [1]
         assert server.buffers.used == 0
 
     with_server(steps, config=config)
+
+
+def test_clients_that_claim_much_and_stop_are_dropped_when_a_producer_needs_the_memory(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    config = dataclasses.replace(BrokerConfig(), queued_max_request_bytes=1 << 20)
+    whole = produce(1, "t", batch=records(b"v" * 600_000))
+
+    async def steps(server: Server, connect: Connect) -> None:
+        stalled = [connect() for _ in range(20)]
+        for peer in stalled:
+            peer.give((100_000_000).to_bytes(4, "big") + bytes(1000))
+        assert server.buffers.used <= 1 << 20
+        producer = connect()
+        sending = asyncio.ensure_future(producer.send(whole))
+        for _ in range(5):
+            await asyncio.sleep(0.01)
+            server.buffers.relieve(server.connections)
+        await sending
+        assert ids(await producer.answers(1)) == [1]
+        assert any(peer.transport.closed for peer in stalled)
+        assert server.metrics.bugs == 0
+
+    with_server(steps, config=config)
+    assert "of the 100000004 bytes of a request" in caplog.text
 
 
 @pytest.mark.parametrize("size", [100, 20_000])
@@ -455,3 +484,80 @@ def test_what_is_not_a_request_costs_its_connection_and_no_other(
 
     with_server(steps)
     assert len([r for r in caplog.records if "198.51.100.7:4242" in r.getMessage()]) == 1
+
+
+@pytest.mark.parametrize(
+    "whole",
+    [
+        produce(1, "t"),
+        produce(1, "t", version=3),
+        produce(1, "t", 0, 1, transactional_id="bank"),
+        fetch(1, "t"),
+        fetch(1, "t", version=4),
+    ],
+    ids=["produce", "produce version 3", "produce with two partitions", "fetch", "fetch version 4"],
+)
+@pytest.mark.parametrize("known", [False, True], ids=["first", "after one that was whole"])
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_a_request_that_is_cut_off_anywhere_is_the_clients_fault(
+    whole: bytes, known: bool, pieces: int
+) -> None:
+    """In one piece it lies in the receive buffer, with other bytes after it; in two it has a buffer of its
+    own, which may end where it does."""
+
+    async def steps(server: Server, connect: Connect) -> None:
+        cuts = range(14, len(whole) - 4)
+        for cut in cuts:
+            peer = connect()
+            if known:
+                peer.give(whole)
+            short = cut.to_bytes(4, "big") + whole[4 : 4 + cut]
+            server.receive_buffer[:] = b"\xff" * len(server.receive_buffer)
+            if pieces == 1:
+                peer.give(short)
+            else:
+                exact = bytearray(short)
+                peer.connection._hold()
+                peer.connection._waiting = exact
+                peer.connection.resume_if_possible()
+            peer.close()
+        assert server.metrics.bugs == 0
+
+    with_server(steps)
+
+
+def test_a_produce_that_fails_unexpectedly_leaves_nothing_of_its_transaction_to_the_next_client(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def steps(server: Server, connect: Connect) -> None:
+        transactional, other = connect(), connect()
+        transactional.give(
+            request(INIT_PRODUCER_ID, 4, 1, transactional_id="bank", transaction_timeout=60_000,
+                    producer_id=-1, producer_epoch=-1)
+        )  # fmt: skip
+        _, identity = answer(INIT_PRODUCER_ID, 4, (await transactional.answers(1))[0])
+
+        def batch(sequence: int) -> bytes:
+            producer, epoch = identity.producer_id, identity.producer_epoch
+            return bytes(a_transactional_batch(sequence, b"v", producer=producer, epoch=epoch))
+
+        def of_the_bank(sequence: int) -> bytes:
+            named = {"version": 12, "transactional_id": "bank", "transaction_timeout": 60_000}
+            return produce(2, "t", batch=batch(sequence), **named)
+
+        # The second request of each client goes the short way.
+        other.give(produce(3, "t", 1, version=12))
+        for sequence in range(2):
+            transactional.give(of_the_bank(sequence))
+            await transactional.answers(2 + sequence)
+        with monkeypatch.context() as patched:
+            patched.setattr(Producers, "record", None)
+            transactional.give(of_the_bank(2))
+        assert transactional.transport.closed
+        assert server.metrics.bugs == 1
+
+        other.give(produce(4, "t", 1, batch=batch(0), version=12))
+        _, parsed = answer(PRODUCE, 12, (await other.answers(2))[1])
+        assert parsed.responses[0].partition_responses[0].error_code.value == 53
+
+    with_server(steps)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from millstream.broker.copy_state import CopyState
-from millstream.broker.promotion import Missing, Standing, judge, standing_left
+from millstream.broker.lag_account import Missing
+from millstream.broker.promotion import Standing, judge, standing_left
 from millstream.errors import DataDirectoryError
 
 WHOLE = (1_700_000_000_000, 1_700_000_000_005)
@@ -18,16 +19,29 @@ def test_a_copy_with_everything_may_lead_when_the_leader_is_gone_and_says_what_i
     assert verdict.allowed
     assert not verdict.reasons
     assert verdict.note == (
-        "the leader was last heard of at 2023-11-14T22:13:21.000+00:00; "
-        "what it had at 2023-11-14T22:13:20.000+00:00 is here"
+        "what the leader had at 2023-11-14T22:13:20.000+00:00 is here; it was last heard of at "
+        "2023-11-14T22:13:21.000+00:00, and what it acknowledged after that is unknown"
     )
+
+
+def test_only_a_leader_that_said_so_has_nothing_unknown() -> None:
+    stopped = SOUND._replace(is_last=True, was_connected=True)
+    verdict = judge(stopped, force=False)
+    assert verdict.allowed
+    assert verdict.note == (
+        "the leader stopped in order at 2023-11-14T22:13:20.000+00:00, and everything it had is here"
+    )
+    assert not judge(stopped._replace(missing=MISSING), force=False).allowed
 
 
 @pytest.mark.parametrize(
     ("standing", "reason"),
     [
         (SOUND._replace(answers=True), "the leader at db1:9092 answers"),
-        (SOUND._replace(missing=MISSING), "payments-3: offsets 100 to 119"),
+        (
+            SOUND._replace(missing=MISSING),
+            "20 records that the leader had are not here: payments-3: offsets 100",
+        ),
         (SOUND._replace(behind_commits=2), "2 changes of topics"),
         (SOUND._replace(heard_ms=None), "not stopped in order"),
         (SOUND._replace(was_connected=True), "the leader was there when this standby was stopped"),

@@ -235,6 +235,7 @@ def test_a_marker_that_could_not_be_written_moves_nothing() -> None:
 
     class Coordinator:
         needs_sync = True
+        timeout_ms = -1
 
         def settled(self, place: int, failure: Any) -> None:
             failures.append((place, failure))

@@ -483,7 +483,7 @@ def test_transactions_are_listed_by_what_is_asked_for(
     assert list(unknown) == ["Hanging"]
 
 
-@pytest.mark.parametrize("pattern", ["(", "(?=a)", r"(a)\1", "x" * 5000])
+@pytest.mark.parametrize("pattern", ["(", "(?=a)", r"(a)\1", "(){2000000000}"])
 def test_a_pattern_that_is_not_served_is_refused(node: Node, run: Run, pattern: str) -> None:
     fields = {"state_filters": [], "producer_id_filters": [], "duration_filter": -1}
     assert run(ask(node, 66, 2, **fields, transactional_id_pattern=pattern)).error_code == 128

@@ -93,6 +93,28 @@ def test_a_reader_that_stands_still_is_told_when_it_loses_and_one_that_keeps_up_
     assert writer.node.watch.readers["g", "t", 0].loss_seconds is None
 
 
+def test_a_reader_of_a_ring_is_told_when_the_ring_overtakes_it(writer: Writer) -> None:
+    ring = {"millstream.overload": "drop", "millstream.overload.bytes": "131072"}
+
+    async def become_a_ring() -> None:
+        await writer.node.alter_topic("t", ring)
+
+    writer.run(become_a_ring())
+    writer.commit("g", 0)
+    writer.minutes(10)  # of about 7 kB each; the ring keeps 112 kB of them at least
+    told = writer.node.watch.readers["g", "t", 0].loss_seconds
+    assert told == pytest.approx(7 * 60, rel=0.3)
+    kept = writer.node.watch.topics["t"].kept_seconds
+    assert kept == pytest.approx(17 * 60, rel=0.3)
+
+    async def go_on() -> None:  # what was lost is written down, on the loop
+        writer.minutes(20)
+
+    writer.run(go_on())
+    assert writer.partition.log.log_start_offset > 0
+    assert writer.node.watch.readers["g", "t", 0].loss_seconds == 0  # overtaken: not the week of retention.ms
+
+
 def test_the_disk_is_full_when_what_grows_has_taken_it(writer: Writer) -> None:
     writer.free = 1_000_000
     writer.minutes(10)

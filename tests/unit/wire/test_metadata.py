@@ -23,13 +23,17 @@ def test_an_answer_is_byte_for_byte_what_the_schema_says(
         metadata_topic(version, 3, "missing", bytes(16), 4, (), operations),
         metadata_topic(version, 100, None, TOPIC_ID.bytes, 4, (), operations),
     ]
-    written = metadata_answer(version, 4, "127.0.0.1", 9092, "cluster", topics, operations)
+    brokers = [(4, "127.0.0.1", 9092), (5, "standby", 9093)]
+    written = metadata_answer(version, brokers, 4, "cluster", topics, operations)
 
     out = bytearray()
     answer_writer(3, version)(
         out,
         {
-            "brokers": [{"node_id": 4, "host": "127.0.0.1", "port": 9092, "rack": None}],
+            "brokers": [
+                {"node_id": 4, "host": "127.0.0.1", "port": 9092, "rack": None},
+                {"node_id": 5, "host": "standby", "port": 9093, "rack": None},
+            ],
             "cluster_id": "cluster",
             "controller_id": 4,
             "cluster_authorized_operations": operations,

@@ -2,7 +2,8 @@
 
 Where groups and transactions are concerned, what a standby or a replaced leader knows is old: an offset that
 is not there would be taken for none at all. The error sends clients to look for the coordinator again, and
-the answer to that, as Metadata, names the leader. (Records and topics are refused where they are written.)
+the answer to that, as Metadata, names the leader. (Records and topics are refused where they are written, and
+an idempotent producer's id is had from the leader: see ``broker.api.producers``.)
 """
 
 from __future__ import annotations
@@ -92,7 +93,6 @@ REFUSED: dict[int, Callable[[Any, int], Answer]] = {
     14: _of_all,
     15: _of_groups,
     16: _of_all,
-    22: _of_all,
     24: _of_added_partitions,
     25: _of_all,
     26: _of_all,

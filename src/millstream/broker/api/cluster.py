@@ -14,6 +14,7 @@ from millstream.broker.codes import (
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 from millstream.broker.dispatch import Client, serves
+from millstream.slices import sliced
 from millstream.wire.codec import Answer
 
 if TYPE_CHECKING:
@@ -42,8 +43,11 @@ def describe_cluster(node: Node, request: Any, client: Client) -> Answer:
         else _NOT_ASKED,
     }
     if endpoint == _BROKERS:
-        here = {"broker_id": node.config.node_id, "host": node.host, "port": node.port, "is_fenced": False}
-        return {**answer, "brokers": [here]}
+        brokers = [
+            {"broker_id": node_id, "host": host, "port": port, "is_fenced": False}
+            for node_id, host, port in node.brokers
+        ]
+        return {**answer, "brokers": brokers}
     if endpoint == _CONTROLLERS:
         error, message = _MISMATCHED_ENDPOINT_TYPE, "this is a broker's address, not a controller's"
     else:
@@ -92,15 +96,17 @@ def unregister_broker(node: Node, request: Any, client: Client) -> Answer:
 @serves(35, versions=(1, 5))
 def describe_log_dirs(node: Node, request: Any, client: Client) -> Answer:
     """The data directory; and, as a directory of their own, the partitions that are only in memory."""
-    asked: dict[str, list[int]] = {}
+    asked: dict[str, dict[int, None]] = {}
     if request.topics is None:
-        asked = {topic.name: list(range(topic.partitions)) for topic in node.catalogue.topics.values()}
+        asked = {
+            topic.name: dict.fromkeys(range(topic.partitions)) for topic in node.catalogue.topics.values()
+        }
     else:
         for topic in request.topics:
-            asked.setdefault(topic.topic, []).extend(topic.partitions)
+            asked.setdefault(topic.topic, {}).update(dict.fromkeys(topic.partitions))
     on_disk: list[dict[str, Any]] = []
     in_memory: list[dict[str, Any]] = []
-    for name, indexes in asked.items():
+    for name, indexes in sliced(asked.items()):
         known = node.catalogue.topics.get(name)
         if known is None:
             continue
@@ -111,7 +117,7 @@ def describe_log_dirs(node: Node, request: Any, client: Client) -> Answer:
                 "offset_lag": 0,
                 "is_future_key": False,
             }
-            for index in indexes
+            for index in sliced(indexes)
             if (partition := node.partition(name, index)) is not None
         ]
         memory = not node.config.data or known.config.millstream_storage == "memory"

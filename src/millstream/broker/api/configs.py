@@ -23,7 +23,8 @@ from millstream.broker.codes import (
 )
 from millstream.broker.compaction_state import compaction_state
 from millstream.broker.dispatch import Client, serves
-from millstream.broker.overload_state import overload_state
+from millstream.broker.overload_state import memory_state, overload_state
+from millstream.broker.stopped_state import stopped_state, uncompacted_state
 from millstream.broker.topicname import check_topic_name
 from millstream.config import (
     BrokerConfig,
@@ -38,7 +39,7 @@ from millstream.config import (
 )
 from millstream.errors import ConfigError, RequestRefused
 from millstream.settings import Setting
-from millstream.wire.codec import Answer
+from millstream.wire.codec import Answer, Lazily
 
 if TYPE_CHECKING:
     from millstream.broker.node import Node
@@ -69,6 +70,13 @@ _STATE = Setting(
     "What `millstream.overload` is doing at this moment. Not to be set; there is none if all is quiet.",
     dynamic=False,
 )
+_MEMORY = Setting(
+    "millstream.memory.state",
+    str,
+    "",
+    "How much of a topic in memory is there, and has spilled. Not to be set; there is none if it is empty.",
+    dynamic=False,
+)
 _COMPACTION = Setting(
     "millstream.compaction.state",
     str,
@@ -76,9 +84,27 @@ _COMPACTION = Setting(
     "How far compaction is, and what it did last. Not to be set; there is none if the topic has none.",
     dynamic=False,
 )
+_STOPPED = Setting(
+    "millstream.stopped.state",
+    str,
+    "",
+    "The partitions that take no writes until the broker is restarted, and why. Not to be set; there is none "
+    "while all of them do.",
+    dynamic=False,
+)
+_UNCOMPACTED = Setting(
+    "millstream.uncompacted.state",
+    str,
+    "",
+    "The partitions that are not compacted any more, and why. Not to be set; there is none if none is.",
+    dynamic=False,
+)
 # What Kafka calls the default of a topic's setting, where it is a broker's: "log." before it, but for these.
 _OF_BROKER = {
     "compression.type": "compression.type",
+    "compression.gzip.level": "compression.gzip.level",
+    "compression.lz4.level": "compression.lz4.level",
+    "compression.zstd.level": "compression.zstd.level",
     "delete.retention.ms": "log.cleaner.delete.retention.ms",
     "file.delete.delay.ms": "log.segment.delete.delay.ms",
     "flush.messages": "log.flush.interval.messages",
@@ -97,23 +123,25 @@ _OF_BROKER = {
 
 @serves(32, versions=(1, 4))
 def describe_configs(node: Node, request: Any, client: Client) -> Answer:
-    results = []
-    for resource in request.resources:
+    documented = getattr(request, "include_documentation", False)
+
+    def describe(resource: Any) -> Answer:
         result = {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
         try:
             entries = _entries(node, resource)
         except RequestRefused as refused:
-            results.append({**result, "error_code": refused.code, "error_message": str(refused)})
-            continue
-        keys = resource.configuration_keys
+            return {**result, "error_code": refused.code, "error_message": str(refused)}
         for entry in entries:
             if not request.include_synonyms:
                 entry["synonyms"] = []
-            if not getattr(request, "include_documentation", False):
+            if not documented:
                 entry["documentation"] = None
+        keys = set(resource.configuration_keys or ())
         chosen = [entry for entry in entries if not keys or entry["name"] in keys]
-        results.append({**result, "error_code": NONE, "error_message": None, "configs": chosen})
-    return {"results": results}
+        return {**result, "error_code": NONE, "error_message": None, "configs": chosen}
+
+    # Each is some tens of kilobytes while it is made: one at a time, and the same one once.
+    return {"results": Lazily(tuple(dict.fromkeys(request.resources)), describe)}
 
 
 def _entries(node: Node, resource: Any) -> list[Entry]:
@@ -121,7 +149,10 @@ def _entries(node: Node, resource: Any) -> list[Entry]:
         topic = _topic(node, resource.resource_name)
         states = (
             (_STATE, overload_state(node, topic.name)),
+            (_MEMORY, memory_state(node, topic.name)),
             (_COMPACTION, compaction_state(node, topic.name)),
+            (_STOPPED, stopped_state(node, topic.name)),
+            (_UNCOMPACTED, uncompacted_state(node, topic.name)),
         )
         told = [_entry(kind, [(kind.name, state, _FROM_DEFAULT)]) for kind, state in states if state]
         return topic_entries(node, topic) + told
@@ -141,6 +172,9 @@ def topic_entries(node: Node, topic: Topic) -> list[Entry]:
         origins = []
         if name in topic.overrides:
             origins.append((name, value_of(topic.config, name), _FROM_TOPIC))
+        if name in _OF_TOPICS_ONLY:
+            entries.append(_entry(setting, origins))
+            continue
         default = value_of(node.config.topic, name)
         if default != setting.default:
             origins.append((_of_broker(name), default, _FROM_FILE))
@@ -149,24 +183,41 @@ def topic_entries(node: Node, topic: Topic) -> list[Entry]:
     return entries
 
 
+# Those that no broker's setting is the default of.
+_OF_TOPICS_ONLY = frozenset(
+    {
+        "follower.replication.throttled.replicas",
+        "leader.replication.throttled.replicas",
+        "remote.log.copy.disable",
+        "remote.log.delete.on.disable",
+        "remote.storage.enable",
+    }
+)
+
+
 def _of_broker(name: str) -> str:
     """The name of a broker's setting that is the default of a topic's; ours keep their own."""
     return name if name.startswith("millstream.") else _OF_BROKER.get(name, f"log.{name}")
 
 
 def _broker_entries(node: Node, *, everything: bool) -> list[Entry]:
-    """The settings of the broker; or only those changed while running, which hold for the whole cluster."""
-    changed = node.catalogue.broker_overrides
+    """The settings of the broker; or only those changed for all brokers while they ran.
+
+    A value of the broker's own stands over one for all brokers, that over the file's, and that over the
+    default: these are the synonyms of a setting, as Kafka tells them, and the first says its value."""
+    own, everywhere = node.catalogue.broker_overrides, node.catalogue.cluster_overrides
     entries = []
     for name, setting in settings_of(BrokerConfig).items():
-        origins = []
-        value = value_of(node.config, name)
-        if name in changed:
-            origins.append((name, value, _FROM_BROKER_CHANGE if everything else _FROM_CLUSTER_CHANGE))
-        elif value != setting.default:
-            origins.append((name, value, _FROM_FILE))
-        origins.append((name, setting.default, _FROM_DEFAULT))
-        if everything or name in changed:
+        changes = [(everywhere, _FROM_CLUSTER_CHANGE)]
+        if everything:
+            changes.insert(0, (own, _FROM_BROKER_CHANGE))
+        origins = [(name, setting.parse(known[name]), source) for known, source in changes if name in known]
+        if everything:
+            configured = value_of(node.configured, name)
+            if configured != setting.default:
+                origins.append((name, configured, _FROM_FILE))
+            origins.append((name, setting.default, _FROM_DEFAULT))
+        if origins:
             entries.append(_entry(setting, origins))
     return entries + _by_kafkas_names(node) if everything else entries
 
@@ -183,7 +234,7 @@ def _by_kafkas_names(node: Node) -> list[Entry]:
         setting = Setting(name, str, "", doc, dynamic=False)
         entries.append(_entry(setting, [(name, text, _FROM_FILE)]))
     for name, topics in settings_of(TopicConfig).items():
-        if name.startswith("millstream."):
+        if name.startswith("millstream.") or name in _OF_TOPICS_ONLY:
             continue
         value = value_of(node.config.topic, name)
         setting = replace(topics, name=_of_broker(name), dynamic=False)
@@ -333,7 +384,9 @@ async def _alter_one(node: Node, resource: Any, change: Any, validate_only: bool
             await node.alter_topic(name, overrides)
     elif kind == _BROKER:
         _check_broker(node, name)
-        overrides = change(resource, node.catalogue.broker_overrides)
+        everywhere = not name
+        known = node.catalogue
+        overrides = change(resource, known.cluster_overrides if everywhere else known.broker_overrides)
         try:
             with_changes(node.config, overrides)
         except ConfigError as error:
@@ -345,7 +398,7 @@ async def _alter_one(node: Node, resource: Any, change: Any, validate_only: bool
                     f"{changed} can't be changed while the broker runs; set it in millstream.toml",
                 )
         if not validate_only:
-            await node.alter_broker(overrides)
+            await node.alter_broker(overrides, everywhere=everywhere)
     elif kind == _GROUP:
         _check_group(name, "Default group resources are not allowed.")
         overrides = change(resource, node.catalogue.group_overrides.get(name, {}))
@@ -365,7 +418,7 @@ def _topic(node: Node, name: str) -> Topic:
 
 
 def _check_broker(node: Node, name: str) -> None:
-    if name not in ("", str(node.config.node_id)):
+    if name not in ("", str(node.config.node_id), str(node.own_id)):
         raise RequestRefused(
             INVALID_REQUEST, f"there is no broker {name!r} here, only {node.config.node_id} (or '' for all)"
         )

@@ -13,7 +13,9 @@ from millstream.broker.dispatch import Client, serves
 from millstream.broker.group848 import JOIN, LEAVE, Beat, ConsumerGroup, Heartbeat
 from millstream.broker.group848_member import LEFT_STATIC, ConsumerMember, Partition
 from millstream.errors import RequestRefused
-from millstream.wire.codec import Answer
+from millstream.pattern import BadPattern, compile_pattern
+from millstream.slices import sliced
+from millstream.wire.codec import Answer, Lazily
 
 if TYPE_CHECKING:
     from millstream.broker.node import Node
@@ -29,12 +31,24 @@ _SOONER = 10
 def consumer_group_heartbeat(node: Node, request: Any, client: Client) -> Answer | Awaitable[Answer]:
     try:
         _check(node, request, client.version)
+        if regex := getattr(request, "subscribed_topic_regex", None):
+            _match(node, regex)
         beat = node.coordinator.consumer_heartbeat(request.group_id, _heartbeat(request, client))
     except RequestRefused as refused:
         return _refused(refused)
     if isinstance(beat, asyncio.Future):
         return _later(node, request.group_id, beat)
     return _answer(node, request.group_id, beat)
+
+
+def _match(node: Node, regex: str) -> None:
+    """Match all topics now, when others can have their turn in between: the group asks for all at once."""
+    try:
+        matches = compile_pattern(regex)
+    except BadPattern:
+        return  # which the group finds out as well
+    for name in sliced(list(node.catalogue.topics)):
+        matches(name)
 
 
 async def _later(node: Node, group: str, beat: asyncio.Future[Beat]) -> Answer:
@@ -138,17 +152,15 @@ def _assignment(node: Node, partitions: Iterable[Partition], *, named: bool = Fa
 @serves(69, versions=(0, 1))
 def consumer_group_describe(node: Node, request: Any, client: Client) -> Answer:
     operations = ALL_OPERATIONS if request.include_authorized_operations else NOT_ASKED
-    described = []
-    for name in request.group_ids:
+
+    def describe(name: str) -> Answer:
         group = node.coordinator.group(name)
         if isinstance(group, ConsumerGroup):
-            described.append({**_described(node, group), "authorized_operations": operations})
-        else:
-            message = (
-                f"Group {name} not found." if group is None else f"Group {name} is not a consumer group."
-            )
-            described.append({"error_code": GROUP_ID_NOT_FOUND, "error_message": message, "group_id": name})
-    return {"groups": described}
+            return {**_described(node, group), "authorized_operations": operations}
+        message = f"Group {name} not found." if group is None else f"Group {name} is not a consumer group."
+        return {"error_code": GROUP_ID_NOT_FOUND, "error_message": message, "group_id": name}
+
+    return {"groups": Lazily(tuple(dict.fromkeys(request.group_ids)), describe)}
 
 
 def _described(node: Node, group: ConsumerGroup) -> dict[str, Any]:

@@ -5,11 +5,13 @@ With it a transaction that hangs is found: one that is open in a partition and t
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from millstream.broker.codes import NONE, UNKNOWN_TOPIC_OR_PARTITION
 from millstream.broker.dispatch import Client, serves
-from millstream.wire.codec import Answer
+from millstream.slices import sliced
+from millstream.wire.codec import Answer, Lazily
 
 if TYPE_CHECKING:
     from millstream.broker.node import Node
@@ -26,6 +28,8 @@ def describe_producers(node: Node, request: Any, client: Client) -> Answer:
                 "error_code": UNKNOWN_TOPIC_OR_PARTITION,
                 "error_message": message,
             }
+        if (offline := partition.log.offline) is not None:
+            return {"partition_index": index, "error_code": offline.code, "error_message": str(offline)}
         producers = [
             {
                 "producer_id": producer.producer_id,
@@ -39,12 +43,15 @@ def describe_producers(node: Node, request: Any, client: Client) -> Answer:
         ]
         return {"partition_index": index, "error_code": NONE, "active_producers": producers}
 
+    asked: dict[str, dict[int, None]] = {}
+    for topic in request.topics:
+        asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
     return {
         "topics": [
             {
-                "name": topic.name,
-                "partitions": [describe(topic.name, index) for index in topic.partition_indexes],
+                "name": name,
+                "partitions": Lazily(tuple(indexes), partial(describe, name)),
             }
-            for topic in request.topics
+            for name, indexes in sliced(asked.items())
         ]
     }

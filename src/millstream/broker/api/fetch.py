@@ -33,6 +33,7 @@ from millstream.broker.slot import Slot
 from millstream.errors import LogError, OffsetArchived, ProtocolError
 from millstream.log.archive_reader import ArchiveRead
 from millstream.log.partition import PartitionLog
+from millstream.slices import MANY, sliced
 from millstream.wire.fetch import (
     BY_ID,
     FINAL_EPOCH,
@@ -51,7 +52,7 @@ from millstream.wire.fetch import (
     read_wanted,
     topic_head,
 )
-from millstream.wire.frame import ANSWER_HEAD, HEAD_SIZE, SHORT, TopicKey, skip_tags
+from millstream.wire.frame import ANSWER_HEAD, HEAD_SIZE, TopicKey, skip_client_id
 
 if TYPE_CHECKING:
     from millstream.broker.connection import Connection
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
 READ_COMMITTED = 1
 API_KEY = 1
 _NONE_ABORTED: Sequence[tuple[int, int]] = ()
+MANY_PARTITIONS = 1000  # of a session, from which a Fetch is worked on in slices
 ARCHIVED = 1 << 15  # in place of an error code, between ourselves: the records are in the archive
 
 # A log, an offset and a number of bytes that are wanted from the archive.
@@ -114,9 +116,7 @@ def _read_request(
             return known
     if not FIRST <= version <= LAST:
         raise ProtocolError(f"asks for Fetch version {version}, which is not served here")
-    position += 2 + max(0, SHORT.unpack_from(buffer, position)[0])
-    if version >= FLEXIBLE:
-        position = skip_tags(buffer, position)
+    position = skip_client_id(buffer, position, stop, version >= FLEXIBLE)
     request = read_fetch(buffer, position, stop, version)
     if len(request.topics) == 1 and request.session_epoch == FINAL_EPOCH:
         at = request.partitions_at
@@ -159,6 +159,23 @@ def fetch(
         connection.answer_parts(*_frame(version, correlation_id, nothing))
         connection.mute(throttled)
         return
+    if session is not None and len(session.partitions) > MANY_PARTITIONS:
+        connection.in_slices(lambda: _respond(connection, version, correlation_id, request, session, None))
+    else:
+        words = None if session is not None else view[position + HEAD_SIZE : stop]
+        _respond(connection, version, correlation_id, request, session, words)
+
+
+def _respond(
+    connection: Connection,
+    version: int,
+    correlation_id: int,
+    request: FetchRequest,
+    session: FetchSession | None,
+    words: memoryview | None,
+) -> None:
+    """Answer with what there is, or wait for more. ``words`` are the request's own bytes."""
+    node = connection.node
     reading = _read_topics(node, request, {}) if session is None else _read_session(node, request, session)
     if reading.archived:
         slot = ArchivedSlot(connection, version, correlation_id, request, session)
@@ -167,12 +184,12 @@ def fetch(
     elif request.max_wait_ms <= 0 or reading.is_enough(request):
         body = reading.answer(version, session, request)
         parts, size = _frame(version, correlation_id, body)
-        if meter is not None:
-            meter.count(size, node.clock.monotonic())
+        if connection.fetch_meter is not None:
+            connection.fetch_meter.count(size, node.clock.monotonic())
         connection.answer_parts(parts, size)
     else:
-        words = bytes(view[position + HEAD_SIZE : stop]) if session is None else None
-        waiter = FetchSlot(connection, version, correlation_id, request, session, words)
+        same = None if words is None else bytes(words)
+        waiter = FetchSlot(connection, version, correlation_id, request, session, same)
         waiter.missing = max(1, _min_bytes(node, request) - reading.size)
         connection.place(waiter)
         waiter.wait()
@@ -198,7 +215,7 @@ class Reading:
             return self.body(version)
         everything = request.session_epoch == 0
         by_topic: dict[int, tuple[HostedTopic | TopicKey, list[Fetched]]] = {}
-        for followed, topic, fetched in self.followed:
+        for followed, topic, fetched in sliced(self.followed):
             if followed.is_news(fetched) or everything:
                 by_topic.setdefault(id(topic), (topic, []))[1].append(fetched)
                 if fetched.records is not None:
@@ -208,7 +225,7 @@ class Reading:
 
     def body(self, version: int, session_id: int = NO_SESSION) -> list[Part]:
         topics = []
-        for topic, fetched in self.topics:
+        for topic, fetched in sliced(self.topics):
             if isinstance(topic, HostedTopic):
                 head = topic.head(version)
             else:
@@ -218,9 +235,9 @@ class Reading:
         return fetch_answer(version, session_id, 0, topics)
 
     def count_sent(self) -> None:
-        for topic, fetched in self.topics:
+        for topic, fetched in sliced(self.topics):
             if isinstance(topic, HostedTopic):
-                for result in fetched:
+                for result in fetched if len(fetched) < MANY else sliced(fetched):
                     if result.records is not None:
                         topic.bytes_out += result.records.size
 
@@ -326,7 +343,7 @@ class FetchSlot(WaitingFetch):
         node = self.connection.node
         for key, wanted in self._wanted():
             topic = node.hosted.get(key)
-            if topic is not None:
+            if topic is not None and wanted[0] < len(topic.partitions):  # it may be deleted since
                 partition = topic.partitions[wanted[0]]
                 partition.add_waiter(self)
                 self.partitions.append(partition)
@@ -392,10 +409,10 @@ def _read_topics(node: Node, request: FetchRequest, shared: dict[object, Any]) -
     left = min(request.max_bytes, node.config.fetch_max_bytes)
     committed = request.isolation_level == READ_COMMITTED
     hosted = node.hosted
-    for key, of_topic in request.topics:
+    for key, of_topic in request.topics if len(request.topics) < MANY else sliced(request.topics):
         topic = hosted.get(key)
         results = []
-        for wanted in of_topic:
+        for wanted in of_topic if len(of_topic) < MANY else sliced(_once(of_topic)):
             fetched = _read_one(topic, key, wanted, left, not reading.size, committed, shared)
             if fetched.error:
                 if fetched.error == ARCHIVED:
@@ -410,6 +427,11 @@ def _read_topics(node: Node, request: FetchRequest, shared: dict[object, Any]) -
     return reading
 
 
+def _once(wanted: list[Wanted]) -> Iterable[Wanted]:
+    """Each partition once, with what was asked of it last, as Kafka does."""
+    return {each[0]: each for each in wanted}.values()
+
+
 def _read_session(
     node: Node, request: FetchRequest, session: FetchSession, shared: dict[object, Any] | None = None
 ) -> Reading:
@@ -417,7 +439,7 @@ def _read_session(
     left = min(request.max_bytes, node.config.fetch_max_bytes)
     committed = request.isolation_level == READ_COMMITTED
     hosted = node.hosted
-    for followed in session.partitions.values():
+    for followed in sliced(list(session.partitions.values())):
         key = followed.key
         topic = hosted.get(key)
         fetched = _read_one(topic, key, followed.wanted, left, not reading.size, committed, shared)
@@ -448,6 +470,8 @@ def _read_one(
         return Fetched(index, unknown, -1, -1, -1, None, _NONE_ABORTED)
     log = topic.partitions[index].log
     if leader_epoch >= 0 and leader_epoch != log.leader_epoch:
+        if log.offline is not None:
+            return Fetched(index, log.offline.code, -1, -1, -1, None, None)
         fenced = leader_epoch < log.leader_epoch
         return Fetched(index, FENCED_LEADER_EPOCH if fenced else UNKNOWN_LEADER_EPOCH, -1, -1, -1, None, None)
     high = log.written_offset

@@ -18,7 +18,8 @@ from millstream.broker.codes import (
 from millstream.broker.dispatch import Client, serves
 from millstream.broker.group import Group, State
 from millstream.broker.member import Join
-from millstream.wire.codec import Answer, answer_writer
+from millstream.slices import sliced
+from millstream.wire.codec import Answer, Lazily, answer_writer
 
 if TYPE_CHECKING:
     from millstream.broker.node import Node
@@ -154,24 +155,23 @@ def describe_groups(node: Node, request: Any, client: Client) -> Answer:
     """A group that is not there, or is none of the classic kind, is Dead; from version 6 on that is an error,
     too."""
     operations = ALL_OPERATIONS if getattr(request, "include_authorized_operations", False) else NOT_ASKED
-    described = []
-    for name in request.groups:
+
+    def describe(name: str) -> Answer:
         group = node.coordinator.group(name)
         if isinstance(group, Group):
-            described.append({**_described(group), "authorized_operations": operations})
-        else:
-            missing = client.version >= 6
-            message = f"Group {name} not found." if group is None else f"Group {name} is not a classic group."
-            described.append(
-                {
-                    "error_code": GROUP_ID_NOT_FOUND if missing else NONE,
-                    "error_message": message if missing else None,
-                    "group_id": name,
-                    "group_state": State.DEAD.value,
-                    "authorized_operations": NOT_ASKED if missing else operations,
-                }
-            )
-    return {"groups": described}
+            return {**_described(group), "authorized_operations": operations}
+        missing = client.version >= 6
+        message = f"Group {name} not found." if group is None else f"Group {name} is not a classic group."
+        return {
+            "error_code": GROUP_ID_NOT_FOUND if missing else NONE,
+            "error_message": message if missing else None,
+            "group_id": name,
+            "group_state": State.DEAD.value,
+            "authorized_operations": NOT_ASKED if missing else operations,
+        }
+
+    # A group that is named twice is described twice, as by Kafka; the answer is made piece by piece.
+    return {"groups": Lazily(tuple(request.groups), describe)}
 
 
 def _described(group: Group) -> dict[str, Any]:
@@ -220,6 +220,6 @@ async def delete_groups(node: Node, request: Any, client: Client) -> Answer:
     return {
         "results": [
             {"group_id": name, "error_code": await node.coordinator.delete(name)}
-            for name in dict.fromkeys(request.groups_names)
+            for name in sliced(dict.fromkeys(request.groups_names))
         ]
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
 from millstream.broker.codes import (
@@ -17,12 +17,16 @@ from millstream.broker.codes import (
 )
 from millstream.broker.dispatch import Client, serves
 from millstream.errors import LogError
+from millstream.slices import sliced
 from millstream.wire.apis import NEVER
 from millstream.wire.codec import Answer
 
 if TYPE_CHECKING:
     from millstream.broker.node import Node
     from millstream.log.partition import PartitionLog
+    from millstream.log.time_search import Search
+
+    _ByTime = tuple[dict[str, Any], PartitionLog, int]
 
 LATEST = -1
 EARLIEST = -2
@@ -44,7 +48,7 @@ _KNOWN_FROM = {
 
 @serves(2, versions=(1, 11))
 def list_offsets(node: Node, request: Any, client: Client) -> Answer | Awaitable[Answer]:
-    """At once, unless a time has to be looked up in the archive."""
+    """At once, unless a time has to be looked up: that may read a whole segment, or the archive."""
     committed = getattr(request, "isolation_level", 0) == READ_COMMITTED
     asked = Counter((topic.name, p.partition_index) for topic in request.topics for p in topic.partitions)
 
@@ -58,33 +62,35 @@ def list_offsets(node: Node, request: Any, client: Client) -> Answer | Awaitable
         if partition is None:
             return {"partition_index": index, "error_code": UNKNOWN_TOPIC_OR_PARTITION}
         log = partition.log
-        error = epoch_error(log, getattr(wanted, "current_leader_epoch", -1))
+        error = state_error(log, getattr(wanted, "current_leader_epoch", -1))
         if error:
             return {"partition_index": index, "error_code": error}
         result: dict[str, Any] = {"partition_index": index}
-        if node.archiving is not None and _may_be_archived(log, wanted.timestamp):
+        if wanted.timestamp < 0 and wanted.timestamp != MAX_TIMESTAMP:
+            _tell(result, log, _offset(log, wanted.timestamp, committed))
+        elif node.archiving is not None and _may_be_archived(log, wanted.timestamp):
             archived.append((result, log, wanted.timestamp))
         else:
-            _tell(result, log, lambda: _offset(log, wanted.timestamp, committed))
+            searched.append((result, log, wanted.timestamp))
         return result
 
-    archived: list[tuple[dict[str, Any], PartitionLog, int]] = []
+    archived: list[_ByTime] = []
+    searched: list[_ByTime] = []
     answer: Answer = {
         "topics": [
-            {"name": topic.name, "partitions": [look_up(topic.name, wanted) for wanted in once.values()]}
+            {
+                "name": topic.name,
+                "partitions": [look_up(topic.name, wanted) for wanted in sliced(once.values())],
+            }
             for topic in request.topics
             for once in [{wanted.partition_index: wanted for wanted in topic.partitions}]
         ]
     }
-    return _with_archived(node, answer, archived, committed) if archived else answer
+    return _with_times(node, answer, searched, archived, committed) if searched or archived else answer
 
 
-def _tell(result: dict[str, Any], log: PartitionLog, look: Callable[[], tuple[int, int]]) -> None:
-    try:
-        offset, timestamp = look()
-    except LogError as failure:
-        result["error_code"] = failure.code
-        return
+def _tell(result: dict[str, Any], log: PartitionLog, found: tuple[int, int]) -> None:
+    offset, timestamp = found
     result["error_code"] = NONE
     result["timestamp"] = timestamp
     result["offset"] = offset
@@ -93,35 +99,48 @@ def _tell(result: dict[str, Any], log: PartitionLog, look: Callable[[], tuple[in
 
 def _may_be_archived(log: PartitionLog, timestamp: int) -> bool:
     """Does the answer depend on what is in the archive only?"""
-    if timestamp < 0 and timestamp != MAX_TIMESTAMP:
-        return False
     return log.log_start_offset < log.segments[0].base_offset and log.archive.newest_timestamp >= timestamp
 
 
-async def _with_archived(
-    node: Node, answer: Answer, archived: list[tuple[dict[str, Any], PartitionLog, int]], committed: bool
+async def _with_times(
+    node: Node, answer: Answer, searched: list[_ByTime], archived: list[_ByTime], committed: bool
 ) -> Answer:
-    """Complete an answer with what is found in the archive."""
-    archiving = node.archiving
-    assert archiving is not None
+    """Complete an answer with what is found by time, here and in the archive."""
 
-    async def look_up(result: dict[str, Any], log: PartitionLog, timestamp: int) -> None:
+    async def look_up(
+        result: dict[str, Any], log: PartitionLog, looking: Awaitable[tuple[int, int] | None]
+    ) -> None:
         try:
-            found = await (
-                archiving.newest(log) if timestamp == MAX_TIMESTAMP else archiving.first_at(log, timestamp)
-            )
+            found = await looking
         except LogError as failure:
             result["error_code"] = failure.code
         else:
-            _tell(result, log, lambda: _visible(log, found, committed))
+            _tell(result, log, _visible(log, found, committed))
 
-    await asyncio.gather(*(look_up(*each) for each in archived))
+    for result, log, timestamp in searched:
+        search: Search[Any] = (
+            log.search_newest() if timestamp == MAX_TIMESTAMP else log.search_time(timestamp)
+        )
+        await look_up(result, log, node.lookups.search(search))
+    if node.archiving is not None:
+        archiving = node.archiving
+        await asyncio.gather(
+            *(
+                look_up(
+                    result,
+                    log,
+                    archiving.newest(log)
+                    if timestamp == MAX_TIMESTAMP
+                    else archiving.first_at(log, timestamp),
+                )
+                for result, log, timestamp in archived
+            )
+        )
     return answer
 
 
 def _offset(log: PartitionLog, timestamp: int, committed: bool) -> tuple[int, int]:
-    """The offset and its timestamp; -1 where there is none, or where a reader of committed records only may
-    not look yet."""
+    """Where a log begins or ends, by the number that asks for it; -1 where there is none."""
     if timestamp == LATEST:
         return (log.last_stable_offset if committed else log.written_offset), -1
     if timestamp == EARLIEST:
@@ -130,21 +149,23 @@ def _offset(log: PartitionLog, timestamp: int, committed: bool) -> tuple[int, in
         return log.local_start_offset, -1
     if timestamp == LATEST_TIERED:
         return log.archive.end_offset - 1 if log.archive.segments else -1, -1
-    if timestamp == EARLIEST_PENDING_UPLOAD:
-        archived = log.config.remote_storage_enable
-        return max(log.archive.end_offset, log.local_start_offset) if archived else -1, -1
-    found = log.max_timestamp_offset() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
-    return _visible(log, found, committed)
+    archived = log.config.remote_storage_enable  # EARLIEST_PENDING_UPLOAD
+    return max(log.archive.end_offset, log.local_start_offset) if archived else -1, -1
 
 
 def _visible(log: PartitionLog, found: tuple[int, int] | None, committed: bool) -> tuple[int, int]:
+    """What was found by time; -1 where there is none, or where a reader of committed records only may not
+    look yet."""
     if found is None or (committed and found[0] >= log.last_stable_offset):
         return -1, -1
     return found
 
 
-def epoch_error(log: PartitionLog, leader_epoch: int) -> int:
-    """What is wrong with the leader epoch that a client believes to be the current one."""
+def state_error(log: PartitionLog, leader_epoch: int) -> int:
+    """Why a client that believes ``leader_epoch`` to be the current one is not answered: the log is offline,
+    or the epoch is another."""
+    if log.offline is not None:
+        return log.offline.code
     if leader_epoch < 0 or leader_epoch == log.leader_epoch:
         return NONE
     return FENCED_LEADER_EPOCH if leader_epoch < log.leader_epoch else UNKNOWN_LEADER_EPOCH
@@ -160,7 +181,7 @@ def offset_for_leader_epoch(node: Node, request: Any, client: Client) -> Answer:
         if partition is None:
             return {"partition": index, "error_code": UNKNOWN_TOPIC_OR_PARTITION}
         log = partition.log
-        error = epoch_error(log, wanted.current_leader_epoch)
+        error = state_error(log, wanted.current_leader_epoch)
         if error:
             return {"partition": index, "error_code": error}
         epoch, end = log.epochs.end_of(wanted.leader_epoch, log.written_offset)

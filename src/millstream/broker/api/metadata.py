@@ -1,7 +1,12 @@
-"""Metadata and DescribeTopicPartitions: which topics there are and who leads their partitions; always us.
+"""Metadata and DescribeTopicPartitions: which topics there are and which broker leads their partitions.
+
+One broker leads all of them. Its standbys are listed beside it: a client that loses the leader asks one of
+the others where to go. A partition whose log is offline has no leader: clients wait for one and go on with
+the other partitions.
 
 A topic that a client asks for by name is created if the client allows it and ``auto.create.topics.enable`` is
-on; the answer waits for that, so that the client need not ask again.
+on; the answer waits for that, so that the client need not ask again. A standby creates nothing, and does not
+deny that a topic exists that its leader may have: producers fail their records for a topic that is unknown.
 """
 
 from __future__ import annotations
@@ -13,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.broker.codes import (
     INVALID_REQUEST,
     INVALID_TOPIC,
+    LEADER_NOT_AVAILABLE,
     NONE,
     TOPIC_ALREADY_EXISTS,
     UNKNOWN_TOPIC_ID,
@@ -21,16 +27,18 @@ from millstream.broker.codes import (
 from millstream.broker.dispatch import Client, Reply, serves
 from millstream.broker.topicname import check_topic_name
 from millstream.errors import LogError, RequestRefused
+from millstream.slices import sliced
 from millstream.wire.codec import Answer
-from millstream.wire.metadata import NOT_ASKED, metadata_answer, metadata_topic
+from millstream.wire.metadata import NO_LEADER, NOT_ASKED, metadata_answer, metadata_topic
 
 if TYPE_CHECKING:
     from millstream.broker.node import Node
-    from millstream.broker.partition import HostedTopic
+    from millstream.broker.partition import HostedTopic, Partition
 
 # Bits of every operation that applies: there are no access rules yet, so all are allowed.
 TOPIC_OPERATIONS = 0b1101_1111_1000  # read write create delete alter describe, describe and alter configs
 CLUSTER_OPERATIONS = 0b1_1111_1010_0000  # create alter describe act, describe and alter configs, idempotent
+_CREATED_AT_ONCE = 20  # topics
 DESCRIBE_LIMIT = 2000  # partitions in one answer, whatever the client asks for
 
 
@@ -40,11 +48,11 @@ def metadata(node: Node, request: Any, client: Client) -> Reply | Awaitable[Repl
     if wanted is None or (client.version == 0 and not wanted):
         return _answer(node, request, client.version, [(topic, 0, "", b"") for topic in node.topics()])
     allowed = getattr(request, "allow_auto_topic_creation", True) and node.config.auto_create_topics_enable
-    if allowed:
+    if allowed and not node.is_aside:
         missing = [t.name for t in wanted if t.name is not None and t.name not in node.hosted]
         if missing:
             return _create_and_answer(node, request, client.version, wanted, missing)
-    return _answer(node, request, client.version, [_find(node, topic) for topic in wanted])
+    return _answer(node, request, client.version, [_find(node, topic) for topic in sliced(wanted)])
 
 
 # A topic, or why there is none: the error, and the name and id that were asked for.
@@ -64,7 +72,8 @@ def _find(node: Node, wanted: Any) -> Found:
             check_topic_name(name)
         except RequestRefused as error:
             return None, error.code, name, bytes(16)
-    return topic, UNKNOWN_TOPIC_OR_PARTITION, name, bytes(16)
+    unknown = LEADER_NOT_AVAILABLE if node.standby is not None else UNKNOWN_TOPIC_OR_PARTITION
+    return topic, unknown, name, bytes(16)
 
 
 async def _create_and_answer(
@@ -82,8 +91,10 @@ async def _create_and_answer(
         except LogError as error:
             failed[name] = error.code
 
-    await asyncio.gather(*(create(name) for name in dict.fromkeys(missing)))
-    found = [_find(node, topic) for topic in wanted]
+    names = list(dict.fromkeys(missing))
+    for first in range(0, len(names), _CREATED_AT_ONCE):
+        await asyncio.gather(*map(create, names[first : first + _CREATED_AT_ONCE]))
+    found = [_find(node, topic) for topic in sliced(wanted)]
     return _answer(
         node,
         request,
@@ -101,19 +112,18 @@ def _answer(node: Node, request: Any, version: int, topics: list[Found]) -> byte
     )
     node_id = node.config.node_id
     parts = []
-    for topic, error, name, topic_id in topics:
+    for topic, error, name, topic_id in sliced(topics):
         if topic is None:
             parts.append(metadata_topic(version, error, name, topic_id, node_id, (), operations))
             continue
         part = topic.described.get((version, operations))
         if part is None:
-            epochs = [partition.log.leader_epoch for partition in topic.partitions]
+            # None is a partition that nobody leads.
+            epochs = [None if p.log.offline is not None else p.log.leader_epoch for p in topic.partitions]
             part = metadata_topic(version, NONE, topic.name, topic.id_bytes, node_id, epochs, operations)
             topic.described[version, operations] = part
         parts.append(part)
-    return metadata_answer(
-        version, node_id, node.host, node.port, node.catalogue.cluster_id, parts, of_cluster
-    )
+    return metadata_answer(version, node.brokers, node_id, node.catalogue.cluster_id, parts, of_cluster)
 
 
 @serves(75, versions=(0, 0))
@@ -131,7 +141,7 @@ def describe_topic_partitions(node: Node, request: Any, client: Client) -> Answe
     left = max(1, min(request.response_partition_limit, DESCRIBE_LIMIT))
     topics: list[dict[str, Any]] = []
     cursor = None
-    for name in names:
+    for name in sliced(names):
         topic = node.hosted.get(name)
         if topic is None:
             if request.topics:
@@ -148,18 +158,7 @@ def describe_topic_partitions(node: Node, request: Any, client: Client) -> Answe
                 "name": name,
                 "topic_id": topic.id,
                 "topic_authorized_operations": TOPIC_OPERATIONS,
-                "partitions": [
-                    {
-                        "partition_index": partition.index,
-                        "leader_id": node.config.node_id,
-                        "leader_epoch": partition.log.leader_epoch,
-                        "replica_nodes": [node.config.node_id],
-                        "isr_nodes": [node.config.node_id],
-                        "eligible_leader_replicas": [],
-                        "last_known_elr": [],
-                    }
-                    for partition in chosen
-                ],
+                "partitions": [_described(partition, node.config.node_id) for partition in chosen],
             }
         )
         left -= len(chosen)
@@ -168,6 +167,21 @@ def describe_topic_partitions(node: Node, request: Any, client: Client) -> Answe
             break
         first = 0
     return {"topics": topics, "next_cursor": cursor}
+
+
+def _described(partition: Partition, node_id: int) -> dict[str, Any]:
+    is_offline = partition.log.offline is not None
+    return {
+        "error_code": LEADER_NOT_AVAILABLE if is_offline else NONE,
+        "partition_index": partition.index,
+        "leader_id": NO_LEADER if is_offline else node_id,
+        "leader_epoch": partition.log.leader_epoch,
+        "replica_nodes": [node_id],
+        "isr_nodes": [] if is_offline else [node_id],
+        "eligible_leader_replicas": [],
+        "last_known_elr": [],
+        "offline_replicas": [node_id] if is_offline else [],
+    }
 
 
 def _is_sound(request: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,8 @@ from millstream.broker.codes import (
 )
 from millstream.broker.committed import CommittedOffset, OffsetToCommit
 from millstream.broker.dispatch import Client, serves
+from millstream.errors import RequestRefused
+from millstream.slices import sliced
 from millstream.wire.codec import Answer
 
 if TYPE_CHECKING:
@@ -46,11 +48,28 @@ async def offset_commit(node: Node, request: Any, client: Client) -> Answer:
     if not error:
         commits, good = without_stale(node, request, request.generation_id_or_member_epoch, commits, good)
     if not error and commits:
-        error = await node.coordinator.commit(request.group_id, commits)
+        # Of a partition that is named more than once the last word counts.
+        once = {(commit.topic, commit.partition): commit for commit in sliced(commits)}
+        error = await _commit(node, request.group_id, once.values())
     if error:
-        for answer in good:
+        for answer in sliced(good):
             answer["error_code"] = error
     return {"topics": topics}
+
+
+async def _commit(node: Node, group: str, commits: Collection[OffsetToCommit]) -> int:
+    """Write offsets down, with as many brokers as their topics ask for; an error code."""
+    copies = max(
+        (topic.copies for commit in sliced(commits) if (topic := node.hosted.get(commit.topic))), default=1
+    )
+    try:
+        node.in_sync.check_catalogue(copies)
+        error = await node.coordinator.commit(group, commits)
+        if not error:
+            await node.in_sync.have_catalogue(copies)
+    except RequestRefused as refused:
+        return refused.code
+    return error
 
 
 def offsets_to_commit(
@@ -93,7 +112,7 @@ def without_stale(
     the epoch it commits under; their parts of the answer say so."""
     kept: list[OffsetToCommit] = []
     told: list[dict[str, Any]] = []
-    for commit, answer in zip(commits, good, strict=True):
+    for commit, answer in sliced(zip(commits, good, strict=True)):
         answer["error_code"] = node.coordinator.check_partition(
             request.group_id, getattr(request, "member_id", ""), epoch, commit.topic, commit.partition
         )
@@ -165,11 +184,11 @@ def _fetched(
             (_name(named, by_id), _topic(node, named, by_id), named.partition_indexes) for named in asked
         ]
     answer = []
-    for named_so, topic, indexes in wanted:
+    for named_so, topic, indexes in sliced(wanted):
         error = UNKNOWN_TOPIC_ID if by_id and topic is None else NONE
         of_topic: Mapping[int, CommittedOffset] = offsets.get(topic.name, {}) if topic is not None else {}
         partitions = []
-        for index in indexes:
+        for index in sliced(indexes):
             if check and topic is not None and decisions.is_unstable(group, topic.name, index):
                 partitions.append(_partition(index, _NEVER_COMMITTED, UNSTABLE_OFFSET_COMMIT))
             else:

@@ -3,7 +3,8 @@
 - ``acks=0``: no answer. Where there would have been an error the connection is closed, as Kafka does, so that
   the producer finds out.
 - ``acks=1``: answered when the records are written, that is, in the operating system's hands.
-- ``acks=all``: answered when they are synced to disk (``broker.syncing``).
+- ``acks=all``: answered when they are synced to disk (``broker.syncing``), and where the topic has
+  ``min.insync.replicas`` above 1, when standbys have them too (``broker.in_sync``).
 
 A producer's requests look alike up to the number of the partition, so that much of the last one is remembered
 and compared; only where it differs is a request read in full. A transactional id stands before that, too.
@@ -12,6 +13,7 @@ and compared; only where it differs is a request read in full. A transactional i
 from __future__ import annotations
 
 import math
+from concurrent.futures import Future
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -25,17 +27,23 @@ from millstream.broker.codes import (
 )
 from millstream.broker.dispatch import serves_directly
 from millstream.broker.partition import HostedTopic, Partition
+from millstream.broker.preparation import Prepared, Ready, Want, prepare_here, wanted_of
 from millstream.broker.slot import Slot
 from millstream.broker.transactions import IMPLICIT_FROM
-from millstream.errors import LogError, ProtocolError
-from millstream.wire.frame import HEAD_SIZE, INT, SHORT, frame, skip_tags
+from millstream.errors import AppendRefused, LogError, ProtocolError
+from millstream.log.transactions import RequestTransaction
+from millstream.log.validation import CheckApart, Verdict
+from millstream.slices import MANY, sliced
+from millstream.wire.frame import HEAD_SIZE, INT, frame, skip_client_id
 from millstream.wire.produce import (
     FIRST,
     FLEXIBLE,
     LAST,
+    MOST_PARTITIONS,
     PartitionRecords,
     PartitionResult,
     ProduceRequest,
+    TooManyPartitions,
     produce_answer,
     read_produce,
 )
@@ -47,6 +55,9 @@ API_KEY = 0
 
 # Advertised from 0: librdkafka silently stops compressing where the lowest version is higher.
 serves_directly(API_KEY, versions=(FIRST, LAST), advertised_from=0)
+
+_AS_IT_IS = Ready()
+MANY_PARTITIONS = 250  # of one request, from which it is worked on in slices
 
 _unpack_int = INT.unpack_from
 _INDEX_AND_SIZE = Struct(">ii").unpack_from
@@ -63,14 +74,14 @@ class ProduceShape:
         prefix: bytes,
         acks: int,
         topic: HostedTopic,
-        transaction: tuple[str, int] | None,
+        transaction: RequestTransaction | None,
     ) -> None:
         self.version = version
         self.prefix = prefix
         self.size = len(prefix)
         self.acks = acks
         self.topic = topic
-        self.transaction = transaction  # the transactional id and the version, for the coordinator
+        self.transaction = transaction
 
 
 def produce(
@@ -83,8 +94,8 @@ def produce(
     correlation_id: int,
 ) -> None:
     """Handle the request in ``buffer[position:stop]``."""
-    shape = connection.produce_shape
     position += HEAD_SIZE
+    shape = connection.produce_shape
     if shape is not None and shape.version == version and buffer.startswith(shape.prefix, position):
         at = position + shape.size
         if at + 8 > stop:
@@ -112,33 +123,35 @@ def produce(
         partitions = shape.topic.direct
         if usual and 0 <= index < len(partitions):
             partition = partitions[index]
-            if shape.transaction is None:
-                _append_one(connection, partition, view, start, end, version, correlation_id, shape.acks)
-            else:
-                transactions = connection.node.transactions
-                transactions.request = shape.transaction
-                _append_one(connection, partition, view, start, end, version, correlation_id, shape.acks)
-                transactions.request = None
-            return
-    _produce(connection, buffer, view, position, stop, version, correlation_id)
+            acks, transaction = shape.acks, shape.transaction
+            try:
+                _append_one(
+                    connection, partition, view[start:end], version, correlation_id, acks, transaction
+                )
+                return
+            except CheckApart:
+                pass  # nothing has changed; threads check the records first
+    _produce_any(connection, buffer, view, position, stop, version, correlation_id)
 
 
 def _append_one(
     connection: Connection,
     partition: Partition,
-    view: memoryview,
-    start: int,
-    end: int,
+    records: bytearray | memoryview,
     version: int,
     correlation_id: int,
     acks: int,
+    transaction: RequestTransaction | None,
+    verdict: Verdict | None = None,
 ) -> None:
     """The usual request: one batch for one partition."""
     turn = connection.turn
     if not turn.scheduled:
         turn.schedule()
     try:
-        base_offset, append_time, start_offset, _ = partition.log.append(view[start:end], turn.now_ms)
+        base_offset, append_time, start_offset, _ = partition.log.append(
+            records, turn.now_ms, transaction, verdict
+        )
     except LogError as error:
         refused = _refused(connection, partition.index, error, version)
         _answer(connection, version, correlation_id, acks, [(partition.topic, [refused])])
@@ -147,7 +160,7 @@ def _append_one(
         partition.is_staged = True
         turn.partitions.append(partition)
     connection.appended_in = turn.number
-    partition.turn_bytes += end - start
+    partition.turn_bytes += len(records)
     if acks == 1 and not connection.pending and version >= 5 and not partition.log.syncs_every_append:
         out = connection.out
         partition.unwritten.append((connection, len(out), correlation_id, version))
@@ -181,10 +194,13 @@ class ProduceSlot(Slot):
         "places",
         "results",
         "throttle_ms",
+        "timeout_ms",
         "version",
     )
 
-    def __init__(self, connection: Connection, version: int, correlation_id: int, acks: int) -> None:
+    def __init__(
+        self, connection: Connection, version: int, correlation_id: int, acks: int, timeout_ms: int = -1
+    ) -> None:
         super().__init__(connection)
         self.version = version
         self.correlation_id = correlation_id
@@ -194,10 +210,15 @@ class ProduceSlot(Slot):
         self.places: list[tuple[int, int]] = []  # of the records in the results
         self.left = 0  # things to wait for: each partition's word, and to be let go if it is held
         self.throttle_ms = 0
+        self.timeout_ms = timeout_ms
 
     def released(self, throttle_ms: int) -> None:
         """It was held, as consumers are behind, and is no longer."""
         self.throttle_ms = max(self.throttle_ms, throttle_ms)
+        self._one_less()
+
+    def appended(self) -> None:
+        """All of its records were given to their logs."""
         self._one_less()
 
     def settled(self, place: int, failure: LogError | None) -> None:
@@ -216,11 +237,17 @@ class ProduceSlot(Slot):
                 if any(result.error for _, results in self.results for result in results):
                     self.connection.close_when_answered()
                 return
-            data = _encode(self.version, self.correlation_id, self.results, self.throttle_ms)
-            self.resolve([data], len(data))
+            if len(self.places) > MANY_PARTITIONS:
+                self.connection.in_slices(self._acknowledge)
+            else:
+                self._acknowledge()
+
+    def _acknowledge(self) -> None:
+        data = _encode(self.version, self.correlation_id, self.results, self.throttle_ms)
+        self.resolve([data], len(data))
 
 
-def _produce(
+def _produce_any(
     connection: Connection,
     buffer: bytearray,
     view: memoryview,
@@ -233,16 +260,87 @@ def _produce(
     if not FIRST <= version <= LAST:
         raise ProtocolError(f"asks for Produce version {version}, which is not served here")
     header_at = position
-    position += 2 + max(0, SHORT.unpack_from(buffer, position)[0])
-    if version >= FLEXIBLE:
-        position = skip_tags(buffer, position)
-    request = read_produce(buffer, position, stop, version)
-    acks = request.acks
-    if acks not in (0, 1, -1):
+    position = skip_client_id(buffer, position, stop, version >= FLEXIBLE)
+    try:
+        request = read_produce(buffer, position, stop, version, most=MANY_PARTITIONS)
+    except TooManyPartitions:
+        copy = bytearray(view[header_at:stop])
+        body_at = position - header_at
+
+        def work() -> None:
+            whole = read_produce(copy, body_at, len(copy), version, most=MOST_PARTITIONS)
+            _handle(connection, whole, memoryview(copy), 0, len(copy), version, correlation_id)
+
+        connection.in_slices(work)
+    else:
+        _handle(connection, request, view, header_at, stop, version, correlation_id)
+
+
+def _handle(
+    connection: Connection,
+    request: ProduceRequest,
+    view: memoryview,
+    header_at: int,
+    stop: int,
+    version: int,
+    correlation_id: int,
+) -> None:
+    if request.acks not in (0, 1, -1):
         _refuse_all(connection, request, version, correlation_id)
         return
+    wants = wanted_of(request, connection.node.hosted, view)
+    prepared = prepare_here(view, wants, connection.server.clock.now_ms())
+    if prepared is None:
+        _prepare_apart(connection, request, wants, view[header_at:stop], header_at, version, correlation_id)
+    else:
+        _append_all(connection, request, prepared, view, header_at, stop, version, correlation_id)
+
+
+def _prepare_apart(
+    connection: Connection,
+    request: ProduceRequest,
+    wants: list[Want],
+    received: memoryview,
+    shift: int,
+    version: int,
+    correlation_id: int,
+) -> None:
+    """Have threads prepare the request's batches, and go on with it then. Until then the connection is held:
+    requests of one connection take effect in order. It is done for clients that have left, too: with acks=0
+    they do not wait."""
+    server = connection.server
+    size = len(received)
+    frame = server.buffers.take(size)
+    frame[:size] = received
+    view = memoryview(frame)
+
+    def ended(found: Future[tuple[ProduceRequest, Prepared]]) -> None:
+        def append() -> None:
+            copied, prepared = found.result()
+            _append_all(connection, copied, prepared, view, 0, size, version, correlation_id)
+
+        connection.proceed(append, "Produce", version, then=give_back)
+
+    def give_back() -> None:
+        view.release()
+        server.buffers.give_back(frame)
+
+    connection.occupy()
+    server.preparer.prepare(frame, request, shift, wants, server.clock.now_ms(), ended)
+
+
+def _append_all(
+    connection: Connection,
+    request: ProduceRequest,
+    prepared: Prepared,
+    view: memoryview,
+    header_at: int,
+    stop: int,
+    version: int,
+    correlation_id: int,
+) -> None:
+    """Append every batch of the request. If it has one batch, its shape is remembered for the next one."""
     transaction = None if request.transactional_id is None else (request.transactional_id, version)
-    connection.node.transactions.request = transaction
     meter = connection.produce_meter
     throttle_ms = 0
     if meter is not None:
@@ -250,24 +348,6 @@ def _produce(
         if seconds > 0:
             throttle_ms = math.ceil(seconds * 1000)
             connection.mute(seconds)
-    try:
-        shape = _append_all(connection, request, view, header_at, version, correlation_id, throttle_ms)
-    finally:
-        connection.node.transactions.request = None
-    if shape is not None:
-        connection.produce_shape = ProduceShape(version, *shape, transaction)
-
-
-def _append_all(
-    connection: Connection,
-    request: ProduceRequest,
-    view: memoryview,
-    header_at: int,
-    version: int,
-    correlation_id: int,
-    throttle_ms: int,
-) -> tuple[bytes, int, HostedTopic] | None:
-    """Append what the request has; what to remember of it, if it is the usual one."""
     acks = request.acks
     topics = request.topics
     hosted = connection.node.hosted
@@ -281,46 +361,57 @@ def _append_all(
         ):
             partition = topic.direct[records.partition]
             end = max(records.start, records.end)  # null counts as empty, and is refused as that
-            _append_one(connection, partition, view, records.start, end, version, correlation_id, acks)
-            return bytes(view[header_at : records.partition_at]), acks, topic
+            ready = prepared.get(records.start, _AS_IT_IS)
+            batch = view[records.start : end] if ready.records is None else ready.records
+            _append_one(
+                connection, partition, batch, version, correlation_id, acks, transaction, ready.verdict
+            )
+            prefix = bytes(view[header_at : records.partition_at])
+            connection.produce_shape = ProduceShape(version, prefix, acks, topic, transaction)
+            return
     turn = connection.turn
-    if not turn.scheduled:
-        turn.schedule()
-    slot = ProduceSlot(connection, version, correlation_id, acks)
+    slot = ProduceSlot(connection, version, correlation_id, acks, max(0, request.timeout_ms))
     slot.throttle_ms = throttle_ms
+    slot.left = 1  # until all is appended, which may take several turns
     told: list[Partition] = []
     guarded = False
-    for key, wanted in topics:
+    for key, wanted in topics if len(topics) < MANY else sliced(topics):
         topic = hosted.get(key)
         gate = None if topic is None else topic.gate
         results: list[PartitionResult] = []
-        for records in wanted:
-            result, taken_by = _append(connection, turn.now_ms, topic, key, records, view, version)
-            if taken_by is not None:
-                if gate is not None:
-                    guarded = True
-                    gate.lags[taken_by.index].took(records.end - records.start)
-                slot.places.append((len(slot.results), len(results)))
-                told.append(taken_by)
-            results.append(result)
         slot.results.append((topic if topic is not None else key, results))
+        for records in wanted if len(wanted) < MANY else sliced(wanted):
+            if not turn.scheduled:
+                turn.schedule()
+            ready = prepared.get(records.start, _AS_IT_IS)
+            result, taken_by = _append(
+                connection, turn.now_ms, topic, key, records, view, version, acks, transaction, ready
+            )
+            results.append(result)
+            if taken_by is None:
+                continue
+            if gate is not None:
+                guarded = True
+                gate.lags[taken_by.index].took(records.end - records.start)
+            # The turn's end settles what was appended in it, so it has to know of each at once.
+            if not taken_by.is_staged:
+                taken_by.is_staged = True
+                turn.partitions.append(taken_by)
+            taken_by.unsettled.append((slot, len(told)))
+            slot.left += 1
+            slot.places.append((len(slot.results) - 1, len(results) - 1))
+            told.append(taken_by)
+            connection.appended_in = turn.number
     if not told:
         _answer(connection, version, correlation_id, acks, slot.results, throttle_ms)
-        return None
-    connection.appended_in = turn.number
-    slot.left = len(told)
-    for place, partition in enumerate(told):
-        if not partition.is_staged:
-            partition.is_staged = True
-            turn.partitions.append(partition)
-        partition.unsettled.append((slot, place))
+        return
     if acks != 0:
         connection.place(slot)
     if guarded and connection.node.backpressure.pass_by(
         slot, told, transactional=request.transactional_id is not None, timeout_ms=request.timeout_ms
     ):
         slot.left += 1
-    return None
+    slot.appended()
 
 
 def _append(
@@ -331,6 +422,9 @@ def _append(
     records: PartitionRecords,
     view: memoryview,
     version: int,
+    acks: int,
+    transaction: RequestTransaction | None,
+    ready: Ready,
 ) -> tuple[PartitionResult, Partition | None]:
     """Append one partition's records; the partition that will say when they are safe, if they were taken."""
     index, _, start, end = records
@@ -343,8 +437,13 @@ def _append(
         message = f"topic {topic.name} has no partition {index}"
         return PartitionResult(index, UNKNOWN_TOPIC_OR_PARTITION, message=message), None
     partition = topic.partitions[index]
+    if acks == -1 and partition.in_sync is not None and partition.log.refusal is None:
+        too_few = partition.in_sync.too_few(partition)
+        if too_few is not None:
+            return PartitionResult(index, too_few.code, message=str(too_few)), None
     try:
-        appended = partition.log.append(view[start:end], now_ms)
+        batch = view[start:end] if ready.records is None else ready.records
+        appended = partition.log.append(batch, now_ms, transaction, ready.verdict)
     except LogError as error:
         return _refused(connection, index, error, version), None
     partition.turn_bytes += end - start
@@ -362,7 +461,8 @@ def _refused(connection: Connection, index: int, error: LogError, version: int) 
         connection.node.metrics.storage_errors += 1
     elif code == CONCURRENT_TRANSACTIONS and version < IMPLICIT_FROM:
         code = NOT_ENOUGH_REPLICAS
-    return PartitionResult(index, code, message=str(error))
+    records = error.records if isinstance(error, AppendRefused) else ()
+    return PartitionResult(index, code, message=str(error), records=records)
 
 
 def _refuse_all(connection: Connection, request: ProduceRequest, version: int, correlation_id: int) -> None:
@@ -407,7 +507,8 @@ def _encode(
     results: list[tuple[HostedTopic | str | bytes, list[PartitionResult]]],
     throttle_ms: int = 0,
 ) -> bytes:
-    body = produce_answer(version, [(*_names(topic), of_topic) for topic, of_topic in results], throttle_ms)
+    named = [(*_names(topic), of_topic) for topic, of_topic in sliced(results)]
+    body = produce_answer(version, named, throttle_ms)
     return frame(correlation_id, body, tags=version >= FLEXIBLE)
 
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from millstream.broker.api.transactions import told
-from millstream.broker.codes import INVALID_REQUEST, NONE
+from millstream.broker.codes import INVALID_REQUEST, NONE, NOT_COORDINATOR
 from millstream.broker.dispatch import Client, serves
 from millstream.broker.transaction import NOBODY, Identity
 from millstream.errors import RequestRefused
@@ -22,7 +22,8 @@ _MILLISECOND = timedelta(milliseconds=1)
 @serves(22, versions=(0, 6))
 async def init_producer_id(node: Node, request: Any, client: Client) -> Answer:
     """Without a transactional id a new id with epoch 0, always, as Kafka does: a producer that asks to go on
-    from its current id and epoch starts its sequences anew either way.
+    from its current id and epoch starts its sequences at 0 either way. Any broker gives such ids, also one
+    that does not lead: librdkafka asks whichever it is connected to, and no other while that one answers.
 
     Version 6 is KIP-939's. Apache Kafka 4.3 has it and does not announce it; clients that know it send it
     without its two flags unless they are told to, and then it is version 5.
@@ -32,7 +33,9 @@ async def init_producer_id(node: Node, request: Any, client: Client) -> Answer:
         return _refused(INVALID_REQUEST)
     try:
         if request.transactional_id is None:
-            producer, ongoing = Identity(await node.catalogue.new_producer_id(), 0), NOBODY
+            producer, ongoing = Identity(await node.new_producer_id(), 0), NOBODY
+        elif node.is_aside:
+            return _refused(NOT_COORDINATOR)
         else:
             producer, ongoing = await node.transactions.init(
                 request.transactional_id,

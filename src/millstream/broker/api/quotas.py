@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from millstream.broker.codes import INVALID_REQUEST, NONE
@@ -62,7 +63,7 @@ async def alter_client_quotas(node: Node, request: Any, client: Client) -> Answe
 async def _alter(
     node: Node, entity: frozenset[tuple[str, str | None]], entry: Any, validate_only: bool
 ) -> None:
-    check_entity(sorted(entity, key=lambda each: each[0]))
+    check_entity(sorted(entity, key=itemgetter(0)))
     for key, count in Counter(change.key for change in entry.ops).items():
         if count > 1:
             raise RequestRefused(INVALID_REQUEST, f"the request changes {key} {count} times")

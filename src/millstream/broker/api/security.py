@@ -21,6 +21,7 @@ from millstream.broker.codes import (
 from millstream.broker.dispatch import Client, serves
 from millstream.broker.scram import MECHANISMS, Credential, credential, mechanism_name
 from millstream.errors import RequestRefused
+from millstream.slices import sliced
 from millstream.wire.codec import Answer
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def describe_user_scram_credentials(node: Node, request: Any, client: Client) ->
         users = [user.name for user in request.users]
     numbers = {name: number for number, name in MECHANISMS.items()}
     results = []
-    for user, count in Counter(users).items():
+    for user, count in sliced(Counter(users).items()):
         own = node.catalogue.scram.get(user, {})
         infos = [
             {"mechanism": numbers[mechanism], "iterations": kept["iterations"]}
@@ -117,8 +118,9 @@ async def alter_user_scram_credentials(node: Node, request: Any, client: Client)
     results: dict[str, tuple[int, str | None]] = {}
     async with node.catalogue.altering:
         changed = {user: dict(own) for user, own in node.catalogue.scram.items()}
-        named = Counter((each.name, each.mechanism) for each in (*request.deletions, *request.upsertions))
-        for change in (*request.deletions, *request.upsertions):
+        changes = (*request.deletions, *request.upsertions)
+        named = Counter((each.name, each.mechanism) for each in sliced(changes))
+        for change in sliced(changes):
             if results.get(change.name, (NONE, None))[0]:
                 continue
             try:
@@ -130,7 +132,7 @@ async def alter_user_scram_credentials(node: Node, request: Any, client: Client)
                 results[change.name] = (NONE, None)
             except RequestRefused as refused:
                 results[change.name] = (refused.code, str(refused))
-        for user, (error, _) in results.items():
+        for user, (error, _) in sliced(results.items()):
             if error:  # as it was
                 changed[user] = dict(node.catalogue.scram.get(user, {}))
         kept = {user: own for user, own in changed.items() if own}
@@ -142,7 +144,7 @@ async def alter_user_scram_credentials(node: Node, request: Any, client: Client)
     return {
         "results": [
             {"user": user, "error_code": error, "error_message": message}
-            for user, (error, message) in results.items()
+            for user, (error, message) in sliced(results.items())
         ]
     }
 

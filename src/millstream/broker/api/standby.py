@@ -1,4 +1,5 @@
-"""What brokers ask each other, and people of either: Follow, CopyCatalogue, StandbyStatus, Promote, Fence."""
+"""What brokers ask each other, and people of either: Follow, LastWord, CopyCatalogue, StandbyStatus, Promote,
+Fence."""
 
 from __future__ import annotations
 
@@ -7,8 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.broker.dispatch import Client, Reply, serves
 from millstream.broker.promotion import described
-from millstream.errors import RequestRefused
-from millstream.wire.apis import AFTER_DAMAGE, COPY_CATALOGUE, FENCE, FOLLOW, PROMOTE, STANDBY_STATUS, name_of
+from millstream.errors import BrokerUnavailable, CatalogueFailed, RequestRefused
+from millstream.wire.apis import (
+    AFTER_DAMAGE,
+    COPY_CATALOGUE,
+    FENCE,
+    FOLLOW,
+    LAST_WORD,
+    PROMOTE,
+    STANDBY_STATUS,
+    name_of,
+)
 from millstream.wire.standby import read_message, write_message
 
 if TYPE_CHECKING:
@@ -18,13 +28,15 @@ Fields = Mapping[str, Any]
 
 
 def _answers(api_key: int) -> Callable[[Callable[[Node, Fields], Awaitable[tuple[Fields, bytes]]]], None]:
-    """Register a handler of messages; what it refuses is answered in words."""
+    """Register a handler of messages; what it refuses is answered in words, and whether to try again."""
 
     def register(handler: Callable[[Node, Fields], Awaitable[tuple[Fields, bytes]]]) -> None:
         async def answer(node: Node, request: Any, client: Client) -> Reply:
             asked, _ = read_message(request)
             try:
                 return write_message(*await handler(node, asked))
+            except (BrokerUnavailable, CatalogueFailed) as away:
+                return write_message({"error": str(away), "retry": True})
             except RequestRefused as refused:
                 return write_message({"error": str(refused)})
             except (KeyError, TypeError, ValueError) as problem:
@@ -62,21 +74,23 @@ async def after_damage(node: Node, asked: Fields) -> tuple[Fields, bytes]:
 @_answers(STANDBY_STATUS)
 async def standby_status(node: Node, asked: Fields) -> tuple[Fields, bytes]:
     """Which part this broker has, and how it stands beside the other."""
-    node.followers.heard_of(asked.get("session", ""))
-    logs = [partition.log for partition in node.partitions() if not partition.in_memory]
     now = node.clock.monotonic()
     status: dict[str, Any] = {
         "role": "standby" if node.standby is not None else "fenced" if node.fenced_by else "leader",
         "cluster_id": node.catalogue.cluster_id,
         "lineage": node.catalogue.lineage,
-        "records": sum(log.written_offset for log in logs),
-        "bytes": sum(log.size_bytes for log in logs),
         "fenced_by": node.fenced_by,
         "followers": [follower.status(now) for follower in node.followers],
     }
     if node.standby is not None:
         status["standby"] = node.standby.status()
     return status, b""
+
+
+@_answers(LAST_WORD)
+async def last_word(node: Node, asked: Fields) -> tuple[Fields, bytes]:
+    """What this broker has and no cut has told the standby of yet."""
+    return await node.followers.last_word(asked["session"], asked["wait_ms"] / 1000), b""
 
 
 @_answers(PROMOTE)
@@ -95,5 +109,5 @@ async def fence(node: Node, asked: Fields) -> tuple[Fields, bytes]:
     by = str(asked["by"])
     if node.standby is not None:
         raise RequestRefused(0, "this broker is a standby; there is nothing to take its place in")
-    await node.fence(by)
+    await node.fence(by, asked.get("node_id", -1))
     return {"fenced": by}, b""

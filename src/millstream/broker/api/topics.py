@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from millstream.broker.api.configs import topic_entries
@@ -23,6 +25,7 @@ from millstream.broker.codes import (
 )
 from millstream.broker.dispatch import Client, serves
 from millstream.errors import LogError, RequestRefused
+from millstream.slices import sliced
 from millstream.wire.codec import Answer
 
 if TYPE_CHECKING:
@@ -31,13 +34,14 @@ if TYPE_CHECKING:
 # What the answer to CreateTopics tells of each setting.
 _TOLD = ("name", "value", "read_only", "config_source", "is_sensitive")
 _REFUSALS = (RequestRefused, LogError)
+_AT_ONCE = 64  # topics deleted in one go: more would keep others waiting
 _TO_THE_END = -1  # DeleteRecords: everything up to the high watermark
 
 
 @serves(19, versions=(2, 7))
 async def create_topics(node: Node, request: Any, client: Client) -> Answer:
     results = []
-    for name, wishes in _by_name(request.topics).items():
+    for name, wishes in sliced(_by_name(request.topics).items()):
         try:
             wanted = _only(name, wishes)
             topic = await _create(node, wanted, request.validate_only)
@@ -123,8 +127,8 @@ async def delete_topics(node: Node, request: Any, client: Client) -> Answer:
     else:
         wanted = [(each.name, each.topic_id) for each in request.topics]
     count = Counter(wanted)
-    results = []
-    for name, topic_id in count:
+
+    async def delete(name: str | None, topic_id: Any) -> dict[str, Any]:
         topic = None
         try:
             if not node.config.delete_topic_enable:
@@ -137,15 +141,19 @@ async def delete_topics(node: Node, request: Any, client: Client) -> Answer:
             error, message = NONE, None
         except _REFUSALS as refused:
             error, message = refused.code, str(refused)
-        results.append(
-            {
-                "name": topic.name if topic else name,
-                "topic_id": topic.id if topic else topic_id,
-                "error_code": error,
-                "error_message": message,
-            }
-        )
-    return {"responses": results}
+        return {
+            "name": topic.name if topic else name,
+            "topic_id": topic.id if topic else topic_id,
+            "error_code": error,
+            "error_message": message,
+        }
+
+    # Many at once: the catalogue writes them down together, with one sync.
+    responses: list[dict[str, Any]] = []
+    named = iter(count)
+    while together := list(islice(named, _AT_ONCE)):
+        responses += await asyncio.gather(*(delete(*each) for each in together))
+    return {"responses": responses}
 
 
 def _named(node: Node, name: str | None, topic_id: Any) -> Topic:
@@ -165,7 +173,7 @@ def _named(node: Node, name: str | None, topic_id: Any) -> Topic:
 @serves(37, versions=(0, 3))
 async def create_partitions(node: Node, request: Any, client: Client) -> Answer:
     results = []
-    for name, wishes in _by_name(request.topics).items():
+    for name, wishes in sliced(_by_name(request.topics).items()):
         try:
             wanted = _only(name, wishes)
             _check_growth(node, _named(node, name, None), wanted)
@@ -216,6 +224,8 @@ def _delete_records(node: Node, topic: str, index: int, offset: int) -> dict[str
     partition = node.partition(topic, index)
     if partition is None:
         error = UNKNOWN_TOPIC_OR_PARTITION
+    elif partition.log.offline is not None:
+        error = partition.log.offline.code
     elif "delete" not in partition.log.config.cleanup_policy:
         error = POLICY_VIOLATION  # compaction alone decides what such a topic keeps
     elif offset < _TO_THE_END or offset > partition.log.written_offset:

@@ -8,6 +8,7 @@ can read that, INVALID_PRODUCER_EPOCH before.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from millstream.broker.api.offsets import offsets_to_commit, without_stale
@@ -28,10 +29,11 @@ from millstream.broker.codes import (
 )
 from millstream.broker.dispatch import Client, serves
 from millstream.broker.partition import Partition
-from millstream.broker.pattern import BadPattern, compile_pattern
 from millstream.broker.transaction import Identity, State
 from millstream.errors import CatalogueFailed, LogError, RequestRefused
-from millstream.wire.codec import Answer
+from millstream.pattern import BadPattern, compile_pattern
+from millstream.slices import sliced
+from millstream.wire.codec import Answer, Lazily
 
 if TYPE_CHECKING:
     from millstream.broker.node import Node
@@ -89,13 +91,12 @@ async def _add_partitions(
     node: Node, name: str, producer: Identity, topics: Any, version: int, *, verify_only: bool = False
 ) -> list[dict[str, Any]]:
     """All partitions are added, or none."""
-    found = [[node.partition(topic.name, index) for index in topic.partitions] for topic in topics]
-    partitions = [partition for of_topic in found for partition in of_topic if partition is not None]
-    if any(partition is None for of_topic in found for partition in of_topic):
+    found = [node.partition(topic.name, index) for topic in topics for index in topic.partitions]
+    partitions = [partition for partition in found if partition is not None]
+    if len(partitions) < len(found):
         codes = [
             UNKNOWN_TOPIC_OR_PARTITION if partition is None else OPERATION_NOT_ATTEMPTED
-            for of_topic in found
-            for partition in of_topic
+            for partition in found
         ]
     else:
         codes = await _add_known(node, name, producer, partitions, version, verify_only)
@@ -167,7 +168,7 @@ async def txn_offset_commit(node: Node, request: Any, client: Client) -> Answer:
         except RequestRefused as refused:
             error = _told_of_offsets(refused, client.version)
     if error:
-        for answer in good:
+        for answer in sliced(good):
             answer["error_code"] = error
     return {"topics": topics}
 
@@ -192,12 +193,15 @@ async def end_txn(node: Node, request: Any, client: Client) -> Answer:
     try:
         if not request.transactional_id:
             raise RequestRefused(INVALID_REQUEST, "no transactional id")
+        copies = node.transactions.copies(request.transactional_id) if request.committed else 1
+        node.in_sync.check_catalogue(copies)
         producer = await node.transactions.end(
             request.transactional_id,
             Identity(request.producer_id, request.producer_epoch),
             commit=request.committed,
             second_protocol=second_protocol,
         )
+        await node.in_sync.have_catalogue(copies)
     except RequestRefused as refused:
         return {"error_code": told(refused, client.version), "producer_id": -1, "producer_epoch": -1}
     return {"error_code": NONE, "producer_id": producer.producer_id, "producer_epoch": producer.epoch}
@@ -251,7 +255,8 @@ async def _write_marker(node: Node, marker: Any, topic: str, index: int) -> int:
 
 @serves(65, versions=(0, 0))
 def describe_transactions(node: Node, request: Any, client: Client) -> Answer:
-    return {"transaction_states": [_described(node, name) for name in request.transactional_ids]}
+    asked = tuple(dict.fromkeys(request.transactional_ids))
+    return {"transaction_states": Lazily(asked, partial(_described, node))}
 
 
 def _described(node: Node, name: str) -> dict[str, Any]:
@@ -297,7 +302,7 @@ def list_transactions(node: Node, request: Any, client: Client) -> Answer:
                 "producer_id": transaction.producer.producer_id,
                 "transaction_state": transaction.state.value,
             }
-            for transaction in node.transactions.transactions()
+            for transaction in sliced(node.transactions.transactions())
             if (not request.state_filters or transaction.state in states)
             and (not producer_ids or transaction.producer.producer_id in producer_ids)
             and (

@@ -1,0 +1,78 @@
+"""A copy of the catalogue beside it, checked: what `millstream log rebuild-catalogue` goes by.
+
+The copy is made while the broker runs, soon after topics changed and every ten minutes if anything else did
+(committed offsets, users, quotas). It takes the place of the last one only if SQLite finds it whole, so
+damage in the catalogue is found within minutes and never gets into the copy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sqlite3
+from pathlib import Path
+
+from millstream.broker.database import FILE_NAME
+from millstream.errors import DataDirectoryError
+
+_log = logging.getLogger(__name__)
+
+BACKUP_NAME = "catalogue-backup.db"
+AFTER_TOPICS = 10.0  # seconds between copies while topics change
+AFTER_OTHERS = 600.0
+TRY_AGAIN = 60.0  # after one that could not be made
+
+
+class BackupClock:
+    """When the next copy is due. Topics are counted by the catalogue's version of them, other changes by the
+    database's own count."""
+
+    def __init__(self) -> None:
+        self._made_at = -AFTER_OTHERS
+        self._topics = -1
+        self._changes = -1
+
+    def is_due(self, now: float, topics: int, changes: int) -> bool:
+        waited = now - self._made_at
+        if topics != self._topics and waited >= AFTER_TOPICS:
+            return True
+        return changes != self._changes and waited >= AFTER_OTHERS
+
+    def made(self, now: float, topics: int, changes: int) -> None:
+        self._made_at, self._topics, self._changes = now, topics, changes
+
+    def failed(self, now: float) -> None:
+        self._made_at = now + TRY_AGAIN - AFTER_TOPICS
+
+
+def back_up(directory: Path) -> None:
+    """Copy the catalogue of a data directory. Blocks; for a thread. Raises DataDirectoryError if the copy is
+    not whole, sqlite3.Error or OSError if it can't be made; the last one stays then."""
+    temporary = directory / (BACKUP_NAME + ".tmp")
+    temporary.unlink(missing_ok=True)
+    try:
+        with (
+            contextlib.closing(sqlite3.connect(directory / FILE_NAME)) as source,
+            contextlib.closing(sqlite3.connect(temporary, isolation_level=None)) as target,
+        ):
+            source.backup(target)
+            target.execute("PRAGMA journal_mode = DELETE")  # one file
+            found = target.execute("PRAGMA integrity_check(1)").fetchone()[0]
+        if found != "ok":
+            raise DataDirectoryError(f"the catalogue {directory / FILE_NAME} is damaged ({found})")
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        temporary.replace(directory / BACKUP_NAME)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def back_up_or_complain(directory: Path) -> bool:
+    """The same in a broker that runs; whether it was done. What can't be copied is told."""
+    try:
+        back_up(directory)
+        return True
+    except (DataDirectoryError, sqlite3.DatabaseError, OSError) as error:
+        _log.error("the catalogue can't be backed up: %s; the last copy of it stays", error)
+        return False

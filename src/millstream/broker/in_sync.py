@@ -1,0 +1,189 @@
+"""``min.insync.replicas``: what is acknowledged only when standbys have it too.
+
+A topic with ``min.insync.replicas=2`` wants its records on a second machine before ``acks=all`` is answered.
+The rules are Kafka's:
+
+1. This broker counts as one. A standby is *in sync* while its last whole cut is no older than
+   ``replica.lag.time.max.ms`` and it keeps asking.
+2. Too few in sync: ``acks=all`` is refused before anything is appended (NOT_ENOUGH_REPLICAS). Other ``acks``
+   are not concerned.
+3. Otherwise the records are appended and the answer waits until enough standbys have them in a whole cut,
+   which is synced there. All that wait share the cuts: one round trip answers everything that came before it.
+4. If too few are left in sync while an answer waits, it is NOT_ENOUGH_REPLICAS_AFTER_APPEND; if the request's
+   own time is up first, it is REQUEST_TIMED_OUT. In both cases the records stay.
+
+The same holds for what the catalogue keeps: offsets committed in such a topic, and the decision to commit a
+transaction that wrote to one. There the error is COORDINATOR_NOT_AVAILABLE, after which clients try again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from millstream.broker.codes import (
+    COORDINATOR_NOT_AVAILABLE,
+    NOT_ENOUGH_REPLICAS,
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    REQUEST_TIMED_OUT,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
+from millstream.errors import LogError, RequestRefused
+
+if TYPE_CHECKING:
+    from millstream.broker.followers import Follower
+    from millstream.broker.node import Node
+    from millstream.broker.partition import Partition, Unsettled
+
+COMMIT_PATIENCE = 5.0  # seconds; Kafka's offsets.commit.timeout.ms
+
+
+class _Wait:
+    """Records of one request in one partition. Times out by ``Deadlines``."""
+
+    __slots__ = ("_in_sync", "offset", "partition", "place", "request", "tick")
+
+    def __init__(
+        self, in_sync: InSync, partition: Partition, offset: int, request: Unsettled, place: int
+    ) -> None:
+        self._in_sync = in_sync
+        self.partition = partition
+        self.offset = offset
+        self.request = request
+        self.place = place
+        self.tick = 0
+
+    def timed_out(self) -> None:
+        self._in_sync.timed_out(self)
+
+
+class InSync:
+    """See the module's description. Lives on the server's loop."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._waiting: dict[Partition, list[_Wait]] = {}
+        self._catalogue: list[tuple[int, int, asyncio.Future[None]]] = []  # commit, copies
+
+    def _standbys(self) -> list[Follower]:
+        node = self._node
+        now, most = node.clock.monotonic(), node.config.replica_lag_time_max_ms / 1000
+        return [follower for follower in node.followers if follower.is_in_sync(now, most)]
+
+    @property
+    def count(self) -> int:
+        """This broker and the standbys that keep up."""
+        return 1 + len(self._standbys())
+
+    def too_few(self, partition: Partition) -> LogError | None:
+        """Why records for ``acks=all`` can't be taken, if they can't."""
+        wanted, count = partition.topic.copies, self.count
+        if count >= wanted:
+            return None
+        return LogError(
+            NOT_ENOUGH_REPLICAS,
+            f"topic {partition.topic.name} has min.insync.replicas={wanted}, and {count} in sync: start a "
+            "standby, or set it to a lower number",
+        )
+
+    # Records
+
+    def wait(self, partition: Partition, offset: int, request: Unsettled, place: int) -> None:
+        """Settle the request once enough standbys have the partition up to ``offset``. Here it is synced."""
+        wait = _Wait(self, partition, offset, request, place)
+        wait.tick = self._node.deadlines.add(wait, request.timeout_ms / 1000)
+        self._waiting.setdefault(partition, []).append(wait)
+        if self._copied(partition, self._standbys()) >= offset:
+            self.look()
+
+    def timed_out(self, wait: _Wait) -> None:
+        waits = self._waiting[wait.partition]
+        waits.remove(wait)
+        if not waits:
+            del self._waiting[wait.partition]
+        message = f"{wait.partition}: no standby had the records in time; they stay in the log"
+        wait.request.settled(wait.place, LogError(REQUEST_TIMED_OUT, message))
+
+    def forget(self, partition: Partition) -> None:
+        """The partition was deleted."""
+        gone = LogError(UNKNOWN_TOPIC_OR_PARTITION, f"{partition} was deleted")
+        for wait in self._waiting.pop(partition, ()):
+            self._settle(wait, gone)
+
+    @staticmethod
+    def _copied(partition: Partition, standbys: list[Follower]) -> int:
+        """The offset up to which as many as the topic asks for have the partition."""
+        needed = partition.topic.copies - 1
+        ends = sorted((standby.reached_in(partition) for standby in standbys), reverse=True)
+        return ends[needed - 1] if len(ends) >= needed else -1
+
+    def look(self) -> None:
+        """A standby has more than before, or is lost: answer whatever can be answered."""
+        if not self._waiting and not self._catalogue:
+            return
+        standbys = self._standbys()
+        for partition, waits in list(self._waiting.items()):
+            if partition.topic.copies == 1:
+                copied = partition.log.written_offset  # the setting was changed
+            else:
+                copied = self._copied(partition, standbys)
+            failure = None
+            if copied < 0:
+                failure = LogError(
+                    NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+                    f"{partition}: too few are in sync by now; the records stay in the log",
+                )
+            left = []
+            for wait in waits:
+                if failure is None and wait.offset > copied:
+                    left.append(wait)
+                else:
+                    self._settle(wait, failure)
+            if left:
+                self._waiting[partition] = left
+            else:
+                del self._waiting[partition]
+        self._look_at_commits(standbys)
+
+    def _settle(self, wait: _Wait, failure: LogError | None) -> None:
+        self._node.deadlines.remove(wait, wait.tick)
+        wait.request.settled(wait.place, failure)
+
+    # The catalogue
+
+    def check_catalogue(self, copies: int) -> None:
+        """Raises RequestRefused where a change that needs so many can't be taken."""
+        if copies > 1 and self.count < copies:
+            raise RequestRefused(
+                COORDINATOR_NOT_AVAILABLE,
+                f"min.insync.replicas={copies}, and {self.count} in sync: start a standby, or set it to a "
+                "lower number",
+            )
+
+    async def have_catalogue(self, copies: int) -> None:
+        """Wait until so many have every change that is made here. Raises RequestRefused."""
+        if copies <= 1:
+            return
+        self.check_catalogue(copies)
+        feed = self._node.catalogue.feed
+        assert feed is not None, "somebody follows"
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._catalogue.append((feed.number, copies, future))
+        self.look()
+        try:
+            async with asyncio.timeout(COMMIT_PATIENCE):
+                await future
+        except TimeoutError:
+            raise RequestRefused(
+                COORDINATOR_NOT_AVAILABLE, "it is decided here, but no standby had it in time"
+            ) from None
+
+    def _look_at_commits(self, standbys: list[Follower]) -> None:
+        waiting, self._catalogue = self._catalogue, []
+        for number, copies, future in waiting:
+            if future.done():
+                continue
+            if sum(standby.made >= number for standby in standbys) >= copies - 1:
+                future.set_result(None)
+            else:
+                self._catalogue.append((number, copies, future))

@@ -1,0 +1,179 @@
+"""What batches need before they are appended: compressed records are checked, and a topic's own codec
+(``compression.type``) is put in the place of the producer's.
+
+Both mean to decompress. Small batches are checked on the spot; anything else is for a thread, on a copy of
+the request. The connection is not read from meanwhile, so a client's batches keep their order. How large a
+batch may be when decompressed is bounded (``millstream.max.decompressed.bytes``), and how many are
+decompressed at once is ``THREADS``: that bounds the memory it takes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import NamedTuple
+
+from millstream.broker.partition import HostedTopic
+from millstream.broker.threads import Threads
+from millstream.config import TopicConfig
+from millstream.errors import CorruptBatch
+from millstream.log.validation import (
+    CheckApart,
+    Rules,
+    Verdict,
+    check_here,
+    verdict_of,
+    verdict_of_plain,
+)
+from millstream.records.batch import CHECKED_FROM, CODEC_MASK, HEADER_SIZE, MAGIC, read_header
+from millstream.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
+from millstream.records.recompress import Target, recompressed
+from millstream.slices import MANY, sliced
+from millstream.wire.frame import TopicKey
+from millstream.wire.produce import PartitionRecords, ProduceRequest
+
+THREADS = 2
+_PATIENCE = 1.0  # seconds for those that are under way when the broker ends
+_CODEC_AT = CHECKED_FROM + 1  # the low byte of the attributes
+
+
+class Want(NamedTuple):
+    """A batch in a request's buffer, what its topic asks of it, and the codec it is to have, if another."""
+
+    start: int
+    end: int
+    rules: Rules
+    target: Target | None
+
+
+class Ready(NamedTuple):
+    """What was found of a batch; its records in another codec, if its topic wants them so."""
+
+    verdict: Verdict | None = None
+    records: bytearray | None = None
+
+
+Prepared = Mapping[int, Ready]  # by where a batch starts
+
+
+def target_of(config: TopicConfig) -> Target | None:
+    """What a topic's batches are compressed with; None if they stay as they came."""
+    match config.compression_type:
+        case "gzip":
+            return Target(GZIP, config.compression_gzip_level)
+        case "lz4":
+            return Target(LZ4, config.compression_lz4_level)
+        case "zstd":
+            return Target(ZSTD, config.compression_zstd_level)
+        case "snappy":
+            return Target(SNAPPY)
+        case "uncompressed":
+            return Target(NONE)
+    return None
+
+
+def wanted_of(
+    request: ProduceRequest, hosted: Mapping[TopicKey, HostedTopic], view: memoryview
+) -> list[Want]:
+    """The batches of a request whose records have to be decompressed, or compressed."""
+    found = []
+    for key, wanted in request.topics if len(request.topics) < MANY else sliced(request.topics):
+        topic = hosted.get(key)
+        if topic is None:
+            continue
+        for index, _, start, end in wanted if len(wanted) < MANY else sliced(wanted):
+            if end - start < HEADER_SIZE or not 0 <= index < len(topic.partitions):
+                continue  # it is refused as it is
+            codec = view[start + _CODEC_AT] & CODEC_MASK
+            target = topic.kept_as
+            if target is not None and target.codec == codec:
+                target = None
+            if codec or target is not None:
+                found.append(Want(start, end, topic.partitions[index].log.rules, target))
+    return found
+
+
+def prepare_here(view: memoryview, wants: list[Want], now_ms: int) -> Prepared | None:
+    """What can be done on the spot; None if it is for a thread."""
+    if any(want.target is not None for want in wants):
+        return None
+    try:
+        return {
+            start: Ready(check_here(view[start:end], rules, now_ms)) for start, end, rules, _ in sliced(wants)
+        }
+    except CheckApart:
+        return None
+
+
+class Preparer:
+    """The threads. All of it is used on the loop's thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._threads = Threads(THREADS, "millstream-prepare")
+        self._under_way = 0
+
+    @property
+    def is_idle(self) -> bool:
+        return self._under_way == 0
+
+    def prepare(
+        self,
+        frame: bytearray,
+        request: ProduceRequest,
+        shift: int,
+        wants: list[Want],
+        now_ms: int,
+        done: Callable[[Future[tuple[ProduceRequest, Prepared]]], None],
+    ) -> None:
+        """Have ``done`` called with the request as it stands in ``frame``, which is a copy that begins at
+        ``shift`` of where it was read, and with its batches prepared; or with what went wrong."""
+        self._under_way += 1
+
+        def found(future: Future[tuple[ProduceRequest, Prepared]]) -> None:
+            self._loop.call_soon_threadsafe(ended, future)
+
+        def ended(future: Future[tuple[ProduceRequest, Prepared]]) -> None:
+            self._under_way -= 1
+            done(future)
+
+        self._threads.submit(_prepare, frame, request, shift, wants, now_ms).add_done_callback(found)
+
+    def close(self) -> None:
+        self._threads.close(_PATIENCE)
+
+
+def _prepare(
+    frame: bytearray, request: ProduceRequest, shift: int, wants: list[Want], now_ms: int
+) -> tuple[ProduceRequest, Prepared]:
+    with memoryview(frame) as view:
+        prepared = {
+            want.start - shift: _ready(view[want.start - shift : want.end - shift], want, now_ms)
+            for want in wants
+        }
+    topics = [
+        (
+            key,
+            [
+                PartitionRecords(index, at - shift, start - shift, end - shift)
+                for index, at, start, end in wanted
+            ],
+        )
+        for key, wanted in request.topics
+    ]
+    return request._replace(topics=topics), prepared
+
+
+def _ready(batch: memoryview, want: Want, now_ms: int) -> Ready:
+    header = read_header(batch)
+    if header.magic != MAGIC or header.size != len(batch):
+        return Ready()  # what is no batch is refused as it is
+    verdict = (verdict_of if header.codec else verdict_of_plain)(batch, want.rules, now_ms)
+    if want.target is None or verdict.refused is not None:
+        return Ready(verdict)
+    try:
+        records = recompressed(batch, header, want.target, want.rules.max_decompressed)
+    except CorruptBatch:
+        return Ready(verdict)  # its checksum is wrong, and the append says so
+    return Ready(verdict, records)

@@ -1,0 +1,37 @@
+"""Whose turn it is: long requests are worked on in slices (``millstream.slices``), one slice in each round of
+the loop, however many such requests there are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+
+class Turns:
+    """Calls back those that asked for a turn, one in each round of the loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: deque[Callable[[], None]] = deque()
+        self.count = 0  # turns given
+
+    def ask(self, go_on: Callable[[], None]) -> None:
+        """Have ``go_on`` called when it is its turn."""
+        self._waiting.append(go_on)
+        if len(self._waiting) == 1:
+            self._loop.call_soon(self._give)
+
+    def _give(self) -> None:
+        go_on = self._waiting.popleft()
+        if self._waiting:
+            self._loop.call_soon(self._give)
+        self.count += 1
+        go_on()
+
+    async def next(self) -> None:
+        """Wait for a turn."""
+        come: asyncio.Future[None] = self._loop.create_future()
+        self.ask(lambda: None if come.done() else come.set_result(None))
+        await come

@@ -1,0 +1,54 @@
+"""What stopped by itself: partitions that take no writes any more, and logs that are not compacted any more.
+
+A stopped partition is told in ``/readyz``, in the metrics and, for consoles and ``topic describe``, beside
+the topic's settings: the partitions' numbers, a colon, and why the first of them stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from millstream.broker.node import Node
+    from millstream.broker.partition import Partition
+
+_NAMED = 20  # partitions that are named one by one
+
+
+def stopped_partitions(node: Node) -> list[Partition]:
+    """Those whose log takes no writes until the broker is restarted."""
+    return [partition for partition in node.partitions() if partition.log.failed is not None]
+
+
+def not_ready_because(stopped: list[Partition]) -> str:
+    """What ``/readyz`` says of them, a line for each."""
+    lines = [f"not ready: {len(stopped)} partitions take no writes until the broker is restarted"]
+    lines += [str(partition.log.failed) for partition in stopped[:_NAMED]]
+    if len(stopped) > _NAMED:
+        lines.append(f"and {len(stopped) - _NAMED} more")
+    return "\n".join(lines) + "\n"
+
+
+def stopped_state(node: Node, topic: str) -> str:
+    """The partitions of a topic that take no writes; empty if all of them do."""
+    return _told((partition.index, str(partition.log.failed or "")) for partition in _partitions(node, topic))
+
+
+def uncompacted_state(node: Node, topic: str) -> str:
+    """The partitions of a topic that are not compacted any more; empty if none has stopped."""
+    return _told(
+        (partition.index, partition.log.compaction.uncleanable) for partition in _partitions(node, topic)
+    )
+
+
+def _partitions(node: Node, topic: str) -> list[Partition]:
+    hosted = node.hosted.get(topic)
+    return [] if hosted is None else hosted.partitions
+
+
+def _told(reasons: Iterable[tuple[int, str]]) -> str:
+    stopped = [(index, reason) for index, reason in reasons if reason]
+    if not stopped:
+        return ""
+    return f"{','.join(str(index) for index, _ in stopped)}: {stopped[0][1]}"

@@ -1,0 +1,114 @@
+"""Regular expressions from users, matched in time proportional to the text.
+
+Python's own matcher backtracks: a pattern such as ``(a+)+b`` keeps it busy for longer than anybody can wait,
+and one request would stop a server. Kafka's matcher is RE2/J; ours is RE2 itself (``google-re2``), with its
+memory bounded. Where that package is missing, only plain prefixes are served: ``orders``, ``orders-.*``.
+
+RE2 and RE2/J differ in one way that matters: RE2 takes a repetition with a huge count for plain text, RE2/J
+refuses every count above 1000. So do we, before RE2 sees the pattern.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+
+try:
+    import re2
+except ImportError:
+    re2 = None
+
+Matches = Callable[[str], bool]
+
+LONGEST = 32_767  # bytes of a pattern, as in Kafka's protocol
+MOST_REPETITIONS = 1000
+_MEMORY = 1024 * 1024  # bytes that RE2 may take for one pattern
+_COMPILED = 64  # patterns kept
+_REMEMBERED = 100_000  # texts of one pattern
+
+# A pattern's tokens, as far as counts are concerned: braces in classes, in quotes and after a backslash count
+# nothing. What is not closed goes on to the end, so that no part is looked at twice.
+_TOKEN = re.compile(
+    r"\\Q(?:[^\\]|\\(?!E))*(?:\\E|\Z)"
+    r"|\[\^?\]?(?:\[:\w+:\]|\\.|[^\]\\])*(?:\]|\Z)"
+    r"|\\."
+    r"|\{(\d+)(?:,(\d*))?\}"
+    r"|.",
+    re.DOTALL,
+)
+_PREFIX = re.compile(r"\^?((?:[\w-]|\\\.)*)(\.\*)?\$?", re.ASCII)
+
+
+class BadPattern(ValueError):
+    """This is not a pattern that is served; the message says why."""
+
+
+class Pattern:
+    """A compiled pattern. Texts it was asked about are remembered with the answer."""
+
+    __slots__ = ("_matches", "_remembered")
+
+    def __init__(self, matches: Matches) -> None:
+        self._matches = matches
+        self._remembered: dict[str, bool] = {}
+
+    def __call__(self, text: str) -> bool:
+        """Whether the whole text matches."""
+        known = self._remembered.get(text)
+        if known is None:
+            if len(self._remembered) >= _REMEMBERED:
+                self._remembered.clear()
+            known = self._remembered[text] = self._matches(text)
+        return known
+
+
+@lru_cache(maxsize=_COMPILED)
+def compile_pattern(text: str) -> Pattern:
+    """Whether a whole text matches. Raises BadPattern."""
+    if re2 is None:
+        return Pattern(_prefix(text))
+    search = _compile(text).fullmatch
+    return Pattern(lambda name: search(name) is not None)
+
+
+def search_pattern(text: str) -> Matches:
+    """Whether a text contains a match. Raises BadPattern."""
+    if re2 is None:
+        raise BadPattern("install google-re2 to have regular expressions matched")
+    search = _compile(text).search
+    return lambda name: search(name) is not None
+
+
+def _compile(text: str) -> re2._Regexp:
+    if len(text.encode(errors="replace")) > LONGEST:
+        raise BadPattern(f"it has more than {LONGEST} bytes")
+    _check_repetitions(text)
+    options = re2.Options()
+    options.max_mem = _MEMORY
+    options.log_errors = False
+    options.never_capture = True
+    try:
+        return re2.compile(text, options)
+    except (re2.error, UnicodeEncodeError) as error:
+        reason = error.args[0] if error.args else error
+        raise BadPattern(reason.decode() if isinstance(reason, bytes) else str(reason)) from None
+
+
+def _check_repetitions(text: str) -> None:
+    for token in _TOKEN.finditer(text):
+        for count in token.groups():
+            if count and (len(count) > 9 or int(count) > MOST_REPETITIONS):
+                raise BadPattern(f"{token.group()} repeats more than {MOST_REPETITIONS} times")
+
+
+def _prefix(text: str) -> Matches:
+    """What is served without RE2: text, and text followed by anything."""
+    found = _PREFIX.fullmatch(text)
+    if found is None:
+        raise BadPattern(
+            "this broker runs without google-re2, so only a plain prefix such as `orders-.*` is served; "
+            "install the package to have other patterns matched"
+        )
+    start, is_open = found[1].replace("\\.", "."), found[2]
+    return (lambda name: name.startswith(start)) if is_open else (lambda name: name == start)
