@@ -18,6 +18,11 @@ from millstream.errors import MillstreamError, RequestFailed
 
 UNKNOWN_TOPIC = 3
 TOPIC_EXISTS = 36
+NO_LEADER = "it has no leader, so it can be neither read nor written; its broker's log says why"
+
+Problems = dict[TopicPartition, str]  # why a partition could not be asked
+
+_FOR_URLS = str.maketrans("+/", "-_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +96,15 @@ class Admin(Groups):
             },
         )
 
+    def _leaderless(self) -> set[TopicPartition]:
+        """The partitions that nobody leads at the moment: a question to one would wait in vain."""
+        return {
+            TopicPartition(name, index)
+            for name, topic in self._metadata().topics.items()
+            for index, partition in topic.partitions.items()
+            if partition.leader < 0
+        }
+
     # topics
 
     def topics(self) -> dict[str, int]:
@@ -120,7 +134,9 @@ class Admin(Groups):
                 )
                 for partition in sorted(topic.partitions, key=lambda partition: partition.id)
             )
-            found.append(TopicInfo(topic.name, str(topic.topic_id), bool(topic.is_internal), partitions))
+            # confluent-kafka writes ids in plain base64; Kafka's own tools write the variant for URLs.
+            id = str(topic.topic_id).translate(_FOR_URLS)
+            found.append(TopicInfo(topic.name, id, bool(topic.is_internal), partitions))
         return found
 
     def partitions(self, names: Sequence[str]) -> list[TopicPartition]:
@@ -137,7 +153,7 @@ class Admin(Groups):
         hint = (
             f"did you mean {' or '.join(repr(other) for other in near)}?"
             if near
-            else f"create it with `millstream topic create {name}`"
+            else "`millstream topic list` shows those there are"
         )
         return RequestFailed(
             UNKNOWN_TOPIC,
@@ -272,15 +288,24 @@ class Admin(Groups):
     # offsets
 
     def bounds(
-        self, partitions: Iterable[TopicPartition], *, committed_only: bool = False
+        self,
+        partitions: Iterable[TopicPartition],
+        *,
+        committed_only: bool = False,
+        problems: Problems | None = None,
     ) -> dict[TopicPartition, Bounds]:
-        """Where partitions start and end. ``committed_only`` ends before an open transaction's records."""
+        """Where partitions start and end. ``committed_only`` ends before an open transaction's records. With
+        ``problems``, a partition that can't be asked is told there and left out; without, it is an error."""
         from confluent_kafka.admin import OffsetSpec
 
         asked = list(partitions)
-        starts = self._list_offsets(dict.fromkeys(asked, OffsetSpec.earliest()), committed_only=False)
-        ends = self._list_offsets(dict.fromkeys(asked, OffsetSpec.latest()), committed_only=committed_only)
-        return {partition: Bounds(starts[partition][0], ends[partition][0]) for partition in asked}
+        starts = self._list_offsets(
+            dict.fromkeys(asked, OffsetSpec.earliest()), committed_only=False, problems=problems
+        )
+        ends = self._list_offsets(
+            dict.fromkeys(starts, OffsetSpec.latest()), committed_only=committed_only, problems=problems
+        )
+        return {partition: Bounds(starts[partition][0], ends[partition][0]) for partition in ends}
 
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Where partitions end, by one request to each of their brokers."""
@@ -294,32 +319,33 @@ class Admin(Groups):
         return {place: found and found[0] for place, found in self.first_since(times_ms).items()}
 
     def first_since(
-        self, times_ms: Mapping[TopicPartition, int]
+        self, times_ms: Mapping[TopicPartition, int], *, problems: Problems | None = None
     ) -> dict[TopicPartition, tuple[int, int] | None]:
-        """Offset and time of the first record at or after a time; None where every record is older."""
+        """Offset and time of the first record at or after a time; None where every record is older. As for
+        ``bounds``, ``problems`` takes what can't be told, as of records in an archive that is away."""
         from confluent_kafka.admin import OffsetSpec
 
         specs = {partition: OffsetSpec.for_timestamp(moment) for partition, moment in times_ms.items()}
-        answers = self._list_offsets(specs, committed_only=False)
+        answers = self._list_offsets(specs, committed_only=False, problems=problems)
         return {partition: found if found[0] >= 0 else None for partition, found in answers.items()}
 
-    def newest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+    def newest(
+        self, partitions: Iterable[TopicPartition], *, problems: Problems | None = None
+    ) -> dict[TopicPartition, int | None]:
         """The largest timestamp in each partition, in milliseconds; None where there is none."""
         from confluent_kafka.admin import OffsetSpec
 
         answers = self._list_offsets(
-            dict.fromkeys(partitions, OffsetSpec.max_timestamp()), committed_only=False
+            dict.fromkeys(partitions, OffsetSpec.max_timestamp()), committed_only=False, problems=problems
         )
         return {
             partition: timestamp if timestamp >= 0 else None for partition, (_, timestamp) in answers.items()
         }
 
     def newest_if_told(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """The same, from a broker that may not know the question: Kafka does since 3.0."""
-        try:
-            return self.newest(partitions)
-        except RequestFailed:
-            return {}
+        """The same, from a broker that may not know the question: Kafka does since 3.0. What can't be told is
+        left out."""
+        return self.newest(partitions, problems={})
 
     def resolve(
         self,
@@ -358,10 +384,14 @@ class Admin(Groups):
         }
 
     def _list_offsets(
-        self, specs: Mapping[TopicPartition, Any], *, committed_only: bool
+        self, specs: Mapping[TopicPartition, Any], *, committed_only: bool, problems: Problems | None = None
     ) -> dict[TopicPartition, tuple[int, int]]:
         from confluent_kafka import IsolationLevel
 
+        if specs and problems is not None:
+            leaderless = self._leaderless()
+            problems.update({place: NO_LEADER for place in specs if place in leaderless})
+            specs = {place: spec for place, spec in specs.items() if place not in leaderless}
         if not specs:
             return {}
         futures = self._client.list_offsets(
@@ -373,6 +403,12 @@ class Admin(Groups):
         )
         answers = {}
         for partition, future in futures.items():
-            answer = self._result(future, f"can't ask for the offsets of {ours(partition)}")
+            try:
+                answer = self._result(future, f"can't ask for the offsets of {ours(partition)}")
+            except RequestFailed as error:
+                if problems is None:
+                    raise
+                problems[ours(partition)] = str(error)
+                continue
             answers[ours(partition)] = (answer.offset, answer.timestamp)
         return answers

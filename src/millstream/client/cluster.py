@@ -6,6 +6,7 @@ longer the leader, is tried again until ``patience`` runs out.
 
 from __future__ import annotations
 
+import base64
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
@@ -25,6 +26,7 @@ UNKNOWN_TOPIC = 3
 LEADER_NOT_AVAILABLE = 5
 
 _COORDINATORS_OF_MANY = 4  # the version of FindCoordinator that takes several keys
+_TOPIC_IDS = 10  # the version of Metadata that tells topics' ids; Apache Kafka has it since 2.8
 
 T = TypeVar("T")
 
@@ -56,6 +58,7 @@ class Cluster:
         self._brokers: dict[int, tuple[str, int]] = {}
         self._leaders: dict[TopicPartition, int] = {}
         self._coordinators: dict[tuple[int, str], tuple[str, int]] = {}
+        self._topic_ids: dict[str, str] = {}
 
     def close(self) -> None:
         for link in self._links.values():
@@ -153,18 +156,32 @@ class Cluster:
         internal ones without ``names``."""
         return self.patiently("looking up topics", lambda: self._metadata(names, create=create))
 
+    def topic_id(self, name: str) -> str | None:
+        """The id of a topic, asked for now; None if there is no such topic. An empty text where the broker is
+        too old to tell."""
+        return self._topic_ids.get(name, "") if self.topics([name]) else None
+
+    def known_topic_ids(self, names: Iterable[str]) -> dict[str, str]:
+        """The ids of topics as of the last look at them. A topic that is deleted and created again has
+        another one. Left out where the broker is too old to tell."""
+        return {name: self._topic_ids[name] for name in names if name in self._topic_ids}
+
     def _metadata(self, names: Collection[str] | None, *, create: bool = False) -> dict[str, int]:
-        wanted = None if names is None else [{"name": name} for name in names]
-        answer = self.any_link().request(
-            raw.METADATA, {"topics": wanted, "allow_auto_topic_creation": create}
-        )
+        link = self.any_link()
+        version = _TOPIC_IDS if link.newest(raw.METADATA) >= _TOPIC_IDS else raw.VERSIONS[raw.METADATA]
+        by_id: dict[str, Any] = {"topic_id": None} if version >= _TOPIC_IDS else {}
+        wanted = None if names is None else [{"name": name, **by_id} for name in names]
+        answer = link.request(raw.METADATA, {"topics": wanted, "allow_auto_topic_creation": create}, version)
         self._brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
         found = {}
         for topic in answer.topics:
             if topic.error_code == UNKNOWN_TOPIC:
+                self._topic_ids.pop(str(topic.name), None)
                 continue
             if topic.error_code:
                 raise refused(int(topic.error_code), f"topic {topic.name}")
+            if version >= _TOPIC_IDS and topic.topic_id is not None:
+                self._topic_ids[str(topic.name)] = topic_id_text(topic.topic_id.bytes)
             for partition in topic.partitions:
                 self._leaders[TopicPartition(topic.name, partition.partition_index)] = partition.leader_id
             if names is not None or not topic.is_internal:
@@ -342,6 +359,11 @@ class Cluster:
 
         # A broker that creates a topic says that there is none until it is done.
         return self.patiently(f"looking up topic {topic}", ask, min(3.0, self.patience) if create else 0.0)
+
+
+def topic_id_text(id: bytes) -> str:
+    """A topic's id as Kafka's tools write it: 22 characters."""
+    return base64.urlsafe_b64encode(id).decode("ascii").rstrip("=")
 
 
 def commits_in(answer: Any, group: str) -> dict[TopicPartition, Committed]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from millstream.address import host_and_port
 from millstream.client.position import TopicPartition
 from millstream.errors import BrokerUnavailable, ConfigError, MillstreamError, RequestFailed
 
@@ -70,10 +71,10 @@ class Connection:
         """Host and port of every bootstrap server."""
         found = []
         for part in self.address.split(","):
-            host, _, port = part.strip().rpartition("://")[2].rpartition(":")
-            if not host or not port.isdigit() or not 0 < int(port) < 65536:
-                raise ConfigError(f"{part.strip()!r} is not a broker's address; write HOST:PORT")
-            found.append((host.strip("[]"), int(port)))
+            try:
+                found.append(host_and_port(part.strip().rpartition("://")[2]))
+            except ConfigError as error:
+                raise ConfigError(f"the broker's address: {error}") from None
         return found
 
     def check(self) -> None:

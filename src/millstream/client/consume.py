@@ -6,20 +6,33 @@ and a long history goes by thousands.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from millstream.client.batches import PASSING
+from millstream.client.cluster import LATEST, Cluster
 from millstream.client.connect import Complaints, Connection, failure, theirs
 from millstream.client.position import TopicPartition
+from millstream.client.unreadable import Unreadable, find_unreadable
+from millstream.errors import DataLoss
 
 # What one reader holds in memory at most, besides the batch in hand.
 _BUFFER_KBYTES = 32 * 1024
+_SILENCE = 2.0  # seconds without a record of a partition that has some: then it is looked for why
+_NO_BATCH = (
+    "_BAD_MSG",
+    "_BAD_COMPRESSION",
+    "INVALID_MSG",
+)  # records can't be read; it does not say up to where
 
 
 class Gap(NamedTuple):
-    """Records that were to be read and are no longer there: ``first`` up to, not including, ``until``."""
+    """Records that were to be read and are no longer there: ``first`` up to, not including, ``until``.
+
+    With ``until`` before ``first`` the log ends before the place that was to be read: the topic was created
+    again or its log was cut, and reading continues at its start, ``until``."""
 
     partition: TopicPartition
     first: int
@@ -29,8 +42,18 @@ class Gap(NamedTuple):
 class _Reader:
     """What both readers share: a librdkafka consumer read by batches."""
 
-    def __init__(self, connection: Connection, properties: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        properties: Mapping[str, Any],
+        on_unreadable: Callable[[Unreadable], None] | None = None,
+    ) -> None:
         from confluent_kafka import Consumer, KafkaError
+
+        self._on_unreadable = on_unreadable
+        self._look_at = time.monotonic() + _SILENCE
+        self._were: dict[TopicPartition, int] = {}  # where it stood at the last look
+        self._suspects: set[TopicPartition] = set()  # of which librdkafka said that something is wrong
 
         self.connection = connection
         self._complaints = Complaints()
@@ -62,18 +85,61 @@ class _Reader:
         self._consumer.close()
 
     def _arrived(self, most: int, wait: float) -> list[Any]:
+        if time.monotonic() > self._look_at:
+            self._look_for_unreadable()
+            self._look_at = time.monotonic() + _SILENCE
         first = self._consumer.poll(wait)
         if first is None:
             return []
         return [first, *self._consumer.consume(most - 1, 0)] if most > 1 else [first]
+
+    def _look_for_unreadable(self) -> None:
+        """Where nothing has come for a while, see whether that is because something can't be read."""
+        before, self._were = self._were, self._positions()
+        behind = {
+            place: at
+            for place, at in self._were.items()
+            if place in self._suspects or (before.get(place) == at < self._end_heard_of(place))
+        }
+        if not behind:
+            return
+        self._suspects.clear()
+        cluster = Cluster(self.connection, patience=self.connection.patience)
+        try:
+            ends = cluster.ends(list(behind), LATEST)
+            for place, at in behind.items():
+                found = find_unreadable(cluster, place, at, ends[place])
+                if found is None:
+                    continue
+                if self._on_unreadable is None:
+                    raise DataLoss(str(found))
+                self._on_unreadable(found)
+                self._move(place, found.until)
+        finally:
+            cluster.close()
+
+    def _end_heard_of(self, place: TopicPartition) -> int:
+        """As of the last answer; negative if there was none."""
+        end: int = self._consumer.get_watermark_offsets(theirs(place), cached=True)[1]
+        return end
+
+    def _positions(self) -> dict[TopicPartition, int]:
+        """Where reading goes on, in the partitions that are read."""
+        raise NotImplementedError
+
+    def _move(self, place: TopicPartition, offset: int) -> None:
+        """Go on at an offset."""
+        raise NotImplementedError
 
 
 class Reader(_Reader):
     """Given partitions from given offsets: no group, nothing committed, nothing left behind.
 
     With ``stops`` it reads each partition until that offset and is ``finished`` when all are there; without,
-    it follows. Where records have been deleted before they were read, ``on_gap`` is told and reading goes on
-    with the oldest there is.
+    it follows. Where records have been deleted before they were read, or the log now ends before the place
+    that was to be read, ``on_gap`` is told and reading continues with the oldest record there is. Where
+    records can't be read, ``on_unreadable`` is told and reading continues after them; without it, DataLoss is
+    raised.
     """
 
     def __init__(
@@ -83,6 +149,7 @@ class Reader(_Reader):
         stops: Mapping[TopicPartition, int] | None = None,
         *,
         on_gap: Callable[[Gap], None] | None = None,
+        on_unreadable: Callable[[Unreadable], None] | None = None,
         properties: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(
@@ -94,6 +161,7 @@ class Reader(_Reader):
                 "auto.offset.reset": "error",
                 **(properties or {}),
             },
+            on_unreadable,
         )
         self._on_gap = on_gap
         self._next = dict(starts)
@@ -163,6 +231,8 @@ class Reader(_Reader):
                 self.leave(partition)
         elif error.name() in ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"):
             self._skip_gap(partition)
+        elif error.name() in _NO_BATCH:
+            self._suspects.add(partition)
         elif not error.retriable():
             raise failure(error, self.connection, f"can't read {partition}", complaints=self._complaints)
 
@@ -175,12 +245,21 @@ class Reader(_Reader):
         except KafkaException as error:
             raise failure(error.args[0], self.connection, complaints=self._complaints) from None
         wanted = self._next[partition]
-        at = max(start, min(wanted, end))
-        if at > wanted and self._on_gap is not None:
+        at = start if wanted > end else max(start, wanted)
+        if at != wanted and self._on_gap is not None:
             self._on_gap(Gap(partition, wanted, at))
-        self._next[partition] = at
-        self._consumer.incremental_unassign([there])
-        self._consumer.incremental_assign([theirs(partition, at)])
+        self._move(partition, at)
+
+    def _positions(self) -> dict[TopicPartition, int]:
+        return {place: at for place, at in self._next.items() if self._stops is None or place in self._stops}
+
+    def _move(self, place: TopicPartition, offset: int) -> None:
+        self._next[place] = offset
+        if self._stops is not None and offset >= self._stops[place]:
+            self.leave(place)
+            return
+        self._consumer.incremental_unassign([theirs(place)])
+        self._consumer.incremental_assign([theirs(place, offset)])
 
     def leave(self, partition: TopicPartition) -> None:
         """Read no more of a partition, as if its stop were reached."""
@@ -198,9 +277,10 @@ class Subscription(_Reader):
         topics: Sequence[str],
         *,
         from_start: bool = False,
+        on_unreadable: Callable[[Unreadable], None] | None = None,
         properties: Mapping[str, Any] | None = None,
     ) -> None:
-        """``topics`` are names, or patterns that begin with ``^``."""
+        """``topics`` are names, or patterns that begin with ``^``. ``on_unreadable``: see Reader."""
         super().__init__(
             connection,
             {
@@ -212,7 +292,9 @@ class Subscription(_Reader):
                 "topic.metadata.refresh.interval.ms": 10_000,
                 **(properties or {}),
             },
+            on_unreadable,
         )
+        self._from_start = from_start
         self._consumer.subscribe(list(topics))
 
     def read(self, most: int, wait: float) -> list[Any]:
@@ -222,9 +304,34 @@ class Subscription(_Reader):
             error = message.error()
             if error is None:
                 records.append(message)
+            elif error.name() in _NO_BATCH:
+                self._suspects.add(TopicPartition(message.topic(), message.partition()))
             elif not (error.retriable() or error.name() in PASSING):
                 raise failure(error, self.connection, "can't read", complaints=self._complaints)
         return records
+
+    def _positions(self) -> dict[TopicPartition, int]:
+        from confluent_kafka import KafkaException
+
+        assigned = self._consumer.assignment()
+        try:
+            found = self._consumer.position(assigned)
+            begun = [each for each in found if each.offset < 0]  # nothing came yet: where it began
+            if begun:
+                found += self._consumer.committed(begun, timeout=self.connection.patience)
+        except KafkaException:
+            return {}  # the broker is away for the moment
+        known = {
+            TopicPartition(each.topic, each.partition): each.offset for each in found if each.offset >= 0
+        }
+        if self._from_start:
+            for each in assigned:
+                start = self._consumer.get_watermark_offsets(each, cached=True)[0]
+                known.setdefault(TopicPartition(each.topic, each.partition), max(0, start))
+        return known
+
+    def _move(self, place: TopicPartition, offset: int) -> None:
+        self._consumer.seek(theirs(place, offset))
 
     def done(self, records: Iterable[Any]) -> None:
         """These records are dealt with; their offsets go out with the next commit, at the latest at close."""

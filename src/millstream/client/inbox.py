@@ -27,9 +27,12 @@ last one processed. That is what ``read`` starts from, whatever the consumer gro
 offsets are committed only for tools that show its lag. Where order does not hold (a queue that redelivers,
 a producer that sends twice), a message needs an id, and every id is a row that is kept until it expires.
 The rows that say how far a partition is are locked until the transaction ends, so that two processes which
-both believe the partition to be theirs take turns, and the second finds the messages processed.
+both believe the partition to be theirs take turns, and the second finds the messages processed. Beside the
+offsets stands the id of the topic: a topic that was deleted and created again has another one, and ``read``
+stops there instead of taking its messages for those that were processed.
 
     millstream_inbox_offset   inbox, topic, partition: the next offset
+    millstream_inbox_topic    inbox, topic: its id
     millstream_inbox_id       inbox, id: when it was processed
 
 Nothing else may commit within the block; that would part the note from the effect, so it is refused.
@@ -39,17 +42,18 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from millstream.client.batches import GroupReader
+from millstream.client.cluster import Cluster
 from millstream.client.connect import Connection
 from millstream.client.dialects import Dialect, dialect_of
 from millstream.client.position import TopicPartition
 from millstream.clock import Clock, SystemClock
-from millstream.errors import ConfigError
+from millstream.errors import ConfigError, DataLoss
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -63,10 +67,14 @@ _CLEAN_EVERY_MS = 60_000
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS millstream_inbox_offset (inbox TEXT NOT NULL, topic TEXT NOT NULL,"
     " partition INTEGER NOT NULL, next BIGINT NOT NULL, PRIMARY KEY (inbox, topic, partition))",
+    "CREATE TABLE IF NOT EXISTS millstream_inbox_topic (inbox TEXT NOT NULL, topic TEXT NOT NULL,"
+    " id TEXT NOT NULL, PRIMARY KEY (inbox, topic))",
     "CREATE TABLE IF NOT EXISTS millstream_inbox_id (inbox TEXT NOT NULL, id TEXT NOT NULL,"
     " processed_ms BIGINT NOT NULL, PRIMARY KEY (inbox, id))",
     "CREATE INDEX IF NOT EXISTS millstream_inbox_id_by_time ON millstream_inbox_id (inbox, processed_ms)",
 )
+_TOPIC_ID = "SELECT id FROM millstream_inbox_topic WHERE inbox = ? AND topic = ?"
+_NOTE_TOPIC = "INSERT INTO millstream_inbox_topic VALUES (?, ?, ?) ON CONFLICT (inbox, topic) DO NOTHING"
 # Locks the row, and makes it if there is none; -1 is no offset of a message.
 _CLAIM = (
     "INSERT INTO millstream_inbox_offset VALUES (?, ?, ?, -1) ON CONFLICT (inbox, topic, partition)"
@@ -128,8 +136,12 @@ class Inbox:
         return {TopicPartition(topic, partition): offset for topic, partition, offset in found}
 
     def move(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Go on elsewhere: after a topic was made anew, or to process messages again."""
+        """Go on elsewhere: after a topic was created again, or to process messages again."""
         with self._dialect.transaction():
+            for topic in sorted({place.topic for place in positions}):
+                self._dialect.execute(
+                    "DELETE FROM millstream_inbox_topic WHERE inbox = ? AND topic = ?", (self.name, topic)
+                )
             for place in sorted(positions):
                 self._dialect.execute(_CLAIM, (self.name, *place))
                 self._dialect.execute(_ADVANCE, (positions[place], self.name, *place))
@@ -155,6 +167,14 @@ class Inbox:
         """
         connection = Connection.of(address) if isinstance(address, str) else address
 
+        cluster = Cluster(connection)
+
+        def positions() -> dict[TopicPartition, int]:
+            stand = self.positions()
+            with self._dialect.transaction():
+                self._check_topics(cluster, {place.topic for place in stand})
+            return stand
+
         def open_reader() -> GroupReader:
             return GroupReader(
                 connection,
@@ -163,12 +183,26 @@ class Inbox:
                 from_start=from_start,
                 most=most,
                 linger=linger,
-                positions=self.positions if id is None else None,
+                positions=positions if id is None else None,
                 repair="" if id is not None else "say where with inbox.move({TopicPartition(...): offset})",
                 properties=consumer,
             )
 
-        return Reading(self, open_reader, wait, id)
+        return Reading(self, open_reader, cluster, wait, id)
+
+    def _check_topics(self, cluster: Cluster, topics: Collection[str], *, note: bool = False) -> None:
+        """Raise DataLoss if a topic is not the one whose offsets this inbox has noted."""
+        cluster.topics(topics)
+        for topic, now in sorted(cluster.known_topic_ids(topics).items()):
+            noted = self._dialect.execute(_TOPIC_ID, (self.name, topic))
+            if noted and noted[0][0] != now:
+                raise DataLoss(
+                    f"topic {topic!r} was deleted and created again since inbox {self.name!r} processed"
+                    " messages of it, so its offsets mean other messages now. To process the new topic from"
+                    f" its start: inbox.move({{TopicPartition({topic!r}, 0): 0}}), and so for each partition"
+                )
+            if note and not noted:
+                self._dialect.execute(_NOTE_TOPIC, (self.name, topic, now))
 
     def _new_by_offset(self, messages: list[Any]) -> list[Any]:
         by_place: dict[TopicPartition, list[Any]] = {}
@@ -212,11 +246,13 @@ class Reading:
         self,
         inbox: Inbox,
         open_reader: Callable[[], GroupReader],
+        cluster: Cluster,
         wait: float | None,
         id: Callable[[Message], str] | None,
     ) -> None:
         self._inbox = inbox
         self._open_reader = open_reader
+        self._cluster = cluster
         self._wait = wait
         self._id = id
         self._stopped = False
@@ -234,6 +270,7 @@ class Reading:
             if self._loop is not None:
                 self._loop.close()
         finally:
+            self._cluster.close()
             if self._reader is not None:
                 self._reader.close()
             self._reader = None
@@ -254,6 +291,10 @@ class Reading:
         while messages := reader.read(ended=lambda: self._stopped, wait=self._wait):
             try:
                 with self._inbox.once(messages, id=self._id) as new:
+                    if self._id is None:
+                        # After the messages came: so they are of the topic that has this id.
+                        topics = {message.topic() for message in messages}
+                        self._inbox._check_topics(self._cluster, topics, note=True)
                     if new:
                         yield new
             except BaseException:

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from millstream.client.admin import Admin
-from millstream.client.outlook import Writing, retention_of, writing
+from millstream.client.admin import Admin, Problems
+from millstream.client.outlook import NOT_WRITTEN, Writing, retention_of, writing
 from millstream.client.position import Bounds, TopicPartition
 from millstream.client.sizes import log_dirs, partition_sizes
 from millstream.client.times import Spot, times_at
@@ -18,7 +18,7 @@ from millstream.horizon import Keeping, Reader, seconds_to_loss
 
 _LOSSES = "millstream.losses"
 _NO_RETENTION = Keeping()
-_NOT_WRITTEN = Writing(0.0, None)
+UNKNOWN = Bounds(-1, -1)  # of a partition that nobody could ask
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +36,20 @@ class Lag:
     oldest_ms: int | None
     newest_ms: int | None = None
     keeping: Keeping = _NO_RETENTION
-    writing: Writing = _NOT_WRITTEN
+    writing: Writing = NOT_WRITTEN
     read_per_second: float = 0.0
+    problem: str = ""  # why something of it is not known
 
     @property
     def records(self) -> int | None:
-        if self.committed is None:
+        if self.committed is None or self.bounds is UNKNOWN:
             return None
         return max(0, self.bounds.end - max(self.committed, self.bounds.start))
 
     @property
     def lost(self) -> int:
-        return 0 if self.committed is None else max(0, self.bounds.start - self.committed)
+        is_known = self.committed is not None and self.bounds is not UNKNOWN
+        return max(0, self.bounds.start - self.committed) if is_known else 0  # type: ignore[operator]
 
     def age_ms(self, now_ms: int) -> int | None:
         """How old the oldest unread record is; 0 when everything is read."""
@@ -96,27 +98,29 @@ def group_lag(admin: Admin, group: str, now_ms: int) -> list[Lag]:
         for topic in sorted({place.topic for place in (*committed, *holders)})
         for index in range(existing.get(topic, 0))
     ]
-    bounds = admin.bounds(places, committed_only=True)
+    problems: Problems = {}
+    bounds = admin.bounds(places, committed_only=True, problems=problems)
     unread = {
         place: Spot(place, max(committed[place], bounds[place].start))
         for place in places
-        if place in committed and committed[place] < bounds[place].end
+        if place in committed and place in bounds and committed[place] < bounds[place].end
     }
-    oldest = times_at(admin.connection, unread.values())
+    oldest = times_at(admin.connection, unread.values(), problems)
     newest = admin.newest_if_told(unread)
     keepings = retention_of(admin, {place.topic for place in unread})
     sizes = partition_sizes(log_dirs(admin.connection)) if unread else {}
-    written = writing(admin, {place: bounds[place] for place in unread}, sizes, now_ms)
+    written = writing(admin, {place: bounds[place] for place in unread}, sizes, now_ms, problems)
     return [
         Lag(
             place,
             committed.get(place),
-            bounds[place],
+            bounds.get(place, UNKNOWN),
             holders.get(place),
             oldest.get(unread[place]) if place in unread else None,
             newest.get(place),
             keepings.get(place.topic, _NO_RETENTION),
-            written.get(place, _NOT_WRITTEN),
+            written.get(place, NOT_WRITTEN),
+            problem=problems.get(place, ""),
         )
         for place in places
     ]

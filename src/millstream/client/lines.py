@@ -113,7 +113,7 @@ def json_parser(
     def parse(line: bytes, number: int) -> Outgoing:
         try:
             fields = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(number, f"not JSON: {error}") from None
         if not isinstance(fields, dict):
             raise InputError(number, 'a record in JSON is an object such as {"key": "k", "value": "v"}')

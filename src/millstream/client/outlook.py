@@ -11,13 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from millstream.client.admin import Admin
+from millstream.client.admin import Admin, Problems
 from millstream.client.position import Bounds, TopicPartition
 from millstream.client.sizes import LogDir, log_dirs, partition_sizes
 from millstream.horizon import Growing, Keeping, seconds_until_full
 
 WINDOW_MS = 10 * 60 * 1000
 _OVERLOAD = "millstream.overload.state"
+_STOPPED = "millstream.stopped.state"
+_UNCOMPACTED = "millstream.uncompacted.state"
 
 
 class Writing(NamedTuple):
@@ -31,17 +33,37 @@ class Writing(NamedTuple):
         return self.records_per_second * (self.bytes_per_record or 0.0)
 
 
+class Stopped(NamedTuple):
+    """Partitions in which something stopped by itself, and why it did in the first of them."""
+
+    partitions: tuple[int, ...] = ()
+    why: str = ""
+
+    @classmethod
+    def of(cls, told: str | None) -> Stopped:
+        """By what our broker tells: ``0,3: why``."""
+        numbers, _, why = (told or "").partition(": ")
+        return cls(tuple(int(number) for number in numbers.split(",") if number.isdigit()), why)
+
+
+NONE_STOPPED = Stopped()
+NOT_WRITTEN = Writing(0.0, None)
+
+
 @dataclass(frozen=True, slots=True)
 class TopicOutlook:
     """``kept_seconds`` is how far back the fullest partition reaches at these rates; None: no limit.
     ``oldest_ms`` is the time of the oldest record there is now. ``overload`` is what our broker says its
-    policy is doing, empty if nothing."""
+    policy is doing, empty if nothing; ``stopped`` are partitions that take no writes any more, and
+    ``uncompacted`` those that are not compacted any more."""
 
     records_per_second: float
     bytes_per_second: float | None
     kept_seconds: float | None
     oldest_ms: int | None
     overload: str = ""
+    stopped: Stopped = NONE_STOPPED
+    uncompacted: Stopped = NONE_STOPPED
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +85,7 @@ class Outlook:
     writing: Mapping[TopicPartition, Writing]
     keepings: Mapping[str, Keeping]
     oldest_ms: Mapping[TopicPartition, int] = field(default_factory=dict)  # of those that have records
+    problems: Mapping[TopicPartition, str] = field(default_factory=dict)  # why something of it is not known
 
 
 def look_ahead(admin: Admin, now_ms: int) -> Outlook:
@@ -70,9 +93,10 @@ def look_ahead(admin: Admin, now_ms: int) -> Outlook:
     places = [TopicPartition(name, index) for name, count in admin.topics().items() for index in range(count)]
     dirs = log_dirs(admin.connection)
     sizes = partition_sizes(dirs)
-    bounds = admin.bounds(places)
-    written = writing(admin, bounds, sizes, now_ms)
-    oldest = admin.first_since(dict.fromkeys(places, 0))
+    problems: Problems = {}
+    bounds = admin.bounds(places, problems=problems)
+    written = writing(admin, bounds, sizes, now_ms, problems)
+    oldest = admin.first_since(dict.fromkeys(bounds, 0), problems=problems)
     settings = _settings(admin, {place.topic for place in places})
     keepings = {name: Keeping.of(values) for name, values in settings.items()}
     by_topic: dict[str, list[TopicPartition]] = {}
@@ -80,9 +104,9 @@ def look_ahead(admin: Admin, now_ms: int) -> Outlook:
         by_topic.setdefault(place.topic, []).append(place)
     topics: dict[str, TopicOutlook] = {}
     for name, partitions in by_topic.items():
-        rates = [written[place] for place in partitions]
+        rates = [written.get(place, NOT_WRITTEN) for place in partitions]
         kept = [keepings[name].kept_seconds(rate.bytes_per_second) for rate in rates]
-        times = [found[1] for place in partitions if (found := oldest[place]) is not None]
+        times = [found[1] for place in partitions if (found := oldest.get(place)) is not None]
         topics[name] = TopicOutlook(
             sum(rate.records_per_second for rate in rates),
             sum(rate.bytes_per_second for rate in rates)
@@ -91,10 +115,12 @@ def look_ahead(admin: Admin, now_ms: int) -> Outlook:
             min((seconds for seconds in kept if seconds is not None), default=None),
             min(times, default=None),
             settings[name].get(_OVERLOAD) or "",
+            Stopped.of(settings[name].get(_STOPPED)),
+            Stopped.of(settings[name].get(_UNCOMPACTED)),
         )
     disks = [_disk(directory, written, keepings) for directory in dirs if directory.free is not None]
     first_ms = {place: found[1] for place, found in oldest.items() if found is not None}
-    return Outlook(topics, disks, sizes, bounds, written, keepings, first_ms)
+    return Outlook(topics, disks, sizes, bounds, written, keepings, first_ms, problems)
 
 
 def writing(
@@ -102,14 +128,15 @@ def writing(
     bounds: Mapping[TopicPartition, Bounds],
     sizes: Mapping[TopicPartition, int],
     now_ms: int,
+    problems: Problems,
 ) -> dict[TopicPartition, Writing]:
     """How fast partitions were written in the last ten minutes, or since their first record if that is
-    less."""
-    recent = admin.first_since(dict.fromkeys(bounds, now_ms - WINDOW_MS))
+    less. ``problems`` says why one that seems not to be written could not be asked."""
+    recent = admin.first_since(dict.fromkeys(bounds, now_ms - WINDOW_MS), problems=problems)
     found = {}
     for place, (start, end) in bounds.items():
         rate = 0.0
-        first = recent[place]
+        first = recent.get(place)
         if first is not None:
             offset, time_ms = first
             span_ms = WINDOW_MS if offset > start else min(WINDOW_MS, max(1000, now_ms - time_ms))

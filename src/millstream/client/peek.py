@@ -15,6 +15,8 @@ from millstream.client.cluster import EARLIEST, LATEST, Cluster
 from millstream.client.connect import Connection
 from millstream.client.position import Bounds, TopicPartition
 from millstream.client.raw import Fetched, refused
+from millstream.client.unreadable import CORRUPT_MESSAGE, Unreadable, damaged, unreadable_in
+from millstream.errors import CorruptBatch
 from millstream.records.batch import LOG_APPEND_TIME, BatchHeader
 from millstream.records.build import Record, read_records
 from millstream.records.fetched import examined, next_offset
@@ -47,6 +49,7 @@ class Stretch(NamedTuple):
     batches: list[Batch]
     next_offset: int
     size: int  # bytes, as they came
+    unreadable: Unreadable | None = None  # what of it is there and can't be read; it ends with that
 
 
 class Peek:
@@ -86,7 +89,7 @@ class Peek:
         self, place: TopicPartition, first: int, until: int, most_bytes: int = FETCH_BYTES
     ) -> Stretch:
         """Some of what lies from ``first`` up to, not including, ``until``: so many bytes, or one batch if
-        that is larger. Offsets that have no record any more are passed over."""
+        that is larger. Offsets that have no record any more are passed over; what can't be read is named."""
 
         def ask() -> Stretch:
             # Which transactions were aborted is told only to those who ask for committed records.
@@ -95,9 +98,19 @@ class Peek:
             if answer.code == _OFFSET_OUT_OF_RANGE:
                 start = self._cluster.ends([place], EARLIEST)[place]
                 return Stretch([], min(start, until) if start > first else until, 0)
+            if answer.code == CORRUPT_MESSAGE:
+                found = damaged(self._cluster, place, first, until)
+                return Stretch([], found.until, 0, found)
             if answer.code:
                 raise refused(answer.code, f"reading {place} from offset {first}")
-            return _stretch(answer, first, until, ended=ended, everything=not self._committed)
+            try:
+                return _stretch(answer, first, until, ended=ended, everything=not self._committed)
+            except CorruptBatch as problem:
+                found = unreadable_in(answer, place, first, problem)
+                before = Stretch([], first, len(answer.records))
+                if found.first > first:
+                    before = _stretch(answer, first, found.first, ended=ended, everything=not self._committed)
+                return before._replace(next_offset=min(until, found.until), unreadable=found)
 
         return self._cluster.patiently(f"reading {place}", ask)
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 from millstream.client.connect import Complaints, Connection, failure
 from millstream.client.lines import Outgoing
-from millstream.errors import MillstreamError, RequestFailed
+from millstream.errors import InputError, MillstreamError, RequestFailed
 
 Acks = Literal["0", "1", "all"]
 
 # What waits in memory at most; a producer faster than the broker is made to wait.
 _QUEUE_KBYTES = 32 * 1024
 _QUEUE_RECORDS = 100_000
+# A record must fit into that queue. How large it may be is otherwise the topic's to say: librdkafka would
+# refuse more than 1,000,000 bytes by itself.
+_LARGEST_RECORD = _QUEUE_KBYTES * 1024 - 64 * 1024
+BATCH_BYTES = 1_000_000  # of several records; a larger record goes alone
 
 
 def send_one(connection: Connection, topic: str, record: Outgoing, timeout: float = 10.0) -> tuple[int, int]:
@@ -45,11 +50,13 @@ class Sender:
         acks: Acks = "all",
         compression: str = "none",
         timeout: float = 30.0,
+        batch_bytes: int = BATCH_BYTES,
         reports: bool = False,
         properties: Mapping[str, Any] | None = None,
     ) -> None:
-        """``timeout``: seconds after which a record that could not be delivered has failed. With ``reports``
-        it says where the last record is; that costs a call for each."""
+        """``timeout``: seconds after which a record that could not be delivered has failed. ``batch_bytes``:
+        the most that is sent as one batch; a topic whose ``max.message.bytes`` is smaller refuses it. With
+        ``reports`` it says where the last record is; that costs a call for each."""
         from confluent_kafka import Producer as Client
 
         self.connection = connection
@@ -59,6 +66,7 @@ class Sender:
         self.first_failure: MillstreamError | None = None
         self.last_place: tuple[int, int] | None = None  # partition and offset; see ``reports``
         self._complaints = Complaints()
+        self._batch_bytes = batch_bytes
         self._producer: Any = connection.open(
             Client,
             connection.properties(
@@ -69,6 +77,8 @@ class Sender:
                     # Keys go where Java's client and our own sinks send them.
                     "partitioner": "murmur2_random",
                     "linger.ms": 5,
+                    "batch.size": batch_bytes,
+                    "message.max.bytes": _LARGEST_RECORD,
                     "message.timeout.ms": round(timeout * 1000),
                     "queue.buffering.max.kbytes": _QUEUE_KBYTES,
                     "queue.buffering.max.messages": _QUEUE_RECORDS,
@@ -88,8 +98,15 @@ class Sender:
     def delivered(self) -> int:
         return self.sent - self.failed - self.unanswered
 
-    def send(self, records: Sequence[Outgoing], ended: Callable[[], bool] = bool) -> None:
+    def send(
+        self,
+        records: Sequence[Outgoing],
+        ended: Callable[[], bool] = bool,
+        *,
+        lines: Sequence[int] | None = None,
+    ) -> None:
         """Queue records, waiting for room. Raises if one can't be sent: too large, no such partition.
+        ``lines`` are the lines of the input that they come from; errors name them.
 
         While there is no room it gives up on the rest once a record has failed (they count as failed too) or
         ``ended`` says so (they don't: somebody wants to stop here).
@@ -98,6 +115,9 @@ class Sender:
 
         produce, topic, answered = self._producer.produce, self.topic, self._answered
         for at, (value, key, headers, partition, timestamp) in enumerate(records):
+            on_delivery: Any = answered
+            if lines is not None and _size(value, key, headers) > self._batch_bytes // 2:
+                on_delivery = partial(answered, line=lines[at])  # the broker may find it too large
             while True:
                 try:
                     produce(
@@ -105,7 +125,7 @@ class Sender:
                         value,
                         key,
                         partition,
-                        on_delivery=answered,
+                        on_delivery=on_delivery,
                         timestamp=timestamp,
                         headers=headers,
                     )
@@ -119,8 +139,9 @@ class Sender:
                     if ended():
                         return
                 except KafkaException as error:
-                    size = len(value or b"") + len(key or b"")
-                    raise self._refused(error.args[0], size, partition) from None
+                    line = 0 if lines is None else lines[at]
+                    size = _size(value, key, headers)
+                    raise self._refused(error.args[0], size, partition, line, here=True) from None
             self.sent += 1
         self._producer.poll(0)
 
@@ -138,25 +159,47 @@ class Sender:
         self._producer.purge()
         self._producer.flush(5)
 
-    def _answered(self, error: Any, message: Any) -> None:
+    def _answered(self, error: Any, message: Any, line: int = 0) -> None:
         if error is None:
             self.last_place = (message.partition(), message.offset())
             return
         self.failed += 1
         if self.first_failure is None:
-            size = len(message.value() or b"") + len(message.key() or b"")
-            self.first_failure = self._refused(error, size, message.partition())
+            size = _size(message.value(), message.key(), message.headers())
+            self.first_failure = self._refused(error, size, message.partition(), line)
 
-    def _refused(self, error: Any, size: int, partition: int) -> MillstreamError:
-        """A record's error, whether librdkafka or the broker had it: with what to do about it."""
+    def _refused(
+        self, error: Any, size: int, partition: int, line: int, *, here: bool = False
+    ) -> MillstreamError:
+        """A record's error with what to do about it. ``here``: librdkafka did not take it, and no broker has
+        seen it; it uses the broker's names of errors even so."""
         match error.name():
-            case "MSG_SIZE_TOO_LARGE" | "_MSG_SIZE_TOO_LARGE":
+            case "MSG_SIZE_TOO_LARGE" if not here:
                 reason = (
-                    f"a record of {size:,} bytes is too large; allow it at the topic with max.message.bytes, "
-                    "and here with -X message.max.bytes=..."
+                    f"a record of {size:,} bytes is larger than topic {self.topic!r} takes; raise that with"
+                    f" `millstream topic alter {self.topic} -c max.message.bytes={_room_for(size)}`"
+                )
+            case "MSG_SIZE_TOO_LARGE":
+                reason = (
+                    f"a record of {size:,} bytes is larger than this client sends; raise that with"
+                    f" -X message.max.bytes={_room_for(size)}"
+                    f" -X queue.buffering.max.kbytes={2 * _room_for(size) // 1000}"
                 )
             case "_UNKNOWN_PARTITION":
                 reason = f"topic {self.topic!r} has no partition {partition}"
             case _:
                 return failure(error, self.connection, f"topic {self.topic!r}", complaints=self._complaints)
-        return RequestFailed(error.code(), error.name(), reason)
+        return InputError(line, reason) if line else RequestFailed(error.code(), error.name(), reason)
+
+
+def _size(value: bytes | None, key: bytes | None, headers: Sequence[tuple[str, bytes | None]] | None) -> int:
+    size = len(value or b"") + len(key or b"")
+    if headers:
+        size += sum(len(name.encode()) + len(content or b"") for name, content in headers)
+    return size
+
+
+def _room_for(size: int) -> int:
+    """A round limit that a record of some size is within, with all that is around it."""
+    step = int(10 ** max(3, len(str(size)) - 2))
+    return (size + 1000) // step * step + step

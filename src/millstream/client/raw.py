@@ -19,6 +19,7 @@ from millstream.client.position import TopicPartition
 from millstream.errors import BrokerUnavailable, ProtocolError, RequestFailed
 from millstream.wire import codec
 from millstream.wire.frame import compact_bytes, unsigned_varint
+from millstream.wire.schemas import error_codes
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 0, 1, 2, 3, 8, 9, 10
 SASL_HANDSHAKE, API_VERSIONS, INIT_PRODUCER_ID, DESCRIBE_LOG_DIRS, SASL_AUTHENTICATE = 17, 18, 22, 35, 36
@@ -424,10 +425,8 @@ def _read_string(view: memoryview, at: int) -> tuple[str, int]:
 
 def refused(code: int, what: str, message: str = "") -> RequestFailed:
     """A broker's error code as an exception: ``what`` was asked for, and what Kafka calls the error."""
-    from kio.schema.errors import ErrorCode
-
     try:
-        name = ErrorCode(code).name.upper()
+        name = error_codes()(code).name.upper()
     except ValueError:
         name = f"UNKNOWN_ERROR_{code}"
     words = message or name.replace("_", " ").lower()
@@ -436,9 +435,7 @@ def refused(code: int, what: str, message: str = "") -> RequestFailed:
 
 def is_retriable(code: int) -> bool:
     """Whether Kafka says that the same request may succeed a little later."""
-    from kio.schema.errors import ErrorCode
-
     try:
-        return bool(ErrorCode(code).retriable)
+        return bool(error_codes()(code).retriable)
     except ValueError:
         return False

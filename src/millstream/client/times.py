@@ -13,13 +13,14 @@ from typing import NamedTuple
 from millstream.client.cluster import Cluster
 from millstream.client.connect import Connection
 from millstream.client.position import TopicPartition
-from millstream.client.raw import Fetched, Link
+from millstream.client.raw import Fetched, Link, refused
 from millstream.errors import CorruptBatch, RequestFailed
 from millstream.records.batch import LOG_APPEND_TIME
 from millstream.records.build import read_records
 from millstream.records.fetched import NO_END, next_offset, wanted
 
 _IN_FLIGHT = 16
+_OFFSET_OUT_OF_RANGE = 1  # deleted meanwhile
 _WAIT_MS = 500  # for records that have to come from an archive; others are there at once
 _BATCHES = 10  # looked at one after the other for a record: compaction and markers leave some without one
 
@@ -31,19 +32,24 @@ class Spot(NamedTuple):
     offset: int
 
 
-def times_at(connection: Connection, spots: Collection[Spot]) -> dict[Spot, int]:
+def times_at(
+    connection: Connection, spots: Collection[Spot], problems: dict[TopicPartition, str] | None = None
+) -> dict[Spot, int]:
     """The time, in ms, of the first record at or after each offset. Those of which none can be told are left
-    out: the offset is the end, or was deleted, or the partition has no leader at the moment."""
+    out: the offset is the end, or was deleted, or the partition has no leader at the moment, or can't be read
+    there, as in an archive that is away; ``problems`` takes what the broker said."""
     if not spots:
         return {}
     cluster = Cluster(connection, patience=connection.patience)
     try:
-        return cluster.patiently("looking up times", lambda: _times(cluster, spots))
+        return cluster.patiently(
+            "looking up times", lambda: _times(cluster, spots, {} if problems is None else problems)
+        )
     finally:
         cluster.close()
 
 
-def _times(cluster: Cluster, spots: Collection[Spot]) -> dict[Spot, int]:
+def _times(cluster: Cluster, spots: Collection[Spot], problems: dict[TopicPartition, str]) -> dict[Spot, int]:
     cluster.topics({spot.partition.topic for spot in spots})
     by_leader: dict[Link, list[Spot]] = {}
     for spot in spots:
@@ -55,13 +61,15 @@ def _times(cluster: Cluster, spots: Collection[Spot]) -> dict[Spot, int]:
     for link, led in by_leader.items():
         left = dict(zip(led, led, strict=True))  # where each one is looked for next
         for _ in range(_BATCHES):
-            left = _look(link, left, found)
+            left = _look(link, left, found, problems)
             if not left:
                 break
     return found
 
 
-def _look(link: Link, places: dict[Spot, Spot], found: dict[Spot, int]) -> dict[Spot, Spot]:
+def _look(
+    link: Link, places: dict[Spot, Spot], found: dict[Spot, int], problems: dict[TopicPartition, str]
+) -> dict[Spot, Spot]:
     """Ask once for each; what is left, with where to go on."""
     left = {}
     for some in _parts(places.items()):
@@ -69,6 +77,8 @@ def _look(link: Link, places: dict[Spot, Spot], found: dict[Spot, int]) -> dict[
             link.send_fetch({partition: (offset, 1)}, wait_ms=_WAIT_MS, read_committed=False)
         for spot, (partition, offset) in some:
             (answer,) = link.receive_fetch()
+            if answer.code not in (0, _OFFSET_OUT_OF_RANGE):
+                problems[partition] = str(refused(answer.code, f"can't read offset {offset}"))
             time_ms, following = _first_time(answer, offset)
             if time_ms is not None:
                 found[spot] = time_ms

@@ -1,10 +1,11 @@
 """A file's content: how it is known again after its name, its inode or its compression have changed.
 
-A log file is renamed, copied, truncated and compressed while it is being read. What stays is its content, and
-the content up to where it was read is known again by its first bytes and by the last ones before that place:
-log lines carry times, so two contents that agree in both are one. That check is made after every read too,
-so that what was read is known to be of the content it was taken for, even if the file was truncated and grew
-again at that very moment.
+A log file is renamed, copied, truncated and compressed while it is being read. What stays is its content. The
+content up to where it was read is known again by its first bytes, by the last ones before that place, and by
+samples in between: the bytes before every power of two. Two contents that begin with the same banner differ
+in a sample; only contents that are equal line by line can't be told apart this way. The check of the last
+bytes is made after every read too, so that what was read is known to be of the content it was taken for, even
+if the file was truncated and grew again at that very moment.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from typing import Any, NamedTuple, Protocol
 
 HEAD = 256  # bytes that tell contents apart
 _SKIP = 1 << 20
+_SAMPLE = 64  # bytes before a power of two that are a sample
+_FIRST_SAMPLE = 2 * HEAD
 
 
 class Place(NamedTuple):
@@ -28,6 +31,7 @@ class Place(NamedTuple):
     inode: int
     size: int
     modified_ns: int
+    changed_ns: int = 0  # of the inode: by a rename or a copy of its times too
 
     @classmethod
     def of(cls, path: str) -> Place | None:
@@ -38,7 +42,7 @@ class Place(NamedTuple):
             return None
         if not os.path.isfile(path):
             return None
-        return cls(path, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+        return cls(path, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
     @property
     def file(self) -> tuple[int, int]:
@@ -55,27 +59,33 @@ class Mark(NamedTuple):
     offset: int
     head: bytes
     near: bytes  # a hash of what stands before the offset
-
-    @classmethod
-    def at(cls, offset: int, head: bytes, before: bytes) -> Mark:
-        return cls(offset, head[: min(offset, HEAD)], fingerprint(before[-HEAD:]))
+    samples: tuple[bytes, ...] = ()  # hashes of what stands before _FIRST_SAMPLE, twice that, ...
 
     def moved(self, taken: bytes, before: bytes) -> Mark:
         """After ``taken`` was read on from here; ``before`` are the bytes that stood before it."""
         offset = self.offset + len(taken)
         head = self.head if len(self.head) >= HEAD else (self.head + taken)[: min(offset, HEAD)]
-        return Mark(offset, head, fingerprint((before + taken)[-HEAD:]))
+        samples = self.samples
+        while (at := _FIRST_SAMPLE << len(samples)) <= offset:
+            known = before[-_SAMPLE:] + taken
+            end = at - self.offset + len(known) - len(taken)
+            samples = (*samples, fingerprint(known[max(0, end - _SAMPLE) : end]))
+        return Mark(offset, head, fingerprint((before + taken)[-HEAD:]), samples)
 
     def as_fields(self) -> dict[str, Any]:
         return {
             "offset": self.offset,
             "head": base64.b64encode(self.head).decode("ascii"),
             "near": self.near.hex(),
+            "samples": [sample.hex() for sample in self.samples],
         }
 
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> Mark:
-        return cls(int(fields["offset"]), base64.b64decode(fields["head"]), bytes.fromhex(fields["near"]))
+        samples = tuple(bytes.fromhex(sample) for sample in fields["samples"])
+        return cls(
+            int(fields["offset"]), base64.b64decode(fields["head"]), bytes.fromhex(fields["near"]), samples
+        )
 
 
 def fingerprint(data: bytes) -> bytes:
@@ -105,7 +115,7 @@ class PlainContent:
 
     def place(self) -> Place:
         found = os.fstat(self._descriptor)
-        return Place("", found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+        return Place("", found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
     def close(self) -> None:
         os.close(self._descriptor)
@@ -158,37 +168,45 @@ def still_holds(content: Content, mark: Mark) -> bool:
     if mark.offset == 0:
         return True
     size = min(mark.offset, HEAD)
-    return (
-        content.read(0, len(mark.head)) == mark.head
-        and fingerprint(content.read(mark.offset - size, size)) == mark.near
-    )
+    return _begins_like(content, mark) and fingerprint(content.read(mark.offset - size, size)) == mark.near
 
 
-def end_of(place: Place) -> Mark:
-    """The mark of a content that was read to its end. Raises OSError."""
-    content = open_content(place)
-    try:
-        head = content.read(0, HEAD)
-        if not place.compressed:
-            offset = place.size
-            return Mark.at(offset, head, content.read(max(0, offset - HEAD), min(offset, HEAD)))
-        last, offset = head, len(head)
-        while data := content.read(offset, _SKIP):
-            last, offset = (last + data)[-HEAD:], offset + len(data)
-        return Mark.at(offset, head, last)
-    finally:
-        content.close()
+def ends_within(content: Content, mark: Mark) -> bool:
+    """Whether this content is shorter than the mark, and the same as far as it goes."""
+    return not content.read(mark.offset - 1, 1) and _begins_like(content, mark)
 
 
-def holds_all(content: Content, end: Mark) -> bool:
-    """Whether a content begins with all of another one, of which this is the end."""
-    return end.offset > 0 and still_holds(content, end)
-
-
-def may_become(content: Content, mark: Mark) -> bool:
-    """Whether this may be a copy on its way: it begins like the content, and is shorter than it was read."""
-    head = content.read(0, HEAD)
-    known = mark.head[: len(head)]
-    if head[: len(known)] != known:
+def _begins_like(content: Content, mark: Mark) -> bool:
+    head = content.read(0, len(mark.head))
+    if head != mark.head[: len(head)]:
         return False
-    return len(content.read(mark.offset - 1, 1)) == 0 if mark.offset else False
+    for number, sample in enumerate(mark.samples):
+        at = _FIRST_SAMPLE << number
+        found = content.read(at - _SAMPLE, _SAMPLE)
+        if len(found) < _SAMPLE:
+            return True  # it ends before; whether it may is the caller's question
+        if fingerprint(found) != sample:
+            return False
+    return True
+
+
+def mark_at(content: Content, offset: int) -> Mark:
+    """The mark of a content that was read up to an offset, which it has."""
+    size = min(offset, HEAD)
+    samples: list[bytes] = []
+    while (at := _FIRST_SAMPLE << len(samples)) <= offset:
+        samples.append(fingerprint(content.read(at - _SAMPLE, _SAMPLE)))
+    near = fingerprint(content.read(offset - size, size))
+    return Mark(offset, content.read(0, size), near, tuple(samples))
+
+
+def begins_with(whole: Content, size: int, part: Content, *, quick: bool) -> bool:
+    """Whether the first ``size`` bytes of a content are those of another one. ``quick``: by looking at the
+    first and last ones of them only."""
+    places = [0, max(0, size - _SKIP)] if quick else range(0, size, _SKIP)
+    for at in places:
+        length = min(_SKIP, size - at)
+        found = part.read(at, length)
+        if len(found) < length or found != whole.read(at, length):
+            return False
+    return True

@@ -2,20 +2,29 @@
 
 Rule 1: a content is read once, wherever it is. What is known is where each content was read to (``Mark``); a
 file is looked at for the content it holds, and a content that is not known is new and read from its start.
-Rule 2: the file under the name that is written is known by its inode, and only by it: two days may begin with
-the same line. What rotation made of it is known by its content too: it may be a copy, or compressed.
-Rule 3: older files of a family are read to their end before newer ones are begun.
+Rule 2: a plain file is known by its inode first, as long as that holds what was read. Only a content whose
+inode is gone or holds something else is looked for by what was read of it: in a copy, or compressed.
+Rule 3: two files that begin alike are two contents, unless one is being made from the other: a copy of the
+file that is written, whose bytes are all equal to that file's first ones, or ``NAME.gz`` beside ``NAME``.
+Rule 4: older files of a family are read to their end before newer ones are begun; names say which is older.
 
 What happens to a file, and what comes of it:
 
     renamed, a new one made         the old one is known by its inode and read to its end; the new one is new
     copied, then truncated          the inode holds other bytes than it did: new content; the rest of the old
                                     one is read from the copy
-    truncated                       the same, and there is no copy: what had not been read is gone, and said
+    the same, and the new content   the copy is not the beginning of the file that is written, so that was
+    begins like the old one         truncated: the copy is read on, the file from its start
+    truncated                       there is no copy: what had not been read is gone, and said
     compressed                      known by its content; read on from there after decompression
-    copied or compressed just now   begins like a known content and is shorter than that was read, or like the
-                                    file that is written: waited for
+    copied or compressed just now   waited for: a copy until the file is truncated, ``NAME.gz`` while there is
+                                    a ``NAME``
     deleted                         read to its end while it is open here, then forgotten
+
+What can't be told apart: a file whose every byte is the beginning of the file that is written, if that has
+the inode it always had, is a copy or was written with the same lines. It is taken for a copy, and said. And a
+file that was truncated between two looks and begins with exactly what had been read of it is read on from
+there.
 
 A last line without a line feed is waited for while somebody may be writing it: taken from a file that was
 rotated away and is not written any more, or, if reading ends there (``once``), from one that nobody has
@@ -42,9 +51,9 @@ from millstream.files.content import (
     Mark,
     Place,
     PlainContent,
-    end_of,
-    holds_all,
-    may_become,
+    begins_with,
+    ends_within,
+    mark_at,
     open_content,
     still_holds,
 )
@@ -54,7 +63,9 @@ log = logging.getLogger(__name__)
 
 CHUNK = 1 << 18
 LONGEST_LINE = 900_000  # bytes; the largest record that clients and brokers take by default is a little more
-_QUIET_MS = 5000  # a rotated file that was not written for so long has its last line
+_QUIET_MS = (
+    5000  # a rotated file that was not written for so long has its last line, and is no copy under way
+)
 _QUIET_ONCE_MS = 1000
 _FORGET_AFTER = 10.0  # seconds that a file is away, and if it is open here was not written, to be gone
 
@@ -68,7 +79,10 @@ class Line(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Tracked:
-    """One content: where it is and how far it was read. ``order`` is that of being found."""
+    """One content: where it is and how far it was read. ``order`` is that of being found.
+
+    ``ended`` is the size of a copy that ends before the mark: lines were read from the file after it was
+    copied and before it was truncated. There is nothing to read in such a copy, it is only known."""
 
     id: str
     family: str
@@ -77,6 +91,8 @@ class Tracked:
     order: int = 0
     piece: int = 0  # of an overlong line, how many parts were taken
     whole: bool = False  # compressed, and read to its end
+    ended: int | None = None
+    read_ms: int = 0  # when something was read of it last
     content: Content | None = None
     rest: bytes = b""  # of a line whose end has not come yet; stands after the mark
     before: bytes = b""  # up to HEAD bytes before the mark
@@ -121,6 +137,9 @@ class Follower:
     tracked: list[Tracked] = field(default_factory=list)
     forgotten: list[Tracked] = field(default_factory=list)  # whose progress nobody needs any more
     _verdicts: dict[tuple[Place, str, int], str] = field(default_factory=dict)
+    _copies: dict[tuple[Place, Place, bool], bool] = field(default_factory=dict)
+    _undecided: set[str] = field(default_factory=set)  # families with a file that is waited for
+    _told: set[tuple[int, int]] = field(default_factory=set)
     _first_look: bool = True
     _waiting: bool = False
 
@@ -137,112 +156,179 @@ class Follower:
     def look(self) -> list[Tracked]:
         """Find the files again, under whatever names; those that are new are returned."""
         there = candidates(self.patterns)
-        by_file = {each.place.file: each for each in reversed(there)}
+        self._undecided.clear()
+        claimed, homeless = self._by_inode(there)
+        free = [each for each in there if each.place.file not in claimed]
+        for tracked in sorted(homeless, key=lambda each: (each.place.modified_ns, each.order)):
+            moved = self._moved(tracked, free)
+            if moved is not None:
+                self._move(tracked, moved)
+                free.remove(moved)
+            else:
+                replaced = any(each.place.file == tracked.place.file for each in there)
+                self._gone(tracked, replaced=replaced)
+        fresh = [self._track(each) for each in self._new(there, free)]
+        places = {each.place.file: at for at, each in enumerate(there)}
+        self.tracked.sort(key=lambda each: self._age(each, places))
+        self._first_look = False
+        now = {each.place for each in there}
+        self._verdicts = {key: found for key, found in self._verdicts.items() if key[0] in now}
+        self._copies = {key: found for key, found in self._copies.items() if key[0] in now}
+        return fresh
+
+    def _by_inode(self, there: Iterable[Candidate]) -> tuple[set[tuple[int, int]], list[Tracked]]:
+        """The inodes that still hold what was read of them, and the contents that are not where they were."""
+        by_file = {each.place.file: each for each in reversed(list(there))}
         claimed: set[tuple[int, int]] = set()
         homeless = []
         for tracked in self.tracked:
             found = by_file.get(tracked.place.file)
-            if found is not None and found.place.file not in claimed and self._holds(found.place, tracked):
+            if found is not None and found.place.file not in claimed and self._holds(found, tracked):
                 claimed.add(found.place.file)
                 tracked.place, tracked.gone_since = found.place, None
             else:
-                homeless.append((tracked, found is not None))
-        free = [each for each in there if each.place.file not in claimed]
-        for tracked, inode_is_there in homeless:
-            moved = self._moved(tracked, free)
-            if moved is not None:
-                tracked.let_go()
-                tracked.place, tracked.gone_since = moved.place, None
-                claimed.add(moved.place.file)
-                free.remove(moved)
-            else:
-                self._gone(tracked, free, replaced=inode_is_there)
-        written = {each.family: each.place for each in there if not each.rotated}
-        fresh = [
-            self._track(each)
-            for each in free
-            if not each.rotated or not self._known_content(each, written.get(each.family))
-        ]
-        self._first_look = False
-        self._verdicts = {
-            key: verdict for key, verdict in self._verdicts.items() if key[0] in {e.place for e in there}
-        }
-        return fresh
+                homeless.append(tracked)
+        return claimed, homeless
 
-    def _holds(self, place: Place, tracked: Tracked) -> bool:
-        if place == tracked.place and tracked.content is not None:
+    def _age(self, tracked: Tracked, places: dict[tuple[int, int], int]) -> tuple[str, int, int]:
+        """What sorts contents by their age: those that are gone, if only open here, before what took their
+        place."""
+        written = tracked.place.path == tracked.family
+        if tracked.gone_since is not None:
+            return tracked.family, 2 if written else 0, tracked.order
+        return tracked.family, 3 if written else 1, places.get(tracked.place.file, 0)
+
+    def _holds(self, found: Candidate, tracked: Tracked) -> bool:
+        place, known = found.place, tracked.place
+        if place == known and tracked.content is not None:
             return True
-        if tracked.whole and place.file == tracked.place.file:
+        if tracked.whole and (place.size, place.modified_ns) == (known.size, known.modified_ns):
             return True
+        if tracked.ended is not None:
+            return place.size == tracked.ended and self._verdict(place, tracked) == "within"
         if tracked.mark.offset == 0 and tracked.content is None:
             # Nothing is known of its content, and an inode is used again once its file is deleted.
-            return place.path == tracked.place.path == tracked.family
+            return place.path == known.path == tracked.family
+        if tracked.content is None and found.rotated and place.size == known.size:
+            # An inode that is used again may hold equal lines, but has another time.
+            return place.modified_ns == known.modified_ns and self._verdict(place, tracked) == "same"
         return self._verdict(place, tracked) == "same"
 
     def _verdict(self, place: Place, tracked: Tracked) -> str:
-        """``same`` content, ``perhaps`` (a copy that is not complete), or ``other``."""
+        """The ``same`` content; ``within`` it, shorter than it was read; ``broken``; or ``other``."""
         key = (place, tracked.id, tracked.mark.offset)
         known = self._verdicts.get(key)
         if known is None:
-            known = self._verdicts[key] = self._compare(place, tracked)
+            known = self._verdicts[key] = self._compare(place, tracked.mark)
         return known
 
-    def _compare(self, place: Place, tracked: Tracked) -> str:
+    def _compare(self, place: Place, mark: Mark) -> str:
         try:
             content = open_content(place)
         except OSError:
-            return "perhaps"
+            return "broken"
         try:
-            if still_holds(content, tracked.mark):
+            if still_holds(content, mark):
                 return "same"
-            return "perhaps" if may_become(content, tracked.mark) else "other"
-        except BrokenContent:
-            return "perhaps"
+            return "within" if ends_within(content, mark) else "other"
         except OSError:
-            return "perhaps"
+            return "broken"
         finally:
             content.close()
 
     def _moved(self, tracked: Tracked, free: Iterable[Candidate]) -> Candidate | None:
-        if tracked.mark.offset == 0:
-            return None  # nothing was read of it, so nothing is known of its content
+        """Where a content is that is not where it was: the oldest file that holds what was read of it."""
+        within = None
         for each in free:
-            if (
-                each.rotated
-                and each.family == tracked.family
-                and self._verdict(each.place, tracked) == "same"
-            ):
+            if not each.rotated or each.family != tracked.family:
+                continue
+            if tracked.mark.offset == 0:
+                # Nothing was read of it. What is known of its content is what is open here.
+                if _was_made_of(each.place, tracked.content):
+                    return each
+                continue
+            verdict = self._verdict(each.place, tracked)
+            if verdict == "same" and tracked.ended is None:
+                return each
+            if verdict == "within" and within is None and self._ends_before(each.place, tracked):
+                within = each
+        return within
+
+    def _ends_before(self, place: Place, tracked: Tracked) -> bool:
+        """Whether a shorter content can be a copy of this one: made before the last lines were read."""
+        if tracked.ended is None:
+            return place.modified_ns // 1_000_000 <= tracked.read_ms
+        return _length(place, tracked.ended) == tracked.ended
+
+    def _move(self, tracked: Tracked, to: Candidate) -> None:
+        tracked.let_go()
+        if self._verdict(to.place, tracked) == "within":
+            tracked.ended = _length(to.place, tracked.mark.offset)
+        tracked.place, tracked.gone_since, tracked.whole = to.place, None, False
+
+    def _new(self, there: list[Candidate], free: list[Candidate]) -> list[Candidate]:
+        """Of the files that hold no known content: those that are not being made from another file."""
+        written = {each.family: each for each in there if not each.rotated}
+        plain = {each.place.path for each in self.tracked if each.gone_since is None}
+        new = []
+        for each in free:
+            if each.family in self._undecided:
+                continue  # in its turn
+            if each.rotated:
+                if each.place.path.removesuffix(".gz") in plain - {each.place.path}:
+                    continue
+                holder = self._holder(each.family)
+                origin = written.get(each.family)
+                if self._is_under_way(each, origin, holder):
+                    continue
+                if origin is not None and holder and self._verdict(each.place, holder) == "same":
+                    # The file that is written was truncated, and begins like it did before.
+                    self._move(holder, each)
+                    free.append(origin)  # to be met last, as it is the newest
+                    continue
+            new.append(each)
+        return new
+
+    def _holder(self, family: str) -> Tracked | None:
+        """What is tracked as the file that is written, if something of it was read."""
+        for each in self.tracked:
+            if each.place.path == each.family == family and each.gone_since is None and each.mark.offset:
                 return each
         return None
 
-    def _known_content(self, rotated: Candidate, written: Place | None) -> bool:
-        """Whether this is a copy of what is tracked, or on its way to become one; or a copy of the file that
-        is ``written`` or of one that is open here, of which nothing may have been read yet."""
-        unread = []
-        for tracked in self.tracked:
-            if tracked.family != rotated.family:
-                continue
-            if tracked.mark.offset == 0:
-                unread.append(tracked.content)
-            elif self._verdict(rotated.place, tracked) != "other":
+    def _is_under_way(self, rotated: Candidate, origin: Candidate | None, holder: Tracked | None) -> bool:
+        """Whether a file is not to be read (yet): it is a copy of the file that is written, which may be
+        about to be truncated; or it is not whole."""
+        place = rotated.place
+        touched_ms = max(place.modified_ns, place.changed_ns) // 1_000_000
+        young = self.clock.now_ms() - touched_ms < _QUIET_MS
+        if place.compressed:
+            waits = young and _length(place, 1 << 62) is None
+        else:
+            waits = origin is not None and self._is_copy(place, origin.place, young)
+            if waits and holder is not None:
+                if not young and place.file not in self._told:
+                    self._told.add(place.file)
+                    self.complain(
+                        f"{place.path} is equal to the beginning of {rotated.family} and was taken for a"
+                        " copy of it. If it is none, its lines are missing: send them by `millstream produce`"
+                    )
                 return True
-        try:
-            end = end_of(rotated.place)
-            if any(content is not None and holds_all(content, end) for content in unread):
-                return True
-            if written is None:
-                return False
-            content = open_content(written)
-        except OSError:
-            return False
-        try:
-            return holds_all(content, end)
-        except OSError:
-            return False
-        finally:
-            content.close()
+            waits = waits and young
+        if waits:
+            self._undecided.add(rotated.family)
+        return waits
 
-    def _gone(self, tracked: Tracked, free: Iterable[Candidate], *, replaced: bool) -> None:
+    def _is_copy(self, place: Place, origin: Place, young: bool) -> bool:
+        if place.size > origin.size:
+            return False
+        key = (place, origin, young)
+        known = self._copies.get(key)
+        if known is None:
+            known = self._copies[key] = _is_beginning(place, origin, quick=young)
+        return known
+
+    def _gone(self, tracked: Tracked, *, replaced: bool) -> None:
         """A tracked content is nowhere to be found by name. It may be between two names at this moment: it is
         forgotten only if it stays away."""
         now = self.clock.monotonic()
@@ -254,14 +340,6 @@ class Follower:
                 tracked.gone_since = now
         else:
             tracked.let_go()
-            if any(
-                each.family == tracked.family
-                and each.rotated
-                and self._verdict(each.place, tracked) == "perhaps"
-                for each in free
-            ):
-                # A copy that ends before what was read here; known as long as that is there.
-                tracked.gone_since = now
         if tracked.gone_since is None:
             tracked.gone_since = now
         unread = tracked.mark.offset == 0 and tracked.content is None
@@ -300,16 +378,13 @@ class Follower:
         except OSError:
             return
         try:
-            head = content.read(0, HEAD)
             if place.compressed:
-                tracked.mark, tracked.whole = Mark.at(len(head), head, head), True
+                tracked.whole = True  # known by its inode, size and time only
                 return
             last = content.read(max(0, place.size - CHUNK), CHUNK)
             unfinished = len(last) - (last.rfind(b"\n") + 1)
             offset = place.size - (unfinished if unfinished < len(last) or place.size <= CHUNK else 0)
-            tracked.mark = Mark.at(offset, head, content.read(max(0, offset - HEAD), min(offset, HEAD)))
-        except BrokenContent:
-            tracked.whole = True
+            tracked.mark = mark_at(content, offset)
         finally:
             content.close()
 
@@ -339,14 +414,18 @@ class Follower:
     @property
     def finished(self) -> bool:
         """Whether the last ``read`` left nothing that is there now."""
-        return not self._waiting
+        return not self._waiting and not self._undecided
 
     def _read_one(self, tracked: Tracked) -> tuple[list[Line], int]:
         """A chunk of a file: its lines, and how many bytes were read."""
         place = tracked.place
         if tracked.gone_since is not None and tracked.content is None:
             return [], 0
-        if tracked.whole or (place.size <= tracked.position and not place.compressed and not tracked.rest):
+        if (
+            tracked.whole
+            or tracked.ended is not None
+            or (place.size <= tracked.position and not place.compressed and not tracked.rest)
+        ):
             self._rest(tracked)
             return [], 0
         if tracked.content is None:
@@ -362,6 +441,7 @@ class Follower:
                 self._waiting = True
                 return [], 0
         if data:
+            tracked.read_ms = self.clock.now_ms()
             return self._split(tracked, data), len(data)
         ended = self._has_ended(tracked)
         lines = [] if not (ended and tracked.rest) else [self._take_rest(tracked)]
@@ -450,3 +530,54 @@ class Follower:
             self.complain(str(error) if broken else f"can't read {tracked.place.path}: {error.strerror}")
         tracked.let_go()
         tracked.whole = broken
+
+
+def _length(place: Place, most: int) -> int | None:
+    """How long a content is, up to ``most``; None if that can't be read."""
+    if not place.compressed:
+        return min(place.size, most)
+    try:
+        content = open_content(place)
+    except OSError:
+        return None
+    length = 0
+    try:
+        while length < most and (data := content.read(length, CHUNK)):
+            length += len(data)
+    except OSError:
+        return None
+    finally:
+        content.close()
+    return min(length, most)
+
+
+def _was_made_of(place: Place, origin: Content | None) -> bool:
+    """Whether all of a file is the beginning of one that is open."""
+    if not isinstance(origin, PlainContent):
+        return False
+    length = _length(place, origin.place().size + 1)
+    if not length or length > origin.place().size:
+        return False
+    try:
+        content = open_content(place)
+    except OSError:
+        return False
+    try:
+        return begins_with(origin, length, content, quick=False)
+    except OSError:
+        return False
+    finally:
+        content.close()
+
+
+def _is_beginning(place: Place, origin: Place, *, quick: bool) -> bool:
+    """Whether all of a file is the beginning of another one. ``quick``: as far as its ends tell."""
+    try:
+        part, whole = PlainContent(place.path), PlainContent(origin.path)
+    except OSError:
+        return True  # one of them is gone; the next look finds out what became of it
+    try:
+        return begins_with(whole, place.size, part, quick=quick)
+    finally:
+        part.close()
+        whole.close()

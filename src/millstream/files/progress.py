@@ -7,7 +7,8 @@ what was written. (Offsets of a group with metadata would do for one file; a tai
 offsets expire while a tail is away.)
 
     key    NAME of the tail, line feed, id of the content; without an id: the tail has begun
-    value  JSON: family, path, device, inode, order, offset, head, near, piece, whole; null: forgotten
+    value  JSON: family; path, device, inode, size and time of the file; order; offset, head, near and samples
+           of the mark; piece, whole, ended, read_ms; null: forgotten
 """
 
 from __future__ import annotations
@@ -55,38 +56,54 @@ class Progress:
                     if key.startswith(mine):
                         newest[key.removeprefix(mine)] = record.value()
         begun = newest.pop("", None) is not None
-        return begun, [_tracked(id, value) for id, value in newest.items() if value is not None]
+        return begun, [tracked_of(id, value) for id, value in newest.items() if value is not None]
 
     def begin(self, txn: Transaction) -> None:
         txn.send(TOPIC, b"{}", key=f"{self._name}\n", partition=0)
 
     def save(self, txn: Transaction, tracked: Tracked) -> None:
         """Where a content stands now."""
-        place = tracked.place
-        fields: dict[str, Any] = {
-            "family": tracked.family,
-            "path": place.path,
-            "device": place.device,
-            "inode": place.inode,
-            "order": tracked.order,
-            **tracked.mark.as_fields(),
-            "piece": tracked.piece,
-            "whole": tracked.whole,
-        }
-        txn.send(TOPIC, json.dumps(fields), key=f"{self._name}\n{tracked.id}", partition=0)
+        value = json.dumps(fields_of(tracked))
+        txn.send(TOPIC, value, key=f"{self._name}\n{tracked.id}", partition=0)
 
     def forget(self, txn: Transaction, tracked: Tracked) -> None:
         txn.send(TOPIC, None, key=f"{self._name}\n{tracked.id}", partition=0)
 
 
-def _tracked(id: str, value: bytes) -> Tracked:
+def fields_of(tracked: Tracked) -> dict[str, Any]:
+    """What is kept of a content; ``tracked_of`` reads it."""
+    place = tracked.place
+    return {
+        "family": tracked.family,
+        "path": place.path,
+        "device": place.device,
+        "inode": place.inode,
+        "size": place.size,
+        "modified_ns": place.modified_ns,
+        "order": tracked.order,
+        **tracked.mark.as_fields(),
+        "piece": tracked.piece,
+        "whole": tracked.whole,
+        "ended": tracked.ended,
+        "read_ms": tracked.read_ms,
+    }
+
+
+def tracked_of(id: str, value: bytes) -> Tracked:
     try:
         fields = json.loads(value)
         mark = Mark.from_fields(fields)
-        # The size is not known any more: as much as was read.
-        place = Place(fields["path"], fields["device"], fields["inode"], mark.offset, 0)
+        place = Place(*(fields[name] for name in ("path", "device", "inode", "size", "modified_ns")))
         return Tracked(
-            id, fields["family"], place, mark, fields["order"], fields["piece"], bool(fields["whole"])
+            id,
+            fields["family"],
+            place,
+            mark,
+            fields["order"],
+            fields["piece"],
+            bool(fields["whole"]),
+            fields["ended"],
+            read_ms=fields["read_ms"],
         )
     except (ValueError, KeyError, TypeError) as error:
         raise MillstreamError(

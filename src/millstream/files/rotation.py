@@ -31,7 +31,10 @@ class Candidate(NamedTuple):
 
 
 def candidates(patterns: Sequence[str]) -> list[Candidate]:
-    """The files that patterns name, and what rotation made of them; oldest first within a family."""
+    """The files that patterns name, and what rotation made of them; oldest first within a family.
+
+    Names say which is older where they follow one scheme: ``.2`` is older than ``.1``, and dates speak for
+    themselves. Where a family has both kinds or another, the times of the files decide."""
     named: set[str] = set()
     for pattern in patterns:
         named.update(glob.glob(pattern, recursive=True) if glob.has_magic(pattern) else [pattern])
@@ -52,9 +55,33 @@ def candidates(patterns: Sequence[str]) -> list[Candidate]:
         for path, (family, rotated) in found.items()
         if (place := Place.of(path)) is not None
     ]
-    return sorted(
-        there, key=lambda each: (each.family, not each.rotated, each.place.modified_ns, each.place.path)
-    )
+    by_family: dict[str, list[Candidate]] = {}
+    for each in there:
+        by_family.setdefault(each.family, []).append(each)
+    return [each for _, members in sorted(by_family.items()) for each in _oldest_first(members)]
+
+
+def _oldest_first(members: list[Candidate]) -> list[Candidate]:
+    rotated = [each for each in members if each.rotated]
+    written = [each for each in members if not each.rotated]
+    ages = {each: _age(each) for each in rotated}
+    schemes = {age and age[0] for age in ages.values()}
+    if len(schemes) == 1 and None not in schemes:
+        rotated.sort(key=lambda each: (ages[each], each.place.modified_ns, each.place.path))
+    else:
+        rotated.sort(key=lambda each: (each.place.modified_ns, each.place.path))
+    return rotated + written
+
+
+def _age(rotated: Candidate) -> tuple[str, list[int]] | None:
+    """What a name says about the time of its file: the kind of name, and what sorts older ones first."""
+    stem = os.path.splitext(rotated.family)[0]
+    numbers = [int(digits) for digits in re.findall(r"\d+", rotated.place.path[len(stem) :])]
+    if not numbers:
+        return None
+    if len(numbers) == 1 and numbers[0] < 10_000:
+        return "number", [-numbers[0]]
+    return "date", numbers
 
 
 def is_rotated(path: str, family: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -21,7 +21,8 @@ class Registry(Served):
         with millstream.Broker() as broker, Registry(broker.address) as registry:
             client = SchemaRegistryClient({"url": registry.url})
 
-    ``listen`` is where it is served, ``HOST:PORT``; port 0 takes a free one.
+    ``listen`` is where it is served, ``HOST:PORT``; port 0 takes a free one. ``hosts`` are names that it may
+    be called by besides the machine's own and any address.
     """
 
     name = "schema registry"
@@ -33,6 +34,7 @@ class Registry(Served):
         listen: str = "127.0.0.1:0",
         topic: str = TOPIC,
         level: str = DEFAULT_LEVEL,
+        hosts: Collection[str] = (),
     ) -> None:
         super().__init__(listen)
         if level.upper() not in LEVELS:
@@ -41,12 +43,13 @@ class Registry(Served):
         self._keeper = Keeper(connection, topic)
         self._registrar = Registrar(self._keeper.store, level=level.upper())
         self._connection = connection
+        self._hosts = hosts
 
     @asynccontextmanager
     async def application(self) -> AsyncIterator[Any]:
         self._connection.check()
         await asyncio.to_thread(self._keeper.start)
         try:
-            yield application(self._keeper, self._registrar)
+            yield application(self._keeper, self._registrar, self._hosts)
         finally:
             await asyncio.to_thread(self._keeper.stop)

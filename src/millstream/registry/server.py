@@ -13,11 +13,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Any
 from urllib.parse import unquote
 
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -25,6 +26,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from millstream.errors import InvalidSchema, RegistryRefused
+from millstream.origin import objection, own_names
 from millstream.registry.keeper import Keeper
 from millstream.registry.protobuf import ProtobufSchema
 from millstream.registry.registrar import LATEST, Change, Registrar, refuse, schema_of, told
@@ -41,9 +43,10 @@ _VERSIONS = 'Allowed values are between [1, 2^31-1] and the string "latest"'
 Handler = Callable[[Request], Awaitable[Any]]
 
 
-def application(keeper: Keeper, registrar: Registrar) -> ASGIApp:
-    """The registry as an ASGI application."""
-    return _RawPaths(Starlette(routes=_Api(keeper, registrar).routes(), exception_handlers=_HANDLERS))
+def application(keeper: Keeper, registrar: Registrar, hosts: Collection[str] = ()) -> ASGIApp:
+    """The registry as an ASGI application; ``hosts`` are further names that it may be called by."""
+    routed = Starlette(routes=_Api(keeper, registrar).routes(), exception_handlers=_HANDLERS)
+    return _Front(_RawPaths(routed), own_names(hosts))
 
 
 class _Api:
@@ -437,6 +440,24 @@ async def _failed(request: Request, error: Exception) -> Response:
 
 
 _HANDLERS: Any = {RegistryRefused: _refused, HTTPException: _wrong, Exception: _failed}
+
+
+class _Front:
+    """Before everything else: whether a request may pass at all. No page of any site has business here, so
+    none may read answers either; browsers see to that, since no header allows it."""
+
+    def __init__(self, application: ASGIApp, names: Collection[str]) -> None:
+        self._application = application
+        self._names = names
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            wrong = objection(scope["method"], Headers(scope=scope), self._names)
+            if wrong is not None:
+                status, said = wrong
+                await _json(status, {"error_code": status, "message": said})(scope, receive, send)
+                return
+        await self._application(scope, receive, send)
 
 
 class _RawPaths:

@@ -18,6 +18,7 @@ from millstream.files.shapes import Lines, Parquet
 from millstream.files.store import open_store
 
 PLACE = TopicPartition("a-b.c", 3)
+ID, OTHER = "XnUYN3GQTkK0Zb2mOp9r_A", "-0-1-00000000000000000"
 
 
 class Given:
@@ -62,24 +63,36 @@ def put(store: Any, name: str) -> None:
 @pytest.mark.parametrize("url", ["{}/new/dir", "file://{}/dir", "memory://{}/dir"])
 def test_a_start_goes_on_after_the_last_file_and_removes_what_is_not_whole(url: str, tmp_path: Path) -> None:
     store = open_store(url.format(tmp_path))
-    put(store, file_name(PLACE, 0, 9, ".jsonl"))
-    put(store, file_name(PLACE, 10, 12, ".jsonl"))
-    put(store, file_name(PLACE, 0, 99, ".parquet"))
-    put(store, file_name(TopicPartition("a-b.c", 0), 5, 5, ".jsonl"))
-    put(store, file_name(TopicPartition("a-b", 3), 0, 999, ".jsonl"))
+    put(store, file_name(PLACE, ID, 0, 9, ".jsonl"))
+    put(store, file_name(PLACE, ID, 10, 12, ".jsonl"))
+    put(store, file_name(PLACE, ID, 0, 99, ".parquet"))
+    put(store, file_name(TopicPartition("a-b.c", 0), ID, 5, 5, ".jsonl"))
+    put(store, file_name(TopicPartition("a-b", 3), ID, 0, 999, ".jsonl"))
     put(store, "README")
-    store.create(file_name(PLACE, 13, 0, ".jsonl")).close()
-    assert written(store, "a-b.c", ".jsonl") == {PLACE: 13, TopicPartition("a-b.c", 0): 6}
+    store.create(file_name(PLACE, ID, 13, 0, ".jsonl")).close()
+    put(store, file_name(PLACE, OTHER, 0, 99, ".jsonl"))
+    found = written(store, "a-b.c", ID, ".jsonl")
+    assert found == ({PLACE: 13, TopicPartition("a-b.c", 0): 6}, {OTHER})
+    assert written(store, "a-b.c", OTHER, ".jsonl") == ({PLACE: 100}, {ID})
     assert not [name for name in store.names() if name.startswith(".")]
     store.close()
 
 
 def test_two_files_of_one_offset_are_told(tmp_path: Path) -> None:
     store = open_store(str(tmp_path))
-    put(store, file_name(PLACE, 0, 9, ".jsonl"))
-    put(store, file_name(PLACE, 9, 12, ".jsonl"))
+    put(store, file_name(PLACE, ID, 0, 9, ".jsonl"))
+    put(store, file_name(PLACE, ID, 9, 12, ".jsonl"))
     with pytest.raises(MillstreamError, match="cover the same offsets"):
-        written(store, PLACE.topic, ".jsonl")
+        written(store, PLACE.topic, ID, ".jsonl")
+    store.close()
+
+
+def test_files_without_an_id_are_not_taken_for_those_of_a_topic_that_has_one(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path))
+    put(store, file_name(PLACE, "", 0, 9, ".jsonl"))
+    assert written(store, PLACE.topic, "", ".jsonl") == ({PLACE: 10}, frozenset())
+    with pytest.raises(MillstreamError, match="If it is the one that is there now, rename"):
+        written(store, PLACE.topic, ID, ".jsonl")
     store.close()
 
 
