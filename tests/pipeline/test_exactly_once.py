@@ -217,7 +217,8 @@ def test_another_checkpoint_of_the_same_job_is_refused_before_it_does_harm(scene
 
 
 def test_a_checkpoint_of_another_job_is_refused(scene: Scene) -> None:
-    scene.job().prepare()
+    scene.produce(payment("a", 5, 1))
+    scene.run()
     scene.name, name = "another", scene.name
     with pytest.raises(TopologyError, match=f"belongs to the job {name!r}, and this is 'another'"):
         scene.job().prepare()

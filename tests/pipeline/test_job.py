@@ -71,8 +71,31 @@ def test_results_go_to_topics_and_views_and_a_second_run_goes_on(
     assert sorted((alert["card"], alert["n"]) for alert in alerts) == [("a", 2), ("a", 3), ("b", 2)]
     assert view(tmp_path) == {"b": (2, 3.0)}  # a's row was taken out
 
-    with pytest.raises(TopologyError, match="was 1 minute by card; now 2 minutes by card"):
+    with pytest.raises(TopologyError, match="had window 1 minute by card; now 2 minutes by card"):
         run(counting(size="2 minutes"))
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_a_job_that_fails_in_its_first_batch_reads_all_of_it_when_it_is_started_again(
+    run: Callable[[Topology], tuple[Job, list[Any]]], millstream_broker: Broker, guarantee: str
+) -> None:
+    def flow(start: str, refuse: bool) -> Topology:
+        flow = Topology("copying", guarantee=guarantee)
+        payments = flow.source("payments", schema=SCHEMA, start=start)
+
+        @payments.operator
+        def checked(df: Any) -> Any:
+            return df.where("raise_error('not today') IS NULL") if refuse else df
+
+        checked.to_topic("copied", key="card")
+        return flow
+
+    produce(millstream_broker, [payment(f"c{i}", i, i) for i in range(10)])
+    with pytest.raises(TopologyError, match="not today"):
+        run(flow("earliest", refuse=True))
+    run(flow("latest", refuse=False))
+    copied = [json.loads(record.value())["card"] for record in records(millstream_broker, "copied")]
+    assert sorted(copied) == [f"c{i}" for i in range(10)]
 
 
 def test_final_windows_and_sessions_come_once_when_the_watermark_has_passed(

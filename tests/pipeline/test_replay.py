@@ -77,7 +77,7 @@ def test_a_copy_reads_the_past_and_writes_elsewhere(
         job = Job(made, settings)
         job.prepare()
         with Interrupts() as interrupts:
-            assert _run(job, settings, spark, Totals(), interrupts) == 0
+            assert _run(job, spark, Totals(), interrupts, leave_open=False) == 0
 
     run(flow(), "original")
     assert view(tmp_path / "original" / "views.db", "latest") == {"a": 10, "b": 10, "c": 10}

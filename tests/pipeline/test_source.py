@@ -11,6 +11,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.errors import PySparkException
 
+from millstream.client.admin import Admin
+from millstream.client.connect import Connection
 from millstream.records.build import Record
 from tests.support.topics import create_topic, delete_records, delete_topic, produce, values
 from tests.support.waiting import wait_for
@@ -219,6 +221,27 @@ def test_a_stream_goes_on_from_its_checkpoint(
     assert stream.batches == [["a", "b"], ["c"]]
 
 
+@pytest.mark.parametrize("later", ["latest", "@-1ms"])
+def test_a_first_batch_that_failed_is_read_whole_by_the_next_run(
+    spark: SparkSession, kafka_address: str, tmp_path: Path, later: str
+) -> None:
+    topic = create_topic(kafka_address)
+    produce(kafka_address, topic, values(*range(50)), 0)
+    produce(kafka_address, topic, values(*range(50, 100)), 1)
+    stream = Stream(spark, kafka_address, tmp_path, topic=topic)
+
+    def fail(batch: DataFrame, number: int) -> None:
+        raise RuntimeError(f"no room for batch {number}")
+
+    rows = spark.readStream.format("millstream").options(**stream.options).load()
+    query = rows.writeStream.foreachBatch(fail).option("checkpointLocation", str(tmp_path)).start()
+    with pytest.raises(PySparkException, match="no room for batch 0"):
+        query.awaitTermination()
+    stream.options["startingOffsets"] = later
+    stream.run()
+    assert stream.all == sorted(map(str, range(100)))
+
+
 def test_micro_batches_are_limited_in_records_and_end(
     spark: SparkSession, kafka_address: str, tmp_path: Path
 ) -> None:
@@ -251,10 +274,7 @@ def test_what_is_waiting_and_what_is_done_can_be_watched(
     stream = Stream(spark, kafka_address, tmp_path, topic=topic, maxOffsetsPerTrigger=6, groupId="watched")
     query = stream.run()
     seen = [progress.sources[0] for progress in query.recentProgress if progress.numInputRows]
-    assert [json.loads(source.endOffset) for source in seen] == [
-        {topic: {"0": 6, "1": 0}},
-        {topic: {"0": 10, "1": 0}},
-    ]
+    assert [json.loads(source.endOffset)[topic] for source in seen] == [{"0": 6, "1": 0}, {"0": 10, "1": 0}]
     assert json.loads(seen[0].latestOffset) == {topic: {"0": 10, "1": 0}}
     consumer = Consumer({"bootstrap.servers": kafka_address, "group.id": "watched"})
     try:
@@ -312,6 +332,33 @@ def test_a_deleted_topic_stops_the_query_and_is_named(
     produce(kafka_address, kept, values("b"))
     stream.run()
     assert stream.all == ["a", "b"]
+
+
+def test_a_topic_that_was_created_again_stops_the_query_and_is_read_from_its_start_if_told_so(
+    spark: SparkSession, kafka_address: str, tmp_path: Path
+) -> None:
+    topic = create_topic(kafka_address, partitions=1)
+    stream = Stream(spark, kafka_address, tmp_path, topic=topic)
+    produce(kafka_address, topic, values("a", "b"))
+    stream.run()
+    delete_topic(kafka_address, topic)
+    wait_for(lambda: create_again(kafka_address, topic), what="the name is free again")
+    produce(kafka_address, topic, values("c", "d", "e"))
+    told = rf"{topic}: deleted and created again.* Read before: {topic}\[0\] up to offset 1"
+    with pytest.raises(PySparkException, match=told):
+        stream.run()
+    stream.options["failOnDataLoss"] = "false"
+    stream.run()
+    assert stream.all == ["a", "b", "c", "d", "e"]
+    del stream.options["failOnDataLoss"]
+    produce(kafka_address, topic, values("f"))
+    stream.run()
+    assert stream.all == ["a", "b", "c", "d", "e", "f"]
+
+
+def create_again(address: str, topic: str) -> bool:
+    with Admin(Connection.of(address)) as admin:
+        return admin.create_topic(topic, partitions=1, if_not_exists=True)
 
 
 # Apache Kafka -------------------------------------------------------------------------------------------

@@ -90,7 +90,7 @@ def test_state_is_that_of_what_was_delivered_wherever_it_is_kept(
     told = seen[-1].operators["cards"]
     assert told.entries == len(sent)
     assert told.bytes > 0
-    assert f"state cards {len(sent)} keys" in seen[-1].line()
+    assert f"state {len(sent)} keys" in seen[-1].line()
 
     # What the command line shows of it, on the Spark that is there.
     started: Future[SparkSession] = Future()

@@ -61,11 +61,13 @@ class TakenApart:
 def take_apart(aggregates: Mapping[str, str | PythonAggregate], keys: Iterable[str]) -> TakenApart:
     """Calls for the kernel. ``keys`` and the bounds of the window may stand outside of calls."""
     apart = TakenApart()
-    for name, given in aggregates.items():
+    made: dict[str, str] = {}
+    for name, given in sorted(aggregates.items()):  # what is kept of them does not go by their order
         if isinstance(given, PythonAggregate):
-            apart.results[name] = apart.call(name, given.name, given.arguments, python=given)
+            made[name] = apart.call(name, given.name, given.arguments, python=given)
         else:
-            apart.results[name] = _Expression(name, given, apart, list(keys)).taken()
+            made[name] = _Expression(name, given, apart, list(keys)).taken()
+    apart.results = {name: made[name] for name in aggregates}
     return apart
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from millstream.errors import BrokerUnavailable, ProducerFenced, RequestFailed
+from millstream.wire.schemas import error_codes
 
 
 def condensed(error: BaseException) -> str:
@@ -81,7 +82,5 @@ def _worker_exception(text: str) -> str | None:
 
 
 def _passes(name: str) -> bool:
-    from kio.schema.errors import ErrorCode
-
-    found = ErrorCode.__members__.get(name.lower())
+    found = error_codes().__members__.get(name.lower())
     return name in _OF_THIS_TRANSACTION or (found is not None and bool(found.retriable))

@@ -30,9 +30,8 @@ from millstream.pipeline.encoding import Partitioner, rounds
 from millstream.pipeline.options import WriteOptions
 from millstream.pipeline.plan import Query
 from millstream.pipeline.sinks import ViewSink
+from millstream.pipeline.view_values import NESTED, decimal_text, digits_of, float_text, is_number
 from millstream.pipeline.views import Applied, View
-
-_NESTED = ("array", "map", "struct", "variant")
 
 
 def changelogs_of(query: Query) -> dict[str, str]:
@@ -114,7 +113,11 @@ def _plain(value: Any, kind: str) -> Any:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, str) and kind.startswith(_NESTED):
+        return float_text(value)
+    if isinstance(value, str) and kind.startswith(NESTED):
         return json.loads(value)
+    if kind.startswith("decimal"):
+        if not is_number(kind):
+            return decimal_text(kind)(value)
+        return float(value) if digits_of(kind)[1] else int(value)
     return value

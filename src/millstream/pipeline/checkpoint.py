@@ -19,16 +19,34 @@ import json
 import os
 import shutil
 import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import MillstreamError, TopologyError
+from millstream.pipeline.continuing import reset as give_up
 from millstream.pipeline.differences import differences
-from millstream.pipeline.offsets import Offsets, from_json
-from millstream.pipeline.plan import Plan, shapes
+from millstream.pipeline.identity import source_identity
+from millstream.pipeline.offsets import Offsets, finish_in, from_json
+from millstream.pipeline.plan import Plan, plan, shapes
+from millstream.pipeline.topology import Topology
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """How a run goes on from a checkpoint."""
+
+    plan: Plan
+    groups: dict[str, str]  # the consumer group of every query: it keeps the one that it had
+    numbers: dict[str, int]  # by which operators know sources
+    resets: dict[str, dict[str, int]]  # how often operators of a query have given up their state
+    # The columns of operators' inputs, by query and operator (evolving.py).
+    columns: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+
 
 TOPOLOGY = "topology.json"
 REBUILD = "rebuild.json"
@@ -113,47 +131,99 @@ class Checkpoint:
         path = java.org.apache.hadoop.fs.Path(f"{self.location}/{name}")
         return path.getFileSystem(self._spark._jsc.hadoopConfiguration()), path
 
-    def claim(self, plan: Plan) -> dict[str, str]:
-        """Note the topology's shape, or refuse if the checkpoint is of another one. Returns the consumer
-        group of every query: a query keeps the group it had, whatever others came to stand beside it."""
+    def claim(self, flow: Topology, reset: Sequence[str] = ()) -> Claim:
+        """How the topology goes on from the checkpoint; refused if it is of another one. Nothing is noted
+        before ``bind``: a run that fails while it is planned must not be in the way of the next."""
         try:
             kept = self.kept()
-            groups = {query.name: plan.group(query) for query in plan.queries}
-            if kept is not None:
-                if kept["job"] != plan.flow.name:
-                    raise TopologyError(
-                        f"the checkpoint {self.location} belongs to the job {kept['job']!r}, and this is"
-                        f" {plan.flow.name!r}: give it a directory of its own with --checkpoint",
-                        where=plan.flow.at,
-                    )
-                changed = differences(kept["queries"], json.loads(shapes(plan)))
-                if changed:
-                    raise TopologyError(
-                        f"Spark can't continue the checkpoint {self.location}: since it was made, the"
-                        " topology has changed\n"
-                        + "\n".join(f"  - {line}" for line in changed)
-                        + "\nChange the file back, or give a new directory with --checkpoint: the job then"
-                        " starts again where its sources say (start=), and builds its state from there"
-                        + (
-                            "; or compute its views anew and go on from there, with --rebuild"
-                            * bool(plan.views)
-                        ),
-                        where=plan.flow.at,
-                    )
-                groups |= {name: group for name, group in kept["groups"].items() if name in groups}
+            claim = self._continued(flow, kept, reset) if kept is not None else Claim(plan(flow), {}, {}, {})
             self.identity = self._identity()
-            noted = {
-                "job": plan.flow.name,
-                "queries": json.loads(shapes(plan)),
-                "groups": groups,
-                "directory": self.directory,
+        except OSError as error:
+            raise self._unusable(error) from None
+        for query in claim.plan.queries:
+            claim.groups.setdefault(query.name, claim.plan.group(query))
+        numbers = claim.numbers
+        for source in flow.sources:
+            # Sources that are alike are told apart by how many there are before.
+            same = [one for one in flow.sources if source_identity(one) == source_identity(source)]
+            name = f"{source_identity(source)} {same.index(source)}"
+            flow.source_numbers[source.name] = numbers.setdefault(name, len(numbers))
+        return claim
+
+    def _continued(self, flow: Topology, kept: dict[str, Any], reset: Sequence[str]) -> Claim:
+        if kept["job"] != flow.name:
+            raise TopologyError(
+                f"the checkpoint {self.location} belongs to the job {kept['job']!r}, and this is"
+                f" {flow.name!r}: give it a directory of its own with --checkpoint",
+                where=flow.at,
+            )
+        queries = {name: shape for name, shape in kept["queries"].items() if self._begun(name)}
+        given_up: set[str] = set()
+        if reset:
+            operators = {
+                one: shape
+                for entry in shapes(plan(flow)).values()
+                for one, shape in entry["operators"].items()
             }
+            given_up = give_up(queries, reset, operators)
+        made = plan(flow, queries)
+        changed = differences(queries, shapes(made))
+        if changed:
+            raise TopologyError(
+                f"the checkpoint {self.location} can't be continued: since it was made, the topology has"
+                " changed\n"
+                + "\n".join(f"  - {line}" for line in changed)
+                + "\nChange the file back; or give up the state of an operator, with --reset-operator NAME;"
+                " or give a new directory with --checkpoint: the job then starts again where its sources say"
+                " (start=), and builds its state from there"
+                + ("; or compute its views anew and go on from there, with --rebuild" * bool(made.views))
+                + ". An operator that has a name (name=) keeps its state when the rows that it takes change",
+                where=flow.at,
+            )
+        resets = {name: dict(shape.get("resets", {})) for name, shape in queries.items()}
+        groups = {
+            query.name: kept["groups"][query.name] for query in made.queries if query.name in kept["groups"]
+        }
+        columns = {
+            name: {one: text for one, text in shape.get("columns", {}).items() if one not in given_up}
+            for name, shape in queries.items()
+        }
+        return Claim(made, groups, dict(kept.get("sources", {})), resets, columns)
+
+    def bind(self, claim: Claim) -> None:
+        """Note what the queries are, now that they are about to be started."""
+        queries = shapes(claim.plan)
+        for name, shape in queries.items():
+            shape["resets"] = claim.resets.get(name, {})
+            shape["columns"] = claim.columns.get(name, {})
+        noted = {
+            "job": claim.plan.flow.name,
+            "queries": queries,
+            "groups": claim.groups,
+            "sources": claim.numbers,
+            "directory": self.directory,
+        }
+        try:
+            kept = self.kept()
             if kept is not None and "before" in kept:
                 noted["before"] = kept["before"]
             self.note(noted)
-            return groups
         except OSError as error:
-            raise MillstreamError(f"can't use the checkpoint {self.location}: {error.strerror}") from None
+            raise self._unusable(error) from None
+
+    def _unusable(self, error: OSError) -> MillstreamError:
+        return MillstreamError(f"can't use the checkpoint {self.location}: {error.strerror}")
+
+    def _begun(self, query: str) -> bool:
+        """Whether a query has ever planned a batch: one that has not keeps nothing."""
+        name = f"{self.directory}/{query}/offsets"
+        if self.local is not None:
+            path = self.local / name
+            return path.exists() and any(one.name.isdigit() for one in path.iterdir())
+        files, path = self._hadoop(name)
+        return bool(files.exists(path)) and any(
+            str(one.getPath().getName()).isdigit() for one in files.listStatus(path)
+        )
 
     def in_use(self) -> bool:
         """Whether a query of it has ever been started."""
@@ -209,26 +279,47 @@ class Checkpoint:
 
     def offsets(self, query: str, batch: int) -> Offsets:
         """Where a batch ends. Of a topic that is read twice, what has been read both times."""
-        name = f"{self.directory}/{query}/offsets/{batch}"
-        text = self.read(name)
         found: Offsets = {}
-        try:
-            for line in (text or "").splitlines()[2:]:  # after the format's version and the batch's settings
-                for place, offset in from_json(json.loads(line) if line != "-" else {}).items():
-                    found[place] = min(offset, found.get(place, offset))
-        except (ValueError, AttributeError, TypeError):
-            raise self._damaged(name) from None
-        if text is None:
-            raise self._damaged(name)
+        for source in self._logged(query, batch)[1]:
+            for place, offset in from_json(source).items():
+                found[place] = min(offset, found.get(place, offset))
         return found
 
     def time(self, query: str, batch: int) -> int:
         """When a batch was planned, in microseconds: the same however often it is run."""
-        name = f"{self.directory}/{query}/offsets/{batch}"
+        return 1000 * int(self._logged(query, batch)[0]["batchTimestampMs"])
+
+    def finish(self, query: str, batch: int) -> int | None:
+        """The event time that a batch carries its operators to, in microseconds; None if it does not."""
+        told = [finish_in(source) for source in self._logged(query, batch)[1]]
+        return max((one for one in told if one is not None), default=None)
+
+    def carry_watermark(self, query: str, batch: int, by_ms: int) -> None:
+        """Plan the batch after the last one: of no records, with Spark's watermark so much further. Spark
+        runs what stands in its log of offsets and was not committed, so the query's next start closes its
+        windows."""
+        settings, sources = self._logged(query, batch)
+        name = f"{self.directory}/{query}/commits/{batch}"
         try:
-            return 1000 * int(json.loads((self.read(name) or "").splitlines()[1])["batchTimestampMs"])
+            committed = json.loads((self.read(name) or "").splitlines()[1])["nextBatchWatermarkMs"]
         except (ValueError, KeyError, IndexError, TypeError):
             raise self._damaged(name) from None
+        settings["batchWatermarkMs"] = max(settings["batchWatermarkMs"], committed) + by_ms
+        settings["batchTimestampMs"] += 1
+        lines = ["v1", json.dumps(settings), *(json.dumps(source) if source else "-" for source in sources)]
+        self.write(f"{self.directory}/{query}/offsets/{batch + 1}", "\n".join(lines))
+
+    def _logged(self, query: str, batch: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """A batch in Spark's log of offsets: its settings, and where it ends in each source."""
+        name = f"{self.directory}/{query}/offsets/{batch}"
+        try:
+            version, settings, *sources = (self.read(name) or "").splitlines()
+            found = json.loads(settings)
+            if version == "v1" and "batchTimestampMs" in found:
+                return found, [{} if source == "-" else json.loads(source) for source in sources]
+        except (ValueError, TypeError):
+            pass
+        raise self._damaged(name)
 
     def _damaged(self, name: str) -> MillstreamError:
         return MillstreamError(f"{self.location}/{name} can't be read: the checkpoint is damaged")

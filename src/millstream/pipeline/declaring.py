@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from types import FunctionType
 
 from millstream.errors import TopologyError
 from millstream.pipeline.kernel.clock import TimeRules
@@ -49,6 +51,29 @@ def check_view(name: object, at: str) -> None:
             " millstream_",
             where=at,
         )
+
+
+def check_function(function: object, at: str) -> tuple[FunctionType, str]:
+    """A user's operator, and where it stands."""
+    if not isinstance(function, FunctionType):
+        raise TopologyError(
+            f"an operator is a function from DataFrame to DataFrame; this is {function!r}", where=at
+        )
+    code = function.__code__
+    at = f"{shown(code.co_filename)}:{code.co_firstlineno}"
+    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        raise TopologyError(
+            f"operator {function.__name__!r} is called once, to plan the job:"
+            " it can't be async or a generator",
+            where=at,
+        )
+    try:
+        inspect.signature(function).bind(None)
+    except TypeError:
+        raise TopologyError(
+            f"operator {function.__name__!r} must take one argument, the DataFrame", where=at
+        ) from None
+    return function, at
 
 
 def check_state(state: object, at: str) -> str:

@@ -179,7 +179,6 @@ def _reason(source: Source, *, plain: bool) -> str:
     if source.is_json or source.format == "text":
         cases.append(f"WHEN NOT is_valid_utf8({text}) THEN 'not UTF-8'")
     if source.is_json:
-        wrong = ", ".join(_wrong_type(field, text) for field in source.schema.fields)
         cases += [
             f"WHEN ({_DATA} IS NULL OR {_DATA}.{_CORRUPT} IS NOT NULL) AND try_parse_json({text}) IS NULL"
             " THEN 'not JSON'",
@@ -192,16 +191,15 @@ def _reason(source: Source, *, plain: bool) -> str:
             # Another object after it: in JSON there is a comma between the two, and it is within an array.
             f"WHEN {text} RLIKE {_ANOTHER} AND NOT (json_array_length(concat('[', {text}, ']')) <=> 1)"
             " THEN 'not JSON: it goes on after the object'",
-            f"WHEN {_DATA}.{_CORRUPT} IS NOT NULL"
-            f" THEN coalesce(nullif(concat_ws('; ', {wrong}), ''), 'does not match the schema')",
+            f"WHEN {_DATA}.{_CORRUPT} IS NOT NULL THEN {_wrong_types(source.schema.fields, text)}",
         ]
     if source.is_json or source.encoded is not None:
-        for field in source.schema.fields:
-            if _is_required(source, field):
-                gone = f"{_column(source, field.name)} IS NULL"
-                if source.table is not None and not _is_place(source, field):
-                    gone = f"NOT ({_deletes(source)}) AND {gone}"  # the key is enough to delete
-                cases.append(f"WHEN {gone} THEN {_literal(f'field {field.name} is missing')}")
+        required = [field for field in source.schema.fields if _is_required(source, field)]
+        places = [field for field in required if _is_place(source, field)]
+        cases += _missing(source, places, "")
+        # The key is enough to delete.
+        unless = "" if source.table is None else f"NOT ({_deletes(source)}) AND "
+        cases += _missing(source, [field for field in required if field not in places], unless)
     if plain:
         cases.insert(0, f"WHEN {PLAIN} IS NOT NULL THEN NULL")
     return f"CASE {' '.join(cases)} END"
@@ -217,14 +215,36 @@ def _is_place(source: Source, field: Field) -> bool:
     return field.name == time or (source.table is not None and field.name in source.table.key)
 
 
-def _wrong_type(field: Field, text: str) -> str:
-    """``field amount: "ten" is not a double``, or NULL where the field is right or not there."""
-    path = _literal("$['" + field.name.replace("'", "\\'") + "']")
-    found = f"get_json_object({text}, {path})"
+def _missing(source: Source, required: list[Field], unless: str) -> list[str]:
+    """The case of a required field that is not there. One, however many they are: Spark copies conditions
+    into each other when it optimizes a plan."""
+    if not required:
+        return []
+    gone = ", ".join(f"{_column(source, field.name)} IS NULL" for field in required)
+    names = ", ".join(_literal(field.name) for field in required)
+    first = f"element_at(array({names}), CAST(array_position(array({gone}), true) AS int))"
+    return [f"WHEN {unless}array_contains(array({gone}), true) THEN concat('field ', {first}, ' is missing')"]
+
+
+def _wrong_types(fields: tuple[Field, ...], text: str) -> str:
+    """``field amount: "ten" is not double``, of every field that is there and could not be read. A loop over
+    the fields, so that the expression grows with them and no faster."""
+    names = ", ".join(_literal(field.name) for field in fields)
+    paths = ", ".join(_literal("$['" + field.name.replace("'", "\\'") + "']") for field in fields)
+    kinds = ", ".join(_literal(str(field.type)) for field in fields)
+    nulls = ", ".join(f"{_DATA}.{quoted(field.name)} IS NULL" for field in fields)
+    found = f"get_json_object({text}, element_at(array({paths}), n))"
     said = (
-        f"concat({_literal(f'field {field.name}: ')}, left({found}, 40), {_literal(f' is not {field.type}')})"
+        f"concat('field ', element_at(array({names}), n), ': ', left({found}, 40), ' is not ',"
+        f" element_at(array({kinds}), n))"
     )
-    return f"if({_DATA}.{quoted(field.name)} IS NULL AND {found} IS NOT NULL, {said}, NULL)"
+    numbers = (
+        f"filter(sequence(1, {len(fields)}), n -> element_at(array({nulls}), n) AND {found} IS NOT NULL)"
+    )
+    return (
+        f"CASE WHEN size({numbers}) = 0 THEN 'does not match the schema'"
+        f" ELSE array_join(transform({numbers}, n -> {said}), '; ') END"
+    )
 
 
 def _literal(text: str) -> str:

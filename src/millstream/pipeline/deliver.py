@@ -29,6 +29,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -44,7 +45,7 @@ from millstream.pipeline.causes import condensed, may_pass, was_fenced
 from millstream.pipeline.changelog import Changelogs
 from millstream.pipeline.checkpoint import Checkpoint
 from millstream.pipeline.kernel.plain import values_of
-from millstream.pipeline.kernel.spark import NOW
+from millstream.pipeline.kernel.spark import FINISH, NOW
 from millstream.pipeline.ledger import REFRESH_S, Entry, Ledger, LedgerProblem, check_owner, is_done
 from millstream.pipeline.options import WriteOptions
 from millstream.pipeline.orders import Order
@@ -54,7 +55,7 @@ from millstream.pipeline.relay import Relay
 from millstream.pipeline.sending import ORDER, ROWS, SHUFFLED, TASK, SendInTransaction, Targets
 from millstream.pipeline.sinks import TopicSink
 from millstream.pipeline.transact import TakenOver, Transactions
-from millstream.pipeline.views import Changes, View, ViewStore
+from millstream.pipeline.views import Changes, View, ViewStore, not_taken
 
 OUTAGE_S = 120.0
 # How long the number of partitions of a topic is taken as known: as long as other clients do.
@@ -195,6 +196,8 @@ class Delivery:
             raise Stopped  # to return would mean that it was delivered
         context = batch.sparkSession.sparkContext
         context.setLocalProperty(NOW, str(self._checkpoint.time(self._query.name, number)))
+        finish = self._checkpoint.finish(self._query.name, number)
+        context.setLocalProperty(FINISH, None if finish is None else str(finish))
         query_id = str(context.getLocalProperty("sql.streaming.queryId"))
         this = Entry(query_id, number, self._checkpoint.offsets(self._query.name, number))
         done = Delivered(dict.fromkeys((sink.label for sink in self._query.sinks), 0))
@@ -456,8 +459,33 @@ class Delivery:
     def _changes(self, back: pa.Table, sink: int, view: View) -> Changes:
         names = [view_column(sink, at) for at in range(len(view.columns) + 1)]
         rows = back.filter(pc.equal(back[SINK], sink)).select(names)
+        return changes_of(view, rows)
+
+
+def changes_of(view: View, rows: pa.Table) -> Changes:
+    """A view's rows, of which the last column says whether they delete."""
+    try:
         *values, deleted = map(values_of, rows.columns)
-        return Changes(view, list(zip(*values, strict=True)), deleted)
+    except (UnicodeDecodeError, OverflowError, ValueError) as error:
+        _find_untaken(view, rows)
+        raise error
+    return Changes(view, list(zip(*values, strict=True)), deleted)
+
+
+def _find_untaken(view: View, rows: pa.Table) -> None:
+    """Raise an error that names the first value which Python has no form of: text that is not UTF-8 (Spark
+    makes it of bytes), or a time outside of the years 1 to 9999."""
+    for at in range(rows.num_rows):
+        row: list[Any] = []
+        wrong: tuple[str, str] | None = None
+        for (name, _), column in zip(view.columns, rows.columns, strict=False):
+            try:
+                row += values_of(column.slice(at, 1))
+            except (UnicodeDecodeError, OverflowError, ValueError) as error:
+                row.append("?")
+                wrong = wrong or (name, str(error))
+        if wrong is not None:
+            raise not_taken(view, row, *wrong, "its database")
 
 
 def is_one_machine(context: SparkContext) -> bool:

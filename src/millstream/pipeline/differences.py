@@ -1,103 +1,112 @@
 """What changed about a topology that its checkpoint depends on, in words.
 
-A checkpoint can be continued only by queries of the shape that it was made by (``Query.shape``). Names don't
-matter; the keys, bounds and order of what keeps state do.
+A query goes on from its checkpoint only with the operators that made its state, each as it was (identity.py).
+What stands where in the file, what it is called, and what is done with results does not matter.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from millstream.pipeline.identity import is_named
 
-def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """What changed that a checkpoint depends on, in words. A query more is no change."""
-    found = []
+Shapes = Mapping[str, Any]
+_MIGRATE = "a method migrate(self, version, state) would carry its state over"
+_HINTS = {"version": f" ({_MIGRATE})", "processor": f" (with name= for both, {_MIGRATE})"}
+
+
+def differences(old: Shapes, new: Shapes) -> list[str]:
+    """What keeps a checkpoint with queries of some shapes from being continued. A query more is no change."""
+    found: list[str] = []
+    there = {one: shape for entry in new.values() for one, shape in entry["operators"].items()}
+    known = {one for entry in old.values() for one in entry["operators"]}
+    fresh = {one: shape for one, shape in there.items() if one not in known}
     for name, before in old.items():
+        gone = {one: shape for one, shape in before["operators"].items() if one not in there}
+        found += [line for one in gone.values() for line in _gone(one, fresh)]
         after = new.get(name)
         if after is None:
-            found.append(f"query {name!r}, which reads {', '.join(before['sources'])}, is gone")
+            if not gone:
+                found.append(f"query {name!r}, which reads {', '.join(before['sources'])}, is gone")
             continue
-        if before["sources"] != after["sources"]:
+        found += _of_query(name, before, after)
+        for one, shape in before["operators"].items():
+            if one in there:
+                found += _changed(shape, there[one], named=is_named(one))
+        if not gone and _states(before) != _states(after):
             found.append(
-                f"query {name!r} read {', '.join(before['sources'])}; now {', '.join(after['sources'])}"
+                f"query {name!r}: the ways from its stateful operators to its sinks are others now, and Spark"
+                " would take the state of one for that of another"
             )
-        if before["times"] != after["times"]:
-            found.append(f"query {name!r} goes by other times or lateness than before")
-        if before["emit"] != after["emit"]:
-            found.append(f"query {name!r} gave {before['emit']} results; now {after['emit']}")
-        windows, others = before["windows"], after["windows"]
-        if len(windows) != len(others):
-            found.append(f"query {name!r} had {len(windows)} windows; now {len(others)}")
-        for number, (one, other) in enumerate(zip(windows, others, strict=False), 1):
-            found += [
-                f"window {number} of query {name!r} was {one[part]}; now {other[part]}"
-                for part in ("window", "aggregates")
-                if one[part] != other[part]
-            ]
-        found += _operators(name, before, after)
-    return found
+    return list(dict.fromkeys(found))
 
 
-def _operators(query: str, before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """What changed about the stateful operators of a query. Spark knows them by their place alone, and what
-    they are called does not matter."""
-    old, new = before.get("operators") or [], after.get("operators") or []
-    if not old and not new:
-        return []
-    if len(old) != len(new) or [_made(one) for one in old] != [_made(one) for one in new]:
-        moved = _moved(old, new)
-        if moved:
-            return [f"query {query!r}: {line}" for line in moved]
-    found = []
+def _states(shape: dict[str, Any]) -> list[Any]:
+    return [tap["operators"] for tap in shape["taps"] if tap["operators"]]
+
+
+def _of_query(name: str, before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
+    if before["sources"] != after["sources"]:
+        yield f"query {name!r} read {', '.join(before['sources'])}; now {', '.join(after['sources'])}"
+    elif before["times"] != after["times"]:
+        yield f"query {name!r} goes by other times or lateness than before"
+    if before["mode"] != after["mode"] and before["operators"]:
+        yield f"query {name!r} gave {before['mode']} results; now {after['mode']}"
     for key, word in (("buckets", "divided its keys into {} buckets"), ("state", "kept its state in {}")):
-        if before.get(key) != after.get(key) and before.get(key) is not None and old:
-            found.append(f"query {query!r} {word.format(before[key])}; now {after.get(key)}")
-    for one, other in zip(old, new, strict=False):
-        found += _changed(one, other)
-    return found
+        if before[key] is not None and before[key] != after[key]:
+            yield f"query {name!r} {word.format(before[key])}; now {after[key]}"
 
 
-def _made(operator: dict[str, Any]) -> dict[str, Any]:
-    """An operator without its names."""
-    keys = [entry["by"] for entry in operator["inputs"]]
-    return {**operator, "operator": None, "inputs": keys}
+def _gone(old: dict[str, Any], fresh: Mapping[str, Any]) -> Iterator[str]:
+    """An operator that is not found again, and how what most likely became of it differs."""
+    name, kind = old["operator"], old["definition"]["kind"]
+    alike = [one for one in fresh.values() if one["definition"]["kind"] == kind]
+    same = [one for one in alike if one["operator"] == name] or alike
+    if not same:
+        yield f"the stateful operator {name!r} ({kind}) is gone"
+        return
+    lines = list(_changed(old, same[0], named=False))
+    yield from lines or [f"the stateful operator {name!r} ({kind}) is gone"]
 
 
-def _moved(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[str]:
-    """Operators that came, went or changed places."""
-    was, now = [one["operator"] for one in old], [one["operator"] for one in new]
-    gone = [f"the stateful operator {name!r} is gone" for name in was if name not in now]
-    came = [f"the stateful operator {name!r} is new" for name in now if name not in was]
-    if len(was) != len(now):
-        return gone + came or [f"it had {len(was)} stateful operators; now {len(now)}"]
-    if not gone and was != now:
-        return [
-            f"its stateful operators stood in the order {', '.join(was)}; now {', '.join(now)}: the order is"
-            " that of the sinks in the file"
-        ]
-    return []
+def _changed(old: dict[str, Any], new: dict[str, Any], *, named: bool) -> Iterator[str]:
+    """What is different about an operator. One that has a name may take other rows than before."""
+    name = f"the stateful operator {old['operator']!r}"
+    was, now = old["definition"], new["definition"]
+    # A processor may bring state of another version to its own, and need not go on being able to; that of
+    # another class only under the name that both were given.
+    carried = {"migrates"}
+    if now.get("migrates"):
+        carried |= {"version", "processor"} if named else {"version"}
+    for part in dict.fromkeys([*was, *now]):
+        if part not in carried and was.get(part) != now.get(part):
+            yield (
+                f"{name} had {part.removesuffix('_us').replace('_', ' ')} {_text(was.get(part))};"
+                f" now {_text(now.get(part))}{_HINTS.get(part, '')}"
+            )
+    if not named and old["of"] != new["of"]:
+        yield f"{name} took its rows from {_rows(old['of'])}; now from {_rows(new['of'])}"
+    if old["engine"] != new["engine"]:
+        yield f"{name} was worked out by {old['engine']}; now by {new['engine']}"
 
 
-def _changed(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
-    name = f"the stateful operator {one['operator']!r}"
-    found = []
-    keys, others = ([entry["by"] for entry in operator["inputs"]] for operator in (one, other))
-    if keys != others:
-        found.append(f"{name} had the keys {_text(keys)}; now {_text(others)}")
-    inputs, turned = ([entry["from"] for entry in operator["inputs"]] for operator in (one, other))
-    if inputs != turned and sorted(inputs) == sorted(turned):
-        found.append(f"{name} had its inputs in the order {', '.join(inputs)}; now {', '.join(turned)}")
-    # A processor may bring state of another version to its own, and need not go on being able to.
-    carried = ("operator", "inputs", "migrates", *(["version"] if other.get("migrates") else []))
-    parts = dict.fromkeys([*one, *other])
-    return found + [
-        f"{name} had {part.removesuffix('_us').replace('_', ' ')} {_text(one.get(part))};"
-        f" now {_text(other.get(part))}"
-        + (" (a method migrate(self, version, state) would carry its state over)" * (part == "version"))
-        for part in parts
-        if part not in carried and one.get(part) != other.get(part)
-    ]
+def _rows(origins: Any) -> str:
+    """Where rows come from, in a line."""
+    return " and ".join(_origin(one) for one in origins)
+
+
+def _origin(one: Any) -> str:
+    if isinstance(one, list):  # the stream, and the columns of it
+        stream, columns = one
+        return _origin(stream) + (f" ({', '.join(columns)})" if columns else "")
+    above = one.get("of") or one.get("union") or one.get("rejected") or []
+    of = " and ".join(_origin(part) for part in above) if isinstance(above, list) else "another operator"
+    for word in ("where", "select", "otherwise", "operator", "channel", "tag"):
+        if one.get(word) is not None:
+            return f"{of}, {word} {_text(one[word])}"
+    return one.get("source") or of
 
 
 def _text(value: Any) -> str:

@@ -43,6 +43,9 @@ class Live:
     marks: Mapping[str, str] = field(default_factory=dict)
 
 
+_SMALL = 620  # pixels: narrower than this it is shown as it is, neither stretched nor shrunk
+
+
 def draw_svg(graph: Graph, title: str, live: Live | None = None) -> str:
     """A picture by itself, or with ``live`` one that is part of a page."""
     contents = {box.key: _content(box, live) for box in graph.boxes}
@@ -61,7 +64,11 @@ def draw_svg(graph: Graph, title: str, live: Live | None = None) -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {total[0]:.0f} {total[1]:.0f}" '
         f'width="{total[0]:.0f}" height="{total[1]:.0f}" '
-        + ('role="img">' if live is None else f'class="graph" role="group" aria-label={quoteattr(title)}>'),
+        + (
+            'role="img">'
+            if live is None
+            else f'class="graph{" small" * (total[0] < _SMALL)}" role="group" aria-label={quoteattr(title)}>'
+        ),
         f"<title>{escape(title)}</title>\n<style>{_STYLE}\n</style>" if live is None else "",
         '<defs><marker id="head" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="8" markerHeight="8" '
         'orient="auto"><path d="M0 0L10 5L0 10z"/></marker></defs>',

@@ -97,6 +97,11 @@ def tokens_of(sql: str) -> list[Token]:
     return [token for token in found if token.kind not in ("space", "comment")]
 
 
+def without_spaces(sql: str) -> str:
+    """An expression without what does not matter between its words."""
+    return " ".join(token.text for token in tokens_of(sql))
+
+
 def _tokens(sql: str) -> list[tuple[str, str]]:
     return [(token.kind, token.text) for token in tokens_of(sql)]
 

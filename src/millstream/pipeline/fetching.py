@@ -14,6 +14,7 @@ import pyarrow as pa
 from millstream.client.cluster import EARLIEST, LATEST, UNKNOWN_TOPIC, Cluster
 from millstream.client.position import TopicPartition
 from millstream.client.raw import Fetched, Link, is_retriable, refused
+from millstream.client.unreadable import CORRUPT_MESSAGE, Unreadable, damaged, unreadable_in
 from millstream.errors import CorruptBatch, DataLoss, RequestFailed
 from millstream.pipeline.offsets import Span
 from millstream.records import arrow
@@ -35,6 +36,10 @@ def lost(partition: TopicPartition, first: int, end: int, why: str) -> DataLoss:
         " read yet. Retention may be too short for how far this query is behind. To go on with what is"
         f" there: {TO_GO_ON}"
     )
+
+
+def _them(unreadable: Unreadable) -> str:
+    return "it" if unreadable.until - unreadable.first == 1 else "them"
 
 
 class SpanReader:
@@ -89,19 +94,27 @@ class SpanReader:
             if self._at < self._span.end:
                 self._ask_ahead()
             try:
-                yield from arrow.decode(
-                    answer.records,
-                    first=first,
-                    end=self._span.end,
-                    aborted=answer.aborted,
-                    names=self._names,
-                )
+                decoded = self._decoded(answer, first, self._span.end)
             except CorruptBatch as problem:
-                raise CorruptBatch(
-                    problem.reason,
-                    position=problem.position,
-                    source=f"answer to a fetch of {self._span.partition} from offset {first},",
-                ) from None
+                unreadable = unreadable_in(answer, self._span.partition, first, problem)
+                if unreadable.first > first:
+                    yield from self._decoded(answer, first, unreadable.first)
+                self._go_on_after(unreadable)
+            else:
+                yield from decoded
+
+    def _decoded(self, answer: Fetched, first: int, end: int) -> list[pa.RecordBatch]:
+        return arrow.decode(answer.records, first=first, end=end, aborted=answer.aborted, names=self._names)
+
+    def _go_on_after(self, unreadable: Unreadable) -> None:
+        problem = DataLoss(f"{unreadable}. To go on after {_them(unreadable)}: {TO_GO_ON}")
+        if self._fail_on_data_loss:
+            raise problem
+        log.warning("%s", problem)
+        if self._asked is not None:  # for what comes after this answer, of which the rest is asked for again
+            self._cluster.drop(self._asked)
+            self._asked = None
+        self._at = unreadable.until
 
     def _renew_deadline(self) -> None:
         self._deadline = time.monotonic() + self._cluster.patience
@@ -155,6 +168,9 @@ class SpanReader:
             else:
                 end = self._cluster.ends([self._span.partition], LATEST)[self._span.partition]
                 self._skip(self._span.end, f"the log ends at {end}: the topic was created anew or cut")
+            return
+        if code == CORRUPT_MESSAGE:
+            self._go_on_after(damaged(self._cluster, self._span.partition, self._at, self._span.end))
             return
         if not is_retriable(code) or time.monotonic() > self._deadline:
             raise refused(code, f"fetching {self._span.partition} from offset {self._at}")

@@ -18,7 +18,7 @@ from millstream.pipeline.counting import stream_count
 from millstream.pipeline.decode import accepted, decoded, rejected
 from millstream.pipeline.kernel.spark import Keeping
 from millstream.pipeline.kernel_frames import Kernels
-from millstream.pipeline.operating import operated
+from millstream.pipeline.operating import check_time, operated
 from millstream.pipeline.sinks import TopicSink
 from millstream.pipeline.stateful import Stateful, StatefulChannel
 from millstream.pipeline.streams import (
@@ -34,7 +34,7 @@ from millstream.pipeline.streams import (
 )
 from millstream.pipeline.taps import Tap
 from millstream.pipeline.windowed import Aggregate
-from millstream.pipeline.windows import one_window, shared_windows
+from millstream.pipeline.windows import WATERMARK, one_window, shared_windows
 
 
 class Frames:
@@ -100,8 +100,18 @@ class Frames:
         if isinstance(stream, StatefulChannel) and not stream.native:
             return self.kernels.channel(stream)
         if isinstance(stream, Aggregate):
-            return one_window(stream, self.of(stream.inputs[0]))
+            return one_window(stream, self._in_time(stream.inputs[0]))
         return step(stream, self.of(stream.inputs[0]))
+
+    def _in_time(self, stream: Stream) -> DataFrame:
+        """A stream's rows for a window of Spark's own. Spark knows the column of the time by its metadata,
+        which a function of the user's may have lost: no row would ever be late, and no state be dropped."""
+        frame = self.of(stream)
+        check_time(stream, frame)
+        assert stream.time is not None
+        if WATERMARK in (frame.schema[stream.time.column].metadata or {}):
+            return frame
+        return frame.withWatermark(stream.time.column, f"{stream.time.lateness_ms} milliseconds")
 
     def _counted(self, stream: Stream, frame: DataFrame) -> DataFrame:
         if not self.is_counted(stream):
@@ -129,7 +139,9 @@ class Frames:
             return self.of(tap)
         try:
             frame = (
-                self.kernels.of(tap) if isinstance(tap, Stateful) else shared_windows(tap, self.of(tap.base))
+                self.kernels.of(tap)
+                if isinstance(tap, Stateful)
+                else shared_windows(tap, self._in_time(tap.base))
             )
             _ = frame.schema
         except MillstreamError:

@@ -21,12 +21,15 @@ from millstream.client.cluster import Cluster
 from millstream.client.connect import Connection
 from millstream.client.transactions import TransactionCoordinator
 from millstream.errors import ConfigError, MillstreamError, TopologyError
-from millstream.pipeline.checkpoint import REBUILD, TOPOLOGY, Checkpoint
+from millstream.pipeline.checkpoint import REBUILD, TOPOLOGY, Checkpoint, Claim
+from millstream.pipeline.evolving import check_columns, to_text
 from millstream.pipeline.graph import graph
+from millstream.pipeline.identity import identity
 from millstream.pipeline.ledger import Entry, Ledger
 from millstream.pipeline.load import user_modules
-from millstream.pipeline.offsets import Offsets, to_json
+from millstream.pipeline.offsets import to_json
 from millstream.pipeline.plan import Plan, Query, plan
+from millstream.pipeline.rounds import Round
 from millstream.pipeline.state_limit import StateLimit
 from millstream.pipeline.stateful import Stateful
 from millstream.pipeline.streams import REJECTED_COLUMNS, Rejected, Source
@@ -53,6 +56,12 @@ _STATE_SETTINGS = {
     ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
 }
+
+
+# For every batch that is handed to foreachBatch, Spark works out all that its plan says about its rows. With
+# conditions over many columns that grows as their combinations do, until there is no memory left; and nothing
+# that we do with a batch profits by it.
+_PLAN_SETTINGS = {"spark.sql.constraintPropagation.enabled": "false"}
 
 
 @contextmanager
@@ -89,7 +98,8 @@ class Settings:
     create_topics: bool = False  # source topics too
     new_ledger: bool = False  # forget what the group's offsets say is done
     start: str | None = None  # where a first run begins, whatever the sources say
-    until: Mapping[str, Offsets] | None = None  # by query: read no further, and end; with available_now
+    round: Round = field(default_factory=Round)  # with available_now: where it ends, and what it closes then
+    reset: tuple[str, ...] = ()  # operators that give up their state
     skip_lost: bool = False  # go on where records were deleted before they were read
     rebuild: bool = False  # build the views anew beside those that are there, and nothing else
     transaction_timeout_s: float = 300.0  # after which a transaction that nobody ends is aborted
@@ -114,8 +124,11 @@ class Job:
         self._spark: SparkSession | None = None
         self._queries: dict[str, StreamingQuery] = {}
         self._deliveries: dict[str, Delivery] = {}
+        self._claimed: Claim | None = None
         self._groups: dict[str, str] = {}
-        self._ticks = Ticks()
+        self._ticks = Ticks(settings.round.endings)
+        self._last: dict[str, Progress] = {}
+        self._failure: MillstreamError | None = None
         self._limit = StateLimit(flow.max_state)
         # A rebuild runs beside the job itself, and under its name.
         self._status = None if settings.rebuild else settings.status
@@ -149,7 +162,8 @@ class Job:
                     " place to begin from; for a copy that begins elsewhere, give an --output-prefix that was"
                     " not used yet, or a new --checkpoint"
                 )
-        self._groups = self.checkpoint.claim(self.plan)
+        self._claimed = self.checkpoint.claim(self.flow, settings.reset)
+        self.plan, self._groups = self._claimed.plan, self._claimed.groups
 
     def _check_transactions(self) -> None:
         if self.flow.guarantee == "exactly-once":
@@ -205,7 +219,10 @@ class Job:
         self.checkpoint.attach(spark)
         if self.checkpoint.local is None:
             self._claim()
+        claimed = self._claimed
+        assert claimed is not None
         outputs = []
+        columns: dict[str, dict[str, list[str]]] = {}
         counted = set(chain.from_iterable(graph(self.flow).counted)) if self._status is not None else set()
         for query in self.plan.queries:
             frames = Frames(
@@ -221,6 +238,9 @@ class Job:
             for tap in query.taps:
                 _check_supported(spark, frames.tap(tap), query.output_mode, tap.at)
             outputs.append((query, *output(query, frames)))
+            inputs = frames.kernels.inputs
+            check_columns(claimed.columns.get(query.name, {}), inputs, self.checkpoint.location)
+            columns[query.name] = {name: to_text(schemas) for name, (_, schemas) in inputs.items()}
         if self.plan.views:
             self._store = open_store(self.views)
             for query, _, views in outputs:
@@ -241,6 +261,7 @@ class Job:
             self._deliveries[query.name] = self._delivery(query, views)
         for delivery in self._deliveries.values():
             delivery.open()
+        self.checkpoint.bind(replace(claimed, columns=columns))
         spark.streams.addListener(self._listener)
         # Each tap alone has passed Spark's check. It refuses several windows side by side in update mode,
         # which is only wrong for windows over windows; those are refused when they are declared.
@@ -256,7 +277,10 @@ class Job:
                 writer = writer.trigger(availableNow=True)
             elif self.settings.trigger is not None:
                 writer = writer.trigger(processingTime=self.settings.trigger)
-            settings = {**delivery.spark_settings, **(_STATE_SETTINGS if query.operators else {})}
+            settings = {**delivery.spark_settings, **_PLAN_SETTINGS}
+            settings |= _STATE_SETTINGS if query.operators else {}
+            if (carry := self.settings.round.carries.get(query.name)) is not None:
+                self.checkpoint.carry_watermark(query.name, carry.batch, carry.by_ms)
             with _set(spark, settings):
                 self._queries[query.name] = writer.start()
         if not self.settings.rebuild:  # the ledger is that of the job which is running
@@ -269,14 +293,22 @@ class Job:
         return f"{query.name} rebuilt" if self.settings.rebuild else query.name
 
     def _keeping(self, query: Query, operator: Stateful) -> Keeping:
-        """Operators are told apart by their place, as Spark does: a name may change."""
+        """Operators are told apart by their place in the query, which the checkpoint keeps for them."""
         from millstream.pipeline.kernel.spark import Keeping
 
+        assert self._claimed is not None
         place = f"{self.checkpoint.identity}/{query.name}/{query.operators.index(operator)}"
+        resets = self._claimed.resets.get(query.name, {}).get(identity(operator), 0)
+        if resets:
+            place += f"/{resets}"
         return Keeping(self.flow.state, place, self.flow.max_state)
 
     def _progressed(self, progress: Progress) -> None:
-        self._ticks.after(progress)
+        try:
+            self._ticks.after(progress)
+        except MillstreamError as error:
+            self._failure = error
+        self._last[progress.query] = progress
         for warning in self._limit.after(progress):
             self._say(warning)
         if self._status is not None:
@@ -348,8 +380,8 @@ class Job:
         reader = reader.option("topic", source.topic).option("startingOffsets", start)
         if self.settings.skip_lost:
             reader = reader.option("failOnDataLoss", "false")
-        if self.settings.until is not None:
-            until = self.settings.until[query.name]
+        if self.settings.round.until is not None:
+            until = self.settings.round.until[query.name]
             own = {place: offset for place, offset in until.items() if place.topic == source.topic}
             reader = reader.option("endingOffsets", json.dumps(to_json(own)))
         # The group's offsets are the ledger, and written with the results.
@@ -360,7 +392,8 @@ class Job:
             bounds.append(_REBUILD_ROWS)
         if bounds:
             reader = reader.option("maxOffsetsPerTrigger", str(min(bounds)))
-        if query.operators:
+        is_endless = not self.settings.available_now
+        if (query.operators and is_endless) or query.name in self.settings.round.endings:
             reader = reader.option("tickFile", str(self._ticks.file(query.name)))
         wanted = _wanted(query, source)
         columns = [f"{name} {kind}" for name, kind in COLUMNS.items() if name in wanted]
@@ -400,6 +433,19 @@ class Job:
     def running(self) -> bool:
         return any(query.isActive for query in self._queries.values())
 
+    def last_progress(self, patience: float = 30.0) -> dict[str, Progress]:
+        """The last batch of each query, once all have ended. Spark reports batches a little later than it
+        ends its queries."""
+        deadline = time.monotonic() + patience
+        for name, query in self._queries.items():
+            while (
+                (done := query.lastProgress) is not None
+                and (name not in self._last or self._last[name].batch < done.batchId)
+                and time.monotonic() < deadline
+            ):
+                time.sleep(0.01)
+        return self._last
+
     def failed(self) -> MillstreamError | None:
         """Why a query ended on its own, None if none did or all is well."""
         from millstream.pipeline.causes import condensed, line_in
@@ -407,8 +453,8 @@ class Job:
         for delivery in self._deliveries.values():
             if delivery.failure is not None:
                 return delivery.failure
-        if self._limit.exceeded is not None:
-            return self._limit.exceeded
+        if (problem := self._limit.exceeded or self._failure) is not None:
+            return problem
         for name, query in self._queries.items():
             error = None if query.isActive or self._stopping.is_set() else query.exception()
             if error is not None:

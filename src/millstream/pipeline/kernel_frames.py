@@ -3,8 +3,9 @@
 On the way in, every row carries its *place* (source, partition, offset) in a column of its own, through
 whatever stands between the source and the operator. A row that is filtered out on the way still tells the
 time, or a source of which nothing is wanted at present would hold everything up; one in some is enough for
-that. Where a function of the user's drops the place, time is told batch by batch, and rows of equal time
-have no order.
+that. Functions of the user's are given neither places nor such rows (placing.py): these go past the function.
+Where a function's rows can't be told by their places any more, all of what it took goes past it, to tell the
+time of each partition; that is one more read of the source.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
@@ -20,12 +22,23 @@ from millstream.errors import MillstreamError, TopologyError
 from millstream.pipeline.causes import condensed
 from millstream.pipeline.decode import accepted
 from millstream.pipeline.expressions import with_columns, without_alias
+from millstream.pipeline.identity import identity
 from millstream.pipeline.kernel.channels import COUNTED
-from millstream.pipeline.kernel.clock import NEVER, NO_PLACE
+from millstream.pipeline.kernel.clock import MADE, NEVER, RESULT, TimeRules
 from millstream.pipeline.kernel.packing import BUCKET, CLOCK, MARK, PACKED, Pack, Unpack, struct_name
 from millstream.pipeline.kernel.spark import RESULTS, STATUS, Keeping, KernelProcessor, time_of_batch
-from millstream.pipeline.kernel.step import OFFSET, PARTITION, SOURCE, TIME, Operator
-from millstream.pipeline.operating import operated
+from millstream.pipeline.kernel.state import OFFSET, PARTITION, SOURCE, TIME
+from millstream.pipeline.kernel.step import Operator
+from millstream.pipeline.operating import check_time, operated
+from millstream.pipeline.placing import (
+    CLOCK_PLACE,
+    EVERY_ROW,
+    MADE_PLACE,
+    NO_OFFSET,
+    PLACE,
+    ROW_BY_ROW,
+    Places,
+)
 from millstream.pipeline.schema import quoted
 from millstream.pipeline.stateful import Input, Stateful, StatefulChannel
 from millstream.pipeline.streams import Operator as UserOperator
@@ -39,8 +52,6 @@ from millstream.pipeline.streams import (
     Where,
 )
 
-PLACE = "millstream_place"
-_NO_OFFSET = -1
 _WHOLE_NUMBERS = ("tinyint", "smallint", "int", "bigint")
 _STATUS_SCHEMA = (
     "watermark bigint, waits_for bigint, timer bigint, may_move bigint, entries bigint, bytes bigint"
@@ -51,6 +62,7 @@ class Kernels:
     """The DataFrames of stateful operators, each made once. ``rows`` gives a source's parsed records."""
 
     clock_every = 16  # of the rows that are filtered out, one in so many still tells the time
+    places = Places()
 
     def __init__(
         self,
@@ -65,7 +77,12 @@ class Kernels:
         self._mode = output_mode
         self._made: dict[int, DataFrame] = {}
         self._timed: dict[int, Any] = {}
+        # Channels of users' functions (None where there is one): whose rows have no places, and beside which
+        # rows go that tell the time.
+        self._placeless: set[tuple[int, str | None]] = set()
+        self._told_beside: set[tuple[int, str | None]] = set()
         self._channels: dict[int, list[str]] = {}
+        self.inputs: dict[str, tuple[Stateful, tuple[pa.Schema, ...]]] = {}  # columns, by operator's identity
 
     # ---- out of the kernel --------------------------------------------------------------------------
 
@@ -103,14 +120,15 @@ class Kernels:
 
     def _run_on_spark(self, stateful: Stateful) -> DataFrame:
         flow = stateful.inputs[0].stream.flow
-        rules = stateful.rules(flow.sources)
         kinds = self._key_kinds(stateful)
         frames = [self._keyed(one, flow.buckets, kinds) for one in stateful.inputs]
+        rules = self._rules(stateful)
         zone = str(frames[0].sparkSession.conf.get("spark.sql.session.timeZone"))
         schemas = tuple(
             to_arrow_schema(frame.drop(BUCKET, TIME, SOURCE, PARTITION, OFFSET, CLOCK).schema, timezone=zone)
             for frame in frames
         )
+        self.inputs[identity(stateful)] = stateful, schemas
         operator = Operator(stateful.name, stateful.plan, schemas, rules)
         channels = operator.channels()
         packed: DataFrame | None = None
@@ -219,7 +237,7 @@ class Kernels:
 
     def _with_place(self, stream: Stream) -> Any:
         if isinstance(stream, Source):
-            number = stream.flow.sources.index(stream)
+            number = stream.flow.number_of(stream)
             place = fn.expr(
                 f"named_struct('source', {number}, 'partition', partition, 'offset', offset, 'clock', false)"
             )
@@ -237,10 +255,7 @@ class Kernels:
                 first = first.unionByName(other, allowMissingColumns=True)
             return first
         if isinstance(stream, UserOperator):
-            made = operated(stream, self.timed(stream.inputs[0]))
-            if isinstance(made, dict):
-                return {name: _placed(frame) for name, frame in made.items()}
-            return _placed(made)
+            return self._operated(stream)
         if isinstance(stream, SplitChannel):
             self._timed.setdefault(id(stream.inputs[0]), self._with_place(stream.inputs[0]))
             return self._timed[id(stream.inputs[0])][stream.channel_name]
@@ -253,13 +268,78 @@ class Kernels:
         without = " AND ".join(f"NOT coalesce(({one}), false)" for one in stream.conditions)
         return self._filtered(frame, without, stream)
 
+    def _operated(self, stream: UserOperator) -> Any:
+        """What a function makes of a stream's rows, with places."""
+        (above,) = stream.inputs
+        given = self.timed(above)
+        rows = given
+        if self._tells(above) and not _behind_state(above):
+            rows = given.where(f"NOT {PLACE}.clock")
+        hidden = self.places.hide(rows)
+        made = operated(stream, hidden)
+        if isinstance(made, dict):
+            return {name: self._placed(stream, name, one, given, hidden) for name, one in made.items()}
+        return self._placed(stream, None, made, given, hidden)
+
+    def _placed(
+        self, stream: UserOperator, channel: str | None, made: DataFrame, given: DataFrame, hidden: DataFrame
+    ) -> DataFrame:
+        (above,) = stream.inputs
+        assert above.time is not None
+        assert stream.time is not None
+        check_time(stream, made)
+        steps = self.places.steps(made, hidden)
+        if _behind_state(above):
+            if steps is None or not steps <= EVERY_ROW or stream.time != above.time:
+                raise TopologyError(
+                    f"operator {stream.name!r} stands between two stateful operators, and does more than make"
+                    " columns of columns: the first could not tell the second how far time has come. Use"
+                    " .where() of the stream for what is to be left out, or write the results to a topic and"
+                    " read them from there",
+                    where=stream.at,
+                )
+            return self.places.shown(made)
+        if steps is not None and steps <= ROW_BY_ROW:
+            made = self.places.shown(made)
+            if not self._tells(above):
+                return made
+            given = given.where(f"{PLACE}.clock")
+        else:
+            made = made.selectExpr("*", MADE_PLACE)
+            self._placeless.add((id(stream), channel))
+        self._told_beside.add((id(stream), channel))
+        time = f"{quoted(above.time.column)} AS {quoted(stream.time.column)}"
+        tells = given.selectExpr(time, f"{CLOCK_PLACE} AS {PLACE}")
+        return made.unionByName(tells, allowMissingColumns=True)
+
+    def _tells(self, stream: Stream) -> bool:
+        """Whether there are rows beside a stream's own that only tell the time."""
+        if isinstance(stream, Where | Otherwise | StatefulChannel):
+            return True
+        return self._marked(stream, self._told_beside)
+
+    def _rules(self, stateful: Stateful) -> dict[tuple[int, int], TimeRules]:
+        """What the inputs' sources say about their time, and what goes for rows that have no places."""
+        rules = stateful.rules()
+        for number, one in enumerate(stateful.inputs):
+            if self._marked(one.stream, self._placeless):
+                assert one.stream.time is not None
+                rules[number, MADE] = one.stream.time.rules
+        return rules
+
+    def _marked(self, stream: Stream, marked: set[tuple[int, str | None]]) -> bool:
+        """Whether a stream, or one that its rows come through, is among the marked ones."""
+        if isinstance(stream, StatefulChannel):
+            return False
+        if isinstance(stream, SplitChannel):
+            of = (id(stream.inputs[0]), stream.channel_name)
+            return of in marked or self._marked(stream.inputs[0].inputs[0], marked)
+        return (id(stream), None) in marked or any(self._marked(one, marked) for one in stream.inputs)
+
     def _filtered(self, frame: DataFrame, condition: str, stream: Stream) -> DataFrame:
         """Rows that don't match are left as tellers of time, those of other operators all, of sources some.
         Of their columns only the time is left: what follows must not stumble over a row it was not to see."""
-        place = (
-            f"if({condition}, {PLACE}, named_struct('source', {PLACE}.source, 'partition', {PLACE}.partition,"
-        )
-        place += f" 'offset', {PLACE}.offset, 'clock', true))"
+        place = f"if({condition}, {PLACE}, {CLOCK_PLACE})"
         names = [name for name in frame.columns if name != PLACE]
         marked = frame.selectExpr(*(quoted(name) for name in names), f"{place} AS {PLACE}")
         time = stream.time.column if stream.time is not None else None
@@ -283,8 +363,8 @@ class Kernels:
         reached = f"{STATUS}.watermark"
         mark = f"timestamp_micros(if({reached} = {NEVER}L, NULL, {reached} + {stream.time.mark_us}))"
         made[stream.time.column] = f"if({told}, {mark}, {columns[stream.time.column]})"
-        offset = f"if({told}, {MARK}L, {_NO_OFFSET}L)"
-        place = f"named_struct('source', -1, 'partition', -1, 'offset', {offset}, 'clock', {told})"
+        offset = f"if({told}, {MARK}L, {NO_OFFSET}L)"
+        place = f"named_struct('source', {RESULT}, 'partition', -1, 'offset', {offset}, 'clock', {told})"
         return (
             self.of(stream.stateful)
             .where(f"{condition} OR {told}")
@@ -292,12 +372,10 @@ class Kernels:
         )
 
 
+def _behind_state(stream: Stream) -> bool:
+    """Whether results of a stateful operator are among a stream's rows."""
+    return isinstance(stream, StatefulChannel) or any(_behind_state(one) for one in stream.inputs)
+
+
 def _named(key: str, name: str) -> str:
     return f"{without_alias(key)} AS {quoted(name)}"
-
-
-def _placed(frame: DataFrame) -> DataFrame:
-    if PLACE in frame.columns:
-        return frame
-    place = f"named_struct('source', 0, 'partition', {NO_PLACE}, 'offset', {_NO_OFFSET}L, 'clock', false)"
-    return frame.selectExpr("*", f"{place} AS {PLACE}")

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 from millstream.errors import MillstreamError, TopologyError
+from millstream.extras import how_to_install
 from millstream.pipeline.declaring import shown
 from millstream.pipeline.streams import Stream
 from millstream.pipeline.tables import Table
@@ -84,7 +85,8 @@ def _run(path: Path) -> ModuleType:
             where=f"{shown(error.filename or str(path))}:{error.lineno}",
         ) from None
     except Exception as error:
-        raise TopologyError(f"{type(error).__name__}: {error}", where=user_line(error, path)) from error
+        reason = f"{type(error).__name__}: {error}{how_to_install(error)}"
+        raise TopologyError(reason, where=user_line(error, path)) from error
     except SystemExit as error:
         raise TopologyError(
             f"the file ends the program (exit {error.code}) while it is loaded", where=shown(str(path))

@@ -1,7 +1,11 @@
 """Where a read starts and ends, how much of it is one micro-batch, and which task reads what.
 
 Offsets travel through Spark's checkpoint as ``{"topic": {"0": 23}}``, the next offset to be read of every
-partition, as with Spark's own Kafka source. All but ``resolve`` is pure.
+partition, as with Spark's own Kafka source. Spark logs only where a batch ends, because a batch starts where
+the one before it ended. Partitions without a batch before (all of them in batch 0, new ones later) have their
+start beside their end, as ``{"start topic": {"0": 0}}``. A batch that is run again then reads what it was
+planned to read, whatever ``startingOffsets`` means by that time. The topics' ids are kept too: offsets of one
+topic say nothing about a later one of the same name. All but ``resolve`` is pure.
 """
 
 from __future__ import annotations
@@ -22,36 +26,74 @@ Offsets = dict[TopicPartition, int]
 SMALL_RANGE = 10_000
 
 
-# In the place of a topic: no topic has this name.
+# In the place of a topic: no topic has such a name.
 _TICK = ""
+_IDS = "/ids"
+_START = "start "
 
 
-def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, Any]]:
     """Offsets as Spark keeps them."""
-    found: dict[str, dict[str, int]] = {}
+    found: dict[str, dict[str, Any]] = {}
     for partition, offset in sorted(offsets.items()):
         found.setdefault(partition.topic, {})[str(partition.partition)] = offset
     return found
 
 
-def from_json(value: Mapping[str, Mapping[str, int]]) -> Offsets:
+def from_json(value: Mapping[str, Mapping[str, Any]]) -> Offsets:
     """Offsets as Spark kept them."""
     return {
         TopicPartition(topic, int(partition)): offset
         for topic, partitions in value.items()
-        if topic != _TICK
+        if topic not in (_TICK, _IDS) and not topic.startswith(_START)
         for partition, offset in partitions.items()
     }
 
 
-def tick_in(value: Mapping[str, Mapping[str, int]]) -> int:
+def starts_in(value: Mapping[str, Mapping[str, Any]]) -> Offsets:
+    """Where the partitions start that this batch is the first to read."""
+    return from_json(
+        {topic.removeprefix(_START): each for topic, each in value.items() if topic.startswith(_START)}
+    )
+
+
+def with_starts(
+    value: dict[str, dict[str, Any]], starts: Mapping[TopicPartition, int]
+) -> dict[str, dict[str, Any]]:
+    """The same offsets, and where partitions start that were not read before."""
+    return {**value, **{_START + topic: each for topic, each in to_json(starts).items()}}
+
+
+def finish_in(value: Mapping[str, Mapping[str, Any]]) -> int | None:
+    """The event time, in microseconds, to which a batch carries a query whose input has ended."""
+    return value.get(_TICK, {}).get("finish")
+
+
+def tick_in(value: Mapping[str, Mapping[str, Any]]) -> int:
     """The time, in milliseconds, of the last micro-batch that was made for the sake of time alone."""
-    return value.get(_TICK, {}).get("0", 0)
+    return int(value.get(_TICK, {}).get("0", 0))
 
 
-def with_tick(value: dict[str, dict[str, int]], tick: int) -> dict[str, dict[str, int]]:
+def with_tick(
+    value: dict[str, dict[str, Any]], tick: int, finish: int | None = None
+) -> dict[str, dict[str, Any]]:
     """The same offsets at another time: to Spark they are others, and it makes a micro-batch of it."""
-    return {**value, _TICK: {"0": tick}} if tick else value
+    times = ({"0": tick} if tick else {}) | ({} if finish is None else {"finish": finish})
+    return {**value, _TICK: times} if times else value
+
+
+def ids_in(value: Mapping[str, Mapping[str, Any]]) -> Mapping[str, str]:
+    """The ids of the topics that offsets are of, as far as they were told."""
+    return value.get(_IDS, {})
+
+
+def with_ids(value: dict[str, dict[str, Any]], ids: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    return {**value, _IDS: dict(sorted(ids.items()))} if ids else value
+
+
+def created_again(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    """Topics that have another id than before."""
+    return sorted(name for name, id in before.items() if after.get(name, id) != id)
 
 
 @dataclass(frozen=True, slots=True)

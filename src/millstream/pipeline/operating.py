@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from millstream.errors import MillstreamError, TopologyError
 from millstream.pipeline.causes import condensed
 from millstream.pipeline.load import user_line
-from millstream.pipeline.streams import Operator
+from millstream.pipeline.streams import Operator, Stream
 
 
 def operated(operator: Operator, frame: DataFrame) -> Any:
@@ -43,3 +43,14 @@ def operated(operator: Operator, frame: DataFrame) -> Any:
             where=operator.at,
         )
     return result
+
+
+def check_time(stream: Stream, frame: DataFrame) -> None:
+    """Refuse rows without the column that they are to be put in time by."""
+    assert stream.time is not None
+    if stream.time.column not in frame.columns:
+        raise TopologyError(
+            f"{stream.name!r} gives no column {stream.time.column!r}, and that is the time its rows go by."
+            " Keep the column, or say which one has the time now: .operator(time='column')",
+            where=stream.at,
+        )

@@ -259,4 +259,5 @@ def view_of(sink: ViewSink, frame: DataFrame) -> View:
     for column in (*sink.key, *([order] if order else [])):
         if column not in frame.columns:
             raise TopologyError(f"view {sink.name!r}: {no_such_column(column, frame.columns)}", where=sink.at)
-    return View(sink.name, tuple((name, kind) for name, kind in frame.dtypes), sink.key, order)
+    columns = tuple((name, kind) for name, kind in frame.dtypes)
+    return View(sink.name, columns, sink.key, order, job=sink.stream.flow.name)

@@ -18,8 +18,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from typing import Any
 
 from millstream.errors import TopologyError
+from millstream.pipeline.continuing import Kept, cohorts, continued, operator_shape, tap_operators
 from millstream.pipeline.sinks import Sink, ViewSink
 from millstream.pipeline.stateful import Stateful, StatefulChannel
 from millstream.pipeline.streams import Otherwise, Select, Source, Stream, Union, Where
@@ -61,29 +63,31 @@ class Query:
     def output_mode(self) -> str:
         return "append" if self.emit == "final" else "update"
 
-    def shape(self) -> dict[str, object]:
-        """What a checkpoint depends on: it can't be continued by a query of another shape."""
-        windows = self.windows
+    def shape(self) -> dict[str, Any]:
+        """What a checkpoint depends on, and has to know to go on after the file was edited."""
+        flow = self.sources[0].flow
         return {
-            "emit": self.emit if self.windows else "rows",
+            "mode": self.emit,
             "sources": [source.topic for source in self.sources],
             "times": {
                 source.topic: [source.time.column, source.time.lateness_ms]
                 for source in self.sources
                 if source.time is not None and (self.windows or self.operators)
             },
-            "stores": [[windows.index(window) for window in tap_windows(tap)] for tap in self.taps],
-            "buckets": self.sources[0].flow.buckets if self.operators else None,
-            "state": self.sources[0].flow.state.partition(":")[0] if self.operators else None,
-            "operators": [operator.shape() for operator in self.operators],
-            "windows": [
+            "buckets": flow.buckets if self.operators else None,
+            "state": flow.state.partition(":")[0] if self.operators else None,
+            "taps": [
                 {
-                    "by": list(window.window_spec.by),
-                    "window": window.window_spec.describe(),
-                    "aggregates": window.sql,
+                    "operators": tap_operators(tap),
+                    "sinks": sorted({arm.sink.label for arm in self.arms if arm.base is tap}),
                 }
-                for window in windows
+                for tap in self.taps
             ],
+            "operators": {
+                one: operator_shape(state)
+                for tap in self.taps
+                for one, state in zip(tap_operators(tap), tap_states(tap), strict=True)
+            },
         }
 
 
@@ -163,8 +167,9 @@ class Plan:
         return f"kernel, {self.flow.buckets} buckets{why}"
 
 
-def plan(flow: Topology) -> Plan:
-    """Divide a topology into queries. Raises TopologyError where Spark could not run it."""
+def plan(flow: Topology, kept: Kept | None = None) -> Plan:
+    """Divide a topology into queries, and those among them that a checkpoint has already as they were
+    (``kept``, their shapes by name). Raises TopologyError where Spark could not run it."""
     flow.check()
     arms = [arm for sink in flow.sinks for arm in _arms(sink, sink.stream)]
     updating = [arm for arm in arms if _emits(arm.base) != {"final"}]
@@ -177,11 +182,16 @@ def plan(flow: Topology) -> Plan:
         if home is not None and not any(arm.states for arm in group):
             groups.remove(("update", group))
             home.extend(group)
-    queries = [
-        Query(_name(group, emit, bool(groups) and emit == "final"), emit, tapped(_in_order(flow, group)))
+    together = cohorts(kept or {})
+    divided = [
+        (
+            _name(group, emit, bool(groups) and emit == "final"),
+            emit,
+            tapped(_in_order(flow, group), together),
+        )
         for emit, group in (*groups, *finals)
     ]
-    return Plan(flow, tuple(queries))
+    return Plan(flow, tuple(Query(*group) for group in continued(divided, kept or {})))
 
 
 def _way(arm: Arm) -> str:
@@ -236,10 +246,11 @@ def _name(group: list[Arm], emit: str, beside_others: bool) -> str:
 
 
 def _in_order(flow: Topology, group: list[Arm]) -> list[Arm]:
-    """As the file declares them: Spark numbers its state stores by their place in the plan."""
+    """As the file declares them: results come in that order."""
     return sorted(group, key=lambda arm: next(i for i, sink in enumerate(flow.sinks) if sink is arm.sink))
 
 
-def shapes(plan: Plan) -> str:
+def shapes(plan: Plan) -> dict[str, Any]:
     """The shape of every query, as a checkpoint keeps it."""
-    return json.dumps({query.name: query.shape() for query in plan.queries}, indent=2, sort_keys=True)
+    made: dict[str, Any] = json.loads(json.dumps({query.name: query.shape() for query in plan.queries}))
+    return made

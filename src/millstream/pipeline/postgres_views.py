@@ -36,6 +36,7 @@ from millstream.pipeline.view_query import (
 )
 from millstream.pipeline.view_sql import PART, VERSION
 from millstream.pipeline.view_store import TABLES, Reader, Store
+from millstream.pipeline.view_values import TEXTS, base_of, local_time_text, time_text
 from millstream.pipeline.views import (
     Applied,
     Changes,
@@ -43,11 +44,11 @@ from millstream.pipeline.views import (
     View,
     beside,
     is_ours,
-    json_text,
+    not_taken,
+    other_type,
     quoted_name,
     quoted_text,
     shown,
-    time_text,
 )
 
 if TYPE_CHECKING:
@@ -75,6 +76,8 @@ _TYPES = {
     "timestamp_ntz": "timestamp without time zone",
     **dict.fromkeys(("array", "map", "struct", "variant"), "jsonb"),
 }
+_COPIED = re.compile(r"COPY [^,]+, line (\d+)(?:, column ([^:]+))?")
+_UNTAKEN = re.compile("[\0\ud800-\udfff]")
 _MAX_NAME = 63  # bytes; PostgreSQL cuts longer names off without a word
 
 
@@ -144,19 +147,21 @@ class PostgresStore(Store):
                 for table in (view.name, *([] if is_ours(view.name) else [beside("changes", view.name)])):
                     self._run(f"ALTER TABLE {quoted_name(table)} ADD COLUMN {quoted_name(name)} {kind}")
             elif there[name] != kind:
-                raise TopologyError(
-                    f"column {name!r} of view {view.name!r} in {self.where} is {there[name]}, not {kind};"
-                    " give the view another name, change the column there with ALTER TABLE, or remove the"
-                    f" view with: millstream view drop {view.name} --views {self.where}",
-                    where=where,
-                )
+                raise other_type(view, name, there[name], kind, self.where, at=where)
         self._tables.pop(view, None)
 
     def _columns(self, table: str) -> dict[str, str]:
         return _columns(self._db, table)
 
     def _form(self, kind: str) -> Callable[[Any], Any] | None:
-        return _FORMS.get(_type(kind))
+        if (made := _type(kind)) == "jsonb":
+            from millstream.pipeline.view_json import json_of  # readers go without Arrow
+
+            return json_of(kind)
+        return str if made == "text" and base_of(kind) not in TEXTS else _FORMS.get(made)
+
+    def _collation(self, kind: str) -> str:
+        return ' COLLATE "C"' if _type(kind) == "text" else ""  # not by the rules of some language
 
     def _read(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple(map(_read, row))
@@ -169,6 +174,29 @@ class PostgresStore(Store):
         with self._db.cursor() as cursor, cursor.copy(f"COPY pg_temp.{stage} FROM STDIN".encode()) as copy:
             for row in rows:
                 copy.write_row(row)
+
+    @contextmanager
+    def _naming(self, view: View, rows: list[tuple[Any, ...]]) -> Iterator[None]:
+        import psycopg
+
+        try:
+            yield
+        except psycopg.errors.ProgramLimitExceeded as error:  # a key that is too long for an index
+            names = [name for name, _ in view.columns]
+            at = [names.index(column) for column in view.key]
+            row = max(rows, key=lambda row: sum(len(str(row[i])) for i in at))
+            raise not_taken(view, row, None, _reason(error), self.where) from None
+        except (psycopg.DataError, UnicodeError) as error:
+            context = error.diag.context if isinstance(error, psycopg.Error) else None
+            if told := _COPIED.search(context or ""):
+                # The server's own words for a NUL in JSON, which PostgreSQL's text can't hold either.
+                reason = error.diag.message_detail or _reason(error)  # type: ignore[union-attr]
+                raise not_taken(view, rows[int(told[1]) - 1], told[2], reason, self.where) from None
+            for row in rows:  # psycopg refuses them itself
+                for (name, _), value in zip(view.columns, row, strict=False):
+                    if isinstance(value, str) and _UNTAKEN.search(value):
+                        raise not_taken(view, row, name, _reason(error), self.where) from None
+            raise
 
     def _run(self, sql: str) -> int:
         return self._db.execute(sql.encode()).rowcount  # as bytes: names may have any character, % too
@@ -241,7 +269,7 @@ def _columns(db: psycopg.Connection, table: str) -> dict[str, str]:
 
 def _type(kind: str) -> str:
     """PostgreSQL's type for one of Spark's: ``decimal(9,2)`` is ``numeric(9,2)``, what it lacks is text."""
-    base = kind.partition("(")[0].partition("<")[0]
+    base = base_of(kind)
     return f"numeric{kind.removeprefix('decimal')}" if base == "decimal" else _TYPES.get(base, "text")
 
 
@@ -258,7 +286,6 @@ def _zoned(value: datetime.datetime) -> datetime.datetime:
 
 # How values are copied that Python has in another form. Those that PostgreSQL finds equal must be equal here.
 _FORMS: dict[str, Callable[[Any], Any]] = {
-    "jsonb": json_text,
     "bytea": bytes,
     "real": _same_nan,
     "double precision": _same_nan,
@@ -318,7 +345,7 @@ class PostgresReader(Reader):
             raise self._refused(error) from None
 
     @contextmanager
-    def asking(self, limits: Limits) -> Iterator[Ask]:
+    def asking(self, limits: Limits, *, ours: bool = False) -> Iterator[Ask]:
         """Questions by others: about one moment, and within limits. They raise QueryRefused, and none comes
         after one that did: the transaction is over."""
         import psycopg
@@ -447,16 +474,16 @@ def _refused(sql: str, error: psycopg.Error) -> QueryRefused:
 
 
 def _read(value: Any) -> Any:
-    """A value as the other kind of database gives it: times as text in UTC, nested values as JSON."""
-    if value is None or isinstance(value, str | int | float | bytes):
+    """A value as the other kind of database gives it: times as text, those with a zone in UTC."""
+    if isinstance(value, float):
+        return _same_nan(value)  # two rows of a key must have the same key
+    if value is None or isinstance(value, str | int | bytes):
         return value
     if isinstance(value, datetime.datetime):
-        return value.isoformat() if value.tzinfo is None else time_text(value)
+        return local_time_text(value) if value.tzinfo is None else time_text(value)
     if isinstance(value, decimal.Decimal):
         number = float(value)
         return number if decimal.Decimal(repr(number)) == value else str(value)
-    if isinstance(value, dict | list):
-        return json_text(value)
     return value.isoformat() if isinstance(value, datetime.date) else str(value)
 
 
@@ -470,11 +497,16 @@ class _Unreachable(MillstreamError, ConnectionError):
 def _connect(url: str) -> psycopg.Connection:
     try:
         import psycopg
+        from psycopg.types.string import TextLoader
     except ImportError:
         raise ConfigError("views in PostgreSQL need psycopg: pip install 'millstream[postgres]'") from None
     try:
         # The name is what an administrator sees in pg_stat_activity.
-        return psycopg.connect(url, autocommit=True, connect_timeout=10, application_name="millstream")
+        db = psycopg.connect(url, autocommit=True, connect_timeout=10, application_name="millstream")
+        # JSON as the server writes it: Python would make doubles of its numbers.
+        for kind in ("json", "jsonb"):
+            db.adapters.register_loader(kind, TextLoader)
+        return db
     except psycopg.ProgrammingError as error:
         raise ConfigError(f"--views {shown(url)}: {_reason(error)}") from None
     except psycopg.OperationalError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,6 +21,7 @@ from millstream.pipeline.decode import BETWEEN
 from millstream.pipeline.deliver import Delivered
 from millstream.pipeline.kernel.channels import COUNTED
 from millstream.pipeline.kernel.clock import NEVER
+from millstream.pipeline.offsets import Offsets, from_json
 from millstream.pipeline.outgoing import PASSED
 from millstream.pipeline.plan import Query
 from millstream.pipeline.taps import tap_windows
@@ -40,10 +41,6 @@ class OperatorStatus:
     ahead: int = 0
     failed: int = 0  # records that a function of the user's failed on
     overflow: int = 0  # partial matches that were dropped because their key had too many
-
-    def __str__(self) -> str:
-        """How large it is: ``550k keys 7 MB``."""
-        return f"{_short(self.entries, '')} keys {_short(self.bytes, ' ')}B"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +75,31 @@ class Progress:
     spark: dict[str, float] = field(default_factory=dict)  # milliseconds of each of Spark's own steps
     windows: dict[str, StoreStatus] = field(default_factory=dict)  # of Spark's own windows
     samples: dict[str, tuple[str, str]] = field(default_factory=dict)  # by source: why not parsed, and what
+    ends: list[dict[str, Any]] = field(default_factory=list)  # of the batch in each of Spark's sources
+    moved: bool = True  # whether it read anything, or was made for the sake of time
 
-    def line(self) -> str:
-        """As ``millstream run`` prints it."""
-        out = ", ".join(f"{name.partition(' ')[2]} {count:,}" for name, count in self.rows_out.items())
-        parts = [f"in {self.rows_in:,}", f"out {out or 0}"]
+    @property
+    def open_windows(self) -> int:
+        """Rows that Spark keeps for windows of its own."""
+        return sum(store.entries for store in self.windows.values())
+
+    @property
+    def waits_for(self) -> int | None:
+        """The earliest event time that a stateful operator on the kernel waits for."""
+        due = [one.waits_for for one in self.operators.values() if one.waits_for is not None]
+        return min(due, default=None)
+
+    def line(self, width: int | None = None) -> str:
+        """As ``millstream run`` prints it. Where it is wider than the terminal, the sinks are added up."""
+        line = self._line(
+            ", ".join(f"{name.partition(' ')[2]} {count:,}" for name, count in self.rows_out.items()) or "0"
+        )
+        if width is not None and len(line) > width:
+            line = self._line(f"{sum(self.rows_out.values()):,}")
+        return line
+
+    def _line(self, out: str) -> str:
+        parts = [f"in {self.rows_in:,}", f"out {out}"]
         if self.rejected:
             parts.append(f"rejected {self.rejected:,}")
         if self.lag is not None:
@@ -94,13 +111,39 @@ class Progress:
             if count:
                 parts.append(f"{word} {count:,}")
         if self.operators:
-            parts.append("state " + ", ".join(f"{name} {one}" for name, one in self.operators.items()))
+            entries = sum(one.entries for one in self.operators.values())
+            size = sum(one.bytes for one in self.operators.values())
+            parts.append(f"state {_short(entries, '')} keys {_short(size, ' ')}B")
         parts.append(f"{self.milliseconds:,} ms")
-        if self.steps:
-            parts.append("(" + ", ".join(f"{name} {ms:.0f}" for name, ms in self.steps.items()) + ")")
         if self.repeats:
             parts.append(f"run {self.repeats + 1} times")
         return f"{self.query} #{self.batch}  " + "  ".join(parts)
+
+    def as_json(self) -> dict[str, Any]:
+        """Every figure, as ``millstream run --progress json`` prints it."""
+        return {
+            "query": self.query,
+            "batch": self.batch,
+            "rows_in": self.rows_in,
+            "rows_out": self.rows_out,
+            "rejected": self.rejected,
+            "lag": self.lag,
+            "lag_by_topic": self.lags,
+            "watermark": None if self.watermark is None else self.watermark.isoformat(),
+            "milliseconds": self.milliseconds,
+            "steps_ms": self.steps,
+            "spark_ms": self.spark,
+            "runs": self.repeats + 1,
+            "operators": {
+                name: {
+                    "keys": one.entries,
+                    "bytes": one.bytes,
+                    **{word: getattr(one, word) for word in COUNTED},
+                }
+                for name, one in self.operators.items()
+            },
+            "windows": {name: asdict(store) for name, store in self.windows.items()},
+        }
 
 
 def progress_of(query: Query, report: dict[str, Any], delivered: Delivered) -> Progress:
@@ -140,6 +183,11 @@ def progress_of(query: Query, report: dict[str, Any], delivered: Delivered) -> P
             for why, between, what in [str(seen.get("sample") or "").partition(BETWEEN)]
             if between
         },
+        ends=[_document(source.get("endOffset")) for source in report.get("sources") or []],
+        moved=any(
+            _offsets(source.get("startOffset")) != _offsets(source.get("endOffset"))
+            for source in report.get("sources") or []
+        ),
     )
 
 
@@ -220,23 +268,19 @@ def _lags(sources: list[dict[str, Any]]) -> dict[str, int]:
         end, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
         if end:
             for place, offset in latest.items():
-                topic = place[0]
+                topic = place.topic
                 lags[topic] = lags.get(topic, 0) + max(0, offset - end.get(place, offset))
     return lags
 
 
-def _offsets(value: Any) -> dict[tuple[str, str], int]:
-    """``{"payments": {"0": 17}}`` as places and offsets."""
-    if isinstance(value, str):
-        value = json.loads(value)
-    if not isinstance(value, dict):
-        return {}
-    return {
-        (topic, partition): int(offset)
-        for topic, partitions in value.items()
-        if isinstance(partitions, dict)
-        for partition, offset in partitions.items()
-    }
+def _offsets(value: Any) -> Offsets:
+    return from_json(_document(value))
+
+
+def _document(value: Any) -> dict[str, Any]:
+    """Spark gives a source's offsets as text or as what it parsed; null before the first batch."""
+    found = json.loads(value) if isinstance(value, str) else value
+    return found if isinstance(found, dict) else {}
 
 
 class Listener(StreamingQueryListener):

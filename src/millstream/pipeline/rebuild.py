@@ -60,6 +60,7 @@ from millstream.pipeline.checkpoint import REBUILD, Checkpoint
 from millstream.pipeline.ledger import Entry, Ledger
 from millstream.pipeline.offsets import Offsets, from_json, parse_places, resolve, to_json
 from millstream.pipeline.plan import Plan, plan
+from millstream.pipeline.rounds import Round
 from millstream.pipeline.topology import Topology
 from millstream.pipeline.transact import TakenOver, Transactions
 from millstream.pipeline.views import Applied, View, ViewsRebuilt, ViewStore, open_store
@@ -168,7 +169,7 @@ class Rebuild:
         if until == self._came_to:
             return 0.0
         began = time.monotonic()
-        job = job_type(self.flow, replace(settings, until=until))
+        job = job_type(self.flow, replace(settings, round=Round(until)))
         try:
             job.prepare()
             job.start(spark)
@@ -191,6 +192,7 @@ class Rebuild:
         """Where the running job is, for every query of ours."""
         committed = {name: self._cluster.commits(group) for name, group in kept["groups"].items()}
         sources = {name: set(shape["sources"]) for name, shape in kept["queries"].items()}
+        same = set(sources) == {query.name for query in self.plan.queries}
         found: dict[str, Offsets] = {}
         for query in self.plan.queries:
             topics = {source.topic for source in query.sources}
@@ -201,7 +203,8 @@ class Rebuild:
             found[query.name] = {}
             for place in places:
                 readers = [name for name, read in sources.items() if place.topic in read]
-                if query.name in readers:
+                # Where the old queries are not the new ones, no result of the one that is behind may be lost.
+                if query.name in readers and same:
                     readers = [query.name]
                 if readers:
                     offsets = [committed[name][place].offset for name in readers if place in committed[name]]

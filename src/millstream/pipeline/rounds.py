@@ -1,38 +1,111 @@
-"""Where a job ends that processes what is there: with results of its own among what it reads.
+"""Where a job ends that processes what is there: all read, and nothing left that waits.
 
 A query that reads what another query of the same job writes has come to its end before the other has: what is
 there of its topic when it begins is not all. So the job is run in rounds, until a round adds nothing to such
 topics. What comes from outside is read up to where it ended when the first round began.
+
+Then event time is carried on until windows are closed and waiting rows have come out, because no later row
+will do that. Queries are carried to their end in the order of their topics, and what a query wrote at its
+end is read by the others before it is their turn. Queries that read each other's results go one step a
+round, so that time has not passed what comes back. Spark's own windows are closed by a batch of no records
+with a later watermark.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
 from millstream.client.cluster import LATEST, Cluster
 from millstream.client.connect import Connection
 from millstream.client.position import TopicPartition
+from millstream.errors import MillstreamError
+from millstream.pipeline.kernel.ending import Ending
 from millstream.pipeline.offsets import Offsets
-from millstream.pipeline.plan import Plan
+from millstream.pipeline.plan import Plan, Query
+
+if TYPE_CHECKING:
+    from millstream.pipeline.progress import Progress
+
+_MOST_CARRIES = 40  # of Spark's watermark, each twice as far as the one before
+
+
+class Carry(NamedTuple):
+    """Close Spark's own windows: after this batch, with a watermark that is so much later."""
+
+    batch: int
+    by_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    until: dict[str, Offsets] | None = None  # by query: read no further. None: all that is there
+    endings: Mapping[str, Ending] = field(default_factory=dict)  # queries that are carried to their end
+    carries: Mapping[str, Carry] = field(default_factory=dict)
 
 
 class Rounds:
-    """Made once the topics are there, and before the first round."""
+    """Made once the topics are there, and before the first round. ``finish=False`` leaves what is open to a
+    later run."""
 
-    def __init__(self, plan: Plan, connection: Connection) -> None:
+    def __init__(self, plan: Plan, connection: Connection, *, finish: bool = True) -> None:
         self._plan = plan
         self._connection = connection
         self._own = set(plan.writes).intersection(plan.reads)
         self._from_outside = self._ends(set(plan.reads) - self._own) if self._own else {}
         self._last: Offsets | None = None
+        self._only_read = not finish
+        self._groups = _in_order(plan) if finish else []
+        self._endings: dict[str, Ending] = {}  # of the group whose turn it is
+        self._carries: dict[str, int] = {}
+        self._progress: dict[str, Progress] = {}
 
-    def next(self) -> dict[str, Offsets] | None:
-        """Where the next round ends, by query; None if there is nothing more to do. A job that reads nothing
-        of its own needs no rounds."""
-        if not self._own:
-            return None
-        own = self._ends(self._own)
-        if own == self._last:
-            return None
-        self._last = own
+    def next(self, progress: Mapping[str, Progress]) -> Round | None:
+        """The next round; None if there is nothing more to do. ``progress`` is the last of each query in the
+        round before."""
+        self._progress |= progress
+        if self._own:
+            own = self._ends(self._own)
+            if own != self._last:
+                self._last = own
+                return Round(self._until(own))
+        elif self._only_read:
+            self._only_read = False
+            return Round()
+        while self._groups:
+            found = self._carried_on(self._groups[0])
+            if found is not None:
+                return found
+            self._groups.pop(0)
+            self._endings, self._carries = {}, {}
+        return None
+
+    def _carried_on(self, group: list[Query]) -> Round | None:
+        """The next step of queries whose turn it is, None if they are at their end."""
+        until = self._until(self._last) if self._last is not None else None
+        in_circle = any(_reads_of(one, other) for one in group for other in group)
+        if not self._endings:
+            self._endings = {query.name: Ending(strides=not in_circle) for query in group}
+            # Until a query has run, nothing is known; Spark's own windows wait in another way.
+            waits = any(query.operators or query.name not in self._progress for query in group)
+        else:
+            waits = any(self._progress[query.name].waits_for is not None for query in group)
+        if in_circle and waits:
+            return Round(until, {name: OneStep(ending) for name, ending in self._endings.items()})
+        if waits:
+            return Round(until, self._endings)
+        carries: dict[str, Carry] = {}
+        for query in group:
+            last = self._progress.get(query.name)
+            if last is not None and query.output_mode == "append" and last.open_windows:
+                number = self._carries[query.name] = self._carries.get(query.name, 0) + 1
+                if number > _MOST_CARRIES:
+                    raise MillstreamError(f"the windows of query {query.name!r} do not close")
+                carries[query.name] = Carry(last.batch, _reach_ms(query) << (number - 1))
+        return Round(until, {}, carries) if carries else None
+
+    def _until(self, own: Offsets) -> dict[str, Offsets]:
         found = {}
         for query in self._plan.queries:
             topics = {source.topic for source in query.sources}
@@ -48,3 +121,59 @@ class Rounds:
             return cluster.ends(places, LATEST, read_committed=True) if places else {}
         finally:
             cluster.close()
+
+
+class OneStep(Ending):
+    """One step of an ending, and then no more in this round."""
+
+    def __init__(self, ending: Ending) -> None:
+        self._ending: Ending | None = ending
+
+    def next(self, waits: int | None) -> int | None:
+        ending, self._ending = self._ending, None
+        return None if ending is None else ending.next(waits)
+
+
+def _in_order(plan: Plan) -> list[list[Query]]:
+    """Queries in groups: each reads only what earlier groups write, or what its own does."""
+    left, groups = list(plan.queries), []
+    while left:
+        behind = {query.name: _behind(query, left) for query in left}
+        # Of those that wait for fewest others: queries in a circle wait for each other.
+        first = min(left, key=lambda query: len(behind[query.name]))
+        circle = [query for query in left if query is first or query.name in behind[first.name]]
+        groups.append(circle)
+        left = [query for query in left if query not in circle]
+    return [[query for group in groups for query in group]] if _all_apart(groups) else groups
+
+
+def _all_apart(groups: list[list[Query]]) -> bool:
+    """Whether no query reads what another writes: then all come to their end in one round."""
+    queries = [query for group in groups for query in group]
+    return not any(_reads_of(one, other) for one in queries for other in queries)
+
+
+def _behind(query: Query, queries: list[Query]) -> set[str]:
+    """The names of the queries whose results reach this one, through others too."""
+    found: set[str] = set()
+    front = [query]
+    while front:
+        one = front.pop()
+        for other in queries:
+            if other.name not in found and _reads_of(one, other):
+                found.add(other.name)
+                front.append(other)
+    return found
+
+
+def _reads_of(reader: Query, writer: Query) -> bool:
+    return bool(
+        {source.topic for source in reader.sources} & {t for sink in writer.sinks for t in sink.topics}
+    )
+
+
+def _reach_ms(query: Query) -> int:
+    """How far the watermark is from the end of the last window, where all sources are as far."""
+    times = [source.time for source in query.sources if source.time is not None]
+    lengths = (window.window_spec.size_ms or window.window_spec.gap_ms or 0 for window in query.windows)
+    return max((time.lateness_ms for time in times), default=0) + max(lengths, default=0) + 1

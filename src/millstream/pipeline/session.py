@@ -66,6 +66,7 @@ def spark_session(
     Raises MillstreamError where Spark can't run: not installed, no Java, or a Java that is too old.
     """
     try:
+        import py4j  # type: ignore[import-untyped]  # noqa: F401  (the extra `testing` has PySpark's classes, and no Spark)
         from pyspark.sql import SparkSession
     except ImportError:
         raise MillstreamError(

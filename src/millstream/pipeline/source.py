@@ -11,7 +11,6 @@ import logging
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -37,16 +36,23 @@ from millstream.pipeline.offsets import (
     Offsets,
     Span,
     at_most,
+    created_again,
     divide,
+    finish_in,
     from_json,
+    ids_in,
     parse_assign,
     parse_places,
     resolve,
+    starts_in,
     tick_in,
     to_json,
+    with_ids,
+    with_starts,
     with_tick,
 )
 from millstream.pipeline.options import PLAIN, ReadOptions
+from millstream.pipeline.ticks import read_tick
 from millstream.records.batch import batches
 from millstream.records.json_columns import JsonColumns, JsonField
 
@@ -65,6 +71,7 @@ COLUMNS: Mapping[str, str] = {
 }
 _SAMPLE_BYTES = 128 * 1024
 OUTAGE_S = 60.0  # how long a stream waits for brokers that are away
+_REPORT_S = 300.0  # within which Spark reports a batch, however slow the machine
 
 
 def schema_of(options: ReadOptions) -> str:
@@ -235,6 +242,7 @@ class StreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._latest: Offsets | None = None
         self._committed: Offsets | None = None
         self._waiting_since: float | None = None
+        self._moved = False  # whether this run has planned a batch
 
     @property
     def cluster(self) -> Cluster:
@@ -249,7 +257,8 @@ class StreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self.options.connection.check()
         partitions = self.topic_partitions()
         self.check_topics(partitions)
-        return to_json(self.place(self.options.start or "latest", "startingOffsets", partitions))
+        placed = self.place(self.options.start or "latest", "startingOffsets", partitions)
+        return with_ids(with_starts({}, placed), self._ids(placed))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         options = self.options
@@ -271,12 +280,15 @@ class StreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailableNow)
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         if self.options.end is not None and self._last_call is None:
             raise ConfigError("a stream has endingOffsets only if it ends: trigger(availableNow=True)")
-        begun = from_json(start)
+        known = from_json(start)
+        begun = {**starts_in(start), **known}
         # What is asked to go on from is processed. Spark itself tells of it only with the next batch, so the
         # group of a query that has caught up would seem to lag for ever.
         self._commit(begun)
         partitions = self.topic_partitions()
         self._check_gone(begun, partitions)
+        begun = self._check_ids(begun, ids_in(start), partitions)
+        known = {partition: offset for partition, offset in known.items() if partition in begun}
         self._latest = self._ends(partitions)
         end = dict(self._latest)
         if self._last_call is not None:
@@ -285,30 +297,60 @@ class StreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailableNow)
         end = {p: self._check_cut(p, begun[p], offset) for p, offset in end.items()}
         if not isinstance(limit, ReadAllAvailable):
             end = self._limited(begun, end)
-        return with_tick(to_json(end), self._tick(tick_in(start)))
+        tick, finish = tick_in(start), None
+        if self._last_call is None:
+            tick = self._tick(tick)
+        elif end == known:
+            tick, finish = self._finish(start)
+        self._moved = self._moved or end != known
+        if end == known and tick == tick_in(start) and finish in (None, finish_in(start)):
+            return start  # as it is: Spark makes a batch wherever the text differs
+        new = {partition: begun[partition] for partition in end if partition not in known}
+        return with_ids(with_starts(with_tick(to_json(end), tick, finish), new), self._ids(end))
+
+    def _ids(self, offsets: Offsets) -> Mapping[str, str]:
+        """The ids of topics, as of the last look at them."""
+        return self.cluster.known_topic_ids({partition.topic for partition in offsets})
 
     def _tick(self, last: int) -> int:
-        """The time of the last tick, or of a new one if it is time for it. What ends when all is read does
-        not wait for time to pass."""
-        if self.options.tick_file is None or self._last_call is not None:
-            return last
-        try:
-            wanted = int(Path(self.options.tick_file).read_text())
-        except (OSError, ValueError):  # nobody waits, or it is being written
-            return last
+        """The time of the last tick, or of a new one if it is time for it."""
+        wanted = None if self.options.tick_file is None else read_tick(self.options.tick_file).at_ms
         now = time.time_ns() // 1_000_000
-        return now if last < wanted <= now else last
+        return now if wanted is not None and last < wanted <= now else last
+
+    def _finish(self, start: dict[str, Any]) -> tuple[int, int | None]:
+        """All is read, and nothing more will be. A batch of this run shows what still waits for event time;
+        the driver then says how far to carry it."""
+        if self.options.tick_file is None:
+            return tick_in(start), None
+        if not self._moved:
+            self._moved = True
+            return time.time_ns() // 1_000_000, None
+        deadline = time.monotonic() + _REPORT_S
+        while start not in (told := read_tick(self.options.tick_file)).after:
+            if not told.there:
+                return tick_in(start), None  # the job is being closed
+            if time.monotonic() > deadline:
+                raise MillstreamError(f"Spark has not reported the last batch in {_REPORT_S:g} s")
+            time.sleep(0.01)
+        return time.time_ns() // 1_000_000 if told.again else tick_in(start), told.finish
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         return None if self._latest is None else to_json(self._latest)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        until = from_json(end)
-        begun = self._starts(from_json(start), until)
+        until = self._check_planned(from_json(end), ids_in(end))
+        # After a restart in batch 0 Spark asks for initial offsets again. Those it was planned with count.
+        begun = {**from_json(start), **starts_in(end)}
+        if unknown := sorted(set(until) - set(begun)):
+            raise ConfigError(
+                f"the checkpoint does not say where {unknown[0]} starts; start with a new checkpoint"
+            )
         moved = [partition for partition, offset in until.items() if offset > begun[partition]]
         if not moved:
-            # Whoever waits for time must hear of it: a task without records does.
-            return [Task([])] if tick_in(end) > tick_in(start) else []
+            # Operators that wait for time must hear of it: a task without records tells them.
+            timed = tick_in(end) > tick_in(start) or finish_in(end) != finish_in(start)
+            return [Task([])] if timed else []
         earliest = self.cluster.ends(moved, EARLIEST)
         spans = []
         for partition in moved:
@@ -356,6 +398,39 @@ class StreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailableNow)
                     f" not read yet is lost. To go on with what is there: {TO_GO_ON}"
                 )
             )
+
+    def _check_ids(
+        self, begun: Offsets, ids: Mapping[str, str], partitions: Sequence[TopicPartition]
+    ) -> Offsets:
+        """Where to go on: topics that were created again, from their start."""
+        now = self.cluster.known_topic_ids({partition.topic for partition in partitions})
+        again = created_again(ids, now)
+        if not again:
+            return begun
+        read = ", ".join(f"{p} up to offset {at - 1}" for p, at in sorted(begun.items()) if p.topic in again)
+        self._lost(
+            DataLoss(
+                f"{', '.join(again)}: deleted and created again since the last batch. Read before: {read};"
+                " what came after that is lost. To read the new from its start, begin a new checkpoint, or go"
+                f" on with this one: {TO_GO_ON}"
+            )
+        )
+        return {partition: at for partition, at in begun.items() if partition.topic not in again}
+
+    def _check_planned(self, until: Offsets, ids: Mapping[str, str]) -> Offsets:
+        """What of a batch can be read. It was planned before, perhaps by a run that was killed, and a topic
+        may have been created again since: its offsets then mean other records."""
+        self.cluster.topics(ids)
+        again = created_again(ids, self.cluster.known_topic_ids(ids))
+        if not again:
+            return until
+        self._lost(
+            DataLoss(
+                f"{', '.join(again)}: deleted and created again after a batch of it was planned. The batch"
+                f" can't be read any more. To go on without it: {TO_GO_ON}"
+            )
+        )
+        return {partition: at for partition, at in until.items() if partition.topic not in again}
 
     def _check_cut(self, partition: TopicPartition, begun: int, end: int) -> int:
         if end < begun:

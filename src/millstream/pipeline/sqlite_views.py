@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import datetime
-import decimal
 import json
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
+from decimal import MAX_PREC, Decimal, localcontext
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 from millstream.errors import MillstreamError, TopologyError
+from millstream.pipeline.sqlite_child import LOOK_AT_CLOCK, Child
 from millstream.pipeline.view_query import (
-    LONGEST_VALUE,
     READS,
     Answer,
     Ask,
@@ -27,15 +27,28 @@ from millstream.pipeline.view_query import (
 )
 from millstream.pipeline.view_sql import PART, VERSION
 from millstream.pipeline.view_store import TABLES, Reader, Store
+from millstream.pipeline.view_values import (
+    COLLATION,
+    EXACT,
+    NESTED,
+    TEXTS,
+    base_of,
+    compare_decimals,
+    decimal_text,
+    digits_of,
+    is_number,
+    local_time_text,
+    time_text,
+)
 from millstream.pipeline.views import (
     Rows,
     View,
     beside,
     is_ours,
-    json_text,
+    not_taken,
+    other_type,
     quoted_name,
     quoted_text,
-    time_text,
 )
 
 T = TypeVar("T")
@@ -44,11 +57,24 @@ _AFFINITY = {
     **dict.fromkeys(("boolean", "tinyint", "smallint", "int", "bigint"), "INTEGER"),
     **dict.fromkeys(("float", "double"), "REAL"),
     "binary": "BLOB",
-    "decimal": "NUMERIC",
 }
-_AS_THEY_ARE = ("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string")
-# Times are ISO text in UTC, so that their order is that of time.
-_FORMS: dict[str, Callable[[Any], Any]] = {"timestamp": time_text, "binary": bytes, "decimal": str}
+
+
+def _number(value: float) -> float | str:
+    """SQLite takes NaN for NULL. As text it stays in a column of numbers, is equal to itself, and comes after
+    all of them, as Spark has it."""
+    return value if value == value else "NaN"
+
+
+# Times are ISO text, so that their order is that of time.
+_FORMS: dict[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(("float", "double"), _number),
+    "timestamp": time_text,
+    "timestamp_ntz": local_time_text,
+    "date": datetime.date.isoformat,
+    "binary": bytes,
+}
+_AS_THEY_ARE = ("boolean", "tinyint", "smallint", "int", "bigint", *TEXTS)
 _LOOK_EVERY = 0.05  # seconds; one look is a read of shared memory
 
 
@@ -65,6 +91,7 @@ class SqliteStore(Store):
         try:
             # foreachBatch calls from threads of Spark's.
             self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30)
+            self._db.create_collation(COLLATION, compare_decimals)
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=FULL")
             self._db.executescript(TABLES)
@@ -106,12 +133,34 @@ class SqliteStore(Store):
     def _fill(self, stage: str, rows: list[tuple[Any, ...]]) -> None:
         self._db.executemany(f"INSERT INTO temp.{stage} VALUES ({', '.join('?' * len(rows[0]))})", rows)
 
+    @contextmanager
+    def _naming(self, view: View, rows: list[tuple[Any, ...]]) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.DataError, sqlite3.InterfaceError, OverflowError, UnicodeError):
+            for row in rows:
+                for (name, _), value in zip(view.columns, row, strict=False):
+                    try:
+                        self._db.execute("SELECT ?", (value,))
+                    except (sqlite3.Error, OverflowError, UnicodeError) as error:
+                        raise not_taken(view, row, name, str(error), self.where) from None
+            raise
+
     def _columns(self, table: str) -> dict[str, str]:
         return {row[1]: row[2] for row in self._ask(f"PRAGMA table_info({quoted_name(table)})")}
 
     def _form(self, kind: str) -> Callable[[Any], Any] | None:
-        base = kind.partition("(")[0].partition("<")[0]
-        return None if base in _AS_THEY_ARE else _FORMS.get(base, _stored)
+        base = base_of(kind)
+        if base == "decimal":
+            return decimal_text(kind)
+        if base in NESTED:
+            from millstream.pipeline.view_json import json_of  # readers go without Arrow
+
+            return json_of(kind)
+        return None if base in _AS_THEY_ARE else _FORMS.get(base, str)
+
+    def _collation(self, kind: str) -> str:
+        return f" COLLATE {COLLATION}" if _affinity(kind).startswith(EXACT) else ""
 
     def _read(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
         return row
@@ -140,45 +189,41 @@ class SqliteStore(Store):
             )
 
     def _widen(self, view: View, there: dict[str, str], where: str | None) -> None:
-        known = {name.lower() for name in there}
-        for name, kind in view.columns:
+        known = {name.lower(): declared for name, declared in there.items()}
+        for name, spark in view.columns:
+            kind = _affinity(spark)
             if name.lower() not in known:
                 for table in (view.name, *([] if is_ours(view.name) else [beside("changes", view.name)])):
-                    self._run(
-                        f"ALTER TABLE {quoted_name(table)} ADD COLUMN {quoted_name(name)} {_affinity(kind)}"
-                    )
+                    self._run(f"ALTER TABLE {quoted_name(table)} ADD COLUMN {quoted_name(name)} {kind}")
+            elif known[name.lower()] != kind:
+                raise other_type(view, name, known[name.lower()], kind, self.where, at=where)
         self._tables.pop(view, None)
 
 
 def _affinity(kind: str) -> str:
-    return _AFFINITY.get(kind.partition("(")[0].partition("<")[0], "TEXT")
+    base = base_of(kind)
+    if base == "decimal":
+        precision, scale = digits_of(kind)
+        return "NUMERIC" if is_number(kind) else f"{EXACT}({precision},{scale})"
+    return _AFFINITY.get(base, "TEXT")
 
 
-def _stored(value: Any) -> Any:
-    """A value of Spark's as SQLite keeps it: times as ISO text in UTC, nested values as JSON."""
-    if value is None or isinstance(value, str | int | float | bytes):
-        return value
-    if isinstance(value, bytearray | memoryview):
-        return bytes(value)
-    if isinstance(value, datetime.datetime):
-        return time_text(value)
-    if isinstance(value, datetime.date):
-        return value.isoformat()
-    if isinstance(value, decimal.Decimal):
-        return str(value)
-    return json_text(value)
+class _DecimalSum:
+    """``decimal_sum(column)``, as SQLite's shell has it: SQLite's sum is a double."""
+
+    def __init__(self) -> None:
+        self._sum: Decimal | None = None
+
+    def step(self, value: Any) -> None:
+        if value is not None:
+            with localcontext(prec=MAX_PREC):
+                self._sum = (self._sum or Decimal(0)) + Decimal(str(value))
+
+    def finalize(self) -> Any:
+        return None if self._sum is None else f"{self._sum:f}"
 
 
 # ---- reading -----------------------------------------------------------------------------------------
-
-_LOOK_AT_CLOCK = 10_000  # steps of SQLite's machine between two looks; less than a millisecond
-_MAY = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
-
-
-def _may(action: int, first: str | None, second: str | None, *where: str | None) -> int:
-    """What SQL of others may do. A database that is open for reading could still attach another file."""
-    allowed = action in _MAY and not (action == sqlite3.SQLITE_FUNCTION and second == "load_extension")
-    return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
 
 
 class SqliteReader(Reader):
@@ -191,6 +236,8 @@ class SqliteReader(Reader):
         self._db = sqlite3.connect(
             f"file:{quote(str(path))}?mode=ro", uri=True, timeout=10, isolation_level=None
         )
+        self._db.create_collation(COLLATION, compare_decimals)
+        self._db.create_aggregate("decimal_sum", 1, _DecimalSum)
         try:
             self._db.execute("PRAGMA query_only = ON")
             self._found("SELECT version FROM millstream_views LIMIT 1")
@@ -226,45 +273,49 @@ class SqliteReader(Reader):
             raise MillstreamError(f"{error}; the views in {self.where} are: {names}") from None
 
     @contextmanager
-    def asking(self, limits: Limits) -> Iterator[Ask]:
-        """Questions by others: about one moment, and within limits. They raise QueryRefused."""
-        deadline = time.monotonic() + limits.seconds
+    def asking(self, limits: Limits, *, ours: bool = False) -> Iterator[Ask]:
+        """Questions by others: about one moment, and within limits. They raise QueryRefused. They run in a
+        process that can be killed; SQL of ``ours``, in which nothing of theirs stands, runs here."""
+        if ours:
+            with self._snapshot(), self._until(time.monotonic() + limits.seconds):
+                yield lambda sql: self._answer(sql, limits)
+            return
+        with Child(self.where, limits) as child:
 
-        def ask(sql: str) -> Answer:
-            try:
-                with closing(self._db.execute(sql)) as cursor:
-                    if cursor.description is None:
-                        raise QueryRefused(READS, sql)
-                    rows, cut = collected(cursor, limits)
-                    return Answer([column[0] for column in cursor.description], rows, cut)
-            except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError) as error:
-                if time.monotonic() > deadline:
-                    raise too_slow(sql, limits) from None
-                raise self._refused(sql, str(error)) from None
+            def ask(sql: str) -> Answer:
+                kind, *rest = child.call("ask", sql)
+                if kind == "rows":
+                    return Answer(*rest)
+                if kind == "late":
+                    raise too_slow(sql, limits)
+                complaint = str(rest[0])
+                if any(word in complaint for word in ("authoriz", "prohibited", "one statement", READS)):
+                    raise QueryRefused(READS, sql)
+                raise QueryRefused(complaint, sql, place_of(complaint, sql, tried))
 
-        with self._snapshot():
-            longest = self._db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_VALUE)
-            self._db.set_progress_handler(lambda: time.monotonic() > deadline, _LOOK_AT_CLOCK)
-            self._db.set_authorizer(_may)
-            try:
-                yield ask
-            finally:
-                self._db.set_authorizer(None)
-                self._db.set_progress_handler(None, 0)
-                self._db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, longest)
+            def tried(sql: str) -> str | None:
+                kind, *rest = child.call("try", sql)
+                return str(rest[0]) if kind == "wrong" else None
 
-    def _refused(self, sql: str, complaint: str) -> QueryRefused:
-        if any(word in complaint for word in ("authoriz", "prohibited", "one statement")):
-            return QueryRefused(READS, sql)
-        return QueryRefused(complaint, sql, place_of(complaint, sql, self._complaint))
+            yield ask
 
-    def _complaint(self, sql: str) -> str | None:
-        """What is wrong with SQL, which is not run."""
+    @contextmanager
+    def _until(self, deadline: float) -> Iterator[None]:
+        self._db.set_progress_handler(lambda: time.monotonic() > deadline, LOOK_AT_CLOCK)
         try:
-            self._db.execute(f"EXPLAIN {sql}").close()
-        except (sqlite3.Error, sqlite3.Warning) as error:
-            return str(error)
-        return None
+            yield
+        finally:
+            self._db.set_progress_handler(None, 0)
+
+    def _answer(self, sql: str, limits: Limits) -> Answer:
+        try:
+            with closing(self._db.execute(sql)) as cursor:
+                rows, cut = collected(cursor, limits)
+                return Answer([column[0] for column in cursor.description], rows, cut)
+        except sqlite3.OperationalError as error:
+            if "interrupted" in str(error):
+                raise too_slow(sql, limits) from None
+            raise
 
     def all(self, name: str) -> Rows:
         """Every row of a view, by key."""
@@ -278,10 +329,8 @@ class SqliteReader(Reader):
         """The SQL condition that picks a key's row."""
         wanted = self._key(name, key)
         kinds = self._columns(name)
-        # Compared as what the column holds: by its text, every row would have to be looked at.
         return " AND ".join(
-            f"{quoted_name(column)} = CAST({quoted_text(value)} AS {kinds[column]})"
-            for column, value in wanted
+            f"{quoted_name(column)} = {_literal(value, kinds[column])}" for column, value in wanted
         )
 
     def _columns(self, table: str) -> dict[str, str]:
@@ -313,3 +362,23 @@ class SqliteReader(Reader):
     def _data_version(self) -> int:
         ((number,),) = self._db.execute("PRAGMA data_version").fetchall()
         return int(number)
+
+
+def _literal(value: str, declared: str) -> str:
+    """What somebody asks for, in SQL. SQLite reads text as a number by itself where the column has numbers,
+    and finds it with the index."""
+    if declared == "BLOB" or "\0" in value:  # SQL ends at a NUL
+        return f"CAST(x'{value.encode().hex()}' AS {declared})"
+    if declared == "REAL" and value.lower() in _NOT_FINITE:
+        return _NOT_FINITE[value.lower()]
+    if declared.startswith(EXACT):
+        with suppress(ArithmeticError):
+            value = decimal_text(declared)(value)
+    return quoted_text(value)
+
+
+_NOT_FINITE = {
+    "nan": "'NaN'",
+    **dict.fromkeys(("infinity", "inf"), "9e999"),
+    **dict.fromkeys(("-infinity", "-inf"), "-9e999"),
+}

@@ -229,9 +229,9 @@ def _listed(operator: str, bucket: int, store: Store) -> Iterator[StateEntry]:
         if isinstance(container, Waiting):
             rows = container.rows()
             for row in [] if rows is None else rows.to_pylist():
-                at = moment(row.pop("time"))
-                place = {part: row.pop(part) for part in ("source", "partition", "offset")}
-                yield StateEntry(operator, bucket, name, place, row, at)
+                time, *place = (row.pop(part) for part in Waiting.ORDER)
+                key = dict(zip(("source", "partition", "offset"), place, strict=True))
+                yield StateEntry(operator, bucket, name, key, row, moment(time))
         elif isinstance(container, Keyed) and name != _CLOCK:
             for key, value in container.items():
                 yield StateEntry(operator, bucket, name, key, value, moment(container.due_of(key)))

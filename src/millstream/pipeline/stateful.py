@@ -64,14 +64,14 @@ class Stateful:
                 found.setdefault(id(stream), stream)
         return list(found.values())
 
-    def rules(self, sources: Sequence[Source]) -> dict[tuple[int, int], TimeRules]:
-        """What each input's sources say about their time; ``sources`` are numbered as the job numbers them.
-        What comes from another stateful operator has had its stragglers waited for already."""
+    def rules(self) -> dict[tuple[int, int], TimeRules]:
+        """What each input's sources say about their time, by input and the source's number. What comes from
+        another stateful operator has had its stragglers waited for already."""
         found: dict[tuple[int, int], TimeRules] = {}
         for number, one in enumerate(self.inputs):
             for source in feeding_sources(one.stream):
                 assert source.time is not None, "a stateful operator without a time is refused when declared"
-                found[number, sources.index(source)] = source.time.rules
+                found[number, source.flow.number_of(source)] = source.time.rules
         return found
 
     @property
@@ -79,14 +79,6 @@ class Stateful:
         """How people know it: by the name of the stream that it is."""
         assert self.main is not None
         return self.main.known_as
-
-    def shape(self) -> dict[str, object]:
-        """What its state depends on."""
-        return {
-            "operator": self.name,
-            "inputs": [{"from": one.stream.name, "by": list(one.by)} for one in self.inputs],
-            **self.plan.shape(),
-        }
 
     def __repr__(self) -> str:
         return f"<stateful {self.name!r} from {self.at}>"

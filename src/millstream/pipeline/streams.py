@@ -6,13 +6,13 @@ now or when Spark plans the job, can be reported there.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from millstream.errors import TopologyError
-from millstream.pipeline.declaring import Time, caller, check_topic, check_view, shown
+from millstream.pipeline.declaring import Time, caller, check_function, check_topic, check_view
 from millstream.pipeline.encoded import declare_encoding
 from millstream.pipeline.expressions import (
     ExpressionError,
@@ -60,6 +60,7 @@ class Stream:
         self.at = at
         self.columns = columns
         self.time = time
+        self.given_name = name
         self.named = name is not None
         self.name = flow._register(self, name)
 
@@ -71,18 +72,20 @@ class Stream:
         *,
         name: str | None = None,
         channels: Sequence[str] | None = None,
+        time: str | None = None,
     ) -> Any:
         """Apply a function from DataFrame to DataFrame; usually a decorator, the function's name is kept.
 
         With ``channels`` the function returns a dict with a DataFrame for each, taken by ``.channel(name)``.
+        ``time`` is the timestamp column that the result goes by, if that is another than the stream's.
         """
         at = caller()
         if function is None:
-            return lambda given: self._operator(given, name, channels, at)
-        return self._operator(function, name, channels, at)
+            return lambda given: self._operator(given, name, channels, time, at)
+        return self._operator(function, name, channels, time, at)
 
     def _operator(
-        self, function: object, name: str | None, channels: Sequence[str] | None, at: str
+        self, function: object, name: str | None, channels: Sequence[str] | None, time: str | None, at: str
     ) -> Operator:
         if isinstance(function, Stream):
             raise TopologyError(
@@ -90,26 +93,12 @@ class Stream:
                 f" with @{function.name}.operator",
                 where=at,
             )
-        if not isinstance(function, FunctionType):
-            raise TopologyError(
-                f"an operator is a function from DataFrame to DataFrame; this is {function!r}", where=at
-            )
-        code = function.__code__
-        at = f"{shown(code.co_filename)}:{code.co_firstlineno}"
-        if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
-            raise TopologyError(
-                f"operator {function.__name__!r} is called once, to plan the job:"
-                " it can't be async or a generator",
-                where=at,
-            )
-        try:
-            inspect.signature(function).bind(None)
-        except TypeError:
-            raise TopologyError(
-                f"operator {function.__name__!r} must take one argument, the DataFrame", where=at
-            ) from None
+        function, at = check_function(function, at)
         chosen = name or (None if function.__name__ == "<lambda>" else function.__name__)
-        return Operator(self, function, chosen, tuple(channels) if channels is not None else None, at)
+        if time is not None and self.time is None:
+            raise TopologyError(f"time={time!r}: the stream that {chosen!r} takes has no time", where=at)
+        split = tuple(channels) if channels is not None else None
+        return Operator(self, function, chosen, split, time, at)
 
     def where(self, condition: str) -> Where:
         """The rows for which the SQL condition is true."""
@@ -539,13 +528,17 @@ class Operator(Stream):
         function: FunctionType,
         name: str | None,
         channels: tuple[str, ...] | None,
+        time: str | None,
         at: str,
     ) -> None:
         if channels is not None and (not channels or len(set(channels)) != len(channels)):
             raise TopologyError("channels= names each channel once, and at least one", where=at)
         self.function = function
         self.channels = channels
-        super().__init__(stream.flow, (stream,), at=at, name=name, time=stream.time)
+        goes_by = stream.time
+        if goes_by is not None and time is not None:
+            goes_by = replace(goes_by, column=time, origin=None)
+        super().__init__(stream.flow, (stream,), at=at, name=name, time=goes_by)
 
     def about(self) -> str:
         doc = (self.function.__doc__ or "").strip().splitlines()

@@ -11,9 +11,11 @@ what a small batch costs.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from millstream.pipeline.identity import identity
 from millstream.pipeline.sinks import Sink
 from millstream.pipeline.stateful import Stateful, StatefulChannel
 from millstream.pipeline.streams import Otherwise, Select, Source, Stream, Union, Where
@@ -100,9 +102,10 @@ def one_up(arm: Arm) -> list[Arm]:
     return []  # an operator may hold state of Spark's own, which a batch by itself does not have
 
 
-def tapped(arms: list[Arm]) -> list[Arm]:
-    """The same arms with their taps where nothing is worked out twice."""
-    arms = _with_shared_state(arms)
+def tapped(arms: list[Arm], cohort: Callable[[Aggregate], object]) -> list[Arm]:
+    """The same arms with their taps where nothing is worked out twice. Only windows of one ``cohort`` share
+    their state."""
+    arms = _with_shared_state(arms, cohort)
     while True:
         for arm in arms:
             others = [other for other in arms if other.base is not arm.base and _share(arm, other)]
@@ -125,13 +128,14 @@ def _share(one: Arm, other: Arm) -> bool:
     return any(stream in other.base.upstream() for stream in one.base.upstream())
 
 
-def _with_shared_state(arms: list[Arm]) -> list[Arm]:
-    groups: dict[tuple[int, tuple[str, ...]], list[Aggregate]] = {}
+def _with_shared_state(arms: list[Arm], cohort: Callable[[Aggregate], object]) -> list[Arm]:
+    groups: dict[tuple[int, tuple[str, ...], object], list[Aggregate]] = {}
     for window in distinct([window for arm in arms for window in arm.windows]):
         if window.window_spec.gap_ms is None:
             base, _ = _rows_of(window)
-            groups.setdefault((id(base), window.window_spec.by), []).append(window)
-    for windows in groups.values():
+            groups.setdefault((id(base), window.window_spec.by, cohort(window)), []).append(window)
+    for group in groups.values():
+        windows = sorted(group, key=lambda window: identity(window.stateful))
         raised = [_raised(arm, windows) for arm in arms]
         if len(windows) > 1 and all(found is not None for found in raised):
             read = [_rows_of(window) for window in windows]

@@ -1,40 +1,68 @@
-"""Batches for the sake of time alone: for timers, and for sources that have fallen idle.
+"""Batches for the sake of time alone: for timers, for sources that have fallen idle, and for the end of the
+input.
 
 Spark makes a micro-batch when a source has something new. What waits for time to pass, not for rows, would
 wait for ever where none come. So after every batch each stateful operator tells when, by the clock on the
 wall, it wants to look again; the earliest of these times is put into a file, and the query's sources, in
-their own processes, make a batch when it has come (``tickFile``). A batch's time stands in Spark's log of
-offsets, so that a batch that is run again sees the time it saw before.
+their own processes, make a batch when it has come (``tickFile``). A run that ends when all is read does not
+wait for the clock: the file says to which event time its next batch carries the operators, until nothing
+waits (``kernel/ending.py``). Both times stand in Spark's log of offsets, so that a batch that is run again
+sees the times it saw before.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from millstream.pipeline.kernel.ending import Ending
     from millstream.pipeline.progress import Progress
 
 _LEAST_MS = 100  # between two batches for the sake of time
 
 
-class Ticks:
-    """The tick files of a job's queries, on this machine."""
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """What a query's sources are told."""
 
-    def __init__(self) -> None:
+    at_ms: int | None = None  # make a batch at this time
+    after: list[dict[str, Any]] = field(default_factory=list)  # the sources' ends in the last batch reported
+    again: bool = False  # something waits, and that batch read records: another source may have more
+    finish: int | None = None  # nothing is left to read: the event time to carry the operators to
+    there: bool = True
+
+
+def read_tick(path: str) -> Tick:
+    """For the sources: the file is replaced as a whole, and gone when the job is closed or nothing waits."""
+    try:
+        return Tick(**json.loads(Path(path).read_text()))
+    except FileNotFoundError:
+        return Tick(there=False)
+
+
+class Ticks:
+    """The tick files of a job's queries, on this machine. ``endings``: queries that are carried to their
+    end."""
+
+    def __init__(self, endings: Mapping[str, Ending]) -> None:
         self._home = Path(tempfile.mkdtemp(prefix="millstream-ticks-"))
         self._names: dict[str, Path] = {}
+        self._endings = endings
 
     def file(self, query: str) -> Path:
         """Where a query's sources look. The first batch comes at once: what was waiting when the job was
         stopped waits again."""
         if query not in self._names:
             self._names[query] = self._home / str(len(self._names))
-            self._write(self._names[query], _now_ms())
+            self._write(self._names[query], at_ms=_now_ms())
         return self._names[query]
 
     def after(self, progress: Progress) -> None:
@@ -43,12 +71,21 @@ class Ticks:
         if path is None:
             return
         operators = progress.operators.values()
+        if (ending := self._endings.get(progress.query)) is not None:
+            waits = progress.waits_for
+            finish = None
+            try:
+                finish = None if progress.moved else ending.next(waits)
+            finally:  # the sources wait for this, and the query could not be stopped before it is there
+                again = progress.moved and waits is not None
+                self._write(path, after=progress.ends, again=again, finish=finish)
+            return
         times = [one.timer for one in operators if one.timer is not None]
-        if any(one.waits_for is not None for one in operators):
+        if progress.waits_for is not None:
             times += [one.may_move for one in operators if one.may_move is not None]
         if times:
             # Up to the next whole millisecond: a tick that is too early would have to be made again.
-            self._write(path, max(-(-min(times) // 1000), _now_ms() + _LEAST_MS))
+            self._write(path, at_ms=max(-(-min(times) // 1000), _now_ms() + _LEAST_MS))
         else:
             path.unlink(missing_ok=True)
 
@@ -56,10 +93,10 @@ class Ticks:
         shutil.rmtree(self._home, ignore_errors=True)
 
     @staticmethod
-    def _write(path: Path, at_ms: int) -> None:
+    def _write(path: Path, **tick: Any) -> None:
         fresh = path.with_suffix(".new")
         try:
-            fresh.write_text(str(at_ms))
+            fresh.write_text(json.dumps(tick))
             os.replace(fresh, path)
         except FileNotFoundError:  # the job has been closed meanwhile
             return

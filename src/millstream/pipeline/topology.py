@@ -71,6 +71,7 @@ class Topology:
         self.max_state = check_size("max_state", max_state, self.at)
         if max_state is None and state == "memory":
             self.max_state = _MOST_IN_MEMORY
+        self.source_numbers: dict[str, int] = {}  # by name; as they stand in the file, if left empty
         self.kernel_only: str | None = None  # why nothing is left to Spark's own windows, if so
         self.streams: list[Stream] = []
         self.sinks: list[Sink] = []
@@ -397,6 +398,10 @@ class Topology:
     @property
     def sources(self) -> list[Source]:
         return [stream for stream in self.streams if isinstance(stream, Source)]
+
+    def number_of(self, source: Source) -> int:
+        """The number by which operators know a source: a checkpoint keeps those that it has seen."""
+        return self.source_numbers.get(source.name, self.sources.index(source))
 
     def check(self) -> list[str]:
         """Refuse a topology that can't run; return warnings about what is there to no purpose."""

@@ -4,8 +4,8 @@ The same statements for both kinds of database, without placeholders: what stand
 and ids. Every statement's cost grows with the batch (or, where a rebuilt view takes the place of the old one,
 with both of them), never with the view that a batch is written to.
 
-The order of the rows within a batch is settled before: of each key only the last row is in the stage, with
-whether it deletes, and whether it does so whatever is there.
+The order of the rows within a batch is settled before (``last_of_each``): of each key only the last row is in
+the stage, with whether it deletes, and whether it does so whatever is there.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from millstream.pipeline.view_values import rank
 from millstream.pipeline.views import View, beside, quoted_name
 
 VERSION, PART = quoted_name("millstream version"), quoted_name("millstream part")
@@ -27,32 +28,40 @@ def last_of_each(
     """The last row of each key, and the two flags. ``forms`` are for the columns that Python has in another
     form than the database takes.
 
-    A deletion without an order takes away whatever was there, so what follows it in the batch is not compared
-    with that any more.
+    A row is last if its order is not below that of the rows before it; null is below every order. A deletion
+    without an order takes away whatever came before it, so what follows is not compared with that any more.
     """
     names = [name for name, _ in view.columns]
     at = [names.index(column) for column in view.key]
     order = None if view.order is None else names.index(view.order)
     columns: list[Any] = list(zip(*(row for row, _ in keyed), strict=True))
+    orders = [None] * len(keyed) if order is None else columns[order]
     for i, form in forms.items():
         columns[i] = [None if value is None else form(value) for value in columns[i]]
     last: dict[Any, tuple[Any, ...]] = {}
+    latest: dict[Any, Any] = {}
     keys = columns[at[0]] if len(at) == 1 else zip(*(columns[i] for i in at), strict=True)
-    for key, values, (_, gone) in zip(keys, zip(*columns, strict=True), keyed, strict=True):
+    for key, values, (_, gone), rank_of in zip(keys, zip(*columns, strict=True), keyed, orders, strict=True):
         before = last.get(key)
-        forced = (before is not None and before[-1]) or (gone and order is not None and values[order] is None)
-        last[key] = (*values, gone, forced)
+        forced = gone and order is not None and rank_of is None
+        if before is not None and not forced:
+            if rank(rank_of) < rank(latest[key]):
+                continue
+            forced = before[-1]
+        last[key], latest[key] = (*values, gone, forced), rank_of
     return list(last.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Tables:
     """A view's tables and columns. ``columns`` are all that its table has, ``differ`` is the database's
-    operator for two values that are not the same, nulls included."""
+    operator for two values that are not the same, nulls included, and ``collation`` is what the order column
+    is compared by if not by the database's own rules."""
 
     view: View
     columns: Sequence[str]
     differ: str
+    collation: str = ""
 
     @property
     def live(self) -> str:
@@ -83,11 +92,10 @@ class Tables:
     def delete(self, stage: str) -> str:
         later = ""
         if self.view.order is not None:
-            order = quoted_name(self.view.order)
-            later = f" AND (t.{order} IS NULL OR s.{order} >= t.{order})"
+            later = f" AND {self._not_before('s', 't')}"
         return (
             f"DELETE FROM {self.live} WHERE ({self._keys()}) IN (SELECT {self._keys('s')} FROM {stage} s"
-            f" JOIN {self.live} t ON {self._same('s', 't')} WHERE s.{FORCED} OR (s.{DELETED}{later}))"
+            f" JOIN {self.live} t ON {self.same('s', 't')} WHERE s.{FORCED} OR (s.{DELETED}{later}))"
         )
 
     def upsert(self, stage: str) -> str:
@@ -102,21 +110,20 @@ class Tables:
             return sql + "DO NOTHING"
         sql += "DO UPDATE SET " + ", ".join(f"{name} = excluded.{name}" for name in others)
         if self.view.order is not None:
-            order = quoted_name(self.view.order)
-            sql += f" WHERE {self.live}.{order} IS NULL OR excluded.{order} >= {self.live}.{order}"
+            sql += f" WHERE {self._not_before('excluded', self.live)}"
         return sql
 
     def note_old(self, version: int, kept: str) -> str:
         """Rows that are gone or have become others, as they were."""
         return self._note(
-            version, OLD, f"{kept} b LEFT JOIN {self.live} t ON {self._same('b', 't')}", "b", "t"
+            version, OLD, f"{kept} b LEFT JOIN {self.live} t ON {self.same('b', 't')}", "b", "t"
         )
 
     def note_new(self, version: int, kept: str, stage: str) -> str:
         """Rows that are new or have become others, as they are."""
         joined = (
-            f"{stage} s JOIN {self.live} t ON {self._same('s', 't')}"
-            f" LEFT JOIN {kept} b ON {self._same('t', 'b')}"
+            f"{stage} s JOIN {self.live} t ON {self.same('s', 't')}"
+            f" LEFT JOIN {kept} b ON {self.same('t', 'b')}"
         )
         return self._note(version, NEW, joined, "t", "b")
 
@@ -124,8 +131,8 @@ class Tables:
 
     def note_replaced(self, version: int) -> list[str]:
         """What differs between the view and the one that was built beside it."""
-        old = f"{self.live} b LEFT JOIN {self.next} t ON {self._same('b', 't')}"
-        new = f"{self.next} t LEFT JOIN {self.live} b ON {self._same('t', 'b')}"
+        old = f"{self.live} b LEFT JOIN {self.next} t ON {self.same('b', 't')}"
+        new = f"{self.next} t LEFT JOIN {self.live} b ON {self.same('t', 'b')}"
         return [self._note(version, OLD, old, "b", "t"), self._note(version, NEW, new, "t", "b")]
 
     def replace(self, version: int) -> list[str]:
@@ -157,11 +164,17 @@ class Tables:
             f" SELECT {version}, {part}, {self._all(here)} FROM {joined} WHERE {there}.{key} IS NULL{other}"
         )
 
+    def _not_before(self, one: str, other: str) -> str:
+        """Whether a row may replace another: the later one wins, and of equals the one that comes later."""
+        assert self.view.order is not None
+        order = quoted_name(self.view.order)
+        return f"({other}.{order} IS NULL OR {one}.{order}{self.collation} >= {other}.{order})"
+
     def _all(self, side: str = "") -> str:
         return ", ".join(f"{side}.{quoted_name(n)}" if side else quoted_name(n) for n in self.columns)
 
     def _keys(self, side: str = "") -> str:
         return ", ".join(f"{side}.{quoted_name(n)}" if side else quoted_name(n) for n in self.view.key)
 
-    def _same(self, one: str, other: str) -> str:
+    def same(self, one: str, other: str) -> str:
         return " AND ".join(f"{one}.{quoted_name(n)} = {other}.{quoted_name(n)}" for n in self.view.key)

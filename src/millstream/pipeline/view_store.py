@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 
 from millstream.errors import MillstreamError
 from millstream.pipeline.view_sql import PART, VERSION, Tables, last_of_each
+from millstream.pipeline.view_tombstones import Tombstones, are_needed, created, ordered
 from millstream.pipeline.views import (
     Applied,
     Changed,
@@ -37,6 +38,8 @@ from millstream.pipeline.views import (
     ViewsRebuilt,
     beside,
     check_key,
+    check_owner,
+    check_types,
     is_ours,
     quoted_name,
     quoted_text,
@@ -48,6 +51,7 @@ TABLES = """
 CREATE TABLE IF NOT EXISTS millstream_views (
     name {text} PRIMARY KEY, key_columns text NOT NULL, order_column text, version bigint NOT NULL DEFAULT 0,
     floor bigint NOT NULL DEFAULT 0, total bigint NOT NULL DEFAULT 0);
+CREATE TABLE IF NOT EXISTS millstream_owners (view {text} PRIMARY KEY, job text NOT NULL);
 CREATE TABLE IF NOT EXISTS millstream_ledger (
     query {text} PRIMARY KEY, batch bigint NOT NULL, held_until double precision NOT NULL DEFAULT 0,
     retired integer NOT NULL DEFAULT 0);
@@ -65,6 +69,8 @@ class Store(ABC):
 
     keep_rows = 100_000
     keep_s = 86_400.0
+    keep_gone = 1_000_000
+    keep_gone_s = 7 * 86_400.0
     where: str
     _differ: str
     _for_update: str
@@ -73,6 +79,7 @@ class Store(ABC):
     def __init__(self) -> None:
         self._lock = threading.RLock()  # the queries of a job deliver in threads of their own
         self._tables: dict[View, Tables] = {}
+        self._buried: set[str] = set()  # views that have tombstones, or have had some
 
     # ---- what they do differently -------------------------------------------------------------------
 
@@ -99,6 +106,10 @@ class Store(ABC):
     def _fill(self, stage: str, rows: list[tuple[Any, ...]]) -> None: ...
 
     @abstractmethod
+    def _naming(self, view: View, rows: list[tuple[Any, ...]]) -> AbstractContextManager[None]:
+        """While rows are written: an error about one of them says which (``not_taken``)."""
+
+    @abstractmethod
     def _columns(self, table: str) -> dict[str, str]:
         """The columns of a table and their types, in order."""
 
@@ -106,6 +117,10 @@ class Store(ABC):
     def _form(self, kind: str) -> Callable[[Any], Any] | None:
         """How a value of one of Spark's types is written, if not as Python has it. Those that the database
         finds equal must be equal then."""
+
+    @abstractmethod
+    def _collation(self, kind: str) -> str:
+        """What makes the database order values of one of Spark's types as Spark does, where needed."""
 
     @abstractmethod
     def _read(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -126,27 +141,53 @@ class Store(ABC):
     def prepare(self, view: View, *, where: str | None = None) -> None:
         """Make the table, or add the columns that are new. Another key than before is refused."""
 
+        check_types(view, at=where)
+
         def make() -> None:
             with self._lock, self._transaction():
                 name = quoted_text(view.name)
                 known = self._ask(
-                    f"SELECT key_columns FROM millstream_views WHERE name = {name}{self._for_update}"
+                    f"SELECT key_columns, order_column FROM millstream_views"
+                    f" WHERE name = {name}{self._for_update}"
                 )
+                if view.job is not None:
+                    self._claim(view, view.job, where)
+                order = quoted_text(view.order) if view.order is not None else "NULL"
                 if known:
                     check_key(view, json.loads(known[0][0]), self.where, at=where)
                     self._widen(view, self._columns(view.name), where)
-                    order = quoted_text(view.order) if view.order is not None else "NULL"
                     self._run(f"UPDATE millstream_views SET order_column = {order} WHERE name = {name}")
                 else:
                     self._create(view, where)
-                    order = quoted_text(view.order) if view.order is not None else "NULL"
                     key = quoted_text(json.dumps(view.key))
                     self._run(
                         "INSERT INTO millstream_views (name, key_columns, order_column)"
                         f" VALUES ({name}, {key}, {order})"
                     )
+                if are_needed(view):
+                    self._make_tombstones(view)
+                    if known and known[0][1] != view.order:
+                        self._run(Tombstones(self._of(view)).forget_living())
 
         self._again(make)
+
+    def _claim(self, view: View, job: str, where: str | None) -> None:
+        """Note the job that keeps a view, unless another does."""
+        name = quoted_text(view.name)
+        self._run(
+            f"INSERT INTO millstream_owners VALUES ({name}, {quoted_text(job)}) ON CONFLICT (view) DO NOTHING"
+        )
+        ((owner,),) = self._ask(f"SELECT job FROM millstream_owners WHERE view = {name}")
+        check_owner(view, owner, self.where, at=where)
+
+    def _make_tombstones(self, view: View) -> None:
+        kinds = self._columns(view.name)
+        for sql in created(view, kinds):
+            self._run(sql)
+        if view.order not in self._columns(beside("gone", view.name)):
+            self._run(ordered(view, kinds))
+        if self._ask(Tombstones(self._of(view)).any()):
+            self._buried.add(view.name)
 
     def drop(self, name: str) -> None:
         """Remove a view and its rows."""
@@ -160,15 +201,20 @@ class Store(ABC):
     def _remove(self, name: str) -> None:
         if not self._run(f"DELETE FROM millstream_views WHERE name = {quoted_text(name)}"):
             raise MillstreamError(f"there is no view {name!r} in {self.where}")
-        self._run(f"DELETE FROM millstream_versions WHERE view = {quoted_text(name)}")
+        for table in ("versions", "owners"):
+            self._run(f"DELETE FROM millstream_{table} WHERE view = {quoted_text(name)}")
         self._run(f"DROP TABLE {quoted_name(name)}")
-        self._run(f"DROP TABLE IF EXISTS {quoted_name(beside('changes', name))}")
+        for kind in ("changes", "gone"):
+            self._run(f"DROP TABLE IF EXISTS {quoted_name(beside(kind, name))}")
         self._tables = {view: tables for view, tables in self._tables.items() if view.name != name}
         self._tell(name)
 
     def _of(self, view: View) -> Tables:
         if view not in self._tables:
-            self._tables[view] = Tables(view, list(self._columns(view.name)), self._differ)
+            kind = dict(view.columns).get(view.order or "", "")
+            self._tables[view] = Tables(
+                view, list(self._columns(view.name)), self._differ, self._collation(kind)
+            )
         return self._tables[view]
 
     # ---- a batch ------------------------------------------------------------------------------------
@@ -219,14 +265,21 @@ class Store(ABC):
         stage, kept = f"millstream_batch_{number}", f"millstream_kept_{number}"
         # One for the life of the connection: a new one every batch would wear out the catalogue.
         self._temporary(stage, tables.stage_columns())
-        self._fill(stage, rows)
+        with self._naming(view, rows):
+            self._fill(stage, rows)
         noted = not is_ours(view.name) and (tell or len(rows) <= self.keep_rows)
         if noted:
             self._temporary(kept, f"SELECT * FROM {tables.live} WHERE false")
             self._run(tables.keep(stage, kept))
-        if any(deletes or forced for *_, deletes, forced in rows):
+        deletes = any(deletes or forced for *_, deletes, forced in rows)
+        if are_needed(view):
+            self._leave_out_late(Tombstones(tables), stage, rows)
+        if deletes:
             self._run(tables.delete(stage))
-        self._run(tables.upsert(stage))
+        with self._naming(view, rows):
+            self._run(tables.upsert(stage))
+        if are_needed(view):
+            self._bury(Tombstones(tables), stage, rows)
         if is_ours(view.name):
             return
         version, total = self._next_version(view.name)
@@ -245,6 +298,25 @@ class Store(ABC):
             self._note(view.name, version, total + changed, query, batch)
             if tell:
                 self._report(tables, version, applied)
+
+    def _leave_out_late(self, tombstones: Tombstones, stage: str, rows: list[tuple[Any, ...]]) -> None:
+        """Take rows out of the stage that are older than the deletion of their key."""
+        if tombstones.view in self._buried:
+            if any(forced for *_, forced in rows):
+                self._run(tombstones.forget_forced(stage))
+            self._run(tombstones.leave_out(stage))
+
+    def _bury(self, tombstones: Tombstones, stage: str, rows: list[tuple[Any, ...]]) -> None:
+        """Note what a batch has deleted, and forget the tombstones of what has come back."""
+        if tombstones.view in self._buried:
+            self._run(tombstones.revive(stage))
+        deleted = sum(gone for *_, gone, _ in rows)
+        if deleted:
+            now_ms = time.time_ns() // 1_000_000
+            total = self._ask(tombstones.total())[0][0] + deleted
+            self._run(tombstones.note(stage, total, now_ms))
+            self._run(tombstones.trim(total - self.keep_gone, now_ms - round(1000 * self.keep_gone_s)))
+            self._buried.add(tombstones.view)
 
     def _next_version(self, name: str) -> tuple[int, int]:
         ((version, total),) = self._ask(
@@ -343,12 +415,14 @@ class Store(ABC):
     ) -> Iterator[Applied | None]:
         """Give views the rows of those that were built beside them, for all readers at one moment."""
         with self._lock, self._transaction():
-            keys = dict(self._ask("SELECT name, key_columns FROM millstream_views"))
-            built = [name for name in views if beside("next", name) in keys]
+            found = self._ask("SELECT name, key_columns, order_column FROM millstream_views")
+            known = {name: (tuple(json.loads(key)), order) for name, key, order in found}
+            built = [name for name in views if beside("next", name) in known]
             applied = Applied() if built else None
             for name in built:
                 assert applied is not None
-                self._replace(View(name, (), tuple(json.loads(keys[name]))), applied, name in tell)
+                key, order = known[beside("next", name)]
+                self._replace(View(name, (), key, order), applied, name in tell)
             for query in retire:
                 self._run(
                     "INSERT INTO millstream_ledger (query, batch, retired)"
@@ -371,6 +445,9 @@ class Store(ABC):
             self._note(view.name, version, total + changed, REBUILT, 0)
             if tell:
                 self._report(tables, version, applied)
+        if are_needed(view):
+            for sql in Tombstones(tables).replace():
+                self._run(sql)
         self._remove(next_)
 
     def forget_rebuilt(self, views: Sequence[str]) -> None:

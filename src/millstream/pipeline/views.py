@@ -5,9 +5,11 @@ transaction, so a batch that Spark runs again after a crash changes nothing: the
 once here.
 
     millstream_views       the views: their key and order columns, and how often they have changed
+    millstream_owners      the job that each view belongs to
     millstream_ledger      the last batch that each query has written
     millstream_versions    when and by which batch a view came to a version, as far back as changes are kept
     millstream_changes_V   what each of these versions changed in view V
+    millstream_gone_V      which keys were deleted from view V, and when in its order (view_tombstones)
     millstream_next_V      view V as it is rebuilt, until it takes the other's place
 
 A query is known by the id in its checkpoint: a new checkpoint starts again at batch 0, and is another query.
@@ -18,9 +20,7 @@ what both have in common is in ``view_store``. Whoever wants to be told of chang
 
 from __future__ import annotations
 
-import datetime
 import hashlib
-import json
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -29,18 +29,21 @@ from typing import Any, NamedTuple, Protocol
 
 from millstream.errors import MillstreamError, TopologyError
 from millstream.pipeline.view_query import Ask, Limits
+from millstream.pipeline.view_values import has_order, is_key
 
 Rows = tuple[list[str], list[tuple[Any, ...]]]  # the names of columns, and what is in them
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A table to be kept: columns with Spark's types, the key, and the column that tells which is later."""
+    """A table to be kept: columns with Spark's types, the key, the column that tells which row is later, and
+    the job that it belongs to (None: any job)."""
 
     name: str
     columns: tuple[tuple[str, str], ...]
     key: tuple[str, ...]
     order: str | None = None
+    job: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +55,11 @@ class Changes:
     delete: Sequence[bool]
 
     def keyed(self) -> list[tuple[tuple[Any, ...], bool]]:
-        """The rows that have a key, and whether each deletes; the later ones last."""
+        """The rows that have a key, and whether each deletes, as they came."""
         names = [name for name, _ in self.view.columns]
         at = [names.index(column) for column in self.view.key]
         entries = zip(self.rows, self.delete, strict=True)
-        keyed = [(row, gone) for row, gone in entries if all(row[i] is not None for i in at)]
-        if self.view.order is not None:
-            order = names.index(self.view.order)
-            keyed.sort(key=lambda entry: (entry[0][order] is not None, _comparable(entry[0][order])))
-        return keyed
+        return [(row, gone) for row, gone in entries if all(row[i] is not None for i in at)]
 
 
 class ViewsRebuilt(MillstreamError):
@@ -92,8 +91,9 @@ class ViewStore(Protocol):
     def close(self) -> None: ...
 
     def prepare(self, view: View, *, where: str | None = None) -> None:
-        """Make the table, or add the columns that are new. Another key than before is refused. Called again,
-        it changes nothing. ``where`` is the line of the user's file that declares the view."""
+        """Make the table, or add the columns that are new. Another key than before is refused, and so is a
+        view of another job. Called again, it changes nothing. ``where`` is the line of the user's file that
+        declares the view."""
 
     def apply(self, query: str, batch: int, changes: Iterable[Changes]) -> int | None:
         """Write a batch. Returns how many rows had no key and were left out; None: it was written before.
@@ -142,8 +142,9 @@ class ViewReader(Protocol):
     def query(self, sql: str) -> Rows:
         """Columns and rows of any SELECT. Nothing is changed, whatever the SQL says."""
 
-    def asking(self, limits: Limits) -> AbstractContextManager[Ask]:
-        """Questions by others: about one moment, and within limits. They raise QueryRefused."""
+    def asking(self, limits: Limits, *, ours: bool = False) -> AbstractContextManager[Ask]:
+        """Questions by others: about one moment, and within limits. They raise QueryRefused. ``ours``:
+        nothing that others wrote stands in the SQL."""
 
     def described(self) -> list[Described]:
         """Every view, without its rows."""
@@ -264,6 +265,63 @@ def check_key(view: View, known: Sequence[str], where: str, *, at: str | None) -
         )
 
 
+def not_taken(view: View, row: Sequence[Any], column: str | None, reason: str, where: str) -> MillstreamError:
+    """A database does not take a row: which one it is, and what can be done."""
+    names = [name for name, _ in view.columns]
+    key = ", ".join(f"{name}={_short(row[names.index(name)])}" for name in view.key)
+    what = f"column {column!r} of " if column is not None else ""
+    return MillstreamError(
+        f"view {view.name!r} in {where} can't take {what}the row with {key}: {reason}. Nothing of the batch"
+        " is in the views: change the column in a .select(...) in front of .to_view, or leave such rows out"
+        " with .where(...), and start the job again"
+    )
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:60]}... ({len(text):,} characters)"
+
+
+def check_owner(view: View, owner: str, where: str, *, at: str | None) -> None:
+    """Refuse a view that another job keeps: each would overwrite the other's rows."""
+    if view.job != owner:
+        raise TopologyError(
+            f"view {view.name!r} in {where} belongs to job {owner!r}, not to {view.job!r}; give the view"
+            " another name, or keep this job's views elsewhere with --views. If the other job is gone for"
+            f" good, remove its view with: millstream view drop {view.name} --views {where}",
+            where=at,
+        )
+
+
+def other_type(
+    view: View, column: str, there: str, wanted: str, where: str, *, at: str | None
+) -> TopologyError:
+    """A column has another type than it was made with."""
+    return TopologyError(
+        f"column {column!r} of view {view.name!r} in {where} is {there}, not {wanted}; give the view another"
+        f" name, or remove it there with: millstream view drop {view.name} --views {where}",
+        where=at,
+    )
+
+
+def check_types(view: View, *, at: str | None) -> None:
+    """Refuse keys that can't be told apart, and an order that the databases don't have."""
+    kinds = dict(view.columns)
+    for column in view.key:
+        if not is_key(kinds[column]):
+            raise TopologyError(
+                f"view {view.name!r}: the key {column!r} is {kinds[column]}, and maps can't be compared; give"
+                " a plain column, to_json(...) of the map for example",
+                where=at,
+            )
+    if view.order is not None and not has_order(kinds[view.order]):
+        raise TopologyError(
+            f"view {view.name!r}: order={view.order!r} is {kinds[view.order]}, and the databases order those"
+            " differently from Spark; give a number, text, bytes, a date or a time",
+            where=at,
+        )
+
+
 def quoted_name(name: str) -> str:
     """A table's or a column's name in SQL."""
     return '"' + name.replace('"', '""') + '"'
@@ -285,35 +343,3 @@ def beside(kind: str, view: str) -> str:
 def is_ours(name: str) -> bool:
     """Whether a table is not for the user."""
     return name.lower().startswith("millstream_")
-
-
-def json_text(value: Any) -> str:
-    """A nested value of Spark's."""
-    return json.dumps(_plain(value), ensure_ascii=False)
-
-
-def _plain(value: Any) -> Any:
-    if hasattr(value, "asDict"):  # a Row
-        return {name: _plain(inner) for name, inner in value.asDict().items()}
-    if isinstance(value, dict):
-        return {str(name): _plain(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    if isinstance(value, bytes | bytearray | memoryview):
-        return bytes(value).hex()
-    if isinstance(value, datetime.datetime):
-        return time_text(value)
-    if value is None or isinstance(value, str | int | float):
-        return value
-    return value.isoformat() if isinstance(value, datetime.date) else str(value)
-
-
-def time_text(value: datetime.datetime) -> str:
-    """``2026-01-31T12:00:00.000000Z``: always UTC and of one length, so that text order is time order."""
-    if value.tzinfo is None:
-        value = value.astimezone()  # Spark hands timestamps out in the machine's own zone
-    return value.astimezone(datetime.UTC).isoformat(timespec="microseconds")[:26] + "Z"
-
-
-def _comparable(value: Any) -> Any:
-    return 0 if value is None else value

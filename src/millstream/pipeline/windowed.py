@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from millstream.errors import TopologyError
 from millstream.pipeline.aggregating import NotOnKernel, TakenApart, take_apart
 from millstream.pipeline.declaring import caller
-from millstream.pipeline.expressions import output_name, tokens_of
+from millstream.pipeline.expressions import output_name, tokens_of, without_spaces
 from millstream.pipeline.kernel.calls import PythonAggregate
 from millstream.pipeline.kernel.channels import (
     CHANGE,
@@ -274,11 +274,18 @@ class WindowState(Stateful):
                 raise TopologyError(f"{error}. The kernel is needed because {why}", where=self.at) from None
         return self._apart
 
-    def shape(self) -> dict[str, object]:
-        given = self._aggregate.aggregates.items()
+    def window_shape(self) -> dict[str, object]:
+        """What the window's state depends on, in whatever order its aggregates stand in the file."""
+        spec, given = self._aggregate.window_spec, self._aggregate.aggregates.items()
         return {
-            **super().shape(),
-            "of": {name: one if isinstance(one, str) else one.shape() for name, one in given},
+            "window": spec.describe(),
+            "emit": spec.emit,
+            "retract": spec.retract,
+            "opens": spec.opens,
+            "closes": spec.closes,
+            "aggregates": {
+                name: without_spaces(one) if isinstance(one, str) else one.shape() for name, one in given
+            },
         }
 
     def _asked_for(self, channel: str) -> bool:

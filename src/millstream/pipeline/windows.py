@@ -8,18 +8,19 @@ windows and drops their state by, exactly as for its own ``window()``.
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
 from millstream.pipeline.declaring import Time
 from millstream.pipeline.expressions import output_name, without_alias
 from millstream.pipeline.kernel.channels import TIME_BASIS, WINDOW_END, WINDOW_START
+from millstream.pipeline.kernel.grouping import floating_key
 from millstream.pipeline.taps import SharedState
 from millstream.pipeline.windowed import Aggregate
 
 WHICH = "millstream_window"
 _BOUNDS = "millstream_bounds"
-_WATERMARK = "spark.watermarkDelayMs"  # EventTimeWatermark.delayKey
+WATERMARK = "spark.watermarkDelayMs"  # EventTimeWatermark.delayKey
 # A row's windows are written out one by one up to so many; beyond, a loop is shorter than the list.
 _WRITTEN_OUT = 24
 
@@ -28,13 +29,14 @@ def one_window(stream: Aggregate, frame: DataFrame) -> DataFrame:
     """A window as Spark has it."""
     spec, time = stream.window_spec, stream.inputs[0].time
     assert time is not None, "a window without a time is refused when it is declared"
-    keys = [fn.expr(without_alias(key)).alias(str(output_name(key))) for key in spec.by]
+    keys = _keys(stream, frame)
     if spec.gap_ms is not None:
         bounds = fn.session_window(time.column, f"{spec.gap_ms} milliseconds")
     else:
         slide = spec.every_ms if spec.every_ms is not None else spec.size_ms
         bounds = fn.window(time.column, f"{spec.size_ms} milliseconds", f"{slide} milliseconds")
-    aggregates = [fn.expr(sql).alias(name) for name, sql in stream.sql.items()]
+    # By name: Spark keeps the values of aggregates in the order in which they are given to it.
+    aggregates = [fn.expr(sql).alias(name) for name, sql in sorted(stream.sql.items())]
     grouped = frame.groupBy(*keys, bounds.alias("_millstream_window")).agg(*aggregates)
     return grouped.select(
         *(str(output_name(key)) for key in spec.by),
@@ -50,7 +52,7 @@ def shared_windows(shared: SharedState, frame: DataFrame) -> DataFrame:
     time = shared.base.time
     assert time is not None, "a window without a time is refused when it is declared"
     spec = shared.windows[0].window_spec
-    keys = [fn.expr(without_alias(key)).alias(str(output_name(key))) for key in spec.by]
+    keys = _keys(shared.windows[0], frame)
     each = [
         _falls_into(number, window, conditions, time)
         for number, (window, conditions) in enumerate(zip(shared.windows, shared.conditions, strict=True))
@@ -60,7 +62,7 @@ def shared_windows(shared: SharedState, frame: DataFrame) -> DataFrame:
     placed = placed.select(
         *frame.columns,
         fn.col(f"{_BOUNDS}.which").alias(WHICH),
-        bounds.alias(_BOUNDS, metadata={_WATERMARK: time.lateness_ms}),
+        bounds.alias(_BOUNDS, metadata={WATERMARK: time.lateness_ms}),
     )
     aggregates = [fn.expr(sql).alias(column) for sql, column in _columns(shared).items()]
     grouped = placed.groupBy(*keys, WHICH, _BOUNDS).agg(*aggregates)
@@ -71,6 +73,16 @@ def shared_windows(shared: SharedState, frame: DataFrame) -> DataFrame:
         fn.col(f"{_BOUNDS}.end").alias(WINDOW_END),
         *_columns(shared).values(),
     )
+
+
+def _keys(window: Aggregate, frame: DataFrame) -> list[Column]:
+    """The columns to group by. Spark would take floating point numbers. The kernel does not, and the same
+    window runs there in tests, or once something is asked for that Spark can't do."""
+    keys = [fn.expr(without_alias(key)).alias(str(output_name(key))) for key in window.window_spec.by]
+    for name, kind in frame.select(*keys).dtypes:
+        if kind in ("float", "double"):
+            raise floating_key(window.name, name, kind, at=window.at)
+    return keys
 
 
 def picked(shared: SharedState, window: Aggregate) -> tuple[str, dict[str, str]]:
@@ -86,7 +98,7 @@ def picked(shared: SharedState, window: Aggregate) -> tuple[str, dict[str, str]]
 
 def _columns(shared: SharedState) -> dict[str, str]:
     """A column for every aggregate; what several windows have in common is computed once."""
-    expressions = dict.fromkeys(sql for window in shared.windows for sql in window.sql.values())
+    expressions = sorted({sql for window in shared.windows for sql in window.sql.values()})
     return {sql: f"millstream_{number}" for number, sql in enumerate(expressions)}
 
 

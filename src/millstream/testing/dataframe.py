@@ -19,14 +19,32 @@ from millstream.testing.sql.types import Type, from_arrow
 
 
 class DataFrame(SparkDataFrame):
-    """Rows that are there already. ``moment`` is what ``current_timestamp()`` says."""
+    """Rows that are there already. ``moment`` is what ``current_timestamp()`` says. A column may be hidden:
+    it is none of the DataFrame's, and goes along through steps that go row by row; ``steps`` names those, in
+    Spark's words, and is None once a step was of another kind."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> DataFrame:
         return object.__new__(cls)
 
-    def __init__(self, table: pa.Table, moment: Moment) -> None:
-        self._table, self._moment = table, moment
+    def __init__(
+        self,
+        table: pa.Table,
+        moment: Moment,
+        hidden: pa.Table | None = None,
+        steps: set[str] | None = None,
+    ) -> None:
+        self._table, self._moment, self._hidden, self.steps = table, moment, hidden, steps
         self._types: dict[str, Type] = {field.name: from_arrow(field.type) for field in table.schema}
+
+    def hide(self, name: str) -> DataFrame:
+        return DataFrame(
+            self._table.drop_columns([name]), self._moment, hidden=self._table.select([name]), steps=set()
+        )
+
+    def show_hidden(self) -> DataFrame:
+        assert self._hidden is not None
+        table = self._table.append_column(self._hidden.schema.field(0), self._hidden.column(0))
+        return DataFrame(table, self._moment)
 
     # ---- looking at it ------------------------------------------------------------------------------
 
@@ -67,11 +85,24 @@ class DataFrame(SparkDataFrame):
     # ---- steps --------------------------------------------------------------------------------------
 
     def _projected(self, nodes: list[Node], condition: Node | str | None = None) -> DataFrame:
-        asked = tuple(self._types.items()), tuple(nodes), condition
+        table, hidden = self._table, self._hidden
+        beside: dict[str, Type] = {}
+        if hidden is not None:
+            beside = {field.name: from_arrow(field.type) for field in hidden.schema}
+            table = pa.Table.from_arrays(
+                [*table.columns, *hidden.columns], schema=pa.schema([*table.schema, *hidden.schema])
+            )
+        asked = tuple(self._types.items()), tuple(nodes), condition, *beside.items()
         made = self._moment.made.get(asked)
         if made is None:
-            made = self._moment.made[asked] = Projection(self._types, nodes, self._moment, condition)
-        return DataFrame(made.run(self._table), self._moment)
+            made = Projection(self._types, nodes, self._moment, condition, beside)
+            self._moment.made[asked] = made
+        given = made.run(table)
+        if hidden is None:
+            return DataFrame(given, self._moment)
+        steps = {*(self.steps or ()), "Project", *(["Filter"] if condition is not None else [])}
+        names = hidden.column_names
+        return DataFrame(given.drop_columns(names), self._moment, hidden=given.select(names), steps=steps)
 
     def select(self, *cols: Any) -> DataFrame:
         listed = cols[0] if len(cols) == 1 and isinstance(cols[0], list | tuple) else cols
@@ -108,7 +139,8 @@ class DataFrame(SparkDataFrame):
 
     def drop(self, *cols: Any) -> DataFrame:
         gone = {(one if isinstance(one, str) else one.node.parts[0]).lower() for one in cols}
-        return DataFrame(self._table.select([n for n in self.columns if n.lower() not in gone]), self._moment)
+        kept = self._table.select([n for n in self.columns if n.lower() not in gone])
+        return DataFrame(kept, self._moment, hidden=self._hidden, steps=self.steps)
 
     def unionByName(self, other: Any, allowMissingColumns: bool = False) -> DataFrame:  # noqa: N802, N803
         assert isinstance(other, DataFrame)
@@ -132,7 +164,7 @@ class DataFrame(SparkDataFrame):
         for name, kind in kinds.items():
             own: Node = ColumnNode((name,)) if name in self._types else Literal(None, types.VOID)
             nodes.append(Alias(Cast(own, kind), name))
-        return self._projected(nodes).toArrow()
+        return DataFrame(self._table, self._moment)._projected(nodes).toArrow()
 
     def union(self, other: Any) -> DataFrame:
         assert isinstance(other, DataFrame)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import pyarrow as pa
@@ -17,23 +17,17 @@ from pyspark.sql import functions as fn
 from millstream.pipeline.decode import decoded
 from millstream.pipeline.frames import Frames
 from millstream.pipeline.kernel.channels import AHEAD, LATE
-from millstream.pipeline.kernel.clock import Place, Seen
+from millstream.pipeline.kernel.clock import At
 from millstream.pipeline.kernel.packing import IN_FRONT, Pack, Unpack, unpacked
 from millstream.pipeline.kernel.spark import STATUS, Keeping
 from millstream.pipeline.kernel.state import Store, to_bytes
-from millstream.pipeline.kernel.step import Batch, Bucket, Operator
+from millstream.pipeline.kernel.step import Bucket, Operator
 from millstream.pipeline.kernel_frames import Kernels
+from millstream.pipeline.placing import PLACE, Places
 from millstream.pipeline.stateful import Stateful
 from millstream.pipeline.streams import Source, Stream
+from millstream.testing.dataframe import DataFrame
 from millstream.testing.engine import Engine
-
-
-@dataclass(slots=True)
-class At:
-    """A batch's time, and where sources are to be moved to although they show nothing: at a test's end."""
-
-    now: int
-    event_time: int | None = None
 
 
 class States:
@@ -54,10 +48,24 @@ class States:
         return iter(bucket for _, bucket in self._buckets.values())
 
 
+class OwnPlaces(Places):
+    """Hides places in the driver's own DataFrames."""
+
+    def hide(self, frame: Any) -> Any:
+        return frame.hide(PLACE) if isinstance(frame, DataFrame) else super().hide(frame)
+
+    def steps(self, made: Any, hidden: Any) -> set[str] | None:
+        return made.steps if isinstance(made, DataFrame) else super().steps(made, hidden)
+
+    def shown(self, made: Any) -> Any:
+        return made.show_hidden() if isinstance(made, DataFrame) else super().shown(made)
+
+
 class InProcess(Kernels):
     """Stateful operators whose rows are DataFrames of the engine's and whose state is in ``states``."""
 
     clock_every = 1  # every row tells the time: a test has few
+    places = OwnPlaces()
 
     def __init__(self, rows: Callable[[Source], Any], engine: Engine, states: States, at: At) -> None:
         super().__init__(rows, "", "update", lambda stateful: Keeping())
@@ -68,10 +76,9 @@ class InProcess(Kernels):
         return at_the_time(super()._with_place(stream), stream, self._engine)
 
     def _run_on_spark(self, stateful: Stateful) -> Any:
-        flow = stateful.inputs[0].stream.flow
         kinds = self._key_kinds(stateful)
         tables = [self._keyed(one, 1, kinds).toArrow() for one in stateful.inputs]
-        operator = self._operator(stateful, [table.schema for table in tables], flow.sources)
+        operator = self._operator(stateful, [table.schema for table in tables])
         given = self._step(operator, tables, stateful.known_as)
         channels = operator.channels()
         unpack = Unpack(channels)
@@ -80,21 +87,20 @@ class InProcess(Kernels):
         table = pa.Table.from_batches(rows, unpack.schema) if rows else unpack.schema.empty_table()
         return self._observed(self._engine.frame(table), stateful)
 
-    def _operator(self, stateful: Stateful, schemas: list[pa.Schema], sources: list[Source]) -> Operator:
+    def _operator(self, stateful: Stateful, schemas: list[pa.Schema]) -> Operator:
         own = tuple(pa.schema([f for f in schema if f.name not in IN_FRONT]) for schema in schemas)
-        return Operator(stateful.name, stateful.plan, own, stateful.rules(sources))
+        return Operator(stateful.name, stateful.plan, own, self._rules(stateful))
 
     def _step(self, operator: Operator, tables: list[pa.Table], known_as: str) -> list[dict[str, Any]]:
         """A batch through the operator. It gives what a task would: blobs by channel, and its status."""
         blobs: list[bytes] = []
         for number, table in enumerate(tables):
             rules = {source: rule for (at, source), rule in operator.rules.items() if at == number}
-            pack = Pack(number, 1, rules, lambda: self._at.now)
+            pack = Pack(number, 1, rules, lambda: self._at)
             for packed in pack(iter(table.combine_chunks().to_batches())):
                 blobs += packed["blob"].to_pylist()
         bucket = self._states.bucket(operator, known_as)
-        batch = unpacked(blobs)
-        results = bucket.step(Batch(batch.rows, [*batch.seen, *self._moved(operator, bucket)], batch.now))
+        results = bucket.step(unpacked(blobs))
         for channel, table in results.items():
             word = channel.partition(".")[0]
             if word in (LATE, AHEAD):
@@ -102,17 +108,6 @@ class InProcess(Kernels):
         given = [{"channel": name, "blob": to_bytes(table)} for name, table in results.items()]
         told = {"operator": operator.name, "bucket": 0, **asdict(bucket.status()), "bytes": 0}
         return [*given, {"channel": STATUS, "blob": json.dumps(told).encode()}]
-
-    def _moved(self, operator: Operator, bucket: Bucket) -> list[Seen]:
-        """Every partition of every source at a time that nobody has shown it."""
-        if self._at.event_time is None:
-            return []
-        moved: list[Seen] = []
-        for (number, source), rules in operator.rules.items():
-            known = [place for place in bucket.clock.partitions if place[:2] == (number, source)]
-            latest = self._at.event_time + rules.lateness
-            moved += [Seen(place, 1 << 62, latest) for place in known or [Place(number, source, 0)]]
-        return moved
 
 
 _RESULTS = pa.schema([pa.field("channel", pa.string()), pa.field("blob", pa.binary())])

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from millstream.errors import MillstreamError, TopologyError
 from millstream.pipeline.causes import condensed
 from millstream.pipeline.decode import accepted, decoded, rejected
+from millstream.pipeline.kernel.clock import At
 from millstream.pipeline.outgoing import SINK, output, view_column
 from millstream.pipeline.plan import Query, plan
 from millstream.pipeline.sinks import TopicSink
@@ -25,7 +26,7 @@ from millstream.pipeline.streams import Operator, Source
 from millstream.pipeline.topology import Topology
 from millstream.pipeline.views import Changes, View
 from millstream.testing.engine import Engine
-from millstream.testing.kernels import At, BatchFrames, States
+from millstream.testing.kernels import BatchFrames, States
 from millstream.testing.records import RAW, Record, raw_table
 from millstream.testing.sql.casts import from_micros
 

@@ -27,10 +27,12 @@ def test_a_plain_call_is_its_result() -> None:
 def test_what_is_around_calls_is_left_for_spark_and_equal_calls_are_one() -> None:
     taken = apart(n="count(*)", mean="round(sum(eur) / count(*), 2)", key="concat(card, max(eur))")
     assert not taken.plain
-    assert [call.function for call in calls(taken)] == ["count", "sum", "max"]
+    assert [call.function for call in calls(taken)] == ["max", "sum", "count"]
     assert taken.selected == ("eur AS `millstream_0`",)
-    assert taken.results["mean"] == "round(`millstream_result_1` / `n`, 2)"
-    assert taken.results["key"] == "concat(card, `millstream_result_2`)"
+    assert taken.results["n"] == "`millstream_result_2`"
+    assert taken.results["mean"] == "round(`millstream_result_1` / `millstream_result_2`, 2)"
+    assert taken.results["key"] == "concat(card, `millstream_result_0`)"
+    assert list(taken.results) == ["n", "mean", "key"]
 
 
 @pytest.mark.parametrize(

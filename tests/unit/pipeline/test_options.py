@@ -49,7 +49,7 @@ def test_sparks_own_options_are_not_ours_to_refuse() -> None:
         ({"topic": "t", "kafka.acks": "all"}, "'kafka.acks' is only for writing"),
         ({"topic": "t", "subscribe": "u"}, "'topic' and 'subscribe' are the same thing"),
         ({"topic": " , "}, "is not the name of a topic"),
-        ({"topic": "t", "bootstrap": "here"}, "'here' is not a broker's address"),
+        ({"topic": "t", "bootstrap": "here"}, "the broker's address: 'here' is not HOST:PORT"),
         ({"topic": "t", "failOnDataLoss": "no"}, "'no' is not true or false"),
         ({"topic": "t", "maxOffsetsPerTrigger": "0"}, "'0' is not a whole number of at least 1"),
         ({"topic": "t", "startingOffsets": "latest", "startingTimestamp": "1"}, "contradict"),

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from millstream import Topology
 from millstream.errors import TopologyError
-from millstream.pipeline.differences import differences
-from millstream.pipeline.plan import plan, shapes
+from millstream.pipeline.plan import plan
 from millstream.pipeline.streams import Source
 from millstream.pipeline.taps import SharedState
 
@@ -90,10 +87,9 @@ def test_windows_over_the_same_rows_by_the_same_key_share_their_state() -> None:
     (query,) = plan(flow).queries
     shared, alone = query.taps
     assert isinstance(shared, SharedState)
-    assert shared.windows == (fast, large)
-    assert shared.conditions == ((), ("amount > 5",))
+    taken = dict(zip(shared.windows, shared.conditions, strict=True))
+    assert taken == {fast: (), large: ("amount > 5",)}
     assert alone is other
-    assert query.shape()["stores"] == [[0, 1], [2]]
 
 
 def test_windows_behind_an_operator_keep_their_own_state() -> None:
@@ -142,32 +138,3 @@ def test_the_plan_says_in_words_what_will_run() -> None:
     assert "t: 2 Spark queries, at-least-once" in text
     assert "reads   counts  text  <- written by this flow: the topic is the cut" in text
     assert "state   window 1  1 minute by card" in text
-
-
-def _shape(
-    size: str = "1 minute", topic: str = "payments", aggregate: str = "count(*)", extra: bool = False
-) -> str:
-    flow = Topology("t")
-    payments = source(flow, topic)
-    payments.window(by="card", size=size).agg(n=aggregate).where("n > 5").to_topic("counts")
-    if extra:
-        payments.select("card").to_topic("cards")
-        source(flow, "more").to_topic("copies")
-    return shapes(plan(flow))
-
-
-@pytest.mark.parametrize(
-    ("now", "says"),
-    [
-        (_shape(size="2 minutes"), "was 1 minute by card; now 2 minutes by card"),
-        (_shape(aggregate="sum(amount)"), "sum(amount)"),
-        (_shape(topic="orders"), "query 'payments', which reads payments, is gone"),
-    ],
-)
-def test_a_checkpoint_is_not_continued_by_another_shape(now: str, says: str) -> None:
-    (line, *_) = differences(json.loads(_shape()), json.loads(now))
-    assert says in line
-
-
-def test_more_sinks_and_more_queries_are_no_reason_to_refuse_a_checkpoint() -> None:
-    assert differences(json.loads(_shape()), json.loads(_shape(extra=True))) == []

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import pytest
 
 from millstream import Topology
@@ -50,8 +53,21 @@ def test_without_a_bound_nothing_is_said() -> None:
 )
 def test_a_line_tells_how_large_state_is(entries: int, size: int, shown: str) -> None:
     line = progress(size, entries=entries, late=12).line()
-    assert f"state cards {shown}" in line
+    assert f"state {shown}" in line
     assert "late 12" in line
+
+
+def test_a_line_fits_the_terminal_and_json_has_every_figure() -> None:
+    sinks = {f"topic results.of.operator.{number}": 1000 for number in range(6)}
+    steps = {"ledger": 2.0, "send": 480.5}
+    told = replace(progress(500, entries=3), rows_out=sinks, steps=steps)
+    assert "results.of.operator.5 1,000" in told.line()
+    assert len(told.line(80)) <= 80
+    assert "out 6,000  " in told.line(80)
+    found = json.loads(json.dumps(told.as_json()))
+    assert found["rows_out"] == sinks
+    assert found["steps_ms"] == steps
+    assert found["operators"]["cards"]["keys"] == 3
 
 
 def test_a_topology_says_where_its_state_is_kept_and_how_large_it_may_become() -> None:

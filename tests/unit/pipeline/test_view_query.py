@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -147,3 +148,44 @@ def test_views_are_described_without_their_rows(reader: ViewReader, store: ViewS
     assert [name for name, _ in cards.columns] == ["card", "n"]
     assert cards.at_ms is not None
     assert reader.versions() == {"cards": 1}
+
+
+def test_one_step_that_takes_long_is_stopped_too(tmp_path: Path) -> None:
+    sql = "SELECT instr(hex(zeroblob(4000000)), hex(zeroblob(1000000)) || '1')"  # no look at a clock within
+    open_store(str(tmp_path / "views.db")).close()
+    reader = open_reader(str(tmp_path / "views.db"))
+    try:
+        began = time.monotonic()
+        assert "took longer than 0.5 s" in refusal(reader, sql, Limits(seconds=0.5)).reason
+        assert time.monotonic() - began < 40  # by itself it takes minutes
+        assert ask(reader, "SELECT 1").rows == [(1,)]
+    finally:
+        reader.close()
+
+
+def test_temporary_files_are_bounded(tmp_path: Path) -> None:
+    open_store(str(tmp_path / "views.db")).close()
+    reader = open_reader(str(tmp_path / "views.db"))
+    many = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3000000)"
+    try:
+        refused = refusal(
+            reader, f"{many} SELECT hex(i) || hex(zeroblob(100)) AS x FROM n ORDER BY x", Limits(30)
+        )
+        assert "MB of temporary files" in refused.reason
+    finally:
+        reader.close()
+
+
+@pytest.mark.parametrize(
+    "function", ["fts3_tokenizer('simple')", "load_extension('x')", "randomblob(1000000)"]
+)
+def test_functions_that_reach_further_than_values_are_refused(tmp_path: Path, function: str) -> None:
+    open_store(str(tmp_path / "views.db")).close()
+    reader = open_reader(str(tmp_path / "views.db"))
+    try:
+        refusal(reader, f"SELECT {function}")
+        assert ask(reader, "SELECT upper('a'), printf('%.2f', 1), json_extract('[1]', '$[0]')").rows == [
+            ("A", "1.00", 1)
+        ]
+    finally:
+        reader.close()

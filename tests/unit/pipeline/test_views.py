@@ -15,15 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from millstream.errors import ConfigError, MillstreamError, TopologyError
-from millstream.pipeline.views import (
-    Changes,
-    View,
-    ViewStore,
-    open_reader,
-    open_store,
-    shown,
-    time_text,
-)
+from millstream.pipeline.view_values import time_text
+from millstream.pipeline.views import Changes, View, ViewStore, open_reader, open_store, shown
 from tests.support.postgres import Postgres, postgres
 
 CARDS = View("cards", (("card", "string"), ("n", "bigint"), ("at", "timestamp")), ("card",), order="at")
@@ -130,6 +123,37 @@ def test_new_columns_are_added_and_another_key_is_refused(store: ViewStore, rows
     ]
     with pytest.raises(TopologyError, match="has the key card, not n"):
         store.prepare(View("cards", CARDS.columns, ("n",)))
+
+
+def test_a_view_belongs_to_one_job(store: ViewStore, where: str, rows: Read) -> None:
+    def ours(job: str, *more: tuple[str, str]) -> View:
+        return View("owned", (*CARDS.columns, *more), CARDS.key, "at", job=job)
+
+    store.prepare(ours("fraud"))
+    store.prepare(ours("fraud", ("rule", "string")))
+    with pytest.raises(
+        TopologyError,
+        match=r"b.py:7: view 'owned' in .* belongs to job 'fraud', not to 'search'; .* view drop owned",
+    ):
+        store.prepare(ours("search", ("added", "string")), where="b.py:7")
+    rows("SELECT rule FROM owned")
+    with pytest.raises(MillstreamError, match="added"):
+        rows("SELECT added FROM owned")
+    store.drop("owned")
+    store.prepare(ours("search"))
+
+
+def test_a_rebuild_of_the_same_job_takes_its_view_over(store: ViewStore, rows: Read) -> None:
+    old = View("cards", CARDS.columns, CARDS.key, "at", job="fraud")
+    built = View("millstream_next_cards", CARDS.columns, CARDS.key, "at", job="fraud")
+    for view in (old, built):  # as a rebuild does, beside the job that is running
+        store.prepare(view)
+    store.apply("new", 0, [Changes(built, [("a", 1, moment(1))], [False])])
+    with store.swapping(["cards"], ["old"]):
+        pass
+    assert rows() == [("a", 1)]
+    with pytest.raises(TopologyError, match="belongs to job 'fraud', not to 'other'"):
+        store.prepare(View("cards", CARDS.columns, CARDS.key, "at", job="other"))
 
 
 def test_values_are_kept_in_a_form_that_sorts_and_reads(store: ViewStore, rows: Read) -> None:

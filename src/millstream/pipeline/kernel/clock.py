@@ -14,6 +14,9 @@ Rules:
 - A partition that has shown nothing for ``idle_after`` does not hold the others back. Where all are idle,
   time goes on as the clock on the wall does, so that what is open closes. What comes afterwards and is older
   than the watermark is late, whatever its own partition says.
+- Rows that a function of the user's has made stand in no log. The partitions that it made them of tell the
+  time past it, and its rows hold time back as one more partition does: a function may give older times than
+  it takes. Such a row is late if it is older than the operator's watermark before the batch.
 - A time further in the future than ``ahead`` is no time: the row does not move its partition's clock.
 
 All times are microseconds since 1970, as Spark has them. The time of processing is given, never asked for.
@@ -29,7 +32,8 @@ import numpy as np
 
 NEVER = -(1 << 62)  # before all time
 ALWAYS = 1 << 62  # after all time
-NO_PLACE = -2  # the partition of rows that a function of the user's has made, which stand in no log
+# In place of a source's number: results of another operator, and rows that a function of the user's has made.
+RESULT, MADE = -1, -2
 
 Times = Any  # numpy arrays of int64; numpy's own types say no more than this
 
@@ -49,6 +53,13 @@ class TimeRules:
     lateness: int = 0
     idle_after: int | None = None
     ahead: int | None = None
+
+
+class At(NamedTuple):
+    """The time of a batch. ``finish``: the input has ended, and event time goes on to this."""
+
+    now: int
+    finish: int | None = None
 
 
 class Seen(NamedTuple):
@@ -97,6 +108,8 @@ class Clock:
     def watermarks(self, place: Place, offsets: Times, latest_before: Times) -> Times:
         """The watermark by which each row of a partition is judged. ``latest_before`` is the latest time that
         the row's own task had seen of the partition before it."""
+        if place.source == MADE:
+            return np.full(len(offsets), self.before, np.int64)
         starts = self._starts.get(place) or [(0, NEVER)]
         firsts = np.array([first for first, _ in starts])
         reached = np.array([latest for _, latest in starts])
@@ -105,6 +118,15 @@ class Clock:
         latest = np.maximum(reached[span], latest_before)
         lateness = self._rules(place).lateness
         return np.maximum(np.where(latest == NEVER, NEVER, latest - lateness), self.before)
+
+    def carried_to(self, event_time: int) -> list[Seen]:
+        """Every partition of every source at a time that none of them has shown."""
+        found: list[Seen] = []
+        for (number, source), rules in self.rules.items():
+            known = [place for place in self.partitions if place[:2] == (number, source)]
+            latest = event_time + rules.lateness
+            found += [Seen(place, ALWAYS, latest) for place in known or [Place(number, source, 0)]]
+        return found
 
     def input_watermark(self, number: int) -> int:
         """How far one input has come."""
@@ -133,10 +155,9 @@ class Clock:
 
     def _unseen(self) -> list[tuple[int, int]]:
         """The sources that have shown nothing yet. Time waits for each, or the first rows of a topic that
-        starts later than another would all be late; where rows have lost their places, for their input."""
+        starts later than another would all be late."""
         seen = {(place.input, place.source) for place in self.partitions}
-        lost = {place.input for place in self.partitions if place.partition == NO_PLACE}
-        return [source for source in self.rules if source not in seen and source[0] not in lost]
+        return [source for source in self.rules if source not in seen]
 
     def _may_be_missing(self, source: tuple[int, int]) -> bool:
         """Whether a source that has shown nothing yet has been waited for long enough."""

@@ -133,6 +133,7 @@ class Match:
     results: tuple[bool, bool] = (False, False)
     in_order: ClassVar[bool] = True
     tables: ClassVar[tuple[int, ...]] = (RIGHT,)
+    positional: ClassVar[tuple[int, ...]] = (LEFT,)
 
     def channels(self, inputs: Sequence[pa.Schema]) -> Mapping[str, pa.Schema]:
         left = inputs[LEFT]

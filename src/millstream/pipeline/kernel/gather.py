@@ -43,6 +43,10 @@ class Gather:
     basis: str
     in_order: ClassVar[bool] = True
 
+    @property
+    def positional(self) -> range:
+        return range(len(self.parts))
+
     def channels(self, inputs: Sequence[pa.Schema]) -> Mapping[str, pa.Schema]:
         keys = [pa.field(field.name, field.type) for field in list(inputs[0])[: self.keys]]
         parts = [

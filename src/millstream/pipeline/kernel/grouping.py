@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millstream.errors import TopologyError
 from millstream.pipeline.kernel.plain import values_of
 
 _MOST_CODES = 1 << 40  # beyond, codes of further columns could run out of 64 bits
@@ -19,6 +20,17 @@ def check_keys(schema: pa.Schema, keys: int) -> None:
     for field in list(schema)[:keys]:
         if pa.types.is_nested(field.type):
             raise ValueError(f"the key {field.name!r} is {field.type}; a key must be a plain value")
+
+
+def floating_key(operator: str, column: str, kind: str, *, at: str | None = None) -> TopologyError:
+    """State is found by its key, and NaN does not equal itself: each would be a key of its own, and leave its
+    state behind for ever."""
+    return TopologyError(
+        f"{operator!r}: the key {column!r} is {kind}. Floating point numbers can't be keys of state, because"
+        f" NaN is not equal to itself; give CAST({column} AS decimal(18,4)), or another scale, in a"
+        " .select(...) before it, or CAST(... AS string) where NaN is to be a key",
+        where=at,
+    )
 
 
 def codes(columns: Sequence[Any]) -> Any:

@@ -30,10 +30,11 @@ from millstream.pipeline.kernel.clock import Clock
 from millstream.pipeline.kernel.lookup import Lookup, hashes
 from millstream.pipeline.kernel.naming import JOIN_TIME, TIME_BASIS, Kept, joined
 from millstream.pipeline.kernel.program import TIMESTAMP, Events, Out, Rows
-from millstream.pipeline.kernel.state import Store, Waiting
+from millstream.pipeline.kernel.state import OFFSET, TIME, Store, Waiting
 
 LEFT, RIGHT = 0, 1
 OWN = (JOIN_TIME, TIME_BASIS)
+_OWN = "own "  # in front of the names of a row's own columns
 _BESIDE = len(Waiting.ORDER) + 1  # in front of the columns of a row that is kept: until when, and its time
 ALONE = {"inner": (False, False), "left": (True, False), "right": (False, True), "outer": (True, True)}
 
@@ -62,7 +63,8 @@ class JoinWithin:
             [*schema.names[: self.keys], *(of for of, _ in columns)]
             for schema, columns in zip(inputs, self._kept(inputs), strict=True)
         ]
-        return Within(self, names, self.channels(inputs)[MAIN])
+        own = [[schema.field(name) for name in of] for schema, of in zip(inputs, names, strict=True)]
+        return Within(self, own, self.channels(inputs)[MAIN])
 
     def _kept(self, inputs: Sequence[pa.Schema]) -> tuple[Kept, Kept]:
         left, right = (schema.names for schema in inputs)
@@ -93,31 +95,32 @@ def _signed(us: int) -> str:
 class _Side:
     """The rows of one side that may still match: in the order in which they go, and to be found by key."""
 
-    def __init__(self, store: Store, name: str, keys: int, alone: bool) -> None:
-        self.rows = store.waiting(name)
+    def __init__(self, store: Store, name: str, own: Sequence[pa.Field], keys: int, alone: bool) -> None:
+        kept = [pa.field("at", pa.int64()), *(field.with_name(_OWN + field.name) for field in own)]
+        self.rows = store.waiting(name, pa.schema(kept))
         self.matched = store.keyed(f"{name} matched")  # by number, of those that are given alone otherwise
         self.alone = alone
         self.by_key = Lookup(keys)
         self.next = 0
         there = self.rows.rows()
         if there is not None:
-            own = there.select(there.schema.names[_BESIDE:])
-            self.next = int(pc.max(there["offset"]).as_py()) + 1
-            self._index(own, hashes(own.columns[:keys]), there)
+            rows = there.select(there.schema.names[_BESIDE:])
+            self.next = int(pc.max(there[OFFSET]).as_py()) + 1
+            self._index(rows, hashes(rows.columns[:keys]), there)
 
     def keep(self, rows: pa.Table, hashed: Any, times: Any, until: Any, numbers: Any) -> None:
         """Rows from a time until another. Their numbers say which came first."""
         nothing = pa.array(np.zeros(len(times), np.int8))
         beside = [pa.array(until), nothing, nothing, pa.array(numbers), pa.array(times)]
-        names = [*Waiting.ORDER, "at", *(f"c{number}" for number in range(rows.num_columns))]
+        names = [*Waiting.ORDER, "at", *(_OWN + name for name in rows.column_names)]
         kept = pa.Table.from_arrays([*beside, *rows.columns], names=names)
         self.rows.add(kept)
         self._index(rows.rename_columns(names[_BESIDE:]), hashed, kept)
         self.next = max(self.next, int(numbers.max()) + 1)
 
     def _index(self, own: pa.Table, hashed: Any, kept: pa.Table) -> None:
-        numbered = own.append_column("number", kept["offset"]).append_column("until", kept["time"])
-        self.by_key.add(numbered, hashed, kept["at"].to_numpy(), kept["time"].to_numpy())
+        numbered = own.append_column("number", kept[OFFSET]).append_column("until", kept[TIME])
+        self.by_key.add(numbered, hashed, kept["at"].to_numpy(), kept[TIME].to_numpy())
 
     def match(self, numbers: Any, until: Any) -> None:
         """Rows that are not alone."""
@@ -132,7 +135,7 @@ class _Side:
         if gone is None or not self.alone:
             return None
         matched = self.matched
-        alone = [number not in matched for number in gone["offset"].to_pylist()]
+        alone = [number not in matched for number in gone[OFFSET].to_pylist()]
         matched.take_due(before - 1)
         return gone.filter(pa.array(alone))
 
@@ -144,16 +147,17 @@ class Within:
     right, and then those of the right for what is there of the left, so that every pair is found once. In
     order, what a batch gives is put in order at its end: everything that was known before it is older."""
 
-    def __init__(self, plan: JoinWithin, names: Sequence[Sequence[str]], schema: pa.Schema) -> None:
+    def __init__(self, plan: JoinWithin, own: Sequence[Sequence[pa.Field]], schema: pa.Schema) -> None:
         self._plan = plan
-        self._names = names
+        self._own = own  # the columns that are kept of each side
+        self._names = [[field.name for field in of] for of in own]
         self._schema = schema
         self._given: list[tuple[pa.Table, tuple[Any, ...]]] = []  # results, and what puts them in order
 
     def open(self, store: Store) -> None:
         self._sides = [
-            _Side(store, name, self._plan.keys, alone)
-            for name, alone in zip(("left", "right"), ALONE[self._plan.how], strict=True)
+            _Side(store, name, own, self._plan.keys, alone)
+            for name, own, alone in zip(("left", "right"), self._own, ALONE[self._plan.how], strict=True)
         ]
 
     def rows(self, rows: Rows, clock: Clock, out: Out) -> None:
@@ -227,10 +231,10 @@ class Within:
         nothing = [pa.nulls(gone.num_rows, one.type) for one in others]
         both = [*own[keys:], *nothing] if number == LEFT else [*nothing, *own[keys:]]
         order = (
-            gone["time"].to_numpy(),
+            gone[TIME].to_numpy(),
             np.ones(gone.num_rows),
             np.full(gone.num_rows, number),
-            gone["offset"].to_numpy(),
+            gone[OFFSET].to_numpy(),
         )
         self._give([*own[:keys], *both], gone["at"].to_numpy(), order)
 

@@ -17,18 +17,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millstream.pipeline.kernel.clock import NEVER, Place, Seen, TimeRules
-from millstream.pipeline.kernel.state import from_bytes, to_bytes
-from millstream.pipeline.kernel.step import BESIDE, OFFSET, PARTITION, SOURCE, TIME, Batch, by_place
+from millstream.pipeline.kernel.channels import HIDDEN
+from millstream.pipeline.kernel.clock import NEVER, RESULT, At, Place, Seen, TimeRules
+from millstream.pipeline.kernel.state import OFFSET, PARTITION, SOURCE, TIME, from_bytes, to_bytes
+from millstream.pipeline.kernel.step import BESIDE, Batch, by_place
 
 # What a row has in front of the input's own columns on its way to the kernel. CLOCK: the row itself was
 # filtered out and only its time counts.
-BUCKET, CLOCK = "bucket", "clock"
+BUCKET, CLOCK = f"{HIDDEN}row_bucket", f"{HIDDEN}row_clock"
 IN_FRONT = (BUCKET, TIME, SOURCE, PARTITION, OFFSET, CLOCK)
 # The offset of what tells how far another operator has come. Of its results only that tells the time: those
 # that are given before the watermark has passed them may be followed by older ones.
 MARK = -2
-PACKED = pa.schema([pa.field("bucket", pa.int32()), pa.field("blob", pa.binary())])
+PACKED = pa.schema([pa.field(BUCKET, pa.int32()), pa.field("blob", pa.binary())])
 # Of a task, before they are packed: its memory does not grow with its share, nor a blob with a hot key's.
 _MOST_ROWS, _MOST_BYTES = 500_000, 64 * 1024 * 1024
 # In front of a blob: what it is, and of which input; as long as Arrow's numbers, which it wants aligned.
@@ -42,20 +43,20 @@ def _front(kind: bytes, number: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """Packs an input of an operator, as a function of ``mapInArrow``. ``now`` tells the time of the batch."""
+    """Packs an input of an operator, as a function of ``mapInArrow``. ``at`` tells the time of the batch."""
 
     input: int
     buckets: int
     rules: Mapping[int, TimeRules]  # by source
-    now: Callable[[], int]
+    at: Callable[[], At]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        now = self.now()
+        at = self.at()
         seen: dict[Place, list[int]] = {}  # the first offset and the latest time
         held: list[pa.Table] = []
         rows = size = 0
         for batch in batches:
-            table = self._judged(batch, seen, now)
+            table = self._judged(batch, seen, at.now)
             if table.num_rows:
                 held.append(table)
                 rows, size = rows + table.num_rows, size + table.nbytes
@@ -65,7 +66,7 @@ class Pack:
         if held:
             yield self._packed(held)
         told = [(tuple(place), first, latest) for place, (first, latest) in seen.items()]
-        blob = _front(_SEEN, self.input) + json.dumps([told, now]).encode()
+        blob = _front(_SEEN, self.input) + json.dumps([told, at]).encode()
         every = pa.array(range(self.buckets), pa.int32())
         yield pa.RecordBatch.from_arrays([every, pa.array([blob] * self.buckets, pa.binary())], schema=PACKED)
 
@@ -78,7 +79,7 @@ class Pack:
         for source, partition, here in by_place(sources, partitions):
             bound = (self.rules.get(source) or TimeRules()).ahead
             believed = time[here] if bound is None else np.where(time[here] > now + bound, NEVER, time[here])
-            if source < 0:
+            if source == RESULT:
                 believed = np.where(offsets[here] == MARK, believed, NEVER)
             place = Place(self.input, source, partition)
             first = int(offsets[here][0])
@@ -115,16 +116,16 @@ def unpacked(blobs: Sequence[bytes]) -> Batch:
     """What a bucket was sent. Rows of one input come as one table."""
     rows: dict[int, list[pa.Table]] = {}
     seen: list[Seen] = []
-    now = NEVER
+    at = At(NEVER)
     for blob in blobs:
         kind, number = bytes(blob[:4]), int.from_bytes(blob[4:_FRONT], "little")
         if kind == _ROWS:
             rows.setdefault(number, []).append(from_bytes(memoryview(blob)[_FRONT:]))
         else:
-            told, at = json.loads(bytes(blob[_FRONT:]))
+            told, of_task = json.loads(bytes(blob[_FRONT:]))
             seen += [Seen(Place(*place), first, latest) for place, first, latest in told]
-            now = max(now, at)
-    return Batch([(number, pa.concat_tables(tables)) for number, tables in sorted(rows.items())], seen, now)
+            at = At(*of_task)  # the same in every task of a batch
+    return Batch([(number, pa.concat_tables(tables)) for number, tables in sorted(rows.items())], seen, at)
 
 
 class Unpack:

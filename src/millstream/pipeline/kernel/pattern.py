@@ -71,6 +71,7 @@ class PatternPlan:
     timed_out: bool = False  # partial matches that ran out of time are told
 
     in_order: ClassVar[bool] = True
+    positional: ClassVar[tuple[int, ...]] = (0,)
 
     def channels(self, inputs: Sequence[pa.Schema]) -> Mapping[str, pa.Schema]:
         layout = Layout.of(self, inputs[0])

@@ -95,8 +95,13 @@ class ProcessorPlan:
         return (self.processor if isinstance(self.processor, type) else type(self.processor),)
 
     def shape(self) -> Mapping[str, object]:
-        migrates = hasattr(self.processor, "migrate")
-        return {"version": self.version, "migrates": migrates, "ttl_clock": self.ttl_clock}
+        (made,) = self.user_code
+        return {
+            "processor": made.__qualname__,
+            "version": self.version,
+            "migrates": hasattr(made, "migrate"),
+            "ttl_clock": self.ttl_clock,
+        }
 
     def describe(self) -> str:
         made = self.processor if isinstance(self.processor, type) else type(self.processor)

@@ -161,6 +161,12 @@ class Plan(Protocol):
         """What it does, in a few words."""
 
 
+def by_position(plan: Plan) -> frozenset[int]:
+    """The inputs whose rows a plan keeps as plain values, without the names of their columns; it names them
+    as ``positional``. The columns of such an input can't change while there is state."""
+    return frozenset(getattr(plan, "positional", ()))
+
+
 def tables_of(plan: Plan) -> frozenset[int]:
     """The inputs of a plan in order that are changes of a table, which it names as ``tables``. A change that
     comes late counts all the same, from the watermark on that it was judged by, or the table would stay wrong

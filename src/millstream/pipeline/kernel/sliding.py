@@ -32,7 +32,7 @@ from millstream.pipeline.kernel.grouping import Groups, check_keys, codes, key_t
 from millstream.pipeline.kernel.plain import column_of
 from millstream.pipeline.kernel.program import MAIN, Events, Out
 from millstream.pipeline.kernel.results import Results
-from millstream.pipeline.kernel.state import Store, Waiting
+from millstream.pipeline.kernel.state import TIME, Store, Waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +74,11 @@ class SlidingProgram:
         self._of_key: dict[tuple[Any, ...], list[list[Any]]] = {}  # times, then the arguments' columns
 
     def open(self, store: Store) -> None:
-        self._log: Waiting = store.waiting("events")
+        self._log: Waiting = store.waiting("events", self._kept)
         rows = self._log.rows()
         if rows is not None:
             table = rows.select(self._kept.names)
-            times = rows["time"].to_numpy()
+            times = rows[TIME].to_numpy()
             for key, numbers, columns in self._by_key(table, times):
                 self._of_key[key] = [numbers, *columns]
 

@@ -17,6 +17,7 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from millstream.errors import StateError
+from millstream.pipeline.kernel.clock import At
 from millstream.pipeline.kernel.outside import MEMORY, Space, Table, open_table
 from millstream.pipeline.kernel.packing import unpacked
 from millstream.pipeline.kernel.state import to_bytes
@@ -25,6 +26,7 @@ from millstream.pipeline.kernel.versions import CHANGES, HEAD, SNAPSHOT, Kept, K
 from millstream.pipeline.state_limit import too_large
 
 NOW = "millstream.now"  # the local property with the time of a batch
+FINISH = "millstream.finish"  # and the one with the event time to go on to, once the input has ended
 STATUS = "status"  # the channel on which an operator tells how it stands
 RESULTS = "channel string, blob binary"
 _UNUSED_S = 900.0  # after which a copy is forgotten
@@ -40,7 +42,7 @@ class Keeping:
     most_bytes: int | None = None
 
 
-def time_of_batch() -> int:
+def time_of_batch() -> At:
     """The time of the batch that a task is part of, in microseconds, as the driver has it from the log of
     offsets: a batch that is run again has the time it had before."""
     from pyspark import TaskContext
@@ -49,7 +51,8 @@ def time_of_batch() -> int:
     told = task.getLocalProperty(NOW) if task is not None else None
     if told is None:
         raise RuntimeError(f"the driver has not set {NOW}")
-    return int(told)
+    finish = task.getLocalProperty(FINISH)
+    return At(int(told), None if finish is None else int(finish))
 
 
 @dataclass(slots=True)

@@ -24,6 +24,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from millstream.pipeline.kernel.channels import HIDDEN
+from millstream.pipeline.kernel.fitting import fitted
+
 if TYPE_CHECKING:
     from millstream.pipeline.kernel.outside import Table
 
@@ -31,6 +34,10 @@ K = TypeVar("K")
 V = TypeVar("V")
 D = TypeVar("D")
 
+# What puts rows in order, in front of their own columns: names that no column of a user's has.
+TIME, SOURCE, PARTITION, OFFSET = (
+    f"{HIDDEN}row_{word}" for word in ("time", "source", "partition", "offset")
+)
 _STALE = 64  # times in a heap at which nothing is due any more, before they are cleaned out
 _RUNS = 32  # sorted runs of waiting rows before they are merged into one
 PIECE_BYTES = 4 * 1024 * 1024  # of a snapshot, about: all of it at once would need its size in memory again
@@ -184,13 +191,15 @@ class Keyed(Generic[K, V]):
 
 
 class Waiting:
-    """Rows of one schema in order of time, until they are let go. The first columns are those of the order:
-    ``time``, ``source``, ``partition`` and ``offset``."""
+    """Rows of one schema in order of time, until they are let go. The first columns are those of ``ORDER``.
+    ``own`` are the others that they have now: rows that
+    were kept with other ones are made to fit (fitting.py); if left out, rows stay as they are."""
 
-    ORDER = ("time", "source", "partition", "offset")
+    ORDER = (TIME, SOURCE, PARTITION, OFFSET)
     kind: ClassVar[str] = "waiting"
 
-    def __init__(self) -> None:
+    def __init__(self, own: pa.Schema | None = None) -> None:
+        self._own = own
         self._runs: list[pa.Table] = []
         self._let_go = -(1 << 62)
         self._added: list[pa.Table] = []
@@ -211,7 +220,7 @@ class Waiting:
 
     def earliest(self) -> int | None:
         """The time of the first row that waits."""
-        return min((int(run["time"][0].as_py()) for run in self._runs), default=None)
+        return min((int(run[TIME][0].as_py()) for run in self._runs), default=None)
 
     def let_go(self, before: int) -> pa.Table | None:
         """Remove and give the rows before a time, in order."""
@@ -219,7 +228,7 @@ class Waiting:
             self._let_go, self._moved = before, True
         gone, kept = [], []
         for run in self._runs:
-            times = run["time"].to_numpy()
+            times = run[TIME].to_numpy()
             cut = int(np.searchsorted(times, before, side="left"))
             if cut:
                 gone.append(run.slice(0, cut))
@@ -238,7 +247,7 @@ class Waiting:
         if not self._added and not self._moved:
             return None
         # What was let go in the same batch was never seen by anyone else.
-        stayed = (rows.filter(pa.array(rows["time"].to_numpy() >= self._let_go)) for rows in self._added)
+        stayed = (rows.filter(pa.array(rows[TIME].to_numpy() >= self._let_go)) for rows in self._added)
         added = [to_bytes(rows) for rows in stayed if rows.num_rows]
         self._added, self._moved = [], False
         return added, self._let_go
@@ -246,7 +255,10 @@ class Waiting:
     def apply(self, changes: Any) -> None:
         added, before = changes
         for blob in added:
-            self._keep(from_bytes(blob))
+            rows = from_bytes(blob)
+            if self._own is not None:
+                rows = fitted(rows, [*(rows.schema.field(name) for name in self.ORDER), *self._own])
+            self._keep(rows)
         self._let_go = before
         self.let_go(before)
         self._moved = False
@@ -282,8 +294,8 @@ class Store:
         in memory anyway."""
         return self._container(name, Keyed)
 
-    def waiting(self, name: str) -> Waiting:
-        return self._container(name, Waiting)
+    def waiting(self, name: str, own: pa.Schema | None = None) -> Waiting:
+        return self._container(name, Waiting, lambda: Waiting(own))
 
     def _container(self, name: str, kind: type[D], make: Callable[[], D] | None = None) -> D:
         if name not in self._containers:
@@ -297,7 +309,10 @@ class Store:
 
     def open_all(self) -> None:
         """Open every container that there is, for those who don't know the program."""
-        makers = {Waiting.kind: self.waiting, Keyed.kind: self.in_memory}
+        makers: dict[str, Callable[[str], Container]] = {
+            Waiting.kind: self.waiting,
+            Keyed.kind: self.in_memory,
+        }
         for name, changes in list(self._pending.items()):
             makers.get(changes[0][0], self.keyed)(name)
 
@@ -340,7 +355,7 @@ class Store:
 
 
 def _in_order(rows: pa.Table) -> pa.Table:
-    times = rows["time"].to_numpy()
+    times = rows[TIME].to_numpy()
     if rows.num_rows < 2:
         return rows.combine_chunks()
     order = np.lexsort([rows[name].to_numpy() for name in reversed(Waiting.ORDER)])

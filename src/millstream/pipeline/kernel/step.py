@@ -19,15 +19,17 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.errors import OperatorFailed
-from millstream.pipeline.kernel.channels import ahead_channel, late_channel
-from millstream.pipeline.kernel.clock import ALWAYS, NEVER, Clock, Place, Seen, TimeRules
+from millstream.pipeline.kernel.channels import HIDDEN, ahead_channel, late_channel
+from millstream.pipeline.kernel.clock import ALWAYS, NEVER, At, Clock, Place, Seen, TimeRules
 from millstream.pipeline.kernel.failing import RecordFailed, reason
+from millstream.pipeline.kernel.fitting import KEPT_BESIDE
+from millstream.pipeline.kernel.grouping import floating_key
 from millstream.pipeline.kernel.program import TIMESTAMP, Events, Out, Plan, Rows, shown, tables_of
-from millstream.pipeline.kernel.state import Store, Waiting
+from millstream.pipeline.kernel.state import OFFSET, PARTITION, SOURCE, TIME, Store, Waiting
 
 # Beside its own columns, what a row brings: its time, where it stands in the log, and the latest time that
 # its task had seen in its partition before it.
-TIME, SOURCE, PARTITION, OFFSET, SEEN = "time", "source", "partition", "offset", "seen"
+SEEN = f"{HIDDEN}row_seen"
 BESIDE = (TIME, SOURCE, PARTITION, OFFSET, SEEN)
 _LATE_COLUMNS = (pa.field("late_ms", pa.int64()), pa.field("watermark", TIMESTAMP))
 _A_WHILE = 1_000_000  # how long the time of operators further down may stand still where all is idle
@@ -42,6 +44,12 @@ class Operator:
     plan: Plan
     inputs: tuple[pa.Schema, ...]  # the columns of each, without what a row brings beside them
     rules: Mapping[tuple[int, int], TimeRules]  # by input and source
+
+    def __post_init__(self) -> None:
+        for schema in self.inputs:
+            for field in list(schema)[: getattr(self.plan, "keys", 0)]:
+                if pa.types.is_floating(field.type):
+                    raise floating_key(self.name, field.name, str(field.type))
 
     def channels(self) -> dict[str, pa.Schema]:
         found = dict(self.plan.channels(self.inputs))
@@ -59,7 +67,7 @@ class Batch:
 
     rows: Sequence[tuple[int, pa.Table]]
     seen: Sequence[Seen]
-    now: int
+    at: At
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +112,16 @@ class Bucket:
         self._operator = operator
         self._channels = operator.channels()
         self._clock = Clock(operator.rules, len(operator.inputs))
-        self._clocks = store.in_memory("clock")
+        self._clocks = store.in_memory(KEPT_BESIDE)
         saved = self._clocks.get("clock")
         if saved is not None:
             self._clock.load(saved)
         self._waiting: list[Waiting] = []
         self._tables = tables_of(operator.plan)
         if operator.plan.in_order:
-            self._waiting = [store.waiting(f"waiting.{number}") for number in range(len(operator.inputs))]
+            self._waiting = [
+                store.waiting(f"waiting.{number}", schema) for number, schema in enumerate(operator.inputs)
+            ]
         self._program: Any = operator.plan.program(operator.inputs)
         self._program.open(store)
         self._store = store
@@ -132,7 +142,8 @@ class Bucket:
 
     def _step(self, batch: Batch) -> dict[str, pa.Table]:
         clock, out = self._clock, Out(self._channels)
-        clock.observe(batch.seen, batch.now)
+        carried = [] if batch.at.finish is None else clock.carried_to(batch.at.finish)
+        clock.observe([*batch.seen, *carried], batch.at.now)
         for number, table in batch.rows:
             self._take(number, table, out)
         if self._operator.plan.in_order:
@@ -155,7 +166,7 @@ class Bucket:
             waits_for=due,
             timer=self._program.next_timer(),
             may_move=None if moves == ALWAYS else moves,
-            entries=len(self._store) - 1,
+            entries=len(self._store) - len(self._clocks),
         )
 
     def _take(self, number: int, table: pa.Table, out: Out) -> None:

@@ -27,6 +27,7 @@ import pyarrow as pa
 
 from millstream.pipeline.kernel.channels import MAIN, late_channel
 from millstream.pipeline.kernel.clock import Clock
+from millstream.pipeline.kernel.fitting import Layouts
 from millstream.pipeline.kernel.joins import ALONE, LEFT, OWN, RIGHT
 from millstream.pipeline.kernel.naming import CHANGE_TIME, DELETED, JOIN_TIME, TIME_BASIS, Kept, joined
 from millstream.pipeline.kernel.plain import Row, rows_of
@@ -47,9 +48,11 @@ class Table:
         self._time = schema.names.index(time)
         self._deleted = schema.names.index(DELETED)
         self._kept = [schema.names.index(name) for name in kept]
+        self._names = list(kept)
 
     def open(self, store: Store, name: str) -> None:
         self._rows = store.keyed(name)
+        self._layouts = Layouts(store, name, self._names)
 
     def fetch(self, keys: Iterable[Row]) -> None:
         self._rows.fetch(keys)
@@ -65,12 +68,15 @@ class Table:
         if row[self._deleted]:
             self._rows.put(key, (time, None), time + REMEMBERED)
         else:
-            self._rows.put(key, (time, tuple([row[at] for at in self._kept])))
+            values = tuple([row[at] for at in self._kept])
+            self._rows.put(key, (time, values, self._layouts.current))
         return True
 
     def get(self, key: Row) -> Row | None:
         there = self._rows.get(key)
-        return None if there is None else there[1]
+        if there is None or there[1] is None:
+            return None
+        return there[1] if there[2] == self._layouts.current else self._layouts.fitted(there[1], there[2])
 
     def forget(self, until: int) -> None:
         self._rows.take_due(until)

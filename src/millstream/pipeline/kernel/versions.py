@@ -137,7 +137,7 @@ class Kept:
 
     def load(self, known: Known | None) -> Known:
         """The state as of the last batch that counts; what this worker still ``known`` of it is of help."""
-        head = Head.of(self._head.get())
+        head = self._current()
         if known is not None and (known.head.version, known.head.mark) == (head.version, head.mark):
             return known
         if known is not None and known.store.table is None and self._behind(known.head, head):
@@ -152,6 +152,16 @@ class Kept:
         for slot in range(1, head.version - head.base + 1):
             store.apply(self._changed(slot))
         return Known(head, store)
+
+    def _current(self) -> Head:
+        """The head, unless it is of state that was given up: that was kept under another name."""
+        head = Head.of(self._head.get())
+        if not head.version or head.space == self._space.operator:
+            return head
+        for part in range(head.parts):
+            self._snapshot.removeKey((part,))
+        self._changes.clear()
+        return Head()
 
     def _behind(self, known: Head, head: Head) -> bool:
         """Whether what is known is an earlier version of the same state."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -162,7 +162,9 @@ class Projection:
         expressions: Sequence[str | Node],
         moment: Moment,
         condition: str | Node | None = None,
+        beside: Mapping[str, Type] | None = None,
     ) -> None:
+        """``beside`` are columns of the table that no expression sees and that go along unchanged."""
         self._scope = Scope.of(columns, moment)
         self._condition = None if condition is None else _condition(condition, self._scope)
         self._outputs: list[_Output] = []
@@ -172,6 +174,7 @@ class Projection:
                 self._outputs += [self._output(part) for part in self._every(node)]
             else:
                 self._outputs.append(self._output(node))
+        self._outputs += [_Output(name, kind, column=name) for name, kind in (beside or {}).items()]
         self.columns = {one.name: one.kind for one in self._outputs}
         if len({name.lower() for name in self.columns}) != len(self._outputs):
             raise Unsupported("two columns of one name")

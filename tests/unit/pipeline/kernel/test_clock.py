@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.pipeline.kernel.clock import ALWAYS, NEVER, NO_PLACE, Clock, Place, Seen, TimeRules
+from millstream.pipeline.kernel.clock import ALWAYS, MADE, NEVER, Clock, Place, Seen, TimeRules
 
 S = 1_000_000  # a second
 A, B = Place(0, 0, 0), Place(0, 0, 1)
@@ -49,10 +49,16 @@ def test_a_source_that_has_shown_nothing_holds_time_where_several_are_one_input(
     assert one.watermark == 30 * S
 
 
-def test_rows_without_places_are_all_that_can_be_waited_for() -> None:
-    one = Clock({(0, 0): TimeRules(), (0, 1): TimeRules()}, 1)
-    one.observe([Seen(Place(0, 0, NO_PLACE), -1, 100 * S)], now=0)
-    assert one.watermark == 100 * S
+def test_rows_without_places_are_judged_by_the_watermark_before_the_batch_and_hold_time_back() -> None:
+    made = Place(0, MADE, MADE)
+    one = Clock({(0, 0): TimeRules(5 * S), (0, MADE): TimeRules(5 * S)}, 1)
+    one.observe([Seen(A, 0, 100 * S), Seen(B, 0, 60 * S)], now=0)
+    assert one.watermark == NEVER  # the function has shown nothing yet
+    one.observe([Seen(made, -1, 100 * S)], now=0)
+    assert one.watermark == 55 * S  # that of the slowest partition, not of the rows
+    one.observe([Seen(A, 9, 200 * S), Seen(B, 9, 200 * S), Seen(made, -1, 120 * S)], now=0)
+    assert one.watermark == 115 * S  # the function gives older times than it takes
+    assert one.watermarks(made, np.array([-1, -1]), np.array([NEVER, NEVER])).tolist() == [55 * S, 55 * S]
 
 
 def test_an_idle_partition_does_not_hold_the_others() -> None:

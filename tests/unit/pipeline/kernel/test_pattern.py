@@ -309,7 +309,8 @@ class Plainly:
             timed_out = [
                 one
                 for one in timed_out
-                if not any(match[1] <= one[1] <= match[2][-1][0] and match[0] < one[0] for match in matches)
+                # Of two whose time is over at once the one that began first counts first.
+                if not any(match[1] <= one[1] <= match[2][-1][0] and match[0] <= one[0] for match in matches)
             ]
         return matches, timed_out
 

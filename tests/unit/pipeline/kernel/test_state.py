@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from millstream.pipeline.kernel import state as state_module
 from millstream.pipeline.kernel.disk import DiskTable
 from millstream.pipeline.kernel.outside import KeyedOutside, Space, decode, encode
-from millstream.pipeline.kernel.state import Keyed, Store, Waiting
+from millstream.pipeline.kernel.state import OFFSET, PARTITION, SOURCE, TIME, Keyed, Store, Waiting
 
 KEYS = st.integers(0, 12).map(lambda number: ("card", number))
 VALUES = st.integers() | st.text(max_size=5) | st.tuples(st.integers(), st.none())
@@ -158,7 +158,7 @@ ROWS = pa.schema([(name, pa.int64()) for name in (*Waiting.ORDER, "n")])
 
 def rows_at(times: list[int], first: int) -> pa.Table:
     rows = [
-        {"time": time, "source": 0, "partition": time % 2, "offset": first + at, "n": first + at}
+        {TIME: time, SOURCE: 0, PARTITION: time % 2, OFFSET: first + at, "n": first + at}
         for at, time in enumerate(times)
     ]
     return pa.Table.from_pylist(rows, schema=ROWS)

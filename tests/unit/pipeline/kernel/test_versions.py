@@ -19,7 +19,7 @@ from millstream.pipeline.kernel import state, versions
 from millstream.pipeline.kernel.disk import DiskTable
 from millstream.pipeline.kernel.outside import Space, Table
 from millstream.pipeline.kernel.postgres_state import PostgresTable
-from millstream.pipeline.kernel.state import Store, Waiting
+from millstream.pipeline.kernel.state import TIME, Store, Waiting
 from millstream.pipeline.kernel.versions import Head, Kept, Known
 from tests.support.spark_state import Variables
 
@@ -52,7 +52,7 @@ class Content:
         keyed, rows = store.keyed("keyed"), store.waiting("rows").rows()
         values = dict(keyed.items())
         dues = {key: due for key in values if (due := keyed.due_of(key)) is not None}
-        times = [] if rows is None else rows["time"].to_pylist()
+        times = [] if rows is None else rows[TIME].to_pylist()
         return cls(values, dues, times, store.in_memory("reached").get("time", 0))
 
     def copy(self) -> Content:

@@ -1,0 +1,40 @@
+"""The runs that a job takes to come to its end.
+
+A job that goes on until it is stopped takes one. A job that processes what is there and ends may take several
+(rounds.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import replace
+
+from millstream.pipeline.job import Job
+from millstream.pipeline.rounds import Rounds
+
+
+def runs(job: Job, *, finish: bool = True) -> Generator[Job, None, None]:
+    """Each run, prepared; ``job`` itself is prepared and not started. The caller starts each and waits
+    until it has ended; it is closed here. ``finish=False`` leaves what waits for later events to a later
+    run."""
+    settings = job.settings
+    if not settings.available_now:
+        yield from _closing(job)
+        return
+    rounds = Rounds(job.plan, settings.connection, finish=finish)
+    this = rounds.next({})
+    while this is not None:
+        job.close()
+        job = Job(job.flow, replace(settings, round=this))
+        job.prepare()
+        yield from _closing(job)
+        this = rounds.next(job.last_progress())
+        settings = replace(settings, start=None, reset=())  # the checkpoint says where to go on
+
+
+def _closing(job: Job) -> Generator[Job, None, None]:
+    try:
+        yield job
+        job.last_progress()
+    finally:
+        job.close()

@@ -1,0 +1,55 @@
+"""The columns that operators take, kept in a checkpoint: rows that wait in state have those of before.
+
+Columns that are new or gone, and types that hold every value of the old one, are no hindrance: rows are made
+to fit when they are read (kernel/fitting.py). What can't be is refused here, before a query is started.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from millstream.errors import TopologyError
+from millstream.pipeline.kernel.channels import HIDDEN
+from millstream.pipeline.kernel.fitting import unfit
+from millstream.pipeline.kernel.program import by_position
+from millstream.pipeline.stateful import Stateful
+from millstream.pipeline.windowed import WindowState
+
+Inputs = Mapping[str, tuple[Stateful, tuple[pa.Schema, ...]]]  # by identity
+
+
+def to_text(schemas: Sequence[pa.Schema]) -> list[str]:
+    """As a checkpoint keeps them."""
+    return [base64.b64encode(schema.serialize().to_pybytes()).decode() for schema in schemas]
+
+
+def check_columns(kept: Mapping[str, Sequence[str]], now: Inputs, checkpoint: str) -> None:
+    """Refuse operators whose state has rows that do not fit any more."""
+    for name, (operator, schemas) in now.items():
+        if name not in kept:
+            continue
+        positional = by_position(operator.plan)
+        found = []
+        for number, (text, schema) in enumerate(zip(kept[name], schemas, strict=True)):
+            old = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
+            keys = len(operator.inputs[number].by)
+            if isinstance(operator, WindowState):  # other columns than those of aggregates are not kept
+                old, schema = _kept(old, keys), _kept(schema, keys)
+            found += unfit(old, schema, keys, by_position=number in positional)
+        if found:
+            raise TopologyError(
+                f"the checkpoint {checkpoint} can't be continued: {operator.known_as!r} keeps rows with other"
+                " columns than it takes now\n"
+                + "\n".join(f"  - {line}" for line in found)
+                + "\nChange the schema back; or give up the operator's state, with --reset-operator"
+                f" {operator.known_as}; or give a new directory with --checkpoint",
+                where=operator.at,
+            )
+
+
+def _kept(schema: pa.Schema, keys: int) -> pa.Schema:
+    own = list(schema)
+    return pa.schema([*own[:keys], *(field for field in own[keys:] if field.name.startswith(HIDDEN))])

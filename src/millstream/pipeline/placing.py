@@ -1,0 +1,65 @@
+"""Where rows stand in the log, carried past a function of the user's.
+
+Every row on its way to a stateful operator has a *place*: source, partition and offset. A function must not
+see that column, or it would be in its ``distinct()``, its ``df.columns`` and the JSON it makes; and what it
+sees it can drop. So the place is hidden as Spark hides the metadata columns of files: it is no column of the
+DataFrame, but steps that go row by row carry it along, and it can be asked for afterwards. After any other
+step (an aggregation, a union, a join, ``mapInPandas``) the place of a row can't be known.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as fn
+
+from millstream.pipeline.kernel.clock import MADE
+
+PLACE = "millstream_place"
+NO_OFFSET = -1
+MADE_PLACE = (
+    f"named_struct('source', {MADE}, 'partition', {MADE}, 'offset', {NO_OFFSET}L, 'clock', false) AS {PLACE}"
+)
+CLOCK_PLACE = (
+    f"named_struct('source', {PLACE}.source, 'partition', {PLACE}.partition, 'offset', {PLACE}.offset,"
+    " 'clock', true)"
+)
+# Spark's names of the steps through which a row keeps its place; those of the first kind keep every row.
+EVERY_ROW = frozenset({"Project", "SubqueryAlias", "CollectMetrics", "EventTimeWatermark"})
+ROW_BY_ROW = EVERY_ROW | {"Filter", "Generate"}
+_HIDDEN = "__metadata_col"  # Spark's mark of a metadata column
+
+
+class Places:
+    """Hides places in Spark's DataFrames. The test driver has one for its own."""
+
+    def hide(self, frame: DataFrame) -> DataFrame:
+        """The same rows, their places out of sight."""
+        names = [fn.col(f"`{name}`") for name in frame.columns if name != PLACE]
+        marked = frame.select(*names, fn.col(PLACE).alias(PLACE, metadata={_HIDDEN: PLACE}))
+        hidden = marked.select(*names)
+        java: Any = frame.sparkSession._jvm
+        place = marked._jdf.queryExecution().analyzed().output().last()
+        listed = java.java.util.ArrayList()
+        listed.add(place)
+        project = java.org.apache.spark.sql.catalyst.plans.logical.Project
+        hidden._jdf.queryExecution().commandExecuted().setTagValue(
+            project.hiddenOutputTag(), java.scala.jdk.javaapi.CollectionConverters.asScala(listed).toSeq()
+        )
+        return hidden
+
+    def steps(self, made: DataFrame, hidden: DataFrame) -> set[str] | None:
+        """What the function did to its rows, in Spark's words; None if rows met others."""
+        node, first = (one._jdf.queryExecution().analyzed() for one in (made, hidden))
+        found = set()
+        while not node.fastEquals(first):
+            if node.children().size() != 1:
+                return None
+            found.add(str(node.nodeName()))
+            node = node.children().apply(0)
+        return found
+
+    def shown(self, made: DataFrame) -> DataFrame:
+        """The rows with their places as a column again."""
+        return made.select("*", fn.col(PLACE).alias(PLACE, metadata={}))

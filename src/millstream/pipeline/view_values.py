@@ -1,0 +1,104 @@
+"""Values of Spark's types as views keep them: keys, numbers, times, and what ``order=`` compares.
+
+Rule 1: a value is kept exactly, or the view is refused before it is written.
+
+Rule 2: two values that Spark finds equal are one key in either database. So NaN equals NaN and is greater
+than any other number, and -0.0 equals 0.0.
+
+Nothing here needs Arrow or Spark: readers of views have neither. Nested values: ``view_json``.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+NESTED = ("array", "map", "struct", "variant")
+TEXTS = ("string", "char", "varchar")
+EXACT = "DECIMAL TEXT"  # SQLite's columns of decimals that have more digits than its numbers
+COLLATION = "decimal"  # by which SQLite orders them; its own shell has it under this name too
+_ORDERED = (
+    *("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "decimal"),
+    *(*TEXTS, "binary", "date", "timestamp", "timestamp_ntz"),
+)
+
+
+def base_of(kind: str) -> str:
+    """``decimal`` of ``decimal(9,2)``, ``array`` of ``array<int>``."""
+    return kind.partition("(")[0].partition("<")[0]
+
+
+def has_order(kind: str) -> bool:
+    """Whether values of a type are ordered alike by Spark and by both databases."""
+    return base_of(kind) in _ORDERED
+
+
+def is_key(kind: str) -> bool:
+    """Whether values of a type can be told apart: Spark does not compare maps."""
+    return "map<" not in kind and base_of(kind) != "variant"
+
+
+# ---- numbers -----------------------------------------------------------------------------------------
+
+
+def digits_of(kind: str) -> tuple[int, int]:
+    """Precision and scale of a decimal."""
+    precision, _, scale = kind.partition("(")[2].rstrip(")").partition(",")
+    return int(precision or 10), int(scale or 0)
+
+
+def is_number(kind: str) -> bool:
+    """Whether a double, or an integer of 64 bits, tells all decimals of a type apart and in their order. A
+    double does so up to 15 digits."""
+    precision, scale = digits_of(kind)
+    return precision <= 15 or (scale == 0 and precision <= 18)
+
+
+def decimal_text(kind: str) -> Callable[[Any], str]:
+    """The one text of a decimal: all digits of its scale, no exponent, no negative zero."""
+    scale = digits_of(kind)[1]
+
+    def text(value: Any) -> str:
+        number = Decimal(str(value))
+        return f"{number or Decimal(0):.{scale}f}"
+
+    return text
+
+
+def compare_decimals(one: str, other: str) -> int:
+    """The collation of that name."""
+    try:
+        a, b = Decimal(one), Decimal(other)
+    except ArithmeticError:
+        return (one > other) - (one < other)
+    return (a > b) - (a < b)
+
+
+def float_text(value: float) -> str:
+    """A double that is no number."""
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def rank(value: Any) -> tuple[Any, ...]:
+    """What values of an order column are compared by: nulls first, NaN last."""
+    if value is None:
+        return (0,)
+    return (2,) if value != value else (1, value)
+
+
+# ---- times -------------------------------------------------------------------------------------------
+
+
+def time_text(value: datetime.datetime) -> str:
+    """``2026-01-31T12:00:00.000000Z``: always UTC and of one length, so that text order is time order."""
+    if value.tzinfo is None:
+        value = value.astimezone()  # Spark hands timestamps out in the machine's own zone
+    return value.astimezone(datetime.UTC).isoformat(timespec="microseconds")[:26] + "Z"
+
+
+def local_time_text(value: datetime.datetime) -> str:
+    """``2026-01-31T12:00:00.000000``: what a clock on some wall showed, in no zone."""
+    return value.replace(tzinfo=None).isoformat(timespec="microseconds")
