@@ -28,4 +28,7 @@ __all__ = ["Broker", "Processor", "Topology", "aggregate", "no", "step"]
 def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
         raise AttributeError(f"module 'millstream' has no attribute {name!r}")
-    return getattr(importlib.import_module(_PUBLIC[name]), name)
+    from millstream.extras import spark_extra
+
+    with spark_extra():
+        return getattr(importlib.import_module(_PUBLIC[name]), name)

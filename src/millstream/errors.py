@@ -3,13 +3,17 @@
     MillstreamError
     ├── ConfigError            a setting, an option or a file of settings is wrong
     ├── DataDirectoryError     the data directory can't be used (unreadable, locked, foreign)
+    │   └── CatalogueDamaged   its catalogue can't be read; it can be rebuilt
     ├── CorruptBatch           bytes that should be a record batch are not one
+    │   └── BatchTooLarge      they would decompress to more than was allowed
     ├── LogError               a partition's log refuses an operation; carries Kafka's error code
     │   ├── AppendRefused      these records can't be appended; nothing was written
     │   ├── OffsetOutOfRange   there is no such offset in this log
     │   ├── OffsetArchived     the records are in the archive only, which is read elsewhere
+    │   ├── IndexRebuilding    an index disagrees with its log and is being rebuilt; try again
     │   └── LogFailed          this log takes no more writes (disk full, failed sync)
-    │       └── NotLeader      because another broker leads; this log is a copy of its
+    │       ├── NotLeader      because another broker leads; this log is a copy of its
+    │       └── LogOffline     because records are missing, and nobody has accepted that yet
     ├── ArchiveError           the archive does not answer, or does not have what it should
     │   └── ArchiveMissing     there is no such object
     ├── RequestRefused         the broker can't do what a request asks; carries Kafka's error code
@@ -20,7 +24,7 @@
     │   └── ProducerFenced     another producer has taken over this one's transactional id
     ├── TransactionAborted     a transaction was rolled back; nothing of it is visible
     ├── TransactionDecided     a prepared transaction was decided otherwise, or is not known any more
-    ├── DataLoss               records that were to be read are gone; says which
+    ├── DataLoss               records that were to be read are gone, or can't be read; says which
     ├── InputError             text to be produced is not a record; says in which line
     ├── OperatorFailed         a function of the user's raised; says for which key and record
     ├── StateError             the state of a stateful operator can't be used, or is too large; says which
@@ -64,6 +68,14 @@ class CorruptBatch(MillstreamError):
         super().__init__(f"corrupt record batch ({where}): {reason}")
 
 
+class BatchTooLarge(CorruptBatch):
+    """The records of a batch would decompress to more than was allowed."""
+
+
+class CatalogueDamaged(DataDirectoryError):
+    """A broker's catalogue can't be read; it can be rebuilt."""
+
+
 class LogError(MillstreamError):
     """A partition's log refuses an operation. ``code`` is the number Kafka uses for it on the wire."""
 
@@ -73,7 +85,13 @@ class LogError(MillstreamError):
 
 
 class AppendRefused(LogError):
-    """These records can't be appended; nothing was written, the log is as it was."""
+    """These records can't be appended; nothing was written, the log is as it was.
+
+    ``records`` are the numbers in their batch of those it is about, where it is not about all of them."""
+
+    def __init__(self, code: int, message: str, records: tuple[int, ...] = ()) -> None:
+        super().__init__(code, message)
+        self.records = records
 
 
 class OffsetOutOfRange(LogError):
@@ -90,11 +108,27 @@ class OffsetArchived(LogError):
         super().__init__(56, message)
 
 
+class IndexRebuilding(LogError):
+    """An index disagrees with its log and is being rebuilt; clients are told to try again."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(56, message)
+
+
 class LogFailed(LogError):
     """This log takes no more writes; reads go on. Kafka calls it KAFKA_STORAGE_ERROR."""
 
     def __init__(self, message: str) -> None:
         super().__init__(56, message)
+
+
+class LogOffline(LogFailed):
+    """This log is shorter than it is known to have been: it takes no writes and no reads until a person has
+    decided. ``known_end`` is the offset that it should reach."""
+
+    def __init__(self, message: str, known_end: int = 0) -> None:
+        super().__init__(message)
+        self.known_end = known_end
 
 
 class NotLeader(LogFailed):
@@ -163,7 +197,7 @@ class TransactionDecided(MillstreamError):
 
 
 class DataLoss(MillstreamError):
-    """Records that were to be read are gone."""
+    """Records that were to be read are gone, or can't be read."""
 
 
 class InputError(MillstreamError):

@@ -3,9 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from millstream.errors import ConfigError
+
+_PIPELINES = ("numpy", "pandas", "pyarrow", "pyspark", "py4j")
+
+
+def spark_extra() -> AbstractContextManager[None]:
+    """Around what imports pipelines."""
+    return extra("spark", _PIPELINES, "pipelines need")
+
+
+def testing_extra() -> AbstractContextManager[None]:
+    """Around what imports the test driver. It needs PySpark's classes, and nothing of its Java."""
+    return extra("testing", _PIPELINES, "the test driver needs")
+
+
+def how_to_install(error: Exception) -> str:
+    """What to add to the error of a pipeline's own file that imports what comes with an extra."""
+    module = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    return "; it comes with: pip install 'millstream[spark]'" if module in _PIPELINES else ""
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +22,7 @@ class Setting:
     one_of: tuple[str, ...] | None = None
     dynamic: bool = True  # can be changed while the broker runs
     secret: bool = False  # never told to anybody who asks
+    each_like: str | None = None  # a regular expression for each part of a list
 
     def parse(self, text: str) -> Any:
         """The value that ``text`` means, or a ConfigError that says what would be accepted."""
@@ -47,11 +49,18 @@ class Setting:
                 if part not in self.one_of:
                     raise ConfigError(f"{self.name}: {part!r} is not {self.accepted()}")
 
+        if self.each_like is not None:
+            for part in value:
+                if not re.fullmatch(self.each_like, part):
+                    raise ConfigError(f"{self.name}: {part!r} is not {self.accepted()}")
+
     def accepted(self) -> str:
         """What is accepted, in words that finish the sentence "... is not"."""
         if self.one_of is not None:
             words = ", ".join(self.one_of)
             return f"one of {words}" if self.kind is not tuple else f"a list of {words}"
+        if self.each_like is not None:
+            return f"a list whose parts are like {self.each_like}"
         noun = {
             bool: "true or false",
             int: "a whole number",
@@ -85,6 +94,7 @@ def setting(
     one_of: tuple[str, ...] | None = None,
     dynamic: bool = True,
     secret: bool = False,
+    each_like: str | None = None,
 ) -> Any:
     """Declare a setting as a dataclass field."""
     return field(
@@ -96,5 +106,6 @@ def setting(
             "one_of": one_of,
             "dynamic": dynamic,
             "secret": secret,
+            "each_like": each_like,
         },
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from http.client import HTTPConnection
@@ -23,6 +24,7 @@ from millstream.console.settings import Settings
 from millstream.pipeline.views import Changes, View, open_store
 from tests.console.conftest import write
 from tests.support.apache_kafka import free_port
+from tests.support.waiting import wait_for
 
 # What these take is more than a schema can say: expressions, names of settings, JSON within a text.
 BEYOND_SCHEMAS = ("/messages", "/settings", "/trim", "/partitions", "/sql", "/views/{name}", "/row")
@@ -193,3 +195,29 @@ def test_pages_may_load_nothing_from_elsewhere(console: Console) -> None:
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
     assert "http" not in policy
+
+
+def test_a_body_that_is_nested_too_deeply_is_refused(console: Console) -> None:
+    body = b"[" * 1_000_000
+    with httpx.Client(base_url=console.url, timeout=60) as http:
+        answer = http.post("/api/sql", content=body, headers={"Content-Type": "application/json"})
+        assert answer.status_code == 400, answer.text
+        assert http.get("/sql", params={"sql": "SELECT 1"}).status_code == 400  # there is no database
+        assert http.get("/api/sql", params={"sql": "SELECT 1"}).status_code == 404
+
+
+def test_pages_that_are_kept_up_to_date_are_bounded_and_hold_no_other_up(console: Console) -> None:
+    with httpx.Client(base_url=console.url, timeout=60, limits=httpx.Limits(max_connections=None)) as http:
+        with contextlib.ExitStack() as opened:
+            statuses = [
+                opened.enter_context(http.stream("GET", "/live/topics")).status_code for _ in range(220)
+            ]
+            assert statuses.count(200) >= 190  # pages that other tests left are being noticed
+            assert set(statuses) == {200, 503}
+            assert http.get("/topics").status_code == 200
+
+        def free() -> bool:
+            with http.stream("GET", "/live/topics") as again:
+                return again.status_code == 200
+
+        wait_for(free, what="room for another one")

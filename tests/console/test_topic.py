@@ -148,7 +148,7 @@ def test_a_time_is_typed_in_the_readers_zone_and_shared_in_utc(
 ) -> None:
     with window(browser) as page:
         page.goto(f"{console.url}/topics/payments")
-        page.get_by_text("Time", exact=True).click()
+        page.get_by_role("form", name="Which messages").get_by_text("Time", exact=True).click()
         page.get_by_text("Europe/Berlin").wait_for()
         page.locator("input[name=time]").fill("2026-01-15 13:30")
         page.get_by_role("button", name="Show").click()

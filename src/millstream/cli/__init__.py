@@ -19,7 +19,10 @@ from typing import Annotated, Any
 import typer
 
 from millstream.cli.help import App, Group, examples
+from millstream.cli.mistakes import said
+from millstream.cli.output import printable
 from millstream.errors import ConfigError, MillstreamError
+from millstream.extras import spark_extra
 
 # The order is that of --help: start one, look at it, write, read, pipelines, repair.
 COMMANDS = {
@@ -116,9 +119,10 @@ def main() -> None:
 def execute(arguments: list[str]) -> int:
     """Run one command line; 0 if it did what was asked, 1 if it could not, 2 if it was asked wrongly."""
     try:
-        result = typer.main.get_command(app).main(
-            args=arguments, prog_name="millstream", standalone_mode=False
-        )
+        with spark_extra():
+            result = typer.main.get_command(app).main(
+                args=arguments, prog_name="millstream", standalone_mode=False
+            )
     except MillstreamError as error:
         return _say(str(error), 2 if isinstance(error, ConfigError) else 1)
     except typer.Abort:
@@ -133,13 +137,13 @@ def execute(arguments: list[str]) -> int:
             return 2
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else "millstream"
-        return _say(f"{describe().removesuffix('.')}; see `{path} --help`", 2)
+        return _say(f"{said(error)}; see `{path} --help`", 2)
     return result if isinstance(result, int) else 0
 
 
 def _say(message: str, code: int) -> int:
     if sys.stderr.isatty():
-        print(f"\033[31mmillstream:\033[0m {message}", file=sys.stderr)
+        print(f"\033[31mmillstream:\033[0m {printable(message, lines=True)}", file=sys.stderr)
     else:
-        print(f"millstream: {message}", file=sys.stderr)
+        print(f"millstream: {printable(message, lines=True)}", file=sys.stderr)
     return code

@@ -8,6 +8,7 @@ import select
 import stat
 import sys
 import time
+from collections.abc import Callable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,10 +17,10 @@ import typer
 from millstream.cli.decoding import Decode, Decoding
 from millstream.cli.help import App, examples
 from millstream.cli.options import complete_topic, connected
-from millstream.cli.output import nobody_reads, note
+from millstream.cli.output import for_terminal, nobody_reads, note
 from millstream.cli.schema import DEFAULT_REGISTRY, RegistryOption
 from millstream.client.connect import Connection
-from millstream.errors import ConfigError
+from millstream.errors import ConfigError, DataLoss
 from millstream.units import count
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from millstream.client.consume import Gap, Reader, Subscription
     from millstream.client.position import Range, TopicPartition
     from millstream.client.template import Template
+    from millstream.client.unreadable import Unreadable
 
 app = App()
 
@@ -119,6 +121,13 @@ def consume(
         ),
     ] = None,
     registry: RegistryOption = DEFAULT_REGISTRY,
+    skip_unreadable: Annotated[
+        bool,
+        typer.Option(
+            "--skip-unreadable",
+            help="Name records that can't be read, and go on after them; otherwise they end the reading.",
+        ),
+    ] = False,
 ) -> int:
     """Print records: from now on like tail -f, from anywhere in the past, or a range.
 
@@ -139,6 +148,7 @@ def consume(
     expression = _expression(pattern)
     if not topics and expression is None:
         raise ConfigError("say which topics to read, or give a --pattern")
+    on_unreadable = _say_unreadable if skip_unreadable else None
     wanted = Range(END) if offset is None else parse_range(offset, SystemClock().now_ms())
 
     with Admin(connection) as admin:
@@ -146,7 +156,7 @@ def consume(
         admin.describe_topics(names)  # an unknown one is told with the names that exist
         if group is None:
             names += _matching(admin.topics(), expression, names)
-            reader = _reader(admin, names, wanted, partition)
+            reader = _reader(admin, names, wanted, partition, on_unreadable)
     if group is None:
         return _print(reader, shape, number, expression=expression, names=names, partition=partition)
     if partition:
@@ -160,7 +170,13 @@ def consume(
 
     if pattern is not None:
         names.append(f"^({pattern})$")
-    member = Subscription(connection, group, names, from_start=wanted.start.kind == "start")
+    member = Subscription(
+        connection,
+        group,
+        names,
+        from_start=wanted.start.kind == "start",
+        on_unreadable=on_unreadable,
+    )
     return _print(member, shape, number)
 
 
@@ -183,7 +199,13 @@ def _matching(topics: dict[str, int], expression: re.Pattern[str] | None, alread
     ]
 
 
-def _reader(admin: Admin, names: list[str], wanted: Range, partition: list[int] | None) -> Reader:
+def _reader(
+    admin: Admin,
+    names: list[str],
+    wanted: Range,
+    partition: list[int] | None,
+    on_unreadable: Callable[[Unreadable], None] | None,
+) -> Reader:
     from millstream.cli.topic import chosen_partitions
     from millstream.client.consume import Reader
 
@@ -201,11 +223,20 @@ def _reader(admin: Admin, names: list[str], wanted: Range, partition: list[int] 
     def on_gap(gap: Gap) -> None:
         _say_gap(gap.partition, gap.first, gap.until)
 
-    return Reader(admin.connection, starts, stops, on_gap=on_gap)
+    return Reader(admin.connection, starts, stops, on_gap=on_gap, on_unreadable=on_unreadable)
+
+
+def _say_unreadable(unreadable: Unreadable) -> None:
+    note(f"{unreadable}; going on at {unreadable.until}")
 
 
 def _say_gap(place: TopicPartition, first: int, until: int) -> None:
-    note(f"{place}: offsets {first} to {until - 1} are no longer there; going on at {until}")
+    if until < first:
+        note(
+            f"{place} now ends before offset {first}: created again, or cut; reading from its start, {until}"
+        )
+    else:
+        note(f"{place}: offsets {first} to {until - 1} are no longer there; going on at {until}")
 
 
 def _print(
@@ -222,6 +253,8 @@ def _print(
     from millstream.client.consume import Reader, Subscription
 
     out = sys.stdout.fileno()
+    # A terminal must not obey what stands in records; files and pipes get the bytes as they are.
+    shown = for_terminal if sys.stdout.isatty() else bytes
     left = number
     look_again = time.monotonic() + _LOOK_FOR_NEW_EVERY
     with Interrupts() as interrupts, reader:
@@ -232,13 +265,16 @@ def _print(
                 if reader.follows and not partition and time.monotonic() > look_again:
                     _follow_new(reader, expression, names or [])
                     look_again = time.monotonic() + _LOOK_FOR_NEW_EVERY
-            records = reader.read(_BATCH if left is None else min(left, _BATCH), 0.2)
+            try:
+                records = reader.read(_BATCH if left is None else min(left, _BATCH), 0.2)
+            except DataLoss as problem:
+                raise DataLoss(f"{problem}; --skip-unreadable goes on after them") from None
             if not records:
                 if nobody_reads():
                     break
                 continue
             try:
-                if not _write(out, shape.render(records), interrupts):
+                if not _write(out, shown(shape.render(records)), interrupts):
                     break
             except BrokenPipeError:
                 break

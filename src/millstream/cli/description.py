@@ -7,7 +7,7 @@ import textwrap
 from datetime import datetime
 from typing import Any
 
-from millstream.cli.output import show_table
+from millstream.cli.output import note, say, show_table
 from millstream.client.admin import Admin, TopicInfo
 from millstream.client.extents import archived_extents
 from millstream.client.outlook import Outlook
@@ -18,26 +18,28 @@ from millstream.units import bytes_text, count, duration_text
 
 _WIDTH = min(100, shutil.get_terminal_size().columns)
 _POLICY, _STATE = "millstream.overload", "millstream.overload.state"
-_COMPACTION = "millstream.compaction.state"
+_COMPACTION, _MEMORY = "millstream.compaction.state", "millstream.memory.state"
+_STOPPED, _UNCOMPACTED = "millstream.stopped.state", "millstream.uncompacted.state"
 _NO_LIMIT = 2**31 - 1  # larger numbers mean "never" or "no limit"
 
 
 def described(admin: Admin, topic: TopicInfo, outlook: Outlook) -> dict[str, Any]:
     places = [TopicPartition(topic.name, partition.index) for partition in topic.partitions]
-    bounds = admin.bounds(places)
-    newest = admin.newest_if_told(places)
-    extents = archived_extents(admin.connection, places)
+    problems = {place: outlook.problems[place] for place in places if place in outlook.problems}
+    bounds = admin.bounds(places, problems=problems)
+    newest = admin.newest_if_told(bounds)
+    extents = archived_extents(admin.connection, bounds)
     known = settings_of(TopicConfig)
     partitions = []
     for partition, place in zip(topic.partitions, places, strict=True):
-        start, end = bounds[place]
+        start, end = bounds.get(place, (None, None))
         time = newest.get(place)
         partitions.append(
             {
                 "partition": partition.index,
                 "start": start,
                 "end": end,
-                "records": end - start,
+                "records": None if start is None or end is None else end - start,
                 "newest": None if time is None else utc(time),
                 "bytes": outlook.sizes.get(place),
                 "local_start": extents[place].local_start if place in extents else start,
@@ -45,19 +47,24 @@ def described(admin: Admin, topic: TopicInfo, outlook: Outlook) -> dict[str, Any
                 "leader": partition.leader,
                 "replicas": list(partition.replicas),
                 "in_sync": list(partition.in_sync),
+                "problem": problems.get(place),
             }
         )
     settings = {value.name: value for value in admin.topic_config(topic.name)}
-    state, compaction = settings.pop(_STATE, None), settings.pop(_COMPACTION, None)
+    state, compaction, memory = (settings.pop(name, None) for name in (_STATE, _COMPACTION, _MEMORY))
+    stopped = settings.pop(_STOPPED, None)
+    settings.pop(_UNCOMPACTED, None)  # what it says is in the state of compaction
     policy = settings.get(_POLICY)
     return {
         "topic": topic.name,
         "id": topic.id,
         "internal": topic.internal,
         "partitions": partitions,
+        "stopped": stopped and stopped.value,
         # None on a Kafka that is not ours: it has no such policies.
         "overload": policy and {"policy": policy.value, "state": state and state.value},
         "compaction": compaction and compaction.value,
+        "memory": memory and memory.value,
         "horizon": _horizon(outlook, topic),
         "settings": [
             {
@@ -94,9 +101,9 @@ def _show_horizon(horizon: dict[str, Any], now_ms: int) -> None:
     rate, volume = horizon["records_per_second"], horizon["bytes_per_second"]
     if rate:
         amount = "" if volume is None else f", {bytes_text(round(volume))}/s"
-        print(f"Written at {rate:,.3g} records/s{amount} (over the last 10 minutes).")
+        say(f"Written at {rate:,.3g} records/s{amount} (over the last 10 minutes).")
     else:
-        print("Nothing was written in the last 10 minutes.")
+        say("Nothing was written in the last 10 minutes.")
     kept = horizon["kept_ms"]
     reach = "Nothing is deleted by retention" if kept is None else f"Retention keeps {duration_text(kept)}"
     if kept is not None and rate:
@@ -104,10 +111,10 @@ def _show_horizon(horizon: dict[str, Any], now_ms: int) -> None:
     if horizon["oldest"] is not None:
         age = now_ms - round(datetime.fromisoformat(horizon["oldest"]).timestamp() * 1000)
         reach += f"; the oldest record is {duration_text(age)} old"
-    print(f"{reach}.")
+    say(f"{reach}.")
     if horizon["disk_full_ms"] is not None:
         free = bytes_text(horizon["disk_free_bytes"])
-        print(f"The disk is full in {duration_text(horizon['disk_full_ms'])} at present rates ({free} free).")
+        say(f"The disk is full in {duration_text(horizon['disk_full_ms'])} at present rates ({free} free).")
 
 
 def show_description(topic: dict[str, Any], *, now_ms: int, all_settings: bool) -> None:
@@ -115,9 +122,9 @@ def show_description(topic: dict[str, Any], *, now_ms: int, all_settings: bool) 
     sized = any(partition["bytes"] is not None for partition in partitions)
     archived = any(partition["archived_end"] is not None for partition in partitions)
     several = any(len(partition["replicas"]) > 1 for partition in partitions)
-    total = sum(partition["records"] for partition in partitions)
+    total = sum(partition["records"] or 0 for partition in partitions)
     size = sum(partition["bytes"] or 0 for partition in partitions)
-    print(
+    say(
         f"{topic['topic']}: {count(len(partitions), 'partition')}, {count(total, 'record')}"
         + (f", {bytes_text(size)}" if sized else "")
     )
@@ -139,19 +146,26 @@ def show_description(topic: dict[str, Any], *, now_ms: int, all_settings: bool) 
             row += [",".join(map(str, partition[name])) for name in ("replicas", "in_sync")]
         rows.append(row)
     show_table(columns, rows)
+    for partition in partitions:
+        if partition["problem"]:
+            note(f"partition {partition['partition']}: not all of it is known: {partition['problem']}")
+    if topic["stopped"]:
+        say(f"stopped, no writes are taken in partition {topic['stopped']}")
     overload = topic["overload"]
     if overload is not None and (overload["state"] or overload["policy"] != "buffer"):
-        print(f"overload: {overload['policy']}" + (f"; {overload['state']}" if overload["state"] else ""))
+        say(f"overload: {overload['policy']}" + (f"; {overload['state']}" if overload["state"] else ""))
     if topic["compaction"]:
-        print(f"compaction: {topic['compaction']}")
+        say(f"compaction: {topic['compaction']}")
+    if topic["memory"]:
+        say(f"memory: {topic['memory']}")
     _show_horizon(topic["horizon"], now_ms)
     settings = [setting for setting in topic["settings"] if all_settings or setting["own"]]
     if not settings:
-        print("All settings are the broker's defaults; --all shows them.")
+        say("All settings are the broker's defaults; --all shows them.")
     for setting in settings:
-        print(f"{setting['name']} = {setting['value']}{_in_words(setting['name'], setting['value'])}")
+        say(f"{setting['name']} = {setting['value']}{_in_words(setting['name'], setting['value'])}")
         if setting["meaning"]:
-            print(textwrap.indent(textwrap.fill(setting["meaning"], _WIDTH - 4), "    "))
+            say(textwrap.indent(textwrap.fill(setting["meaning"], _WIDTH - 4), "    "))
 
 
 def _in_words(name: str, value: str | None) -> str:

@@ -15,7 +15,7 @@ from millstream.cli.options import (
     complete_topic,
     connected,
 )
-from millstream.cli.output import Output, OutputOption, ask, note, show_json, show_table
+from millstream.cli.output import Output, OutputOption, ask, note, say, show_json, show_table
 from millstream.client.connect import Connection
 from millstream.units import count, runs
 
@@ -104,7 +104,7 @@ def describe(connection: Connection, group: GroupArgument, output: OutputOption 
     assignor = f", assignor {info.assignor}" if info.assignor else ""
     epochs = f", epoch {info.epoch}, assigned in {info.assignment_epoch}" if info.epoch is not None else ""
     what = f"{info.state}, {info.kind}, {count(len(info.members), 'member')}"
-    print(f"{info.name}: {what}{assignor}{epochs}")
+    say(f"{info.name}: {what}{assignor}{epochs}")
     if info.members:
         columns = ["client", "host", "partitions", "reads"]
         rows: list[list[Any]] = [
@@ -122,7 +122,7 @@ def describe(connection: Connection, group: GroupArgument, output: OutputOption 
             [[place.topic, place.partition, offset] for place, offset in committed.items()],
         )
     else:
-        print("It has committed no offsets.")
+        say("It has committed no offsets.")
     show_missed(missed)
 
 
@@ -321,7 +321,7 @@ def delete(
         failed = 0
         for group, error in admin.delete_groups(groups).items():
             if error is None:
-                print(f"deleted {group} with {count(offsets[group], 'committed offset')}")
+                say(f"deleted {group} with {count(offsets[group], 'committed offset')}")
             else:
                 note(str(error))
                 failed = 1

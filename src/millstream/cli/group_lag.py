@@ -6,10 +6,10 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from millstream.cli.output import note, show_json, show_table
+from millstream.cli.output import note, say, show_json, show_table
 from millstream.client.admin import Admin
 from millstream.client.groups import GROUP_NOT_FOUND
-from millstream.client.lag import Lag, Missed, group_lag, with_progress
+from millstream.client.lag import UNKNOWN, Lag, Missed, group_lag, with_progress
 from millstream.client.template import utc
 from millstream.clock import SystemClock
 from millstream.errors import RequestFailed
@@ -107,7 +107,7 @@ def show(groups: Sequence[GroupLag], *, named: bool, json: bool) -> None:
         note("no consumer groups")
     for at, group in enumerate(groups):
         if at:
-            print()
+            say()
         _show_one(group, named=named)
 
 
@@ -118,8 +118,8 @@ def _rows(group: GroupLag, *, named: bool) -> list[dict[str, Any]]:
             "topic": lag.partition.topic,
             "partition": lag.partition.partition,
             "committed": lag.committed,
-            "start": lag.bounds.start,
-            "end": lag.bounds.end,
+            "start": None if lag.bounds is UNKNOWN else lag.bounds.start,
+            "end": None if lag.bounds is UNKNOWN else lag.bounds.end,
             "records": lag.records,
             "behind_ms": lag.behind_ms,
             "age_ms": lag.age_ms(group.now_ms),
@@ -127,6 +127,7 @@ def _rows(group: GroupLag, *, named: bool) -> list[dict[str, Any]]:
             "loss_ms": lag.loss_ms(group.now_ms),
             "lost": lag.lost,
             "member": lag.member,
+            "problem": lag.problem or None,
         }
         for lag in group.lags
     ]
@@ -134,9 +135,9 @@ def _rows(group: GroupLag, *, named: bool) -> list[dict[str, Any]]:
 
 def _show_one(group: GroupLag, *, named: bool) -> None:
     if not named:
-        print(f"{group.group}:")
+        say(f"{group.group}:")
     if not group.lags:
-        print(f"{group.group} has committed no offsets and reads nothing.")
+        say(f"{group.group} has committed no offsets and reads nothing.")
         return
     losing = any(lag.loss_ms(group.now_ms) is not None for lag in group.lags)
     columns = ["topic", "partition", "committed", "end", "lag", "behind"]
@@ -144,8 +145,9 @@ def _show_one(group: GroupLag, *, named: bool) -> None:
     columns += ["lost"] if group.lost else []
     rows: list[list[Any]] = []
     for lag in group.lags:
-        row: list[Any] = [lag.partition.topic, lag.partition.partition, lag.committed, lag.bounds.end]
-        row += [lag.records, _time(lag.behind_ms)]
+        end = None if lag.bounds is UNKNOWN else lag.bounds.end
+        row: list[Any] = [lag.partition.topic, lag.partition.partition, lag.committed, end]
+        row += [lag.records, _behind(lag)]
         if losing:
             loss_ms = lag.loss_ms(group.now_ms)
             row.append(None if loss_ms is None else duration_text(loss_ms))
@@ -153,18 +155,22 @@ def _show_one(group: GroupLag, *, named: bool) -> None:
         rows.append([*row, lag.member])
     show_table([*columns, "member"], rows)
     ages = [age for lag in group.lags if (age := lag.age_ms(group.now_ms))]
-    print(
+    say(
         f"{count(group.records, 'record')} behind"
         + (f", the oldest {duration_text(max(ages))} old" if ages else "")
     )
+    for lag in group.lags:
+        if lag.problem:
+            note(f"{lag.partition}: not all of it is known: {lag.problem}")
     if group.lost:
         note(f"{count(group.lost, 'record')} deleted before this group read them")
 
 
-def _time(milliseconds: int | None) -> str | None:
-    if milliseconds is None:
+def _behind(lag: Lag) -> str | None:
+    """The time from the oldest unread record to the newest: none only where nothing is unread."""
+    if lag.behind_ms is None:
         return None
-    return duration_text(milliseconds) if milliseconds else "none"
+    return duration_text(lag.behind_ms) if lag.records else "none"
 
 
 def missed_json(missed: Sequence[Missed]) -> list[dict[str, Any]]:
@@ -187,7 +193,7 @@ def missed_json(missed: Sequence[Missed]) -> list[dict[str, Any]]:
 def show_missed(missed: Sequence[Missed]) -> None:
     if not missed:
         return
-    print("Deleted before it had read them:")
+    say("Deleted before it had read them:")
     show_table(
         ["topic", "partition", "records", "offsets", "written from", "to", "in all"],
         [

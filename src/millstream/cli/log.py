@@ -12,18 +12,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from millstream.cli.help import App, examples
-from millstream.cli.output import Output, OutputOption, show_json
+from millstream.cli.output import Output, OutputOption, say, show_json
 from millstream.units import bytes_text, count
 
 if TYPE_CHECKING:
     from millstream.log.check import Finding, Progress, Summary
 
-app = App(help="A stopped broker's data directory: check it.")
-
-
-@app.callback()
-def _group() -> None:
-    """Makes ``check`` a command of a group, though it is the only one so far."""
+app = App(
+    help="A stopped broker's data directory: check it, decide about what is missing, rebuild its catalogue."
+)
 
 
 @app.command(
@@ -40,22 +37,27 @@ def check(
 ) -> int:
     """Read every record in a directory and report what is damaged; nothing is changed.
 
-    The exit code is 1 if records are damaged or missing, or an index of aborted transactions is wrong. What a
+    The exit code is 1 if records are damaged or missing, an index of aborted transactions is wrong, or the
+    catalogue is damaged. What a
     crash cut off at the end of a partition, and other indexes that are wrong, are reported too, but they mend
     themselves at the next start and lose nothing that was acknowledged.
     """
+    from millstream.broker.catalogue_file import read_catalogue
     from millstream.log.check import Finding, Progress, check_directory
 
+    catalogue = read_catalogue(directory)
     findings: list[Finding] = []
     summary: Summary | None = None
     with _progress() as advance:
-        for item in check_directory(directory):
+        for item in check_directory(
+            directory, expected=catalogue.expected, first=catalogue.findings(directory)
+        ):
             if isinstance(item, Progress):
                 advance(item)
             elif isinstance(item, Finding):
                 findings.append(item)
                 if output is Output.TABLE:
-                    print(f"{item.kind}: {item}", flush=True)
+                    say(f"{item.kind}: {item}", flush=True)
             else:
                 summary = item
     assert summary is not None
@@ -68,24 +70,89 @@ def check(
         )
     else:
         _show(summary)
-    return 1 if any(finding.loses_records or finding.misleads_readers for finding in findings) else 0
+    bad = any(f.loses_records or f.misleads_readers or f.stops_the_broker for f in findings)
+    return 1 if bad else 0
+
+
+@app.command(
+    "accept-loss",
+    epilog=examples(("millstream log accept-loss ./data orders-0", "go on without what is missing of it")),
+)
+def accept_loss(
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The data directory of a broker that is not running.")
+    ],
+    partitions: Annotated[
+        list[str], typer.Argument(metavar="PARTITION...", help="Partitions, as TOPIC-NUMBER.")
+    ],
+) -> None:
+    """Let partitions go on that are offline because records are missing.
+
+    What is left of them is served again from the next start on. They go on after the highest offset that is
+    known, so that no offset is given twice: readers of what is missing get an error, and never other records.
+    """
+    from millstream.broker.catalogue_file import read_catalogue
+    from millstream.errors import DataDirectoryError
+    from millstream.log.check import accept_losses
+
+    catalogue = read_catalogue(directory)
+    if catalogue.problem:
+        raise DataDirectoryError(catalogue.problem)
+    for finding in accept_losses(directory, partitions, catalogue.expected):
+        print(finding.message.partition(". Stop the broker")[0])
+    print(f"accepted for {count(len(partitions), 'partition')}; the next start goes on without these records")
+
+
+@app.command(
+    "rebuild-catalogue",
+    epilog=examples(
+        ("millstream log rebuild-catalogue ./data", "a broker that says its catalogue is damaged")
+    ),
+)
+def rebuild_catalogue(
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The data directory of a broker that is not running.")
+    ],
+) -> None:
+    """Rebuild a damaged or missing catalogue, and say what could not be brought back.
+
+    Topics, their ids and their partitions are taken from the directories of the logs; settings, committed
+    offsets, users and quotas from the copy of the catalogue that the broker keeps beside it. The old file is
+    kept under another name. Records are not touched.
+    """
+    from millstream.broker.catalogue_rebuild import rebuild_catalogue as rebuild
+
+    result = rebuild(directory)
+    source = "the directories of the logs"
+    if result.backup_time is not None:
+        source += f" and the copy of {result.backup_time:%Y-%m-%d %H:%M:%S} UTC"
+    print(
+        f"rebuilt from {source}: {count(result.topics, 'topic')} with {count(result.partitions, 'partition')}"
+    )
+    if result.kept_as:
+        print(f"the old catalogue is kept as {directory / result.kept_as}")
+    print("not recovered:")
+    for line in result.unrecovered:
+        print(f"- {line}")
 
 
 def _show(summary: Summary) -> None:
-    print(
+    say(
         f"{count(summary.partitions, 'partition')}, {count(summary.segments, 'segment')}, "
         f"{count(summary.records, 'record')}, {bytes_text(summary.bytes)}; "
         + ("shut down in order" if summary.clean_shutdown else "not shut down in order")
     )
     if summary.open_transactions or summary.aborted_transactions:
-        print(
+        say(
             f"{count(summary.open_transactions, 'open transaction')}, "
             f"{count(summary.aborted_transactions, 'aborted transaction')}"
         )
     if summary.sound:
-        print("everything is in order")
+        say("everything is in order")
         return
     for number, noun, meaning in (
+        (summary.catalogue, "damaged catalogue", "the broker does not start with it"),
+        (summary.short, "short partition", "offline until its files are back or `log accept-loss` names it"),
         (summary.damage, "damaged place", "these records are lost, the rest stays readable"),
         (summary.gap, "gap", "offsets that are in no file"),
         (summary.torn, "torn end", "cut off at the next start; nothing acknowledged with acks=all is lost"),
@@ -93,7 +160,7 @@ def _show(summary: Summary) -> None:
         (summary.index, "wrong index", "built anew when it is needed"),
     ):
         if number:
-            print(f"{count(number, noun)}: {meaning}")
+            say(f"{count(number, noun)}: {meaning}")
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import select
 import shutil
 import sys
@@ -26,8 +27,38 @@ OutputOption = Annotated[
 Cell = str | int | None
 
 
+# What a terminal takes for orders, or for a change of direction: client ids, keys and the like are other
+# people's text. Line feeds and tabs are kept where a message has several lines, never within a cell.
+_TERMINAL_ORDERS = r"\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069"
+_CONTROLS = re.compile(f"[{_TERMINAL_ORDERS}]")
+_CONTROLS_AND_SPACES = re.compile(rf"[{_TERMINAL_ORDERS}\t\n]")
+
+
+def printable(text: str, *, lines: bool = False) -> str:
+    """Text with its control characters written as ``\\x1b``, so that a terminal does not obey them. With
+    ``lines``, line feeds and tabs stay."""
+    pattern = _CONTROLS if lines else _CONTROLS_AND_SPACES
+    return pattern.sub(_escaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+
+
+def for_terminal(data: bytes) -> bytes:
+    """Records as a terminal may show them."""
+    return printable(data.decode("utf-8", "backslashreplace"), lines=True).encode()
+
+
+def say(text: str = "", *, flush: bool = False) -> None:
+    """Print a sentence in which other people's text may stand."""
+    print(printable(text, lines=True), flush=flush)
+
+
 def show_json(value: Any) -> None:
-    print(json.dumps(value, indent=2, ensure_ascii=False))
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    print(_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
@@ -86,12 +117,12 @@ def _text(cell: Cell, *, grouped: bool) -> str:
         return "-"
     if isinstance(cell, int):
         return f"{cell:,}" if grouped else str(cell)
-    return cell
+    return printable(cell)
 
 
 def note(message: str) -> None:
     """Something to know beside the output; never mixed into it."""
-    print(f"millstream: {message}", file=sys.stderr)
+    print(f"millstream: {printable(message, lines=True)}", file=sys.stderr)
 
 
 def nobody_reads() -> bool:

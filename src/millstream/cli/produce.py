@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -16,11 +16,12 @@ from millstream.cli.options import TopicArgument, connected
 from millstream.cli.output import note
 from millstream.cli.schema import DEFAULT_REGISTRY, RegistryOption, open_registry, read_schema
 from millstream.client.connect import Connection
-from millstream.errors import ConfigError, InputError, MillstreamError, UndecodableRecord
+from millstream.errors import ConfigError, InputError, MillstreamError, RequestFailed, UndecodableRecord
 from millstream.units import count
 
 if TYPE_CHECKING:
     from millstream.cli.signals import Input, Interrupts
+    from millstream.client.admin import Admin
     from millstream.client.lines import Outgoing
     from millstream.client.produce import Sender
 
@@ -171,8 +172,19 @@ def produce(
     with Admin(connection) as admin:
         if create:
             admin.create_topic(topic, if_not_exists=True)
-        admin.describe_topics([topic])
-    sender = Sender(connection, topic, acks=acks.value, compression=compression.value, timeout=timeout)
+        try:
+            admin.describe_topics([topic])
+        except RequestFailed as error:
+            raise _or_create(error, topic) from None
+        batch_bytes = _batch_bytes(admin, topic)
+    sender = Sender(
+        connection,
+        topic,
+        acks=acks.value,
+        compression=compression.value,
+        timeout=timeout,
+        batch_bytes=batch_bytes,
+    )
 
     def ended() -> bool:
         return bool(interrupts) or sender.failing()
@@ -182,8 +194,8 @@ def produce(
         source = Input(descriptor, ended)
         with _progress(file, source, sender, quiet=quiet) as advance:
             try:
-                for batch in _records(format, parse, source):
-                    sender.send(batch, lambda: bool(interrupts))
+                for batch, lines in _records(format, parse, source):
+                    sender.send(batch, lambda: bool(interrupts), lines=lines)
                     advance()
                     if ended():
                         break
@@ -192,6 +204,27 @@ def produce(
             _finish(sender, interrupts, timeout)
             advance()
     return _report(sender, problem, quiet=quiet)
+
+
+def _or_create(error: RequestFailed, topic: str) -> RequestFailed:
+    from millstream.client.admin import UNKNOWN_TOPIC
+
+    if error.code != UNKNOWN_TOPIC:
+        return error
+    return RequestFailed(error.code, error.name, f"{error}; --create creates {topic!r}")
+
+
+def _batch_bytes(admin: Admin, topic: str) -> int:
+    """How many bytes go together: no more than the topic takes, or it would refuse records that are small
+    enough one by one."""
+    from millstream.client.produce import BATCH_BYTES
+
+    try:
+        settings = {setting.name: setting.value for setting in admin.topic_config(topic)}
+    except RequestFailed:
+        return BATCH_BYTES  # writing may be allowed where looking at settings is not
+    largest = int(settings.get("max.message.bytes") or BATCH_BYTES)
+    return max(1, min(BATCH_BYTES, largest - 100))  # the batch's own header
 
 
 def _parser(
@@ -251,7 +284,7 @@ def _encoding(parse: Any, file: Path, subject: str, message: str | None, registr
             return record
         try:
             value = json.loads(record.value)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(
                 number, f"a value that is encoded by a schema is JSON; this is not: {error}"
             ) from None
@@ -263,24 +296,29 @@ def _encoding(parse: Any, file: Path, subject: str, message: str | None, registr
     return encoded
 
 
-def _records(format: Format, parse: Any, source: Input) -> Iterator[list[Outgoing]]:
+def _records(
+    format: Format, parse: Any, source: Input
+) -> Iterator[tuple[list[Outgoing], Sequence[int] | None]]:
+    """Records in the order of the input, and the line that each comes from."""
     from millstream.client.lines import blocks_of_lines, whole
 
     if format is Format.RAW:
-        yield [parse(whole(source), 1)]
+        yield [parse(whole(source), 1)], None
         return
     number = 1
     for lines in blocks_of_lines(source):
-        batch = []
+        batch: list[Outgoing] = []
+        numbers: list[int] = []
         try:
             for line in lines:
                 if line or format is Format.LINES:
                     batch.append(parse(line, number))
+                    numbers.append(number)
                 number += 1
         except InputError:
-            yield batch  # what stands before the bad line is sent
+            yield batch, numbers  # what stands before the bad line is sent
             raise
-        yield batch
+        yield batch, numbers
 
 
 @contextmanager

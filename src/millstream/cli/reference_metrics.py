@@ -21,6 +21,7 @@ GROUPS = {
     "Compaction": "millstream_compaction_",
     "Overload": "millstream_overload_",
     "The disk": "millstream_disk_ millstream_storage_",
+    "Topics in memory": "millstream_memory_",
     "Groups": "millstream_group_",
     "Transactions": "millstream_transaction_ millstream_transactions_",
 }

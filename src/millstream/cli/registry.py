@@ -39,6 +39,14 @@ def registry(
             "last three with _transitive.",
         ),
     ] = "backward",
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-host",
+            metavar="NAME",
+            help="A name that clients may call it by, besides this machine's own and addresses; repeatable.",
+        ),
+    ] = None,
 ) -> int:
     """Run a schema registry until SIGTERM or Ctrl-C, for our broker or any Kafka.
 
@@ -52,5 +60,5 @@ def registry(
         from millstream.serving import run, set_up_logging
 
     set_up_logging()
-    served = Registry(connection, listen=listen, topic=topic, level=compatibility)
+    served = Registry(connection, listen=listen, topic=topic, level=compatibility, hosts=allow_host or ())
     return run(served, on_ready=lambda url: print(url, flush=True))

@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,6 +18,7 @@ import typer
 from millstream.cli.help import App, examples
 from millstream.cli.options import connected, pairs
 from millstream.cli.output import note
+from millstream.cli.run_progress import ProgressOption, Shown, Totals
 from millstream.client.connect import Connection
 from millstream.errors import ConfigError
 from millstream.units import count
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
     from millstream.cli.signals import Interrupts
     from millstream.pipeline.job import Job, Settings
-    from millstream.pipeline.progress import Progress
     from millstream.pipeline.topology import Topology
 
 app = App()
@@ -59,6 +59,7 @@ NameOption = Annotated[
 )
 @connected
 def run(
+    context: typer.Context,
     connection: Connection,
     pipeline: PipelineArgument,
     checkpoint: Annotated[
@@ -83,7 +84,18 @@ def run(
         str, typer.Option("--master", metavar="URL", help="Spark's master: local[2], spark://host:7077, ...")
     ] = "local[*]",
     available_now: Annotated[
-        bool, typer.Option("--available-now", help="Process what is in the topics, and end.")
+        bool,
+        typer.Option(
+            "--available-now",
+            help="Process what is in the topics, close what is still open (windows, waiting rows), and end.",
+        ),
+    ] = False,
+    leave_open: Annotated[
+        bool,
+        typer.Option(
+            "--leave-open",
+            help="With --available-now: what waits for later events stays open for the next run.",
+        ),
     ] = False,
     trigger: Annotated[
         str | None,
@@ -136,6 +148,14 @@ def run(
             help="Forget which batches the group's offsets say are done, and go by the checkpoint alone.",
         ),
     ] = False,
+    reset_operator: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--reset-operator",
+            metavar="NAME",
+            help="Give up the state of an operator that was changed, and begin without it; can be repeated.",
+        ),
+    ] = None,
     skip_lost: Annotated[
         bool,
         typer.Option(
@@ -162,6 +182,7 @@ def run(
         ),
     ] = False,
     ui: Annotated[bool, typer.Option("--ui", help="Serve Spark's own web page, on port 4040.")] = False,
+    progress: ProgressOption = Shown.LINE,
     name: NameOption = None,
 ) -> int:
     """Run a pipeline on Spark until Ctrl-C, printing a line a batch.
@@ -170,6 +191,8 @@ def run(
     SIGTERM ends it after the batch under way; the next run goes on from the checkpoint. How far it is behind
     shows in `millstream group lag NAME`.
     """
+    import pyspark  # noqa: F401  (missed here, and not after the broker was asked and topics were made)
+
     from millstream.cli.signals import Interrupts
     from millstream.pipeline.engine import end_engine, start_engine
     from millstream.pipeline.expressions import ExpressionError, duration_ms
@@ -189,11 +212,21 @@ def run(
     except ExpressionError as error:
         raise ConfigError(f"--transaction-timeout: {error}") from None
     options = pairs(spark or (), "--spark")
+    bounded = available_now or (output_prefix is not None and not follow and not watch)
     _check_together(
-        rebuild=rebuild, watch=watch, prefix=output_prefix, follow=follow, checkpoint=checkpoint is not None
+        rebuild=rebuild,
+        watch=watch,
+        prefix=output_prefix,
+        follow=follow,
+        checkpoint=checkpoint is not None,
+        leave_open=leave_open,
+        bounded=bounded,
     )
     start = None if from_ is None else _position(from_)
-    totals = Totals()
+    totals = Totals(progress)
+    if progress is Shown.JSON:
+        # What is meant for people goes to standard error, a pipeline's own print() too.
+        context.with_resource(redirect_stdout(sys.stderr))
     status = None if no_status else StatusWriter(connection, say=note)
 
     def load() -> Topology:
@@ -208,10 +241,11 @@ def run(
             checkpoint,
             views=views,
             trigger=trigger,
-            available_now=available_now or (output_prefix is not None and not follow and not watch),
+            available_now=bounded,
             create_topics=create_topics,
             new_ledger=new_ledger or watch,
             start=start,
+            reset=tuple(reset_operator or ()),
             skip_lost=skip_lost,
             transaction_timeout_s=timeout_s,
             on_progress=totals.show,
@@ -264,18 +298,25 @@ def run(
             return 130
         try:
             if rebuild:
-                if not _rebuild(flow, given, session, job.views, interrupts):
+                if not _rebuild(flow, given, session, job.views, totals, interrupts):
                     return 130
                 given = replace(given, start=None)
                 job = Job(flow, given)
                 job.prepare()
-            return _run(job, given, session, totals, interrupts)
+            return _run(job, session, totals, interrupts, leave_open=leave_open)
         finally:
             end_engine(session)
 
 
 def _check_together(
-    *, rebuild: bool, watch: bool, prefix: str | None, follow: bool, checkpoint: bool
+    *,
+    rebuild: bool,
+    watch: bool,
+    prefix: str | None,
+    follow: bool,
+    checkpoint: bool,
+    leave_open: bool,
+    bounded: bool,
 ) -> None:
     if rebuild and (watch or prefix is not None):
         other = "--watch" if watch else "--output-prefix"
@@ -285,6 +326,10 @@ def _check_together(
     if watch and checkpoint:
         raise ConfigError(
             "--watch and --checkpoint exclude each other: every start is on a scratch checkpoint"
+        )
+    if leave_open and not bounded:
+        raise ConfigError(
+            "--leave-open goes with --available-now: without it nothing is closed before its time"
         )
     if follow and prefix is None:
         raise ConfigError("--follow goes with --output-prefix: without it a job goes on anyway")
@@ -304,12 +349,17 @@ def _position(text: str) -> str:
 
 
 def _rebuild(
-    flow: Topology, settings: Settings, session: SparkSession, views: str | Path, interrupts: Interrupts
+    flow: Topology,
+    settings: Settings,
+    session: SparkSession,
+    views: str | Path,
+    totals: Totals,
+    interrupts: Interrupts,
 ) -> bool:
     """The views anew and in their place; False if the user did not want to wait for it."""
     from millstream.pipeline.rebuild import Rebuild, Stopped
 
-    totals = Totals()
+    totals = totals.again()
     began = time.monotonic()
     rebuild = Rebuild(
         flow,
@@ -329,28 +379,29 @@ def _rebuild(
     return True
 
 
-def _run(job: Job, settings: Settings, session: SparkSession, totals: Totals, interrupts: Interrupts) -> int:
+def _run(
+    job: Job,
+    session: SparkSession,
+    totals: Totals,
+    interrupts: Interrupts,
+    *,
+    leave_open: bool,
+) -> int:
     """Start it, and stay with it to its end; where that is, rounds.py says."""
-    from millstream.pipeline.job import Job
-    from millstream.pipeline.rounds import Rounds
+    from millstream.pipeline.bounded import runs
 
-    rounds = Rounds(job.plan, settings.connection) if settings.available_now else None
-    until = rounds.next() if rounds is not None else None
+    jobs = runs(job, finish=not leave_open)
     unkeyed, first = 0, True
-    while first or until is not None:
-        if until is not None:
-            job = Job(job.flow, replace(settings, until=until, start=settings.start if first else None))
-            job.prepare()
-        try:
-            with spinner("planning the pipeline"):
-                job.start(session)
-            if first:
-                print(_started(job), flush=True)
-            _watch(job, interrupts)
-        finally:
-            job.close()
-        unkeyed, first = unkeyed + job.unkeyed, False
-        until = rounds.next() if rounds is not None and not interrupts else None
+    for one in jobs:
+        with spinner("planning the pipeline"):
+            one.start(session)
+        if first:
+            print(_started(one), flush=True)
+        _watch(one, interrupts)
+        unkeyed, first = unkeyed + one.unkeyed, False
+        if interrupts:
+            break
+    jobs.close()
     ending = (
         f"{count(totals.rows, 'record')} in {count(totals.batches, 'batch').replace('batchs', 'batches')}"
     )
@@ -360,20 +411,6 @@ def _run(job: Job, settings: Settings, session: SparkSession, totals: Totals, in
         ending += f", {count(unkeyed, 'row')} without a key left out of the views"
     print(f"{job.flow.name} ended: {ending}", flush=True)
     return 0
-
-
-class Totals:
-    """Prints a line a batch, and adds up."""
-
-    def __init__(self) -> None:
-        self.batches = self.rows = self.rejected = 0
-
-    def show(self, progress: Progress) -> None:
-        self.batches += 1
-        self.rows += progress.rows_in
-        self.rejected += progress.rejected
-        if progress.rows_in or any(progress.rows_out.values()):
-            print(progress.line(), flush=True)
 
 
 def _started(job: Job) -> str:

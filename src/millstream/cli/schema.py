@@ -11,7 +11,7 @@ import typer
 
 from millstream.cli.help import App, examples
 from millstream.cli.options import YesOption
-from millstream.cli.output import Cell, Output, OutputOption, ask, note, show_json, show_table
+from millstream.cli.output import Cell, Output, OutputOption, ask, note, say, show_json, show_table
 from millstream.errors import ConfigError, RegistryRefused
 from millstream.units import count
 
@@ -161,7 +161,7 @@ def register(
     client = open_registry(registry)
     schema = _read(client, file, type, reference)
     id_ = client.register(subject, schema, normalize=normalize)
-    print(f"{subject} has it as id {id_}")
+    say(f"{subject} has it as id {id_}")
 
 
 @app.command(
@@ -187,11 +187,11 @@ def check(
     against = None if version is None else str(_version(version))
     problems = client.check(subject, schema, against)
     for problem in problems:
-        print(problem)
+        say(problem)
     if problems:
         note(f"{file} is not compatible with {subject}")
         return 1
-    print(f"{file} is compatible with {subject} ({client.level(subject).lower()})")
+    say(f"{file} is compatible with {subject} ({client.level(subject).lower()})")
     return 0
 
 
@@ -219,7 +219,7 @@ def delete(
         what = subject if version is None else f"version {version} of {subject}"
         ask(f"Delete {what} for good? Records with it can't be read any more.", yes=yes)
     gone = client.delete(subject, None if version is None else str(_version(version)), permanent=permanent)
-    print(f"deleted {count(len(gone), 'version')} of {subject}: {', '.join(map(str, gone))}")
+    say(f"deleted {count(len(gone), 'version')} of {subject}: {', '.join(map(str, gone))}")
 
 
 @app.command(
@@ -251,7 +251,7 @@ def config(
         raise ConfigError("--set and --unset exclude each other")
     if set_ is not None or unset:
         client.set_level(subject, set_)
-    print(f"{subject or 'all subjects'}: {client.level(subject).lower()}")
+    say(f"{subject or 'all subjects'}: {client.level(subject).lower()}")
 
 
 def open_registry(url: str) -> RegistryClient:

@@ -155,6 +155,9 @@ def _need_console() -> None:
         import litestar  # noqa: F401
 
 
+_LONGEST = 20.0  # seconds for a server beside the broker to end; it ends itself sooner than that
+
+
 class _Beside:
     """A server as a child process: what it works at can't hold up the broker."""
 
@@ -184,4 +187,9 @@ class _Beside:
         self._stopping = True
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
-            self._process.wait()
+            try:
+                self._process.wait(_LONGEST)
+            except subprocess.TimeoutExpired:
+                note(f"the {self._what} did not end in {_LONGEST:.0f} s; it is killed")
+                self._process.kill()
+                self._process.wait()

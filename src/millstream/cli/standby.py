@@ -6,7 +6,7 @@ from typing import Any
 
 from millstream.cli.help import App, examples
 from millstream.cli.options import connected
-from millstream.cli.output import Output, OutputOption, note, show_json
+from millstream.cli.output import Output, OutputOption, note, say, show_json
 from millstream.client.connect import Connection
 from millstream.units import bytes_text, count, duration_text
 
@@ -40,29 +40,36 @@ def status(connection: Connection, output: OutputOption = Output.TABLE) -> int:
     elif standby is not None:
         _show_standby(connection.address, standby)
     elif found["role"] == "fenced":
-        print(f"{connection.address} was replaced by {found['fenced_by']} and takes no writes")
+        say(f"{connection.address} was replaced by {found['fenced_by']} and takes no writes")
     else:
         _show_leader(connection.address, found["followers"])
     return 1 if found["role"] == "fenced" or (standby is not None and not standby["connected"]) else 0
 
 
 def _show_standby(address: str, standby: dict[str, Any]) -> None:
-    print(f"{address} is a standby of {standby['leader']}")
+    say(f"{address} is a standby of {standby['leader']}")
     if standby["whole"] is None:
-        print("it has no whole copy yet")
+        say("it has no whole copy yet")
+    unknown = standby["unknown_since_ms"] is not None
     if not standby["connected"]:
-        print(f"the leader was last heard of {_time(standby['silent_seconds'])} ago")
-    if standby["behind_records"] or standby["behind_seconds"]:
-        print(f"{_behind(standby)}, {bytes_text(standby['behind_bytes'])}")
-    else:
-        print("it has everything")
+        say(f"the leader was last heard of {_time(standby['silent_seconds'])} ago")
+    if standby["behind_records"]:
+        say(f"{_behind(standby)}, {bytes_text(standby['behind_bytes'])}")
+        for topic, partition, first, end in standby["missing"]:
+            say(f"  {topic}-{partition}: offsets {first} to {end - 1}")
+    if standby["behind_commits"]:
+        say(f"behind by {count(standby['behind_commits'], 'change')} of topics, offsets or transactions")
+    if unknown:
+        say("what the leader acknowledged after it was last heard of is unknown")
+    elif not standby["behind_records"] and not standby["behind_commits"]:
+        say("it has everything")
 
 
 def _show_leader(address: str, followers: list[dict[str, Any]]) -> None:
-    print(f"{address} leads")
+    say(f"{address} leads")
     for follower in followers:
         place = _behind(follower) if follower["behind_records"] else "has everything"
-        print(f"standby {follower['name']}: {place}")
+        say(f"standby {follower['name']}: {place}")
     if not followers:
         note("nobody follows it; `millstream serve --data DIR --follow` starts a standby")
 

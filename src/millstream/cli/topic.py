@@ -16,7 +16,7 @@ from millstream.cli.options import (
     connected,
     pairs,
 )
-from millstream.cli.output import Output, OutputOption, ask, note, show_json, show_table
+from millstream.cli.output import Output, OutputOption, ask, note, say, show_json, show_table
 from millstream.cli.topic_export import EXPORT_EXAMPLES, export
 from millstream.client.connect import Connection
 from millstream.errors import ConfigError, RequestFailed
@@ -77,9 +77,9 @@ def create(
                 raise _with_near_setting(error, settings) from None
             if created:
                 number = partitions or len(admin.partitions([name]))
-                print(f"created {name} with {count(number, 'partition')}")
+                say(f"created {name} with {count(number, 'partition')}")
             else:
-                print(f"{name} is already there")
+                say(f"{name} is already there")
 
 
 def _with_near_setting(error: RequestFailed, settings: Any) -> RequestFailed:
@@ -125,9 +125,9 @@ def list_(
             for name, partitions in admin.topics().items()
             if fnmatchcase(name, pattern) and (internal or not name.startswith("__"))
         }
-        bounds = admin.bounds(
-            TopicPartition(name, index) for name, partitions in topics.items() for index in range(partitions)
-        )
+        problems: dict[TopicPartition, str] = {}
+        places = [TopicPartition(name, index) for name, total in topics.items() for index in range(total)]
+        bounds = admin.bounds(places, problems=problems)
     records = dict.fromkeys(topics, 0)
     for partition, (start, end) in bounds.items():
         records[partition.topic] += end - start
@@ -146,6 +146,8 @@ def list_(
         ["topic", "partitions", "records"],
         [[name, partitions, records[name]] for name, partitions in topics.items()],
     )
+    for place, problem in problems.items():
+        note(f"{place} is not counted: {problem}")
 
 
 @app.command(
@@ -183,7 +185,7 @@ def describe(
         return
     for at, topic in enumerate(topics_described):
         if at:
-            print()
+            say()
         show_description(topic, now_ms=now_ms, all_settings=all_settings)
 
 
@@ -234,14 +236,14 @@ def delete(connection: Connection, topics: TopicsArgument, yes: YesOption = Fals
     with Admin(connection) as admin:
         places = admin.partitions(topics)
         records = dict.fromkeys(topics, 0)
-        for place, (start, end) in admin.bounds(places).items():
+        for place, (start, end) in admin.bounds(places, problems={}).items():
             records[place.topic] += end - start
         what = ", ".join(f"{name} ({count(records[name], 'record')})" for name in topics)
         ask(f"Delete {what}? They can't be brought back.", yes=yes)
         failed = 0
         for name, error in admin.delete_topics(topics).items():
             if error is None:
-                print(f"deleted {name} with {count(records[name], 'record')}")
+                say(f"deleted {name} with {count(records[name], 'record')}")
             else:
                 note(str(error))
                 failed = 1
@@ -275,7 +277,7 @@ def add_partitions(
                 f"topic {topic!r} has {count(before, 'partition')} already; a topic can only get more"
             )
         admin.add_partitions(topic, wanted)
-    print(f"{topic} has {count(wanted, 'partition')} now, {before} before")
+    say(f"{topic} has {count(wanted, 'partition')} now, {before} before")
     note("keys are spread anew: new records of a key may go to another partition than its old ones")
 
 

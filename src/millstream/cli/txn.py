@@ -11,7 +11,7 @@ import typer
 
 from millstream.cli.help import App, examples
 from millstream.cli.options import YesOption, complete_topic, connected
-from millstream.cli.output import Output, OutputOption, ask, note, show_json, show_table
+from millstream.cli.output import Output, OutputOption, ask, note, say, show_json, show_table
 from millstream.client.connect import Connection
 from millstream.errors import ConfigError
 from millstream.units import count, duration_text
@@ -109,7 +109,7 @@ def describe(
         show_json(_json(info, now))
         return
     age = _age(info, now)
-    print(
+    say(
         f"{info.transactional_id}: {_state(info)}{f' for {age}' if age else ''}, producer {info.producer_id}"
         f" epoch {info.epoch}, timeout {_timeout(info)}"
     )
@@ -186,7 +186,7 @@ def abort(
         info = transactions.hanging(place, start_offset)
         ask(f"Abort the transaction of producer {info.producer_id} in {place}? {_lost(info)}", yes=yes)
         transactions.abort_hanging(place, start_offset)
-    print(f"aborted the transaction at offset {start_offset} of {place}")
+    say(f"aborted the transaction at offset {start_offset} of {place}")
 
 
 def _abort_by_id(connection: Connection, name: str, *, yes: bool) -> None:
@@ -206,14 +206,14 @@ def _abort_by_id(connection: Connection, name: str, *, yes: bool) -> None:
                 raise unknown from None
         else:
             if not info.unfinished:
-                print(f"{name} has no transaction open: {info.state}")
+                say(f"{name} has no transaction open: {info.state}")
                 return
             ask(f"Abort the transaction of {name}, open for {_age(info, _now())}? {_lost(info)}", yes=yes)
             transactions.abort(name)
-            print(f"aborted the transaction of {name}")
+            say(f"aborted the transaction of {name}")
             return
     ask(f"Abort the prepared transaction of {token.transactional_id}? Nobody will see its records.", yes=yes)
-    print(abort_prepared(connection, token).sentence(token))
+    say(abort_prepared(connection, token).sentence(token))
 
 
 @app.command(
@@ -272,7 +272,7 @@ def commit(connection: Connection, token: TokenArgument) -> None:
     from millstream.client.prepared import Token, commit_prepared
 
     parsed = Token.parse(token)
-    print(commit_prepared(connection, parsed).sentence(parsed))
+    say(commit_prepared(connection, parsed).sentence(parsed))
 
 
 # ---- what the commands share -------------------------------------------------------------------------

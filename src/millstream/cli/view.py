@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +13,7 @@ import typer
 
 from millstream.cli.help import App, examples
 from millstream.cli.options import YesOption
-from millstream.cli.output import Output, OutputOption, ask, nobody_reads, note, show_json, show_table
+from millstream.cli.output import Output, OutputOption, ask, nobody_reads, note, say, show_json, show_table
 from millstream.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -85,8 +86,9 @@ def query(
     try:
         if key:
             columns, rows = reader.get(sql, key)
-        elif sql in {name for name, _, _ in reader.views()}:
-            columns, rows = reader.all(sql)
+        elif sql.isidentifier() or sql in {name for name, _, _ in reader.views()}:  # no SQL is one word
+            found = reader.present(sql, None)
+            columns, rows = found.columns, found.rows
         else:
             columns, rows = reader.query(sql)
     finally:
@@ -161,9 +163,9 @@ def watch(
                 break
             for change in changes:
                 if output is Output.JSON:
-                    print(json.dumps(change.as_json(), ensure_ascii=False, default=_plain), flush=True)
+                    print(json.dumps(_object(change.as_json()), ensure_ascii=False), flush=True)
                 else:
-                    print(_line(change), flush=True)
+                    say(_line(change), flush=True)
             if left is not None:
                 left -= len(changes)
 
@@ -221,7 +223,19 @@ def _line(change: Change) -> str:
     return f"{when}  {change.kind:<6}  {key}  {' '.join(shown)}".rstrip()
 
 
+def _object(values: dict[str, Any]) -> dict[str, Any]:
+    """A change with its rows."""
+    return {
+        name: _object(value) if isinstance(value, dict) else _plain(value) for name, value in values.items()
+    }
+
+
 def _plain(value: Any) -> Any:
+    """A value that JSON has no form of is text."""
+    if isinstance(value, float) and not math.isfinite(value):
+        from millstream.pipeline.view_values import float_text
+
+        return float_text(value)
     return base64.b64encode(value).decode() if isinstance(value, bytes) else value
 
 

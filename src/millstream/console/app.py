@@ -22,6 +22,7 @@ from millstream.console import guards, problems
 from millstream.console.backend import Backend
 from millstream.console.screens import SCREENS
 from millstream.console.settings import Settings
+from millstream.origin import own_names
 
 _HERE = Path(__file__).parent
 
@@ -56,7 +57,7 @@ def console_app(settings: Settings) -> Litestar:
         lifespan=[looking],
         state=State({"backend": backend}),
         dependencies={"backend": Provide(given)},
-        middleware=[DefineMiddleware(guards.Front, names=guards.own_names(settings.hosts))],
+        middleware=[DefineMiddleware(guards.Front, names=own_names(settings.hosts))],
         guards=[guards.only_own_pages_write, *([guards.nothing_writes] if settings.read_only else [])],
         exception_handlers={Exception: problems.answer},
         openapi_config=OpenAPIConfig(

@@ -40,19 +40,18 @@ from millstream.console.tails import Seat, Tails
 T = TypeVar("T")
 _HERE = Path(__file__).parent
 _SEARCHES = 4  # at once; more wait
+_STREAMS = 200  # pages that are kept up to date at once
 
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """A place in the navigation. ``shortcut`` is the key after ``g``. One with a ``reason`` is greyed out and
-    has no handlers: there is nothing behind it yet, or nothing that this broker can do."""
+    """A place in the navigation. ``shortcut`` is the key after ``g``."""
 
     key: str
     title: str
     path: str
     shortcut: str = ""
     handlers: tuple[Any, ...] = field(default=(), repr=False)
-    reason: str = ""
 
 
 class Backend:
@@ -64,6 +63,7 @@ class Backend:
         self._asker = Asker(settings.connection)
         self._searches = ThreadPoolExecutor(_SEARCHES, thread_name_prefix="search")
         self.tails = Tails()
+        self._turns = live.Turns(_STREAMS)
         self.sampler = Sampler(self._asker)
         self.views = Databases(settings.views, self._told_by_jobs)
         self.schemas = None if settings.registry is None else Schemas(settings.registry)
@@ -164,17 +164,18 @@ class Backend:
 
     def live(self, fragments: live.Fragments) -> Stream:
         """The fragments of a page, after each look at the broker."""
-        return _streamed(live.stream(self.sampler, self._status, fragments))
+        return self._streamed(live.stream(self.sampler, self._status, fragments, self._turns))
 
     def tail(self, fragments: Callable[[Seat, Snapshot], Awaitable[Mapping[str, str]]]) -> Stream:
         """The same of a page that follows a topic, once it has a seat."""
 
         async def events() -> AsyncIterator[bytes]:
             with self.tails.seat() as seat:
-                async for event in live.stream(self.sampler, self._status, partial(fragments, seat)):
+                following = partial(fragments, seat)
+                async for event in live.stream(self.sampler, self._status, following, self._turns):
                     yield event
 
-        return _streamed(events())
+        return self._streamed(events())
 
     def _status(self, problem: str | None) -> str:
         return self.fragment("status.html", problem=problem)
@@ -187,7 +188,14 @@ class Backend:
         def status(problem: str | None) -> str:
             return self.fragment("view_status.html", problem=problem)
 
-        return _streamed(live.following(self.views, places, status, fragments))
+        return self._streamed(live.following(self.views, places, status, fragments))
+
+    def _streamed(self, events: AsyncIterator[bytes]) -> Stream:
+        return Stream(
+            self._turns.counted(events),
+            media_type="text/event-stream",
+            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+        )
 
     def problem_page(self, request: Request[Any, Any, Any], problem: Problem) -> Response[str]:
         """What went wrong, for people. While the broker is away it waits, and loads again when it is back."""
@@ -197,11 +205,3 @@ class Backend:
         live = "/live/status" if away else ""
         html = self.fragment("problem.html", screen=screen, live=live, problem=problem)
         return Response(html, status_code=problem.status, media_type=MediaType.HTML)
-
-
-def _streamed(events: AsyncIterator[bytes]) -> Stream:
-    return Stream(
-        events,
-        media_type="text/event-stream",
-        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
-    )

@@ -58,7 +58,7 @@ def _is_json(text: str) -> bool:
     if not text.startswith(("{", "[")):
         return False
     try:
-        json.loads(text)
+        json.dumps(json.loads(text), indent=2)
     except (ValueError, RecursionError):
         return False
     return True

@@ -1,17 +1,12 @@
 """Who may ask the console what, and what its pages may load.
 
-It has no log-in: whoever reaches its port may use it. So a web page of somebody else's, open in a browser on
-the same machine, must not reach it: neither by a name that it points at this machine (the Host is checked),
-nor by sending forms (they must come from the console itself).
+It has no log-in, so the Host and the origin of requests are checked: ``millstream.origin`` says why.
 """
 
 from __future__ import annotations
 
-import ipaddress
-import socket
 from collections.abc import Collection
 from typing import Any
-from urllib.parse import urlsplit
 
 from litestar.connection import ASGIConnection
 from litestar.datastructures import MutableScopeHeaders
@@ -19,6 +14,8 @@ from litestar.enums import ScopeType
 from litestar.exceptions import PermissionDeniedException
 from litestar.handlers.base import BaseRouteHandler
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
+
+from millstream.origin import SAFE_METHODS, is_same_origin, may_be_called
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -30,29 +27,9 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-_SAFE = ("GET", "HEAD", "OPTIONS", "TRACE")
 _WRONG_HOST = (
     b"This console is not called by that name. Use its IP address, or start it with --allow-host NAME.\n"
 )
-
-
-def may_be_called(host: str, names: Collection[str]) -> bool:
-    """Whether a Host header is one of ours. An address always is: nobody can point it elsewhere."""
-    try:
-        name = urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return False
-    if name == "localhost" or name.endswith(".localhost") or name in names:
-        return True
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
-
-
-def own_names(more: Collection[str]) -> frozenset[str]:
-    return frozenset(name.lower() for name in (*more, socket.gethostname(), socket.getfqdn()))
 
 
 class Front:
@@ -88,25 +65,16 @@ class Front:
         await self._app(scope, receive, sending)
 
 
-def is_same_origin(headers: Any) -> bool:
-    """Whether a request comes from the console's own pages, or from no page at all (a program)."""
-    site = headers.get("sec-fetch-site")
-    if site is not None:
-        return bool(site in ("same-origin", "none"))
-    origin = headers.get("origin")
-    return origin is None or urlsplit(origin).netloc == headers.get("host", "")
-
-
 def _method(connection: ASGIConnection[Any, Any, Any, Any]) -> str:
     return str(connection.scope.get("method", ""))
 
 
 def only_own_pages_write(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
-    if _method(connection) not in _SAFE and not is_same_origin(connection.headers):
+    if _method(connection) not in SAFE_METHODS and not is_same_origin(connection.headers):
         raise PermissionDeniedException("this request comes from another site's page; nothing was changed")
 
 
 def nothing_writes(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
     """For --read-only. What only reads, though by POST, says so: ``opt={"reads": True}``."""
-    if _method(connection) not in _SAFE and not handler.opt.get("reads"):
+    if _method(connection) not in SAFE_METHODS and not handler.opt.get("reads"):
         raise PermissionDeniedException("this console is read-only; nothing was changed")

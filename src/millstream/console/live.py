@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
-from litestar.exceptions import HTTPException
+from litestar.exceptions import HTTPException, ServiceUnavailableException
 
 from millstream.console.databases import Databases, Place
 from millstream.console.model.snapshot import Snapshot
@@ -25,8 +25,42 @@ _SHARE = 3
 _KEEP_ALIVE = 15.0  # seconds; what lies between us and a browser may close what is silent
 
 
+class Turns:
+    """How many streams may be open, and when each renders. A look at the broker wakes all of them at once, so
+    they take turns, one for each turn of the loop: a request for a page waits for one of them, not for
+    all."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._open = 0
+        self._rendering = asyncio.Lock()
+
+    def counted(self, events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """The same events, of one stream more. Raises ServiceUnavailableException if that is one too many."""
+        if self._open >= self._most:
+            raise ServiceUnavailableException(
+                f"{self._most} pages are kept up to date by this console, which is the most; close one, or"
+                " reload this page to see what has changed"
+            )
+        return self._counted(events)
+
+    async def _counted(self, events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        self._open += 1
+        try:
+            async for event in events:
+                yield event
+        finally:
+            self._open -= 1
+
+    async def render(self, fragments: Fragments, snapshot: Snapshot) -> Mapping[str, str]:
+        async with self._rendering:
+            made = fragments(snapshot)
+            await asyncio.sleep(0)
+        return await made if isinstance(made, Awaitable) else made
+
+
 async def stream(
-    sampler: Sampler, status: Callable[[str | None], str], fragments: Fragments
+    sampler: Sampler, status: Callable[[str | None], str], fragments: Fragments, turns: Turns
 ) -> AsyncIterator[bytes]:
     """Events named as the fragments are, and ``status``: what is wrong with the broker, if anything."""
     sent: dict[str, str] = {}
@@ -34,9 +68,8 @@ async def stream(
     while not sampler.closed:
         now = {"status": status(sampler.problem)}
         if sampler.snapshot is not None and sampler.problem is None:
-            made = fragments(sampler.snapshot)
             try:
-                now.update(await made if isinstance(made, Awaitable) else made)
+                now.update(await turns.render(fragments, sampler.snapshot))
             except MillstreamError as error:  # the broker went away since the look, or what is shown did
                 _log.debug("nothing new for a page: %s", error)
         for name, html in now.items():

@@ -73,6 +73,8 @@ def problem_of(error: Exception) -> Problem:
         return _problem(503, str(error))
     if isinstance(error, RequestFailed):
         return _problem(_BY_CODE.get(error.code, 502), str(error), error.name)
+    if isinstance(error, RecursionError):  # by the parser of bodies: nothing else here is nested by others
+        return _problem(400, "what was sent is nested too deeply")
     if isinstance(error, ConfigError | InputError | QueryRefused):
         return _problem(400, str(error))
     if isinstance(error, JobRuns):

@@ -17,13 +17,15 @@ from millstream.console.asking import Asker
 from millstream.console.model.history import Columns
 from millstream.console.model.observer import Observer
 from millstream.console.model.snapshot import Snapshot
-from millstream.errors import BrokerUnavailable, MillstreamError
+from millstream.errors import BrokerUnavailable, MillstreamError, RequestFailed
 
 _log = logging.getLogger(__name__)
 _EVERY = 1.0  # seconds
 _CLOSER_EVERY = 5.0
 _SHARE = 3
 _LONGEST = 15.0
+_DELETED_MEANWHILE = 4  # times that a look begins again because a topic was deleted during it
+_PAUSE = 0.05  # seconds before that
 
 
 class Sampler:
@@ -126,6 +128,13 @@ class Sampler:
 
     async def _asked(self, look: Callable[[Admin], Any]) -> Any:
         try:
+            for _ in range(_DELETED_MEANWHILE):
+                try:
+                    return await self._asker.ask(look)
+                except RequestFailed:
+                    # The broker answers. A topic deleted between the list of topics and what was asked about
+                    # them is not on the next list; which error it brings differs between clients and brokers.
+                    await asyncio.sleep(_PAUSE)
             return await self._asker.ask(look)
         except MillstreamError:
             raise

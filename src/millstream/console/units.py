@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from jinja2 import Environment
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from millstream.units import bytes_text, duration_text, runs
 
@@ -90,6 +90,25 @@ def code(text: str) -> str:
     return Markup("").join(_CODE.format(part) if at % 2 else part for at, part in enumerate(parts))
 
 
+_JSON = re.compile(r'("(?:[^"\\]|\\.)*")(\s*:)?|(-?\d[\d.eE+-]*)|\b(true|false|null)\b')
+_KIND = Markup('<span class="json-{}">{}</span>')
+_MOST_COLOURED = 128 * 1024  # characters: beyond it, a browser has more to do with colours than with text
+
+
+def coloured(text: str) -> str:
+    """JSON with its keys, texts, numbers and words marked."""
+    if len(text) > _MOST_COLOURED:
+        return text
+    parts, at = [], 0
+    for found in _JSON.finditer(text):
+        string, colon, number_, word = found.groups()
+        kind = "word" if word else "number" if number_ else "key" if colon else "text"
+        parts += [escape(text[at : found.start()]), _KIND.format(kind, string or number_ or word)]
+        parts.append(escape(colon or ""))
+        at = found.end()
+    return Markup("").join([*parts, escape(text[at:])])
+
+
 def spark(values: Sequence[float | None], width: int = 88, height: int = 20) -> str:
     """A line without axes: how a number went, from nought to its highest."""
     known = [(at, value) for at, value in enumerate(values) if value is not None]
@@ -106,7 +125,22 @@ def spark(values: Sequence[float | None], width: int = 88, height: int = 20) -> 
     ).format(width, height, points)
 
 
-_FILTERS = (number, short, rate, size, byte_rate, duration, span, time, instant, plural, code, spark, runs)
+_FILTERS = (
+    number,
+    short,
+    rate,
+    size,
+    byte_rate,
+    duration,
+    span,
+    time,
+    instant,
+    plural,
+    code,
+    coloured,
+    spark,
+    runs,
+)
 
 
 def add_filters(environment: Environment) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.console.model.decoding import FORMATS, Decoding, Format, shown
+from millstream.console.model.decoding import FORMATS, LONG, Decoding, Format, shown
 from millstream.errors import UndecodableRecord
 
 
@@ -47,7 +48,7 @@ def test_auto_looks(data: bytes | None, taken_for: str) -> None:
 
 def test_json_is_pretty_where_there_is_room() -> None:
     meant = Decoding().meant(b'{"a":[1,2],"b":"\xc3\xa9"}')
-    assert shown(meant).text == '{"a": [1, 2], "b": "é"}'
+    assert shown(meant).text == '{"a":[1,2],"b":"é"}'
     assert shown(meant, 1000, pretty=True).text == '{\n  "a": [\n    1,\n    2\n  ],\n  "b": "é"\n}'
 
 
@@ -78,3 +79,34 @@ def test_whatever_a_record_holds_is_shown(data: bytes, format_: Format, most: in
     found = shown(Decoding(format_, Schemas()).meant(data), most, pretty=pretty)
     assert len(found.text) <= most
     assert found.bytes == len(data)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r'{"u": "\ud800"}',
+        '{"n": 1e400, "m": 1.10, "big": 123456789012345678901234567890}',
+        '{"a": 1, "a": 2}',
+    ],
+)
+def test_json_is_shown_as_it_was_written(text: str) -> None:
+    meant = Decoding().meant(text.encode())
+    assert shown(meant).text == text
+    pretty = shown(meant, LONG, pretty=True).text
+    assert "".join(pretty.split()) == "".join(text.split())
+    assert pretty.startswith("{\n  ")
+    pretty.encode()  # or the page would be an error
+
+
+@pytest.mark.parametrize(
+    "value", [{}, [], {"a": {}, "b": [1, [2, 'x, {y}: \\" z']], "c": None}, [{"k": True}, -1.5e3], "ü", 7]
+)
+def test_indented_json_is_laid_out_as_usual(value: object) -> None:
+    text = json.dumps(value, ensure_ascii=False)
+    meant = Decoding("json").meant(text.encode())
+    assert shown(meant, LONG, pretty=True).text == json.dumps(value, ensure_ascii=False, indent=2)
+
+
+def test_half_a_letter_in_bytes_is_shown_too() -> None:
+    meant = Decoding().meant(b'{"u": "\xed\xa0\x80"}')
+    assert shown(meant).text.encode()

@@ -11,6 +11,7 @@ from litestar.testing import TestClient
 from millstream.console import guards
 from millstream.console.problems import problem_of
 from millstream.errors import BrokerUnavailable, ConfigError, RequestFailed
+from millstream.origin import may_be_called
 
 
 @post("/change", sync_to_thread=False)
@@ -67,7 +68,7 @@ def test_read_only_refuses_changes_but_not_questions_that_are_posted() -> None:
     ],
 )
 def test_hosts(host: str, ours: bool) -> None:
-    assert guards.may_be_called(host, {"box.example"}) == ours
+    assert may_be_called(host, {"box.example"}) == ours
 
 
 @pytest.mark.parametrize(

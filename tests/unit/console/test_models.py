@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.client.admin import BrokerNode, ClusterInfo, PartitionInfo
-from millstream.client.outlook import DiskOutlook
+from millstream.client.outlook import DiskOutlook, Stopped
 from millstream.client.position import TopicPartition
 from millstream.clock import ManualClock
 from millstream.console.model.attention import needs_attention
@@ -91,6 +92,24 @@ def test_the_worst_comes_first_and_links_to_what_is_wrong() -> None:
     assert links >= {"/topics/a%2Fb", "/groups/billing#t-3", "/topics/copies"}
     assert any("in 30 min" in each.what for each in told)
     assert overview(found).attention == told
+
+
+def test_what_stopped_by_itself_is_named_with_its_partitions_and_why() -> None:
+    stopped = Stopped.of("0,3: t-0: can't write: Input/output error")
+    found = snapshot(topic("t", stopped=stopped), topic("u", uncompacted=Stopped.of("1: damaged: a: b")))
+    writes, compaction = needs_attention(found)
+    assert (writes.severity, writes.what) == ("critical", "t takes no writes in partitions 0, 3")
+    assert (writes.why, writes.link) == ("t-0: can't write: Input/output error", "/topics/t/partitions")
+    assert (compaction.severity, compaction.what) == (
+        "warning",
+        "u is not compacted any more in partition 1",
+    )
+    assert compaction.why == "damaged: a: b"
+
+
+@pytest.mark.parametrize("told", [None, "", "nobody knows what this is"])
+def test_nothing_is_taken_for_stopped_that_is_not_named(told: str | None) -> None:
+    assert Stopped.of(told).partitions == ()
 
 
 def test_records_that_were_lost_are_critical() -> None:

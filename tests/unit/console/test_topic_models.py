@@ -8,6 +8,7 @@ import pytest
 
 from millstream.client.admin import BrokerNode, PartitionInfo
 from millstream.client.connect import Connection
+from millstream.client.outlook import Stopped
 from millstream.client.peek import Batch, Record
 from millstream.client.position import TopicPartition
 from millstream.client.topic_settings import TopicSetting
@@ -69,6 +70,13 @@ def test_partitions_with_what_is_wrong_with_them() -> None:
     assert behind.problem == "out of sync: broker 1"
     assert leaderless.problem.startswith("no leader")
     assert (leaderless.end, leaderless.records) == (None, None)
+
+
+def test_a_partition_that_stopped_by_itself_has_a_problem() -> None:
+    state = replace(TOPIC, stopped=Stopped((1,), "EIO"), uncompacted=Stopped((0, 1), "damaged"))
+    problems = [each.problem for each in partitions_of(replace(SNAPSHOT, topics={"t": state}), "t")]
+    assert problems[:2] == ["not compacted any more", "stopped: it takes no writes"]
+    assert problems[2].startswith("no leader")
 
 
 def test_consumers_of_this_topic_those_that_lose_soonest_first() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from markupsafe import Markup
+
 from millstream.console import live, units
 
 
@@ -59,9 +61,21 @@ def test_a_stream_sends_what_changed_and_ends_with_the_sampler() -> None:
         def fragments(at: int) -> dict[str, str]:
             return {"same": "x", "other": str(at)}
 
-        return [event async for event in live.stream(Sampler(), lambda p: "up", fragments)]  # type: ignore[arg-type]
+        return [event async for event in live.stream(Sampler(), lambda p: "up", fragments, live.Turns(1))]  # type: ignore[arg-type]
 
     events = asyncio.run(collect())
     assert [event.split(b"\n")[0] for event in events[1:]] == [
         b"event: status", b"event: same", b"event: other", b"event: other", b"event: other",
     ]  # fmt: skip
+
+
+def test_json_is_coloured_and_escaped() -> None:
+    text = '{"a": "<b>", "n": -1.5e3, "w": [true, null]}'
+    marked = units.coloured(text)
+    assert (
+        '<span class="json-key">&#34;a&#34;</span>: <span class="json-text">&#34;&lt;b&gt;&#34;</span>'
+        in marked
+    )
+    assert '<span class="json-number">-1.5e3</span>' in marked
+    assert '<span class="json-word">null</span>' in marked
+    assert Markup(marked).striptags() == text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,21 @@ def test_pages_show_every_row_once(reader: ViewReader, per_page: int, sort: str,
     assert len(shown) == 24
     assert len(set(shown)) == 24
     assert page(reader, page=number + 5, per_page=per_page).query.page == number, "the last one"
+
+
+def test_large_decimals_are_sorted_by_their_value(tmp_path: Path) -> None:
+    owed = View("owed", (("k", "int"), ("eur", "decimal(22,2)")), ("k",))
+    store = open_store(tmp_path / "views.db")
+    store.prepare(owed)
+    amounts = ["9.00", "-12345678901234567890.25", "10.00", "-5.00"]
+    rows = [(k, Decimal(amount)) for k, amount in enumerate(amounts)]
+    store.apply("q", 0, [Changes(owed, rows, [False] * 4)])
+    store.close()
+    reader = open_reader(tmp_path / "views.db")
+    shown = rows_of(reader, "owed", RowQuery(sort="eur", order="desc"), {})
+    reader.close()
+    assert shown is not None
+    assert [row[1] for row in shown.rows] == ["10.00", "9.00", "-5.00", amounts[1]]
 
 
 def test_rows_without_a_value_come_last_whichever_way_they_are_sorted(reader: ViewReader) -> None:

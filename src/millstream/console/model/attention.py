@@ -52,6 +52,28 @@ def _partitions(snapshot: Snapshot) -> Iterator[Attention]:
             )
 
 
+def _stopped(snapshot: Snapshot) -> Iterator[Attention]:
+    for topic in snapshot.topics.values():
+        if topic.stopped.partitions:
+            yield Attention(
+                "critical",
+                f"{topic.name} takes no writes in {_these(topic.stopped.partitions)}",
+                topic.stopped.why,
+                topic_link(topic.name, "partitions"),
+            )
+        if topic.uncompacted.partitions:
+            yield Attention(
+                "warning",
+                f"{topic.name} is not compacted any more in {_these(topic.uncompacted.partitions)}",
+                topic.uncompacted.why,
+                topic_link(topic.name, "partitions"),
+            )
+
+
+def _these(partitions: tuple[int, ...]) -> str:
+    return f"partition{'s' if len(partitions) > 1 else ''} {_numbers(partitions)}"
+
+
 def _groups(snapshot: Snapshot) -> Iterator[Attention]:
     for group in snapshot.groups.values():
         yield from of_group(group)
@@ -123,4 +145,4 @@ def _numbers(partitions: tuple[int, ...], most: int = 8) -> str:
     return shown if len(partitions) <= most else f"{shown}, …"
 
 
-CHECKS: list[Callable[[Snapshot], Iterator[Attention]]] = [_partitions, _groups, _disks, _jobs]
+CHECKS: list[Callable[[Snapshot], Iterator[Attention]]] = [_partitions, _stopped, _groups, _disks, _jobs]

@@ -7,6 +7,7 @@ raises for what a record holds.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -100,8 +101,13 @@ def shown(meant: Meant, most: int = SHORT, *, pretty: bool = False) -> Shown:
     data = meant.data
     if data is None:
         return Shown("null", "", 0)
-    if meant.structured:
-        text = json.dumps(meant.value, ensure_ascii=False, indent=2 if pretty else None)
+    if meant.format == "json":
+        # As it was written: parsed and written again, 1e400 would be Infinity and a double key a single one.
+        text = _printable(data.decode(json.detect_encoding(data), "surrogatepass"))
+        text = _indented(text, most) if pretty else text
+        cut = len(text) > most
+    elif meant.structured:
+        text = _printable(json.dumps(meant.value, ensure_ascii=False, indent=2 if pretty else None))
         cut = len(text) > most
     elif meant.format == "hex":
         text, cut = _hex(data, most, pretty=pretty)
@@ -112,9 +118,42 @@ def shown(meant: Meant, most: int = SHORT, *, pretty: bool = False) -> Shown:
     return Shown(meant.format, text[:most], len(data), cut, meant.schema_id, meant.note)
 
 
+def _printable(text: str) -> str:
+    """Text that UTF-8 can carry: half a letter (a lone surrogate) is written as JSON escapes it."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
+
+
+def _indented(text: str, most: int) -> str:
+    """JSON with line breaks, every value as it was written; not much longer than ``most``."""
+    out: list[str] = []
+    depth, size, before = 0, 0, ""
+    for found in _TOKEN.finditer(text):
+        piece = found[0]
+        if piece in "}]":
+            depth -= 1
+            line = piece if before in "{[" else "\n" + "  " * depth + piece
+        elif piece in ",:":
+            line = piece
+        else:
+            ahead = {"": "", ":": " "}.get(before, "\n" + "  " * depth)
+            line = ahead + piece
+            depth += piece in "{["
+        out.append(line)
+        before = piece
+        size += len(line)
+        if size > most:
+            break
+    return "".join(out)
+
+
 def _json(data: bytes) -> Meant | None:
     try:
-        return Meant("json", data, json.loads(data), structured=True)
+        value = json.loads(data)
+        json.dumps(value, indent=2)  # what is nested too deeply to be shown is text
+        return Meant("json", data, value, structured=True)
     except (ValueError, RecursionError):
         return None
 

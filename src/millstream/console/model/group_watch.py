@@ -17,7 +17,7 @@ from millstream.client.admin import Admin
 from millstream.client.cluster import Committed
 from millstream.client.group_survey import Surveyed, survey
 from millstream.client.lag import Lag
-from millstream.client.outlook import Outlook
+from millstream.client.outlook import NOT_WRITTEN, Outlook
 from millstream.client.position import Bounds, TopicPartition
 from millstream.client.times import Spot, times_at
 from millstream.clock import Clock
@@ -124,7 +124,7 @@ class GroupWatch:
             oldest_ms=self._times.get(_first_unread(lag)),
             newest_ms=newest.get(place),
             keeping=outlook.keepings[place.topic],
-            writing=outlook.writing[place],
+            writing=outlook.writing.get(place, NOT_WRITTEN),
         )
 
     def _remember(self, now: float, now_ms: int) -> None:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from millstream.client.admin import Admin, ClusterInfo, PartitionInfo
-from millstream.client.outlook import Outlook, look_ahead
+from millstream.client.outlook import NONE_STOPPED, Outlook, look_ahead
 from millstream.client.position import TopicPartition
 from millstream.clock import Clock
 from millstream.console.model.group_watch import GroupWatch
@@ -140,6 +140,8 @@ class Observer:
             None if keeping is None else keeping.retention_ms,
             None if keeping is None else keeping.retention_bytes,
             "" if ahead is None else ahead.overload,
+            NONE_STOPPED if ahead is None else ahead.stopped,
+            NONE_STOPPED if ahead is None else ahead.uncompacted,
         )
 
     def _rate(self, topic: str) -> float:

@@ -110,7 +110,7 @@ def row(job: HeardJob, now_ms: int) -> PipelineRow:
         sum(lags) if lags else None,
         min(marks, default=None),
         max(times, default=None),
-        len(status.errors),
+        sum(error.times for error in status.errors),
         any(error.fatal for error in status.errors),
     )
 

@@ -66,7 +66,8 @@ class MessagePage:
     """``looked`` records were looked at, of ``bytes`` as they came; ``left`` offsets are yet to be looked at
     in this direction. ``stopped`` names the bound that ended it, if one did. ``next`` is the cursor to go on
     with, empty at the end; ``reached_ms`` the time that all partitions were looked at up to. ``ends`` is a
-    cursor, too: where the partitions end, for who follows them from here on."""
+    cursor, too: where the partitions end, for who follows them from here on. ``unreadable`` says which of the
+    offsets that were looked at can't be read, and why."""
 
     messages: list[Message]
     looked: int
@@ -77,6 +78,7 @@ class MessagePage:
     next: str
     reached_ms: int | None
     ends: str
+    unreadable: list[str]
 
 
 def cursor_of(offsets: Mapping[int, int]) -> str:
@@ -119,6 +121,7 @@ class _Search:
         self._began = time.monotonic()
         self.looked = 0
         self.bytes = 0
+        self.unreadable: list[str] = []
 
     @property
     def seconds(self) -> float:
@@ -147,6 +150,8 @@ class _Search:
             raise NobodyThere("nobody waits for this any more")
         stretch = self._log.stretch(side.place, first, until, most_bytes)
         self.bytes += stretch.size
+        if stretch.unreadable is not None and str(stretch.unreadable) not in self.unreadable:
+            self.unreadable.append(str(stretch.unreadable))
         partition = side.place.partition
         accepts = self._filter.accepts
         found = []
@@ -238,6 +243,7 @@ def search(
         cursor_of(following),
         (max if query.backwards else min)(times, default=None),
         cursor_of({place.partition: bounds[place].end for place in places}),
+        looking.unreadable,
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from millstream.client.admin import BrokerNode, PartitionInfo
 from millstream.client.groups import GroupInfo
-from millstream.client.outlook import DiskOutlook
+from millstream.client.outlook import NONE_STOPPED, DiskOutlook, Stopped
 from millstream.client.position import TopicPartition
 from millstream.console.model.job_topic import HeardJob
 
@@ -18,7 +18,9 @@ class TopicState:
 
     ``kept_seconds`` is how far back the topic reaches at the present rate (None: no limit, or not known).
     ``leaderless`` and ``under_replicated`` are partitions. ``retention_ms`` and ``retention_bytes`` are those
-    of each partition, -1 for no limit; ``overload`` is what our broker's policy is doing, if anything."""
+    of each partition, -1 for no limit; ``overload`` is what our broker's policy is doing, if anything.
+    ``stopped`` are partitions that take no writes any more, ``uncompacted`` those that are not compacted any
+    more."""
 
     name: str
     internal: bool
@@ -35,6 +37,8 @@ class TopicState:
     retention_ms: int | None = None
     retention_bytes: int | None = None
     overload: str = ""
+    stopped: Stopped = NONE_STOPPED
+    uncompacted: Stopped = NONE_STOPPED
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,9 @@ class PartitionState:
 
 def partitions_of(snapshot: Snapshot, topic: str) -> list[PartitionState]:
     brokers = {broker.id: f"{broker.host}:{broker.port}" for broker in snapshot.brokers}
+    state = snapshot.topics.get(topic)
+    stopped = () if state is None else state.stopped.partitions
+    uncompacted = () if state is None else state.uncompacted.partitions
     shown = []
     for info in snapshot.places.get(topic, ()):
         place = TopicPartition(topic, info.index)
@@ -38,8 +41,12 @@ def partitions_of(snapshot: Snapshot, topic: str) -> list[PartitionState]:
         problem = ""
         if info.leader is None:
             problem = "no leader: it can be neither read nor written"
+        elif info.index in stopped:
+            problem = "stopped: it takes no writes"
         elif missing:
             problem = f"out of sync: {', '.join(f'broker {replica}' for replica in missing)}"
+        elif info.index in uncompacted:
+            problem = "not compacted any more"
         shown.append(
             PartitionState(
                 info.index,

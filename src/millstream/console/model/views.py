@@ -12,6 +12,7 @@ from typing import Any, Literal
 from millstream.errors import ConfigError
 from millstream.pipeline.view_changes import Kind, changes_of
 from millstream.pipeline.view_query import Ask, Limits, QueryRefused
+from millstream.pipeline.view_values import COLLATION, EXACT
 from millstream.pipeline.views import Described, ViewReader, quoted_name, quoted_text
 
 PER_PAGE = 50
@@ -148,7 +149,7 @@ def _state(reader: ViewReader, view: Described, jobs: Jobs, rows: int | None) ->
 
 def _count(reader: ViewReader, name: str) -> int | None:
     try:
-        with reader.asking(Limits(seconds=COUNTING)) as ask:
+        with reader.asking(Limits(seconds=COUNTING), ours=True) as ask:
             return _number(ask, f"SELECT count(*) FROM {quoted_name(name)}")
     except QueryRefused:
         return None
@@ -183,7 +184,8 @@ def rows_of(
     limits = replace(limits or Limits(), rows=query.per_page + 1)
     source = f"FROM {quoted_name(name)}{condition}"
     before_it = len(f"SELECT * FROM {quoted_name(name)} WHERE (\n")
-    with _about(query.where, before_it), reader.asking(limits) as ask:
+    ours = not query.where.strip()
+    with _about(query.where, before_it), reader.asking(limits, ours=ours) as ask:
         rows = ask(_select(view, source, query)).rows
         if not rows and query.page > 1:
             last = max(1, -(-_number(ask, f"SELECT count(*) {source}") // query.per_page))
@@ -201,7 +203,10 @@ def rows_of(
 def _select(view: Described, source: str, query: RowQuery) -> str:
     order = [quoted_name(column) for column in view.key]
     if query.sort:
-        order.insert(0, f"{quoted_name(query.sort)} {query.order.upper()} NULLS LAST")
+        # SQLite has large decimals as text.
+        exact = dict(view.columns).get(query.sort, "").startswith(EXACT)
+        collation = f" COLLATE {COLLATION}" if exact else ""
+        order.insert(0, f"{quoted_name(query.sort)}{collation} {query.order.upper()} NULLS LAST")
     elif query.order == "desc":
         order = [f"{column} DESC" for column in order]
     return (
@@ -272,7 +277,7 @@ def row_of(reader: ViewReader, name: str, key: Sequence[str], jobs: Jobs, newest
             f"view {name!r} has the key {', '.join(view.key)}: give a value of each, in this order"
         )
     condition = reader.key_condition(name, key)
-    with reader.asking(Limits()) as ask:
+    with reader.asking(Limits(), ours=True) as ask:
         found = ask(f"SELECT * FROM {quoted_name(name)} WHERE {condition}")
     since = reader.since(name, reader.present(name, "1 = 0").floor, condition)
     changes = [

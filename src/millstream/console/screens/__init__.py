@@ -11,7 +11,4 @@ SCREENS: tuple[Screen, ...] = (
     groups.SCREEN,
     pipelines.SCREEN,
     views.SCREEN,
-    Screen("queues", "Queues", "/queues", reason="Queues (share groups) come with a later version."),
-    Screen("connectors", "Connectors", "/connectors", reason="Connectors come with a later version."),
-    Screen("webhooks", "Webhooks", "/webhooks", reason="Webhooks come with a later version."),
 )

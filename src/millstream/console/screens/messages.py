@@ -14,6 +14,7 @@ from litestar.response import Stream
 
 from millstream.client.peek import Batch, Peek, Record
 from millstream.client.position import TopicPartition
+from millstream.client.unreadable import CORRUPT_MESSAGE
 from millstream.clock import SystemClock
 from millstream.console.backend import Backend
 from millstream.console.leaving import Ended
@@ -229,6 +230,8 @@ async def one(
             stretch = log.stretch(place, offset, offset + 1, _ONE_BYTES)
             for batch in stretch.batches:
                 return shown(batch, batch.records[0])
+            if stretch.unreadable is not None:
+                raise RequestFailed(CORRUPT_MESSAGE, "CORRUPT_MESSAGE", str(stretch.unreadable))
             start, end = log.bounds([place])[place]
             why = "it was deleted, or compacted" if offset < end else "it is not written yet"
             raise RequestFailed(

@@ -73,8 +73,10 @@ async def _shown(request: Request[Any, Any, Any], backend: Backend, asked: SqlFo
     if asked.sql.strip():
         try:
             result = await _run(backend, asked.sql, asked.database, _FILE if asked.download else _SHOWN)
-        except (QueryRefused, NotFoundException) as refused:
+        except QueryRefused as refused:
             error = refused
+        except NotFoundException as unknown:  # of a database
+            error = QueryRefused(unknown.detail, asked.sql)
         else:
             if asked.download:
                 return _file(result, asked.download)

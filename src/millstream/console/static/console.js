@@ -5,15 +5,18 @@ const $ = (selector, root = document) => root.querySelector(selector);
 const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
 
 // Times: written in UTC by the server, shown in the reader's zone.
-const sameDay = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
-const otherDay = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+// With 24 hours, and the date unless it is today's: they stand below each other, and are compared with logs.
+const two = (number) => String(number).padStart(2, "0");
+const clockOf = (moment) => [moment.getHours(), moment.getMinutes(), moment.getSeconds()].map(two).join(":");
+const dateOf = (moment) => [moment.getFullYear(), two(moment.getMonth() + 1), two(moment.getDate())].join("-");
+const otherDay = { format: (milliseconds) => `${dateOf(new Date(milliseconds))} ${clockOf(new Date(milliseconds))}` };
 function localTimes(root) {
   for (const element of $$("time[datetime]", root)) {
     const moment = new Date(element.dateTime);
     if (Number.isNaN(moment.valueOf())) continue;
     const today = moment.toDateString() === new Date().toDateString();
     const precise = element.dataset.precise === undefined ? "" : `.${String(moment.getMilliseconds()).padStart(3, "0")}`;
-    element.textContent = (today ? sameDay : otherDay).format(moment) + precise;
+    element.textContent = (today ? clockOf(moment) : otherDay.format(moment)) + precise;
     element.title = element.dateTime;
   }
 }
@@ -76,7 +79,7 @@ class Chart {
     const color = (name) => style.getPropertyValue(name).trim();
     const unit = this.element.dataset.unit ?? "";
     const small = this.size().height < 150;
-    const clock = (seconds) => new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: seconds ? "2-digit" : undefined });
+    const clock = (seconds) => ({ format: (milliseconds) => clockOf(new Date(milliseconds)).slice(0, seconds ? 8 : 5) });
     // At the edges a label would be cut off, or stand on one of the other axis. When it is drawn for the first time
     // the plot does not know its own width yet.
     const fits = (plot, value) => {
@@ -93,7 +96,7 @@ class Chart {
       padding: [null, RIGHT, null, null],
       cursor: { drag: { x: true, y: false }, points: { size: 6 } },
       legend: { live: true },
-      scales: { x: { range: (plot, low, high) => this.span(low, high) }, y: { range: (plot, low, high) => [0, high > 0 ? high * 1.15 : 1] } },
+      scales: { x: { range: (plot, low, high) => this.span(low, high) }, y: { range: (plot, low, high) => [0, this.top(high, unit)] } },
       axes: [{ ...axis, values: times, space: 80, size: small ? 24 : 32 }, { ...axis, size: BESIDE, space: small ? 24 : 30, values: (plot, values) => values.map((value) => short(value, unit)) }],
       series: [
         { label: "at", value: (plot, value) => (value == null ? "–" : otherDay.format(value * 1000)) },
@@ -115,6 +118,15 @@ class Chart {
     requestAnimationFrame(() => { // after uPlot has drawn, which empties it
       if (this.data[0].length && !this.plot.over.matches(":hover")) this.plot.setLegend({ idx: this.data[0].length - 1 });
     });
+  }
+  // One spike does not flatten the rest: it is cut off, and its height told.
+  top(high, unit) {
+    const values = this.data.slice(1).flat().filter((value) => value > 0).sort((one, other) => one - other);
+    const usual = values[Math.floor(values.length * 0.97)] ?? 0;
+    const cut = values.length >= 30 && high > 5 * usual;
+    if (cut) this.element.dataset.peak = `a peak of ${short(high, unit)} is cut off`;
+    else delete this.element.dataset.peak;
+    return cut ? usual * 2 : high > 0 ? high * 1.15 : 1;
   }
   // Two minutes at least, unless the reader has chosen less by dragging.
   span(low, high) {
