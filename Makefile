@@ -2,13 +2,14 @@
 # make demo    the whole of it in a minute: broker, Spark, fraud pipeline, live panel, console
 # make test    lint, types and every test
 # make conformance  other people's test suites against our broker; AGAINST=kafka: against Apache Kafka; minutes
+# make campaign  an hour of everything at once under faults, every record accounted for; ARGS="--seed 7 --minutes 10"
 # make bench   against Apache Kafka; QUICK=1 for two minutes
 # make docs    the reference, from the code, and the documentation as a site in build/site
 VENV := .venv
 READY := $(VENV)/.ready
 PY := $(VENV)/bin/python
 
-.PHONY: all demo test lint classes conformance bench docs lock clean
+.PHONY: all demo test lint classes conformance campaign bench docs lock clean
 all: $(READY)
 
 $(READY): pyproject.toml requirements.lock setup.py tools/setup $(wildcard src/millstream/records/*.pyx src/millstream/records/*.pxd)
@@ -33,6 +34,9 @@ classes: $(READY)
 
 conformance: $(READY)
 	$(PY) -m tests.conformance $(if $(AGAINST),--against $(AGAINST)) $(ARGS)
+
+campaign: $(READY)
+	$(PY) -m tests.campaign $(ARGS)
 
 bench: $(READY)
 	$(PY) -m bench $(if $(QUICK),--quick) $(ARGS)

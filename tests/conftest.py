@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import gc
 import os
+import signal
 import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -19,10 +21,23 @@ if TYPE_CHECKING:
 settings.register_profile("millstream", deadline=None)
 settings.load_profile("millstream")
 
+# A shell that runs the tests in the background has them ignore SIGINT, and so would every process that they
+# start: one that is to end at Ctrl-C would go on for good.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 # Every Spark that a test starts, also through `millstream run` or the demo, and the little Java that works
 # out how: the second compiler costs more than it gains in the seconds they live, and so does reading classes.
 os.environ["SPARK_SUBMIT_OPTS"] = quick_spark()
 os.environ["SPARK_LAUNCHER_OPTS"] = QUICK_JAVA
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_client_outlives_its_module() -> Iterator[None]:
+    """confluent-kafka's clients end when they are collected, and their callbacks often refer to them: without
+    this, they go on connecting to brokers that are gone."""
+    yield
+    gc.collect()
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist looks for its marker

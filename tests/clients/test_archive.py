@@ -171,13 +171,17 @@ def test_describe_shows_what_is_where_and_metrics_count_it(
     assert partition["local_start"] == local_start(broker.address, topic)
     assert partition["local_start"] <= partition["archived_end"] < COUNT
     assert "archived to" in millstream.ok("topic", "describe", topic)
+    at = f'{{partition="0",topic="{topic}"}}'
+    # Segments are sealed and copied a little after one another.
+    wait_for(
+        lambda: metrics(http)["millstream_partition_unarchived_bytes" + at] == 0,
+        what="all that is sealed is archived",
+    )
     values = metrics(http)
     assert values["millstream_archive_copied_bytes_total"] > 100_000
     assert values["millstream_archive_away"] == 0
-    at = f'{{partition="0",topic="{topic}"}}'
     assert values["millstream_partition_archived_bytes" + at] > 100_000
     assert values["millstream_partition_local_start_offset" + at] == partition["local_start"]
-    assert values["millstream_partition_unarchived_bytes" + at] == 0
 
 
 def fetched(address: str, topic: str, offset: int) -> Any:
@@ -243,3 +247,40 @@ def test_readers_of_every_library_wait_for_the_archive_and_go_on(
         finally:
             reader.stop()
         assert [int(value) for value in reader.seen] == list(range(COUNT))
+
+
+def test_while_the_archive_is_away_topics_and_groups_are_described_all_the_same(tmp_path: Path) -> None:
+    place, away = tmp_path / "archive", tmp_path / "away"
+    broker = Broker(
+        tmp_path / "data",
+        millstream_archive_url=str(place),
+        remote_log_manager_task_interval_ms=50,
+        log_retention_check_interval_ms=50,
+    )
+    with broker:
+        name = create_topic(broker.address, "", 1, ARCHIVED)
+        filled(broker.address, name)
+        wait_until_archived(broker.address, name)
+        plain = create_topic(broker.address, "", 1)
+        produce(broker.address, plain, [Record(None, b"v", timestamp=int(time.time() * 1000))])
+        consumer = Consumer({"bootstrap.servers": broker.address, "group.id": "g"})
+        consumer.commit(offsets=[TopicPartition(name, 0, 0), TopicPartition(plain, 0, 0)], asynchronous=False)
+        consumer.close()
+        place.rename(away)
+        wait_for(lambda: fetched(broker.address, name, 0).error_code == 56, what="the archive is away")
+        shell = CommandLine(broker.address)
+        archived, other = json.loads(shell.ok("topic", "describe", name, plain, "--output", "json"))
+        (partition,) = archived["partitions"]
+        assert (partition["start"], partition["end"]) == (0, COUNT)
+        assert "can't ask for the offsets of" in partition["problem"]
+        assert archived["horizon"]["oldest"] is None
+        assert other["partitions"][0]["problem"] is None
+        assert other["horizon"]["oldest"] is not None
+        lags = {row["topic"]: row for row in json.loads(shell.ok("group", "lag", "g", "--output", "json"))}
+        assert lags[name]["records"] == COUNT
+        assert lags[name]["oldest_unread"] is None
+        assert "can't read offset 0: " in lags[name]["problem"]
+        assert (lags[plain]["records"], lags[plain]["problem"]) == (1, None)
+        assert lags[plain]["oldest_unread"] is not None
+        assert name in shell.ok("topic", "list")
+        assert "not all of it is known" in shell.run("topic", "describe", name).stderr.decode()

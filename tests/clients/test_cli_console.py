@@ -64,7 +64,7 @@ def test_it_prints_its_address_and_ends_in_order(number: signal.Signals) -> None
 def test_what_it_is_told_wrongly_is_said() -> None:
     shell = CommandLine("127.0.0.1:1")
     assert "'nowhere' is not HOST:PORT" in shell.refused("console", "--listen", "nowhere", code=2)
-    assert "is not a broker's address" in shell.refused("console", "--broker", "nowhere", code=2)
+    assert "'nowhere' is not HOST:PORT" in shell.refused("console", "--broker", "nowhere", code=2)
 
 
 def test_it_shows_the_same_of_either_broker(address: str, group: str, name: str) -> None:

@@ -48,9 +48,16 @@ def test_something_that_is_not_a_broker_is_no_broker() -> None:
     [
         (("topik",), "No such command 'topik'. Did you mean 'topic'?"),
         (("topic", "create"), "Missing argument"),
-        (("topic", "create", "t", "-p", "x"), "-p"),
+        (("topic", "create", "t", "-p", "x"), "'--partitions' / '-p': 'x' is not a whole number;"),
+        (("topic", "create", "t", "-p", "0"), "'0' is less than 1;"),
+        (("produce", "t", "--timeout", "soon"), "'--timeout': 'soon' is not a number;"),
+        (("produce", "t", "--acks", "7"), "'--acks': '7' is not one of '0', '1', 'all';"),
         (("topic", "create", "t", "-c", "x"), "--config 'x' is not NAME=VALUE"),
-        (("topic", "list", "-b", "nowhere"), "'nowhere' is not a broker's address; write HOST:PORT"),
+        (("topic", "list", "-b", "nowhere"), "the broker's address: 'nowhere' is not HOST:PORT"),
+        (
+            ("topic", "list", "-b", "127.0.0.1:99999"),
+            "'99999' is not a port; ports are the numbers 1 to 65535",
+        ),
         (("topic", "list", "-X", "no.such=1"), "No such configuration property"),
         (("consume",), "say which topics to read"),
         (("consume", "t", "-o", "1:x"), "'1:x' is not a range"),

@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 
 import pyarrow.parquet
+import pytest
 
 from millstream import client
 from millstream.client.admin import Admin
@@ -45,8 +46,9 @@ def test_each_committed_record_is_in_one_file_and_a_second_run_goes_on(
     # The markers of transactions have offsets too, and are covered.
     end = admin.bounds([place])[place].end
     assert middle > 2
-    assert first.name == f"{name}-0-{0:020}-{middle - 1:020}.jsonl"
-    assert second.name == f"{name}-0-{middle:020}-{end - 1:020}.jsonl"
+    (topic,) = admin.describe_topics([name])
+    assert first.name == f"{name}.{topic.id}-0-{0:020}-{middle - 1:020}.jsonl"
+    assert second.name == f"{name}.{topic.id}-0-{middle:020}-{end - 1:020}.jsonl"
     lines = [json.loads(line) for path in (first, second) for line in path.read_text().splitlines()]
     assert [line["value"] for line in lines] == ["0", "1", "2"]
     assert lines[0]["headers"] == [{"name": "h", "value": "1"}]
@@ -81,12 +83,65 @@ def test_it_follows_until_ctrl_c_and_completes_what_it_has(
     assert values == ["x" * 2000, "x" * 2000, "last"]
 
 
-def test_files_of_another_topic_of_that_name_are_not_gone_on_with(
+def test_files_that_go_beyond_the_log_are_not_gone_on_with(
     millstream: CommandLine, admin: Admin, name: str, tmp_path: Path
 ) -> None:
     admin.create_topic(name, partitions=1)
-    (tmp_path / f"{name}-0-{0:020}-{99:020}.jsonl").write_text("")
+    (topic,) = admin.describe_topics([name])
+    (tmp_path / f"{name}.{topic.id}-0-{0:020}-{99:020}.jsonl").write_text("")
     said = millstream.refused("topic", "export", name, "--to", str(tmp_path))
     assert f"{name}[0] ends at offset 0, but there are files up to 99" in said
     assert "is not a size" in millstream.refused(
         "topic", "export", name, "--to", str(tmp_path), "--size", "big", code=2)  # fmt: skip
+
+
+def exported(directory: Path) -> list[str]:
+    """The values in complete files, those of the files that were written first first."""
+    files = sorted(directory.glob("*.jsonl"), key=lambda path: path.stat().st_mtime_ns)
+    return [json.loads(line)["value"] for path in files for line in path.read_text().splitlines()]
+
+
+def create_again(admin: Admin, name: str) -> None:
+    assert admin.delete_topics([name]) == {name: None}
+    admin.create_topic(name, partitions=1)
+
+
+def test_a_topic_that_was_created_again_is_exported_from_its_start(
+    millstream: CommandLine, admin: Admin, name: str, tmp_path: Path
+) -> None:
+    admin.create_topic(name, partitions=1)
+    millstream.ok("produce", name, stdin="".join(f"old {n}\n" for n in range(10)))
+    millstream.ok("topic", "export", name, "--to", str(tmp_path))
+    create_again(admin, name)
+    new = [f"new {n}" for n in range(15)]
+    millstream.ok("produce", name, stdin="\n".join(new) + "\n")
+    done = millstream.run("topic", "export", name, "--to", str(tmp_path))
+    assert f"{name} was deleted and created again since it was exported" in done.stderr.decode()
+    assert "exported 15 records" in done.stderr.decode()
+    assert exported(tmp_path) == [*(f"old {n}" for n in range(10)), *new]
+    again = millstream.run("topic", "export", name, "--to", str(tmp_path)).stderr.decode()
+    assert "exported 0 records" in again
+    assert "created again" not in again
+
+
+@pytest.mark.parametrize("fewer", [True, False], ids=["fewer records than before", "more than before"])
+def test_a_topic_that_is_created_again_while_it_is_followed_is_exported_from_its_start(
+    millstream: CommandLine, admin: Admin, name: str, tmp_path: Path, fewer: bool
+) -> None:
+    admin.create_topic(name, partitions=1)
+    old, new = (
+        [f"{which} {n}" for n in range(20 if fewer == (which == "old") else 5)] for which in ("old", "new")
+    )
+    following = millstream.start(
+        *("topic", "export", name, "--to", str(tmp_path), "--follow", "--quiet", "--every", "100ms")
+    )
+    try:
+        millstream.ok("produce", name, stdin="\n".join(old) + "\n")
+        wait_for(lambda: exported(tmp_path) == old, timeout=60, what="the old topic is exported")
+        create_again(admin, name)
+        millstream.ok("produce", name, stdin="\n".join(new) + "\n")
+        wait_for(lambda: len(exported(tmp_path)) >= len(old) + len(new), timeout=60, what="the new one is")
+    finally:
+        following.send_signal(signal.SIGINT)
+        assert following.wait(60) == 0
+    assert exported(tmp_path) == old + new

@@ -32,6 +32,17 @@ def test_lag_in_time_is_that_from_the_oldest_unread_record_to_the_newest(admin: 
     assert second.behind_ms == 0
 
 
+def test_a_single_unread_record_is_not_called_none(millstream: CommandLine, admin: Admin, name: str) -> None:
+    admin.create_topic(name, partitions=1)
+    millstream.ok("produce", name, stdin="a\nb\n")
+    admin.commit(name, {TopicPartition(name, 0): 1})
+    _, row, total = millstream.ok("group", "lag", name).splitlines()
+    assert row.split()[3:7] == ["2", "1", "0", "ms"]
+    assert total.startswith("1 record behind")
+    admin.commit(name, {TopicPartition(name, 0): 2})
+    assert "none" in millstream.ok("group", "lag", name).splitlines()[1]
+
+
 def test_time_to_loss_is_what_retention_leaves_the_oldest_unread_record(
     millstream: CommandLine, admin: Admin, group: str
 ) -> None:
@@ -56,6 +67,24 @@ def test_time_to_loss_counts_what_is_written_against_retention_by_size(admin: Ad
     assert first is None  # nothing is written there
     assert second is not None
     assert 5 * MINUTE < second < 15 * MINUTE
+
+
+def test_time_to_loss_knows_that_a_topic_is_a_ring(
+    millstream: CommandLine, admin: Admin, group: str, request: pytest.FixtureRequest
+) -> None:
+    if "Apache Kafka" in request.node.name:
+        pytest.skip("it has no rings")
+    sender = Sender(admin.connection, group)
+    sender.send([Outgoing(b"z" * 1000, partition=1, timestamp=SystemClock().now_ms() - MINUTE)] * 600)
+    assert sender.finish(30)
+    admin.alter_topic(group, {"millstream.overload": "drop", "millstream.overload.bytes": "1400000"})
+    now = SystemClock().now_ms()
+    _, second = (lag.loss_ms(now) for lag in group_lag(admin, group, now))
+    assert second is not None
+    assert 5 * MINUTE < second < 15 * MINUTE  # and not the week that retention.ms would leave
+    done = millstream.run("group", "lag", group, "--alert-before", "1h")
+    assert done.returncode == 3
+    assert f"{group} loses records of {group}[1] in" in done.stderr.decode()
 
 
 def test_an_alarm_has_an_exit_code_of_its_own_and_says_why(

@@ -54,3 +54,25 @@ def test_a_directory_in_use_or_not_there_is_not_checked(shell: CommandLine, tmp_
     with ServeProcess(tmp_path / "data") as broker:
         assert f"(process {broker.pid})" in shell.refused("log", "check", str(broker.data))
     assert "can't read" in shell.refused("log", "check", str(tmp_path / "none"))
+
+
+def test_a_damaged_catalogue_is_found_and_the_advice_leads_back_to_a_working_broker(
+    shell: CommandLine, data: Path
+) -> None:
+    path = data / "catalogue.db"
+    path.write_bytes(b"rubbish" * 1000)
+    command = f"millstream log rebuild-catalogue {data}"
+    checked = shell.run("log", "check", str(data))
+    assert checked.returncode == 1
+    assert f"catalogue: the catalogue {path} is damaged" in checked.stdout.decode()
+    assert command in checked.stdout.decode()
+    assert command in shell.refused("serve", "--data", str(data), "--listen", "127.0.0.1:0")
+
+    shown = shell.ok("log", "rebuild-catalogue", str(data))
+    assert "1 topic with 1 partition" in shown
+    assert "not recovered:" in shown
+    assert "committed offsets" in shown
+    with ServeProcess(data) as broker:
+        read = CommandLine(broker.address).ok("consume", "t", "-o", "start:end")
+        assert read == "hello\n" * 20
+    assert "everything is in order" in shell.ok("log", "check", str(data))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -155,15 +156,45 @@ def test_a_record_that_is_too_large_is_reported_and_the_exit_code_is_1(
     assert done.returncode == 1
     said = done.stderr.decode()
     assert "1 record not delivered" in said
-    assert "a record of 5,000 bytes is too large; allow it at the topic with max.message.bytes" in said
-    large = millstream.run("produce", name, stdin="x" * 1_500_000)
+    assert f"line 1: a record of 5,000 bytes is larger than topic '{name}' takes" in said
+    assert f"millstream topic alter {name} -c max.message.bytes=" in said
+    large = millstream.run("produce", name, stdin="a\n\nb\n" + "x" * 1_500_000 + "\nafter\n")
     assert large.returncode == 1
-    assert "1,500,000 bytes is too large" in large.stderr.decode()
+    assert "line 4: a record of 1,500,000 bytes is larger than topic" in large.stderr.decode()
+    assert "a\n\nb\n" in millstream.ok("consume", name, "-o", ":end")  # what stands before it is sent
     assert "no partition 7" in millstream.run("produce", name, "-p", "7", stdin="x\n").stderr.decode()
 
 
+def test_the_advice_for_a_record_that_is_too_large_helps(millstream: CommandLine, name: str) -> None:
+    millstream.ok("topic", "create", name)
+    line = "x" * 1_000_000 + "\n"  # within what a topic takes unless it was told otherwise
+    millstream.ok("produce", name, stdin=line)
+    line = "x" * 3_000_000 + "\n"
+    said = millstream.run("produce", name, stdin=line).stderr.decode()
+    advice = re.search(r"`millstream (.*)`", said)
+    assert advice is not None, said
+    millstream.ok(*advice[1].split())
+    millstream.ok("produce", name, stdin=line)
+    line = "x" * 40_000_000 + "\n"
+    said = millstream.run("produce", name, stdin=line).stderr.decode()
+    assert "line 1: a record of 40,000,000 bytes is larger than this client sends" in said
+    options = re.findall(r"-X \S+", said)
+    millstream.ok("topic", "alter", name, "-c", "max.message.bytes=50000000")
+    millstream.ok("produce", name, *(part for option in options for part in option.split()), stdin=line)
+
+
+def test_small_records_reach_a_topic_that_takes_only_small_batches(
+    millstream: CommandLine, name: str
+) -> None:
+    millstream.ok("topic", "create", name, "-c", "max.message.bytes=2000")
+    millstream.ok("produce", name, stdin=numbers(0, 5000))
+    assert len(millstream.ok("consume", name, "-o", ":end").split()) == 5000
+
+
 def test_an_unknown_topic_is_created_only_if_asked_for(millstream: CommandLine, name: str) -> None:
-    assert "there is no topic" in millstream.refused("produce", name, stdin="x\n")
+    said = millstream.refused("produce", name, stdin="x\n")
+    assert "there is no topic" in said
+    assert f"--create creates '{name}'" in said
     millstream.ok("produce", name, "--create", "--quiet", stdin="x\n")
     assert millstream.ok("consume", name, "-o", ":end") == "x\n"
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -15,6 +17,7 @@ from tests.support.apache_kafka import free_port
 from tests.support.command import CommandLine
 from tests.support.serve import ServeProcess
 from tests.support.waiting import wait_for
+from tests.support.wire_client import WireClient
 
 
 @pytest.fixture
@@ -31,6 +34,22 @@ def test_it_prints_its_address_serves_and_exits_0_on_sigterm(tmp_path: Path) -> 
     assert "ready at" in broker.logged()
     with ServeProcess(tmp_path / "data") as broker:
         assert sorted(CommandLine(broker.address).ok("consume", "kept", "-o", ":end").split()) == ["a", "b"]
+
+
+@pytest.mark.parametrize("option", ["--listen", "--http"])
+def test_a_broker_that_can_not_listen_leaves_nothing_and_says_only_why(
+    tmp_path: Path, shell: CommandLine, option: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        places = {"--listen": "127.0.0.1:0", option: f"127.0.0.1:{taken.getsockname()[1]}"}
+        given = [part for pair in places.items() for part in pair]
+        done = shell.run("serve", "--data", str(tmp_path / "data"), *given)
+    assert done.returncode == 1
+    assert "is in use" in done.stderr.decode()
+    assert "stopped in order" not in done.stderr.decode()
+    refused = shell.refused("serve", "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:99999")
+    assert "listen: '127.0.0.1:99999': '99999' is not a port" in refused
+    assert not (tmp_path / "data").exists()
 
 
 def test_settings_come_from_a_file_and_options_win_over_it(tmp_path: Path, shell: CommandLine) -> None:
@@ -118,3 +137,13 @@ def test_a_producer_whose_broker_dies_says_what_was_not_delivered(tmp_path: Path
         lines = said.decode().splitlines()
         assert lines[0] == "millstream: delivered 1 record to t"
         assert "3 records not delivered" in lines[1]
+
+
+def test_connections_beyond_the_file_limit_are_refused_and_told(tmp_path: Path) -> None:
+    with ServeProcess(tmp_path / "data") as broker, contextlib.ExitStack() as stack:
+        resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, (80, 80))
+        first = stack.enter_context(WireClient(broker.address))
+        for _ in range(120):
+            stack.enter_context(WireClient(broker.address))
+        wait_for(lambda: "of its 80 files open" in broker.logged())
+        first.create_topic("t", partitions=3)  # files are left for logs

@@ -64,7 +64,10 @@ def test_an_unknown_topic_is_told_with_the_nearest_names(millstream: CommandLine
         said = millstream.refused(*command, f"{name}x")
         assert f"there is no topic '{name}x'" in said
         assert f"did you mean '{name}'" in said
-    assert "millstream topic create" in millstream.refused("consume", "qqqqqqqqqqqqqqqqqqqqqqqqqqq")
+    for command in (("consume",), ("topic", "delete", "--yes")):
+        said = millstream.refused(*command, "qqqqqqqqqqqqqqqqqqqqqqqqqqq")
+        assert "`millstream topic list` shows those there are" in said
+        assert "create" not in said
 
 
 def test_settings_are_changed_and_returned_to_their_defaults(millstream: CommandLine, name: str) -> None:

@@ -65,6 +65,15 @@ def test_watch_for_people_shows_what_is_different(store: ViewStore, tmp_path: Pa
     assert "colour" in command.refused("view", "watch", "cards", *views, "--where", "colour = 1")
 
 
+def test_a_single_word_is_the_name_of_a_view(store: ViewStore, tmp_path: Path) -> None:
+    write(store, 0, ("a", 1))
+    command, views = CommandLine("127.0.0.1:1"), ("--views", str(tmp_path / "views.db"))
+    assert command.json("view", "query", "cards", *views) == [{"card": "a", "n": 1, "blob": "AA=="}]
+    said = command.refused("view", "query", "carts", *views)
+    assert "there is no view 'carts'" in said
+    assert "there are: cards" in said
+
+
 def test_watch_ends_with_ctrl_c_and_when_nobody_reads_any_more(store: ViewStore, tmp_path: Path) -> None:
     write(store, 0, ("a", 1), ("b", 1))
     command = CommandLine("127.0.0.1:1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import html
 import re
 from collections import deque
@@ -11,8 +12,12 @@ import httpx
 import pytest
 
 from millstream.client.admin import Admin
-from millstream.console.backend import Screen
+from millstream.client.lines import Outgoing
+from millstream.client.position import TopicPartition
+from millstream.client.produce import send_one
+from millstream.console.asking import Asker
 from millstream.console.run import Console
+from millstream.console.sampler import Sampler
 from millstream.console.screens import SCREENS
 from tests.support.waiting import wait_for
 
@@ -45,12 +50,39 @@ def test_every_link_leads_somewhere(http: httpx.Client, admin: Admin, group: str
     assert {screen.path for screen in SCREENS if screen.handlers} <= seen
 
 
-def test_what_is_not_there_yet_is_greyed_out_with_the_reason(http: httpx.Client) -> None:
-    page = http.get("/").text
-    off: list[Screen] = [screen for screen in SCREENS if screen.reason]
-    assert off
-    for screen in off:
-        assert f'aria-disabled="true" title="{html.escape(screen.reason)}">{screen.title}' in page
+def test_a_record_with_half_a_letter_is_shown_as_it_was_written(
+    http: httpx.Client, admin: Admin, name: str
+) -> None:
+    admin.create_topic(name, partitions=1)
+    text = r'{"u": "\ud800", "n": 1e400, "u": 2}'
+    send_one(admin.connection, name, Outgoing(text.encode()))
+    wait_for(lambda: http.get(f"/api/topics/{name}").status_code == 200, what="the topic is seen")
+    told = http.get(f"/api/topics/{name}/messages")
+    assert told.status_code == 200
+    assert [each["value"]["text"] for each in told.json()["messages"]] == [text]
+    for page in (f"/topics/{name}", f"/topics/{name}/messages/0/0"):
+        answer = http.get(page)
+        assert answer.status_code == 200, answer.text[-600:]
+        assert r"\ud800" in answer.text
+        assert "1e400" in answer.text
+
+
+def test_a_topic_deleted_during_a_look_is_not_a_broker_that_is_away(admin: Admin, name: str) -> None:
+    admin.create_topic(name)
+
+    def look(admin: Admin) -> list[str]:
+        there = admin.topics()
+        if name in there:
+            admin.delete_topics([name])
+        admin.ends(TopicPartition(topic, 0) for topic in there if topic == name)
+        return list(there)
+
+    async def main() -> None:
+        sampler = Sampler(Asker(admin.connection))
+        assert name not in await sampler._asked(look)
+        await sampler.stop()
+
+    asyncio.run(main())
 
 
 def test_what_a_broker_does_not_tell_is_said_and_not_made_up(http: httpx.Client) -> None:

@@ -72,7 +72,7 @@ def test_a_port_in_use_is_named_with_what_to_do() -> None:
 
 @pytest.mark.parametrize("address", ["nonsense", "127.0.0.1:", "127.0.0.1:99999"])
 def test_an_address_that_is_none_is_refused(address: str) -> None:
-    with pytest.raises(ConfigError, match="is not HOST:PORT"):
+    with pytest.raises(ConfigError, match=r"is not HOST:PORT|is not a port"):
         millstream.Broker(listen=address).start()
 
 
@@ -155,7 +155,8 @@ def test_metrics_and_health_are_told_over_http(tmp_path: Path) -> None:
 
 
 def test_a_bad_address_for_http_is_refused_and_the_port_is_free_again() -> None:
-    with millstream.Broker() as other, pytest.raises(ConfigError, match=r"http\.listen: can't listen"):
+    in_use = r"http\.listen: port \d+ on 127\.0\.0\.1 is in use"
+    with millstream.Broker() as other, pytest.raises(ConfigError, match=in_use):
         millstream.Broker(http_listen=other.address).start()
 
 

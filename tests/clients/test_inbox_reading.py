@@ -14,7 +14,7 @@ from millstream.client.admin import Admin
 from millstream.client.connect import Connection
 from millstream.client.position import TopicPartition
 from millstream.errors import ConfigError, DataLoss
-from tests.support.topics import create_topic, delete_records, produce, values
+from tests.support.topics import create_topic, delete_records, delete_topic, produce, values
 from tests.support.waiting import wait_for
 
 Database = sqlite3.Connection | psycopg.Connection
@@ -101,6 +101,29 @@ def test_messages_that_are_gone_stop_it_until_the_inbox_is_moved(
     inbox.move({TopicPartition(topic, 0): 7})
     run(db, inbox, address, topic, until=8)
     assert effects(db) == [0, 1, 2, 7, 8]
+
+
+def test_a_topic_that_was_created_again_stops_it_until_the_inbox_is_moved(
+    address: str, name: str, db: Database
+) -> None:
+    topic = create_topic(address, name, partitions=1)
+    inbox = client.Inbox(db, name)
+    produce(address, topic, values(*range(3)))
+    run(db, inbox, address, topic, until=2)
+    delete_topic(address, topic)
+    wait_for(lambda: create_again(address, topic), what="the name is free again")
+    produce(address, topic, values(*range(10, 15)))
+    with pytest.raises(DataLoss, match=r"was deleted and created again since inbox .* inbox\.move"):
+        run(db, inbox, address, topic, until=14)
+    assert effects(db) == [0, 1, 2]
+    inbox.move({TopicPartition(topic, 0): 0})
+    run(db, inbox, address, topic, until=14)
+    assert effects(db) == [0, 1, 2, 10, 11, 12, 13, 14]
+
+
+def create_again(address: str, topic: str) -> bool:
+    with Admin(Connection.of(address)) as admin:
+        return admin.create_topic(topic, partitions=1, if_not_exists=True)
 
 
 def test_stop_ends_the_loop_after_the_batch_under_way(address: str, name: str, db: Database) -> None:

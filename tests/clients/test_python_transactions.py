@@ -310,10 +310,14 @@ def test_ctrl_c_aborts_and_leaves_at_once(
     process = subprocess.Popen(
         [sys.executable, str(program)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "sent\n"
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=90)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "sent\n"
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=90)
+    finally:
+        process.kill()
+        process.wait()
     assert errors.splitlines()[-1] == "KeyboardInterrupt"
     assert texts(address, target) == []
     wait_for(lambda: committed(address, name) == {}, what="nothing was committed")

@@ -504,3 +504,53 @@ def test_brokers_that_are_not_there(client: Asking) -> None:
     (partition,) = client.ask(55, 2, topics=metadata)["topics"][0]["partitions"]
     assert (partition["error_code"], partition["leader_id"]) == (0, 0)
     assert [voter["replica_id"] for voter in partition["current_voters"]] == [0]
+
+
+# Where a broker's setting comes from, after changes
+
+
+def test_changes_of_a_brokers_settings_are_told_with_where_they_come_from(client: Asking) -> None:
+    setting = "log.cleaner.backoff.ms"
+    broker = str(client.ask(3, 12, topics=[], allow_auto_topic_creation=False)["brokers"][0]["node_id"])
+
+    def change(name: str, value: str | None) -> None:
+        configs = [{"name": setting, "config_operation": 1 if value is None else 0, "value": value}]
+        resources = [{"resource_type": 4, "resource_name": name, "configs": configs}]
+        (answer,) = client.ask(44, 1, resources=resources, validate_only=False)["responses"]
+        assert answer["error_code"] == 0
+
+    def told(name: str) -> Any:
+        resources = [{"resource_type": 4, "resource_name": name, "configuration_keys": [setting]}]
+        fields = {"include_synonyms": True, "include_documentation": False}
+        (answer,) = client.ask(32, 4, resources=resources, **fields)["results"]
+        found = [
+            (
+                entry["value"],
+                entry["config_source"],
+                [(each["value"], each["source"]) for each in entry["synonyms"]],
+            )
+            for entry in answer["configs"]
+        ]
+        return found[0] if found else None
+
+    default = told(broker)
+    assert default == (default[0], 5, [(default[0], 5)])
+    kafkas = [(default[0], 5)]
+    try:
+        assert told("") is None
+        change("", "20001")
+        wait_for(lambda: told(broker) == ("20001", 3, [("20001", 3), *kafkas]), what="one for all brokers")
+        assert told("") == ("20001", 3, [("20001", 3)])
+        change(broker, "20002")
+        wait_for(
+            lambda: told(broker) == ("20002", 2, [("20002", 2), ("20001", 3), *kafkas]),
+            what="its own over it",
+        )
+        assert told("") == ("20001", 3, [("20001", 3)])
+        change("", None)
+        wait_for(lambda: told(broker) == ("20002", 2, [("20002", 2), *kafkas]), what="its own alone")
+        assert told("") is None
+    finally:
+        change("", None)
+        change(broker, None)
+    wait_for(lambda: told(broker) == default, what="the default again")

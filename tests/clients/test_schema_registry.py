@@ -384,3 +384,15 @@ def test_records_are_those_of_confluents_registry(broker: Broker) -> None:
         (b'{"keytype":"CONFIG","subject":null,"magic":0}', {"compatibilityLevel": "FULL"}),
         (b'{"keytype":"DELETE_SUBJECT","subject":"s","magic":0}', {"subject": "s", "version": 1}),
     ]
+
+
+def test_a_page_of_another_site_changes_nothing(http: httpx.Client) -> None:
+    schema = {"schema": json.dumps("string")}
+    path = "/subjects/cross-site/versions"
+    for headers in ({"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
+        assert http.post(path, json=schema, headers=headers).status_code == 403
+    assert http.post(path, json=schema, headers={"Host": "evil.example"}).status_code == 421
+    assert http.get(path).status_code == 404
+    assert http.post(path, json=schema).status_code == 200
+    assert http.delete("/subjects/cross-site", headers={"Origin": "https://evil.example"}).status_code == 403
+    assert http.get(path).json() == [1]

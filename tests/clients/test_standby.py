@@ -10,6 +10,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from millstream.client.connect import Connection
+from millstream.client.standby import BrokerPair
 from tests.support.apache_kafka import apache_kafka, free_port, run_tool
 from tests.support.command import CommandLine
 from tests.support.maven import JarsUnavailable
@@ -361,3 +363,108 @@ def test_status_says_who_leads_and_how_far_the_copy_is(pair: Pair) -> None:
     done = CommandLine(standby.address).run("standby", "status")
     assert done.returncode == 1
     assert b"last heard of" in done.stdout
+
+
+def test_status_and_promotion_name_the_same_records_and_no_others_are_lost(pair: Pair) -> None:
+    """The leader is killed under load, so that the copy lacks what it was told of last."""
+    leader, standby = pair
+    topic = create_topic(leader.address, partitions=1)
+    wait_until_whole(leader, standby)
+    writer = Producer({"bootstrap.servers": leader.address, "log_level": 0, "linger.ms": 0})
+    acknowledged = 0
+
+    def count(error: KafkaError | None, message: object) -> None:
+        nonlocal acknowledged
+        acknowledged += error is None
+
+    while acknowledged < 5000:
+        try:
+            writer.produce(topic, b"x", partition=0, on_delivery=count)
+        except BufferError:  # the broker is slower than the queue is long
+            writer.poll(0.1)
+        writer.poll(0)
+    leader.kill()
+    writer.purge()
+    writer.flush(60)
+    wait_for(lambda: not status(standby)["standby"]["connected"], what="the standby notices")
+    found = status(standby)["standby"]
+    assert found["unknown_since_ms"] is not None
+    verdict = BrokerPair(Connection(standby.address)).promote()
+    lost = [entry for entry in verdict.lost if entry[0] == topic]
+    assert [tuple(entry) for entry in found["missing"]] == list(verdict.lost)
+    assert found["behind_records"] == sum(end - first for _, _, first, end in verdict.lost)
+    assert verdict.allowed == (not verdict.lost and not found["behind_commits"])
+    assert "what it acknowledged after that is unknown" in verdict.note
+    if not verdict.allowed:
+        told = f"{found['behind_records']} records that the leader had are not here"
+        assert not verdict.lost or told in verdict.reasons[0]
+        assert BrokerPair(Connection(standby.address)).promote(force=True).lost == verdict.lost
+    kept = len(consume(standby.address, topic, 1))
+    assert not lost or kept == lost[0][2]
+
+
+def test_a_leader_that_stops_in_order_leaves_nothing_unknown(pair: Pair) -> None:
+    leader, standby = pair
+    topic = create_topic(leader.address)
+    wait_until_whole(leader, standby)
+    produce(leader.address, topic, values(*range(500)))
+    assert leader.stop() == 0
+    found = status(standby)["standby"]
+    assert (found["behind_records"], found["behind_commits"], found["unknown_since_ms"]) == (0, 0, None)
+    verdict = BrokerPair(Connection(standby.address)).promote()
+    assert verdict.allowed
+    assert "stopped in order" in verdict.note
+    assert len(consume(standby.address, topic)) == 500
+
+
+def test_clients_are_told_of_both_brokers_under_ids_that_stay(pair: Pair) -> None:
+    """A client that knew the leader alone would have nobody to ask when it is lost; and one that finds
+    another broker under the id of the old one goes on with the connection it has."""
+    leader, standby = pair
+    create_topic(leader.address, "t", 1)
+    wait_until_whole(leader, standby)
+    wanted = {0: leader.address, 1: standby.address}
+    assert brokers_of(leader, "t") == (wanted, 0)
+    assert brokers_of(standby, "t") == (wanted, 0)
+    promote(standby, "--force")
+    assert brokers_of(leader, "t") == (wanted, 1)
+    assert brokers_of(standby, "t") == ({1: standby.address}, 1)
+    leader.kill()
+    with ServeProcess(leader.data, port=leader.port, settings={"follow": standby.address}) as returned:
+        wait_until_whole(standby, returned)
+        assert brokers_of(returned, "t") == (wanted, 1)
+
+
+def brokers_of(asked: ServeProcess, topic: str) -> tuple[dict[int, str], int]:
+    """The brokers by id, and which of them leads the topic."""
+    with WireClient(asked.address) as client:
+        answer = client.call(
+            3, 9, topics=[{"name": topic}], allow_auto_topic_creation=False,
+            include_cluster_authorized_operations=False, include_topic_authorized_operations=False,
+        )  # fmt: skip
+    brokers = {broker.node_id: f"{broker.host}:{broker.port}" for broker in answer.brokers}
+    return brokers, answer.topics[0].partitions[0].leader_id
+
+
+def test_a_standby_gives_producer_ids_of_its_leaders_and_denies_no_topic(pair: Pair) -> None:
+    """librdkafka asks any broker that it is connected to for an id, and fails the records of a topic that is
+    said not to exist."""
+    leader, standby = pair
+    create_topic(leader.address, "t", 1)
+    wait_until_whole(leader, standby)
+    asked = {"transactional_id": None, "transaction_timeout": 1000, "producer_id": -1, "producer_epoch": -1}
+    ids = []
+    for broker in (leader, standby, leader, standby):
+        with WireClient(broker.address) as client:
+            answer = client.call(22, 4, **asked)
+        assert answer.error_code.name == "none"
+        ids.append(answer.producer_id)
+    assert len(set(ids)) == 4
+    with WireClient(standby.address) as client:
+        told = client.call(
+            3, 9, topics=[{"name": "of-the-leader"}], allow_auto_topic_creation=True,
+            include_cluster_authorized_operations=False, include_topic_authorized_operations=False,
+        )  # fmt: skip
+        assert told.topics[0].error_code.name == "leader_not_available"
+        leader.kill()
+        assert client.call(22, 4, **asked).error_code.name == "coordinator_not_available"

@@ -56,7 +56,7 @@ def test_no_record_is_lost_and_none_is_in_two_files(kind: str, tmp_path: Path) -
         command = ("topic", "export", TOPIC, "--to", str(out), "--size", "8kB", "--quiet")
 
         def files() -> list[Path]:
-            return sorted(out.glob("t-*.jsonl"))
+            return sorted(out.glob("t.*.jsonl"))
 
         def more_than(number: int) -> bool:
             return len(files()) > number
@@ -76,7 +76,7 @@ def test_no_record_is_lost_and_none_is_in_two_files(kind: str, tmp_path: Path) -
     numbers: list[int] = []
     following = dict.fromkeys(map(str, range(PARTITIONS)), 0)
     for path in files():
-        _, partition, first, last = path.stem.split("-")
+        _, partition, first, last = path.stem.rsplit("-", 3)
         assert int(first) == following[partition], "files of a partition join"
         following[partition] = int(last) + 1
         numbers += [int(json.loads(line)["value"]) for line in path.read_text().splitlines()]

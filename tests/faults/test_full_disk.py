@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import subprocess
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +12,9 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from kafka import KafkaProducer
 
-from tests.support.apache_kafka import java
+from millstream.console.run import Console
+from tests.support.apache_kafka import free_port, java
+from tests.support.command import CommandLine
 from tests.support.maven import JarsUnavailable
 from tests.support.serve import ServeProcess
 from tests.support.small_disk import Ballast, failing_disk, small_disk
@@ -151,8 +155,33 @@ def test_a_disk_full_to_the_last_byte_is_said_when_the_broker_starts(disk: Path)
     assert "Traceback" not in broker.logged()
 
 
+def that_it_stopped_is_told(address: str, http: str) -> None:
+    """To whoever watches the broker, and to whoever looks at the topic."""
+
+    def get(url: str) -> tuple[int, str]:
+        try:
+            with urllib.request.urlopen(url) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    status, said = get(f"http://{http}/readyz")
+    assert status == 503
+    assert "1 partitions take no writes" in said
+    assert "t-0: the disk failed to sync" in said
+    assert get(f"http://{http}/healthz")[0] == 200
+    metrics = get(f"http://{http}/metrics")[1].splitlines()
+    assert "millstream_partitions_stopped 1.0" in metrics
+    assert 'millstream_partition_failed{partition="0",topic="t"} 1.0' in metrics
+    assert "t-0: the disk failed to sync" in CommandLine(address).json("topic", "describe", "t")[0]["stopped"]
+    with Console(address) as console:
+        wait_for(lambda: "takes no writes in partition 0" in get(console.url)[1], timeout=30)
+        assert "1 partition stopped, no writes are taken" in get(f"{console.url}/topics/t")[1]
+
+
 def test_after_a_failed_sync_a_log_takes_no_more_until_it_is_recovered(tmp_path: Path) -> None:
-    settings = {"millstream.disk.reserve.bytes": "0"}
+    http = f"127.0.0.1:{free_port()}"
+    settings = {"millstream.disk.reserve.bytes": "0", "http.listen": http}
     with (
         failing_disk(tmp_path, 32) as (directory, ballast),
         ServeProcess(directory / "data", settings=settings) as broker,
@@ -168,6 +197,7 @@ def test_after_a_failed_sync_a_log_takes_no_more_until_it_is_recovered(tmp_path:
         sending.producer.poll(1)
         kept = len(sending.acknowledged)
         assert numbers_in(broker.address, "t", kept)[:kept] == list(range(kept))
+        that_it_stopped_is_told(broker.address, http)
 
         ballast.give_back()  # the disk works again: the log knows better
         sending.send(1)

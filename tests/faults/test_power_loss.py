@@ -138,6 +138,46 @@ def test_what_a_failed_sync_missed_is_written_again_before_it_is_believed(seed: 
     assert contents(reopen(disk.power_loss(seed))) == served
 
 
+@pytest.mark.parametrize("end", ["killed", "closed"])
+@pytest.mark.parametrize("seed", range(25))
+def test_after_a_failed_sync_no_hole_is_left_and_what_is_sent_again_is_there(seed: int, end: str) -> None:
+    """The machine needs its memory: some pages that the disk never got are gone, and pages after them are
+    not. Producers send again what was not acknowledged; nobody's reader stops at a hole."""
+    chance = random.Random(seed)
+    options = {"segment_bytes": chance.choice([1024, 1 << 20]), "index_interval_bytes": 200}
+    disk = SimulatedDisk()
+    directory, log = open_log(disk, **options)
+    values = [b"%03d" % number * chance.randrange(5, 60) for number in range(40)]
+
+    def send(numbers: range) -> None:
+        for number in numbers:
+            log.append(an_idempotent_batch(number, values[number]), NOW)
+            log.write_staged()
+
+    send(range(15))
+    if chance.random() < 0.5:
+        directory.checkpoint()
+    log.sync()
+    send(range(15, 30))
+    disk.fail_sync = lambda path: path.endswith(".log")
+    with pytest.raises(LogFailed):
+        log.sync()
+    disk.fail_sync = lambda path: False
+    if end == "closed":
+        directory.close()
+    disk.evict(seed)
+    log = reopen(disk.process_killed(), **options)
+    assert log.damage == []
+    kept = log.end_offset
+    assert kept >= 15, "what a sync covered stays"
+    assert contents(log) == list(enumerate(values[:kept]))
+    # The client's last word on the others was none: it sends them again, the last five that are kept too.
+    send(range(max(15, kept - 5), 40))
+    assert contents(log) == list(enumerate(values))
+    log.sync()
+    assert contents(reopen(disk.power_loss(seed), **options))[:40] == list(enumerate(values))
+
+
 def test_a_log_that_failed_to_sync_is_not_called_clean() -> None:
     disk = SimulatedDisk()
     directory, log = open_log(disk)

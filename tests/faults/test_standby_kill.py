@@ -8,9 +8,12 @@ import threading
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from tests.campaign import promotions
 from tests.support.command import CommandLine
+from tests.support.maven import JarsUnavailable
 from tests.support.pair import leader_and_standby, wait_until_whole
 from tests.support.topics import consume, create_topic
 from tests.support.waiting import wait_for
@@ -162,3 +165,30 @@ def test_a_leader_that_lost_its_tail_is_followed_and_what_it_lost_is_kept_aside(
         (aside,) = (standby.data or Path()).glob("t-0.*-cut/*.log")
         assert b"old 19" in aside.read_bytes()
         assert b"old 14" not in aside.read_bytes()
+
+
+def test_with_two_in_sync_no_acknowledged_record_is_lost_by_kills_and_promotions(tmp_path: Path) -> None:
+    """kill -9 of the leader under an idempotent producer at full speed, promotion, the old leader back as the
+    standby, and again."""
+    outcome = promotions.run(
+        tmp_path, count=3, clients=["librdkafka"], rate=20_000, pause=0.5, min_insync=2, seed=1, say=False
+    )
+    found = outcome.accounts["librdkafka"]
+    assert found["acknowledged"] > 100
+    assert (found["lost"], found["duplicates"], found["disordered"]) == (0, 0, 0), found
+    assert outcome.fatal["librdkafka"] == []
+
+
+def test_producers_of_both_clients_go_on_after_promotions(tmp_path: Path) -> None:
+    """A switch loses nothing and the old leader stays for a while, as one that is about to be taken down."""
+    try:
+        outcome = promotions.run(
+            tmp_path, count=2, clients=["java", "librdkafka"], switch=True, pause=0.5, rate=2000, say=False
+        )
+    except JarsUnavailable as reason:
+        pytest.skip(str(reason))
+    for client, found in outcome.accounts.items():
+        assert found["acknowledged"] > 100
+        assert (found["lost"], found["duplicates"], found["disordered"]) == (0, 0, 0), (client, found)
+        assert outcome.fatal[client] == []
+        assert outcome.errors[client] == []

@@ -89,25 +89,6 @@ def test_a_tail_that_was_synced_is_damage_and_its_offsets_are_not_given_again() 
     assert contents(reopen(disk.process_killed()))[-1] == (4, b"next")
 
 
-def test_synced_records_that_are_missing_do_not_give_their_offsets_away(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    disk = SimulatedDisk()
-    directory, log = open_log(disk)
-    sizes = []
-    for number in range(4):
-        append(log, b"%d" % number)
-        sizes.append(log.size_bytes)
-    log.sync()
-    directory.checkpoint()
-    del disk.files[LOG].data[sizes[1] :]
-    log = reopen(disk.process_killed())
-    assert "records 2 to 3 were synced and are missing" in caplog.text
-    assert append(log, b"next") == 4
-    assert contents(log) == [(0, b"0"), (1, b"1"), (4, b"next")]
-    assert contents(reopen(disk.process_killed())) == contents(log)
-
-
 def test_a_snapshot_from_beyond_the_cut_is_not_believed_later() -> None:
     disk = SimulatedDisk()
     directory, log = open_log(disk)

@@ -18,17 +18,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
 from tests.support.apache_kafka import jars
+from tests.support.checked_log import committed_count, read_end, stable_count
 from tests.support.checker_client import INPUT, PARTITIONS, STUCK, TARGETS
-from tests.support.history import Copying, History, Partition, check
+from tests.support.history import Copying, check
 from tests.support.java_program import compiled
 from tests.support.journal import read_journals
 from tests.support.killable import KINDS, killable
 from tests.support.maven import REPOSITORY, JarsUnavailable
 from tests.support.topics import create_topic
-from tests.support.transactional import read_with_confluent
 from tests.support.waiting import wait_for
 
 # How often the broker is killed, and the seconds it gets in between: Apache Kafka needs some to be of use.
@@ -106,36 +105,6 @@ OBSERVERS = {
 }
 
 
-def read_topic(address: str, topic: str, isolation: str) -> dict[Partition, dict[int, str]]:
-    found: dict[Partition, dict[int, str]] = {(topic, number): {} for number in range(PARTITIONS)}
-    for partition, offset, value in read_with_confluent(address, topic, PARTITIONS, isolation):
-        found[topic, partition][offset] = value
-    return found
-
-
-def read_end(address: str, history: History) -> None:
-    """Add to a history what the log holds at the end."""
-    for topic in TOPICS:
-        history.everything |= read_topic(address, topic, "read_uncommitted")
-        history.committed |= read_topic(address, topic, "read_committed")
-        for number in range(PARTITIONS):
-            history.ends[topic, number] = ends(address, topic, number)
-
-
-def ends(address: str, topic: str, partition: int) -> tuple[int, int]:
-    """Last stable offset and end."""
-    found = []
-    for isolation in ("read_committed", "read_uncommitted"):
-        asking = Consumer({"bootstrap.servers": address, "group.id": "check", "isolation.level": isolation})
-        found.append(int(asking.get_watermark_offsets(TopicPartition(topic, partition), 20)[1]))
-        asking.close()
-    return found[0], found[1]
-
-
-def committed_count(address: str, topic: str) -> int:
-    return sum(len(records) for records in read_topic(address, topic, "read_committed").values())
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_transactions_are_whole_and_once_however_often_all_are_killed(kind: str, tmp_path: Path) -> None:
     try:
@@ -209,10 +178,3 @@ def test_transactions_are_whole_and_once_however_often_all_are_killed(kind: str,
         "last stable offset",
         *(f"offset of {t}" for t in TARGETS),
     }
-
-
-def stable_count(address: str) -> int:
-    """How many committed records the input has, once no transaction is open in it."""
-    if any(stable != end for stable, end in (ends(address, INPUT, number) for number in range(PARTITIONS))):
-        return 0
-    return committed_count(address, INPUT)

@@ -43,6 +43,7 @@ def compact_now(
 def put_in_place(log: PartitionLog, group: Group, step: Callable[[], None] = lambda: None) -> None:
     swap = log.compaction.begin(group)
     assert swap is not None
+    swap.prepare()
     swap.commit()
     step()
     swap.swap()

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from millstream.log.files import DIRECTORY, File
 from millstream.records.batch import Buffer
 
+PAGE = 512
+
 
 def no_space() -> OSError:
     return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -45,6 +47,14 @@ class Content:
                 synced[position : position + len(written)] = written
         self.synced = bytes(synced)
         self.unsynced.clear()
+
+    def evict(self, chance: random.Random) -> None:
+        """Memory is needed: some pages that count as written are read from the platter when they are next
+        looked at, as they are there."""
+        kept = bytearray(self.synced[: len(self.data)]).ljust(len(self.data), b"\0")
+        for at in range(0, len(self.data), PAGE):
+            if chance.random() < 0.3 and not self.unsynced:
+                self.data[at : at + PAGE] = kept[at : at + PAGE]
 
     def after_power_loss(self, chance: random.Random) -> Content:
         data = bytearray(self.synced)
@@ -127,6 +137,7 @@ class SimulatedDisk:
         self._synced_directories: set[str] = set()
         self._changes: list[tuple[str, NameChange]] = []  # directory, and what was done there since its sync
         self._locked: set[str] = set()
+        self._boot = 0
         self.size = 1 << 40
         self.room: int | None = None  # bytes that may still be written; None: no end
         self.write_error = no_space
@@ -147,6 +158,12 @@ class SimulatedDisk:
         if self.fail_sync(path):
             raise bad_disk()
 
+    def evict(self, seed: int) -> None:
+        """Forget pages in memory that count as written."""
+        chance = random.Random(seed)
+        for _, content in sorted(self.files.items()):
+            content.evict(chance)
+
     def process_killed(self) -> SimulatedDisk:
         """The same disk for the next process: everything written is there."""
         self._locked.clear()
@@ -156,6 +173,7 @@ class SimulatedDisk:
         """The disk as the next process finds it after the machine lost power."""
         chance = random.Random(seed)
         after = SimulatedDisk()
+        after._boot = self._boot + 1
         after.directories = set(self._synced_directories)
         # A directory that nobody synced may be there all the same.
         after.directories |= {d for d in self.directories - self._synced_directories if chance.random() < 0.5}
@@ -255,3 +273,6 @@ class SimulatedDisk:
 
     def is_locked(self, path: str) -> bool:
         return path in self._locked
+
+    def boot_id(self) -> str:
+        return f"boot {self._boot}"

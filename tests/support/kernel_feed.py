@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from millstream.pipeline.kernel.clock import NEVER, PartitionClock, Place, TimeRules
+from millstream.pipeline.kernel.clock import NEVER, At, PartitionClock, Place, TimeRules
 from millstream.pipeline.kernel.outside import Table
 from millstream.pipeline.kernel.packing import IN_FRONT, Pack, unpacked
 from millstream.pipeline.kernel.program import TIMESTAMP, Plan
@@ -77,9 +77,9 @@ class Feed:
         for number, schema in enumerate(self._operator.inputs):
             of_input = [event for event in events if event.input == number]
             rules = {number: self._rules[number, number]}
-            pack = Pack(number, len(self._buckets), rules, lambda: now)
+            pack = Pack(number, len(self._buckets), rules, lambda: At(now))
             for batch in pack(iter([self._rows(number, schema, of_input)] if of_input else [])):
-                for bucket, blob in zip(batch["bucket"].to_pylist(), batch["blob"].to_pylist(), strict=True):
+                for bucket, blob in zip(batch[0].to_pylist(), batch["blob"].to_pylist(), strict=True):
                     blobs[bucket].append(blob)
         new: dict[str, list[dict[str, Any]]] = {}
         for bucket, sent in zip(self._buckets, blobs, strict=True):

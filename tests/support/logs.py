@@ -9,7 +9,8 @@ from millstream.clock import ManualClock
 from millstream.config import TopicConfig
 from millstream.errors import LogError
 from millstream.log.directory import LogDirectory
-from millstream.log.files import Files, MemoryFiles
+from millstream.log.files import Files
+from millstream.log.memory import MemoryFiles
 from millstream.log.partition import PartitionLog
 from millstream.log.segment import CORRUPT_MESSAGE
 from millstream.records.batch import batches

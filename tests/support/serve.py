@@ -29,13 +29,15 @@ class ServeProcess:
         host: str = "127.0.0.1",
         port: int | None = None,
         settings: Mapping[str, str] | None = None,
+        own_session: bool = False,
     ) -> None:
         self.data = data
         self.port = port or free_port()
         self.address = f"{host}:{self.port}"
-        self._log = Path(tempfile.mkstemp(prefix="millstream-serve-", suffix=".log")[1])
+        self.log_path = Path(tempfile.mkstemp(prefix="millstream-serve-", suffix=".log")[1])
         self._logged = ""
         self._settings = dict(settings or {})
+        self._own_session = own_session  # out of reach of a Ctrl-C in the terminal
         self._process: subprocess.Popen[str] | None = None
 
     @property
@@ -52,8 +54,14 @@ class ServeProcess:
         command = [MILLSTREAM, "serve", "--listen", self.address]
         command += ["--data", str(self.data)] if self.data is not None else []
         command += [part for name, value in self._settings.items() for part in ("--set", f"{name}={value}")]
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                command,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=self._own_session,
+            )
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if self.address not in line:
@@ -63,7 +71,7 @@ class ServeProcess:
 
     def logged(self) -> str:
         """Everything it has logged, over all its starts."""
-        return self._logged or self._log.read_text()
+        return self._logged or self.log_path.read_text()
 
     def resident_kb(self) -> int:
         status = Path(f"/proc/{self.pid}/status").read_text()
@@ -102,5 +110,5 @@ class ServeProcess:
         finally:
             if self.process.poll() is None:
                 self.kill()
-            self._logged = self._log.read_text()
-            self._log.unlink()
+            self._logged = self.log_path.read_text()
+            self.log_path.unlink()

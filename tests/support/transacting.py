@@ -34,13 +34,10 @@ async def produce(
     partition = node.partition("t", index)
     assert partition is not None
     batch = a_transactional_batch(sequence, b"value", producer=who.producer_id, epoch=who.epoch)
-    node.transactions.request = (name, version)
     try:
-        partition.log.append(batch, node.clock.now_ms())
+        partition.log.append(batch, node.clock.now_ms(), (name, version))
     except AppendRefused as refused:
         return refused.code
-    finally:
-        node.transactions.request = None
     partition.log.write_staged()
     partition.log.sync()
     return 0

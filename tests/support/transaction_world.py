@@ -129,6 +129,8 @@ class SteppedSyncer:
 class _Acknowledged:
     """A Produce that waits."""
 
+    timeout_ms = -1
+
     def __init__(self, *, needs_sync: bool) -> None:
         self.needs_sync = needs_sync
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -307,11 +309,7 @@ class World:
     ) -> None:
         partition = self.partitions[index]
         batch = a_transactional_batch(sequence, value, producer=producer.producer_id, epoch=producer.epoch)
-        self.coordinator.request = (name, version)
-        try:
-            partition.log.append(batch, self.clock.now_ms())
-        finally:
-            self.coordinator.request = None
+        partition.log.append(batch, self.clock.now_ms(), (name, version))
         if not self.turn.scheduled:
             self.turn.schedule()
         if not partition.is_staged:

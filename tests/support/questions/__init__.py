@@ -14,7 +14,13 @@ from typing import Any
 
 from tests.support.questions.asker import Questions
 from tests.support.questions.groups import committing_offsets, joining_groups
-from tests.support.questions.records import deleting_records, fetching, looking_up_offsets, producing
+from tests.support.questions.records import (
+    deleting_records,
+    fetching,
+    looking_up_offsets,
+    producing,
+    producing_poison,
+)
 from tests.support.questions.settings import settings
 from tests.support.questions.topics import (
     creating_topics,
@@ -34,6 +40,7 @@ FAMILIES: list[Callable[[Questions], None]] = [
     growing_topics,
     metadata_of_topics,
     producing,
+    producing_poison,
     fetching,
     looking_up_offsets,
     deleting_records,

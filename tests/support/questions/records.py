@@ -6,6 +6,7 @@ import uuid
 from typing import Any
 
 from millstream.records.build import Record, build_batch
+from tests.support import poison
 from tests.support.questions.asker import Questions
 from tests.support.wire_client import records
 
@@ -79,6 +80,20 @@ def producing(q: Questions) -> None:
     produce("a new epoch, not from 0", [to(topic, (0, records(b"d", base_sequence=3, **older)))])
     produce("a new epoch", [to(topic, (0, records(b"d", base_sequence=0, **older)))])
     produce("the old epoch", [to(topic, (0, records(b"d", base_sequence=3, **me)))])
+
+
+def producing_poison(q: Questions) -> None:
+    """Batches whose records are not what the header says. Kafka takes some that we refuse: with a wrong
+    length of a record in a compressed batch, or with wrong offsets in one that is not compressed."""
+    topic = q.topic("poisoned")
+    for about, (body, count) in poison.BODIES.items():
+        for codec in range(5):
+            if about.startswith("a record") and codec:
+                continue
+            data = [{"index": 0, "records": poison.batch_of(body, count, codec)}]
+            fields = {"acks": 1, "timeout": 5000, "transactional_id": None}
+            question = f"produce 9: {about}, codec {codec}"
+            q.ask(question, PRODUCE, 9, topic_data=[{"name": topic, "partition_data": data}], **fields)
 
 
 def fetching(q: Questions) -> None:
