@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from bench import (
     archive,
     bulk,
+    checking,
     churn,
     compaction,
     connections,
@@ -19,6 +20,7 @@ from bench import (
     footprint,
     guarantees,
     history,
+    hostile,
     latency,
     partitions,
     report,
@@ -29,6 +31,7 @@ from bench import (
     state,
     transactions,
     view_latency,
+    wide,
 )
 from bench.nexmark import race
 from bench.rounds import Figure
@@ -38,6 +41,7 @@ BESIDE_KAFKA = {
     "requests": requests.run,
     "connections": connections.run,
     "bulk": bulk.run,
+    "checking": checking.run,
     "latency": latency.run,
     "transactions": transactions.run,
     "churn": churn.run,
@@ -55,7 +59,9 @@ ON_OURS = {
     "spark": spark.run,
     "guarantees": guarantees.run,
     "view_latency": view_latency.run,
+    "wide": wide.run,
     "console": console.run,
+    "hostile": hostile.run,
     "nexmark": race.rates,
     "nexmark_latency": race.delays,
 }

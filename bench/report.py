@@ -47,6 +47,7 @@ def table(figures: Iterable[Figure], theirs: str) -> str:
 
 TITLES = {
     "bulk": ("Bulk, librdkafka, acks=1", "Apache Kafka"),
+    "checking": ("What checking every record costs, by codec", "Apache Kafka"),
     "requests": ("One record per request, plain sockets", "Apache Kafka"),
     "connections": ("From one connection to a thousand", "Apache Kafka"),
     "latency": ("Latency", "Apache Kafka"),
@@ -54,7 +55,7 @@ TITLES = {
     "churn": ("Groups whose members come and go", "Apache Kafka"),
     "footprint": ("Memory and start", "Apache Kafka"),
     "partitions": ("From one partition to ten thousand, at rest", "Apache Kafka"),
-    "standby": ("A standby", "plain copy"),
+    "standby": ("A standby", "the other"),
     "history": ("Does the log's length matter?", "the shortest"),
     "archive": ("The archive", "the local disk"),
     "compaction": ("Compaction, and what other clients feel of it", "Apache Kafka"),
@@ -62,6 +63,8 @@ TITLES = {
     "guarantees": ("What a job's guarantee costs", "Spark's connector, at-least-once"),
     "state": ("Keyed state at one row a key", "the other"),
     "view_latency": ("From an event to its result in a view", "none"),
+    "hostile": ("Beside a client that asks for as much as it may", "none"),
+    "wide": ("From a job's start to its first batch, by columns", "none"),
     "console": ("Pages of the console, on the server", "none"),
     "nexmark": ("Nexmark: events a second of one core", "the other"),
     "nexmark_latency": ("Nexmark: from an event to its result", "the other"),

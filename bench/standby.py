@@ -1,4 +1,5 @@
-"""How fast a standby copies, beside a plain copy of the same files; and how far it is behind under load."""
+"""How fast a standby copies, beside a plain copy of the same files; how far it is behind under load; and what
+``acks=all`` costs that waits for it."""
 
 from __future__ import annotations
 
@@ -62,9 +63,10 @@ def run(*, quick: bool) -> Iterator[Figure]:
                 True,
                 "≥ 0.5x",
                 plain / taken >= 0.5,
-                note="second column: the same files copied and synced by the operating system",
+                note="The first copy stands beside the same files copied and synced by the operating system",
             )
             yield from _delays(leader, root / "copy", 100 if quick else 1000)
+            yield from _in_sync(leader, root / "copy", 1000 if quick else 5000)
 
 
 def _behind(leader: ServeProcess, standby: ServeProcess) -> int:
@@ -92,3 +94,33 @@ def _delays(leader: ServeProcess, data: Path, count: int) -> Iterator[Figure]:
         connection.close()
     what = "from the acknowledgement to the standby's, one record at a time: p50"
     yield Figure("standby", what, "ms", statistics.median(delays), None, False)
+
+
+def _in_sync(leader: ServeProcess, data: Path, count: int) -> Iterator[Figure]:
+    """``acks=all`` that waits for the standby, beside one that waits for the leader's disk only. The standby
+    follows in both."""
+    server = Server("millstream", leader.address, leader.pid)
+    with ServeProcess(data, settings={"follow": leader.address}) as standby:
+        wait_for(lambda: status(standby)["standby"]["connected"], timeout=60, what="it follows")
+        wait_for(lambda: not _behind(leader, standby), timeout=60, what="all copied")
+        for producers in (1, 50):
+            rates: dict[str, list[float]] = {"2": [], "1": []}
+            for number in range(4):
+                for copies in rates if number % 2 else reversed(rates):
+                    topic = fresh_topic(server, min_insync_replicas=copies)
+                    request = raw.produce_frame(topic, acks=-1)
+                    many = count // (5 if producers == 1 else 1)
+                    seconds = raw.pump(server, request, count=many, connections=producers, in_flight=1)
+                    if number:  # the first round warms both up
+                        rates[copies].append(many / seconds)
+            yield Figure(
+                "standby",
+                f"acks=all with min.insync.replicas=2, {producers} producer{'s' if producers > 1 else ''}, a "
+                "record a request",
+                "requests/s",
+                statistics.median(rates["2"]),
+                statistics.median(rates["1"]),
+                True,
+                rounds={f"min.insync.replicas={copies}": values for copies, values in rates.items()},
+                note="acks=all with min.insync.replicas=2 stands beside 1, while the standby follows",
+            )

@@ -42,25 +42,26 @@ def on_the_kernel(state: str) -> Way:
         from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
         from millstream.pipeline.kernel.clock import TimeRules
-        from millstream.pipeline.kernel.packing import PACKED, Pack, Unpack
+        from millstream.pipeline.kernel.packing import BUCKET, CLOCK, PACKED, Pack, Unpack
         from millstream.pipeline.kernel.spark import RESULTS, Keeping, KernelProcessor
+        from millstream.pipeline.kernel.state import OFFSET, PARTITION, SOURCE, TIME
         from millstream.pipeline.kernel.step import Operator
 
         frame = events(spark, keys, rows).selectExpr(
-            f"CAST(pmod(hash(key), {BUCKETS}) AS INT) AS bucket",
-            "time",
-            "0 AS source",
-            "0 AS partition",
-            "value AS offset",
-            "false AS clock",
+            f"CAST(pmod(hash(key), {BUCKETS}) AS INT) AS {BUCKET}",
+            f"time AS {TIME}",
+            f"0 AS {SOURCE}",
+            f"0 AS {PARTITION}",
+            f"value AS {OFFSET}",
+            f"false AS {CLOCK}",
             "key",
         )
         schema = to_arrow_schema(frame.select("key").schema)
         operator = Operator("counts", Count(), (schema,), {(0, 0): TimeRules(lateness=1 << 50)})
         name = uuid.uuid4().hex
-        packed = frame.mapInArrow(Pack(0, BUCKETS, {}, now), from_arrow_schema(PACKED))
+        packed = frame.mapInArrow(Pack(0, BUCKETS, {}, at), from_arrow_schema(PACKED))
         keeping = Keeping(state, name)
-        results = packed.groupBy("bucket").transformWithState(
+        results = packed.groupBy(BUCKET).transformWithState(
             KernelProcessor(operator, name, keeping), RESULTS, "update", "None"
         )
         unpack = Unpack(operator.channels())
@@ -69,9 +70,11 @@ def on_the_kernel(state: str) -> Way:
     return made
 
 
-def now() -> int:
+def at() -> Any:
     """The time of a batch does not matter here."""
-    return 0
+    from millstream.pipeline.kernel.clock import At
+
+    return At(0)
 
 
 def per_key(spark: Any, keys: int, rows: int) -> Any:
