@@ -13,10 +13,8 @@ import pytest
 from millstream import Broker, Topology
 from millstream.client.admin import Admin
 from millstream.client.connect import Connection
-from millstream.pipeline.bounded import runs
 from millstream.pipeline.job import Job, Settings
-from tests.support.jobs import produce, records
-from tests.support.waiting import wait_for
+from tests.support.jobs import produce, records, run_to_the_end
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,13 +44,7 @@ def bounded(spark: SparkSession, tmp_path: Path, millstream_broker: Broker) -> B
             create_topics=True,
             on_progress=seen.append,
         )
-        first = Job(flow, settings)
-        first.prepare()
-        for job in runs(first, **how):
-            job.start(spark)
-            wait_for(lambda: not job.running, timeout=300, what="the round has ended")  # noqa: B023 - at once
-            if (error := job.failed()) is not None:
-                raise error
+        run_to_the_end(Job(flow, settings), spark, **how)
         return seen
 
     return run

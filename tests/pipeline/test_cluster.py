@@ -19,11 +19,11 @@ from millstream.client.connect import Connection
 from millstream.pipeline.job import Job, Settings
 from millstream.pipeline.load import load_topology
 from tests.support.apache_kafka import apache_kafka
+from tests.support.jobs import run_to_the_end
 from tests.support.maven import JarsUnavailable
 from tests.support.serve import MILLSTREAM
 from tests.support.shared_classes import quick_spark
 from tests.support.spark_cluster import spark_cluster
-from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,13 +71,8 @@ raises.to_topic("raises", key="auction")
 
 
 def run_here(pipeline: Path, address: str, spark: SparkSession, checkpoint: Path) -> None:
-    job = Job(load_topology(pipeline), Settings(Connection(address), str(checkpoint), available_now=True))
-    job.prepare()
-    job.start(spark)
-    wait_for(lambda: not job.running, timeout=400, what="the job has processed what is there")
-    problem = job.failed()
-    job.close()
-    assert problem is None
+    settings = Settings(Connection(address), str(checkpoint), available_now=True)
+    run_to_the_end(Job(load_topology(pipeline), settings), spark, timeout=400)
 
 
 def run_there(pipeline: Path, address: str, master: str, checkpoint: str) -> None:

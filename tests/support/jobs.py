@@ -1,9 +1,9 @@
-"""Records into a broker for a job, and out of it again."""
+"""Records into a broker for a job, the job to its end, and records out again."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from millstream import Broker
 from millstream.client.admin import Admin
@@ -12,6 +12,12 @@ from millstream.client.consume import Reader
 from millstream.client.lines import Outgoing
 from millstream.client.position import TopicPartition
 from millstream.client.produce import Sender
+from millstream.pipeline.bounded import runs
+from millstream.pipeline.job import Job
+from tests.support.waiting import wait_for
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def produce(broker: Broker, values: Iterable[bytes], topic: str = "payments") -> None:
@@ -32,3 +38,13 @@ def records(broker: Broker, topic: str) -> list[Any]:
         while not reader.finished:
             found += reader.read(1000, 0.5)
     return found
+
+
+def run_to_the_end(job: Job, spark: SparkSession, *, timeout: float = 300, **how: Any) -> None:
+    """Run a job with ``available_now`` as ``millstream run --available-now`` does, in all its rounds."""
+    job.prepare()
+    for this in runs(job, **how):
+        this.start(spark)
+        wait_for(lambda: not this.running, timeout=timeout, what="the round has ended")  # noqa: B023 - at once
+        if (error := this.failed()) is not None:
+            raise error
