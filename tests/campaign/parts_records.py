@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from random import Random
 from signal import SIGINT
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from tests.campaign import bounds, coverage, exported, ledger, lookups
 from tests.campaign.clients_common import IMPATIENT
@@ -295,10 +294,11 @@ class RecordsPart(Part):
 
 
 def committed_offsets(address: str, group: str, places: list[Place]) -> dict[Place, int]:
-    admin = AdminClient({"bootstrap.servers": address, **IMPATIENT})
-    wanted = [ConsumerGroupTopicPartitions(group, [TopicPartition(*place) for place in places])]
+    reader = Consumer({"bootstrap.servers": address, "group.id": group, **IMPATIENT})
     try:
-        answer = admin.list_consumer_group_offsets(wanted, request_timeout=30)[group].result(60)
+        found = reader.committed([TopicPartition(*place) for place in places], 60)
     except KafkaException:
         return {}
-    return {(each.topic, each.partition): each.offset for each in answer.topic_partitions if each.offset >= 0}
+    finally:
+        reader.close()
+    return {(each.topic, each.partition): each.offset for each in found if each.offset >= 0}

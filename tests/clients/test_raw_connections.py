@@ -19,6 +19,7 @@ from confluent_kafka.admin import (
 )
 
 from millstream import Broker
+from millstream.client.admin import Admin
 from millstream.client.cluster import EARLIEST, LATEST, Cluster
 from millstream.client.connect import Connection
 from millstream.client.position import TopicPartition
@@ -36,6 +37,24 @@ def numbered(first: int, count: int) -> Iterator[bytearray]:
     column = pa.array([b"%06d" % number for number in range(first, first + count)])
     for batch, _ in Encoder(column).batches(np.arange(count, dtype=np.int32), max_bytes=61 + 140):
         yield batch
+
+
+def test_questions_about_groups_outlive_connections_to_their_coordinator() -> None:
+    """librdkafka's admin client ends the process where a coordinator is lost at the wrong moment."""
+    port = free_port()
+    with Proxy() as proxy, Broker(port=port, advertised_listener=proxy.address):
+        proxy.forward_to(f"127.0.0.1:{port}")
+        place = TopicPartition(create_topic(proxy.address), 0)
+        with Admin(Connection(proxy.address)) as admin:
+            admin.commit("readers", {place: 0})
+            for cut in range(8):  # wherever it falls: in the versions, the coordinator, the answer
+                proxy.cut_after(cut)
+                admin.commit("readers", {place: cut})
+                assert admin.committed("readers") == {place: cut}
+                assert [group.name for group in admin.groups()] == ["readers"]
+                assert admin.group("readers").state == "Empty"
+                assert proxy.cuts == cut + 1
+            assert admin.delete_groups(["readers"]) == {"readers": None}
 
 
 @pytest.mark.parametrize("answers", [0, 1, 3, 7])

@@ -6,17 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import chain
 
 from millstream.client import raw
 from millstream.client.cluster import Cluster, Committed, commits_in
 from millstream.client.connect import Connection
-from millstream.client.group_epochs import epochs_of, places
-from millstream.client.groups import GroupInfo, GroupListing, Member, with_epochs
+from millstream.client.groups import GroupInfo, GroupListing, describe_classic, describe_consumer
 from millstream.client.position import TopicPartition
 from millstream.client.raw import Link
 from millstream.errors import RequestFailed
-from millstream.wire.consumer_protocol import read_assignment
 
 _AT_ONCE = 200  # groups in a request: whoever asks the broker something else waits for one of them at most
 _OFFSETS_OF_MANY = 8  # the version of OffsetFetch that takes several groups; Kafka has it since 3.0
@@ -37,16 +35,13 @@ def survey(connection: Connection, listed: Sequence[GroupListing]) -> dict[str, 
     def ask() -> dict[str, Surveyed]:
         found = {}
         for link, names in cluster.by_coordinator(kinds).items():
-            infos = {
-                info.name: info
-                for some in _parts([name for name in names if kinds[name] != "consumer"])
-                for info in _classic(link, some)
-            }
-            infos |= {
-                info.name: info
-                for some in _parts([name for name in names if kinds[name] == "consumer"])
-                for info in _consumer(link, some)
-            }
+            consumer = [name for name in names if kinds[name] == "consumer"]
+            classic = [name for name in names if kinds[name] != "consumer"]
+            described = chain(
+                *(describe_consumer(link, some) for some in _parts(consumer)),
+                *(describe_classic(link, some) for some in _parts(classic)),
+            )
+            infos = {info.name: info for info in described if isinstance(info, GroupInfo)}
             commits = _commits(cluster, link, names)
             found.update(
                 {
@@ -66,58 +61,6 @@ def survey(connection: Connection, listed: Sequence[GroupListing]) -> dict[str, 
 def _parts(names: Sequence[str]) -> Iterator[Sequence[str]]:
     for at in range(0, len(names), _AT_ONCE):
         yield names[at : at + _AT_ONCE]
-
-
-def _classic(link: Link, names: Sequence[str]) -> Iterator[GroupInfo]:
-    answer = link.request(raw.DESCRIBE_GROUPS, {"groups": names, "include_authorized_operations": False})
-    for group in answer.groups:
-        if group.error_code or (str(group.group_state) == "Dead" and not group.members):
-            continue
-        members = tuple(
-            _member(member, member.group_instance_id, _assigned(member.member_assignment))
-            for member in sorted(group.members, key=_by_client)
-        )
-        yield GroupInfo(
-            str(group.group_id),
-            str(group.group_state),
-            "classic",
-            str(group.protocol_data),
-            link.address,
-            members,
-        )
-
-
-def _assigned(assignment: bytes) -> set[TopicPartition]:
-    """Bytes that are no assignment are those of another protocol than the consumers', Kafka Connect's say."""
-    found = read_assignment(assignment) or {}
-    return {TopicPartition(topic, index) for topic, indexes in found.items() for index in indexes}
-
-
-def _consumer(link: Link, names: Sequence[str]) -> Iterator[GroupInfo]:
-    fields = {"group_ids": names, "include_authorized_operations": False}
-    for group in link.request(raw.CONSUMER_GROUP_DESCRIBE, fields, 0).groups:
-        if group.error_code:
-            continue
-        members = tuple(
-            _member(member, member.instance_id, places(member.assignment))
-            for member in sorted(group.members, key=_by_client)
-        )
-        info = GroupInfo(str(group.group_id), "", "consumer", "", link.address, members)
-        yield with_epochs(info, epochs_of(group))
-
-
-def _by_client(member: Any) -> tuple[str, str]:
-    return str(member.client_id), str(member.member_id)
-
-
-def _member(member: Any, instance: str | None, assigned: set[TopicPartition]) -> Member:
-    return Member(
-        str(member.member_id),
-        instance,
-        str(member.client_id),
-        str(member.client_host).lstrip("/"),
-        tuple(sorted(assigned)),
-    )
 
 
 def _commits(

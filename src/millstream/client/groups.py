@@ -1,19 +1,27 @@
-"""Consumer groups: who is in them, what they have committed."""
+"""Consumer groups: list and describe them, read and set their committed offsets, delete them.
+
+These requests go to groups' coordinators over links of our own. librdkafka's admin client ends the whole
+process (an assertion fails) when the connection to a coordinator is lost at the wrong moment.
+"""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
-from millstream.client.connect import failure, ours, theirs
-from millstream.client.group_epochs import ConsumerGroupInfo, described, states
+from millstream.client import raw
+from millstream.client.cluster import Cluster
 from millstream.client.position import TopicPartition
+from millstream.client.raw import Link, refused
 from millstream.client.request import Requests
 from millstream.errors import MillstreamError, RequestFailed
+from millstream.wire.consumer_protocol import read_assignment
 
 GROUP_NOT_FOUND = 69
+_WITH_TYPES = 5  # the version of ListGroups that tells the kinds of groups; Kafka has it since 3.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +39,7 @@ class Member:
     host: str
     assigned: tuple[TopicPartition, ...]
     epoch: int | None = None  # of groups of the consumer protocol, as are these:
-    awaited: tuple[TopicPartition, ...] = ()  # what it shall have, and another has not given up yet
+    awaited: tuple[TopicPartition, ...] = ()  # assigned to it, but not given up by another member yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,57 +59,20 @@ class Groups(Requests):
 
     def groups(self) -> list[GroupListing]:
         """Every consumer group."""
-        listed = self._result(
-            self._client.list_consumer_groups(request_timeout=self._timeout), "can't list the groups"
-        )
-        for error in listed.errors or ():
-            raise failure(error.args[0], self.connection, "can't list the groups")
-        groups = sorted(listed.valid or (), key=lambda group: group.group_id)
-        named = states(self.connection) if any(_is_unnamed(group.state) for group in groups) else {}
-        return [
-            GroupListing(
-                group.group_id,
-                named.get(group.group_id, "Unknown") if _is_unnamed(group.state) else _state(group.state),
-                group.type.name.lower(),
+        with self._cluster() as cluster:
+            found = cluster.patiently(
+                "listing groups",
+                lambda: [group for link in cluster.every_link() for group in _listed(link)],
             )
-            for group in groups
-        ]
+        return sorted(found, key=lambda group: group.name)
 
     def group(self, name: str) -> GroupInfo:
         """A group's state and members. A name that no group has is an error with the nearest names."""
-
-        def ask() -> Any:
-            futures = self._client.describe_consumer_groups([name], request_timeout=self._timeout)
-            return self._result(futures[name], f"group {name!r}")
-
-        try:
-            group = self._once_coordinated(ask)
-        except RequestFailed as error:
-            raise self.unknown_group(name) if error.code == GROUP_NOT_FOUND else error from None
-        if _state(group.state) == "Dead" and not group.members:
-            # Kafka before 4 answers so for a group that never was.
+        with self._cluster() as cluster:
+            found = cluster.patiently(f"describing group {name}", lambda: _described(cluster, name))
+        if found is None:
             raise self.unknown_group(name)
-        members = tuple(
-            Member(
-                member.member_id,
-                member.group_instance_id,
-                member.client_id,
-                member.host.lstrip("/"),
-                tuple(sorted(ours(partition) for partition in member.assignment.topic_partitions)),
-            )
-            for member in sorted(group.members, key=lambda member: (member.client_id, member.member_id))
-        )
-        coordinator = group.coordinator
-        info = GroupInfo(
-            group.group_id,
-            _state(group.state),
-            group.type.name.lower(),
-            group.partition_assignor or "",
-            f"{coordinator.host}:{coordinator.port}" if coordinator else "",
-            members,
-        )
-        found = described(self.connection, name) if info.kind == "consumer" else None
-        return info if found is None else with_epochs(info, found)
+        return found
 
     def unknown_group(self, name: str) -> RequestFailed:
         near = difflib.get_close_matches(name, [group.name for group in self.groups()], n=3, cutoff=0.6)
@@ -114,64 +85,136 @@ class Groups(Requests):
 
     def committed(self, group: str) -> dict[TopicPartition, int]:
         """Every offset that a group has committed."""
-        from confluent_kafka import ConsumerGroupTopicPartitions
-
-        def ask() -> Any:
-            futures = self._client.list_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(group)], request_timeout=self._timeout
-            )
-            return self._partitions(futures[group], f"can't read the offsets of group {group!r}")
-
-        committed = self._once_coordinated(ask)
-        offsets = {ours(partition): partition.offset for partition in committed if partition.offset >= 0}
-        return dict(sorted(offsets.items()))
+        with self._cluster() as cluster:
+            commits = cluster.commits(group, require_stable=False)
+        return {partition: found.offset for partition, found in sorted(commits.items())}
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Set a group's offsets; refused by the broker while the group has members."""
-        from confluent_kafka import ConsumerGroupTopicPartitions
-
-        if not offsets:
-            return
-        request = ConsumerGroupTopicPartitions(
-            group, [theirs(partition, offset) for partition, offset in offsets.items()]
-        )
-
-        def ask() -> Any:
-            futures = self._client.alter_consumer_group_offsets([request], request_timeout=self._timeout)
-            return self._partitions(futures[group], f"can't set the offsets of group {group!r}")
-
-        self._once_coordinated(ask)
+        with self._cluster() as cluster:
+            cluster.commit(group, offsets)
 
     def delete_groups(self, names: Sequence[str]) -> dict[str, MillstreamError | None]:
         """Delete groups and their offsets; each one's error, or None where it is gone."""
-        futures = self._client.delete_consumer_groups(list(names), request_timeout=self._timeout)
-        return {name: self._outcome(futures[name], f"can't delete group {name!r}") for name in names}
+        with self._cluster() as cluster:
+            return {name: _deleted(cluster, name) for name in names}
+
+    @contextmanager
+    def _cluster(self) -> Iterator[Cluster]:
+        cluster = Cluster(self.connection, patience=self.connection.patience)
+        try:
+            yield cluster
+        finally:
+            cluster.close()
 
 
-def with_epochs(info: GroupInfo, found: ConsumerGroupInfo) -> GroupInfo:
-    """What librdkafka does not tell of a group of the consumer protocol."""
-    epochs = {member.member_id: member for member in found.members}
-    members = tuple(
-        replace(member, epoch=epochs[member.id].epoch, awaited=epochs[member.id].awaited)
-        if member.id in epochs
-        else member
-        for member in info.members
+def describe_classic(link: Link, names: Sequence[str]) -> Iterator[GroupInfo | RequestFailed]:
+    """Groups of the classic protocol, or why each can't be described."""
+    answer = link.request(raw.DESCRIBE_GROUPS, {"groups": names, "include_authorized_operations": False})
+    for group in answer.groups:
+        code = int(group.error_code)
+        if not code and str(group.group_state) == "Dead" and not group.members:
+            code = GROUP_NOT_FOUND  # this is how versions before 6 say so
+        if code:
+            yield refused(code, f"group {str(group.group_id)!r}")
+            continue
+        members = tuple(
+            _member(member, member.group_instance_id, _assigned(member.member_assignment))
+            for member in sorted(group.members, key=_by_client)
+        )
+        name, state, assignor = str(group.group_id), str(group.group_state), str(group.protocol_data)
+        yield GroupInfo(name, state, "classic", assignor, link.address, members)
+
+
+def describe_consumer(link: Link, names: Sequence[str]) -> Iterator[GroupInfo | RequestFailed]:
+    """Groups of the consumer protocol, or why each can't be described."""
+    fields = {"group_ids": names, "include_authorized_operations": False}
+    for group in link.request(raw.CONSUMER_GROUP_DESCRIBE, fields, 0).groups:
+        if group.error_code:
+            yield refused(int(group.error_code), f"group {str(group.group_id)!r}")
+            continue
+        yield GroupInfo(
+            str(group.group_id),
+            str(group.group_state),
+            "consumer",
+            str(group.assignor_name),
+            link.address,
+            tuple(_consumer_member(member) for member in sorted(group.members, key=_by_client)),
+            int(group.group_epoch),
+            int(group.assignment_epoch),
+        )
+
+
+def _described(cluster: Cluster, name: str) -> GroupInfo | None:
+    """A group of either protocol; None if there is none of this name."""
+    link = cluster.coordinator(name)
+    kinds = [describe_classic]
+    if link.newest(raw.CONSUMER_GROUP_DESCRIBE) >= 0:
+        kinds.insert(0, describe_consumer)
+    for describe in kinds:
+        (found,) = describe(link, [name])
+        if isinstance(found, GroupInfo):
+            return found
+        if found.code != GROUP_NOT_FOUND:
+            raise found
+    return None
+
+
+def _listed(link: Link) -> Iterator[GroupListing]:
+    """The consumer groups that a broker coordinates. Groups of Kafka Connect and the like are left out."""
+    answer = link.request(raw.LIST_GROUPS, {}, min(link.newest(raw.LIST_GROUPS), _WITH_TYPES))
+    if answer.error_code:
+        raise refused(int(answer.error_code), "listing groups")
+    for group in answer.groups:
+        if group.protocol_type in ("", "consumer"):
+            state = str(getattr(group, "group_state", "Unknown"))
+            kind = str(getattr(group, "group_type", "classic"))
+            yield GroupListing(str(group.group_id), state, kind.lower())
+
+
+def _deleted(cluster: Cluster, name: str) -> MillstreamError | None:
+    def ask() -> None:
+        (outcome,) = cluster.coordinator(name).request(raw.DELETE_GROUPS, {"groups_names": [name]}).results
+        if outcome.error_code:
+            raise refused(int(outcome.error_code), f"can't delete group {name!r}")
+
+    try:
+        cluster.patiently(f"deleting group {name}", ask)
+    except MillstreamError as error:
+        return error
+    return None
+
+
+def _by_client(member: Any) -> tuple[str, str]:
+    return str(member.client_id), str(member.member_id)
+
+
+def _member(member: Any, instance: str | None, assigned: set[TopicPartition], **more: Any) -> Member:
+    return Member(
+        str(member.member_id),
+        instance,
+        str(member.client_id),
+        str(member.client_host).lstrip("/"),
+        tuple(sorted(assigned)),
+        **more,
     )
-    return replace(
-        info,
-        state=found.state,
-        assignor=found.assignor,
-        members=members,
-        epoch=found.epoch,
-        assignment_epoch=found.assignment_epoch,
-    )
 
 
-def _is_unnamed(state: Any) -> bool:
-    """Whether it is a state that librdkafka has no name for: those of the consumer protocol."""
-    return str(state.name) == "UNKNOWN"
+def _consumer_member(member: Any) -> Member:
+    assigned = _places(member.assignment)
+    awaited = tuple(sorted(_places(member.target_assignment) - assigned))
+    return _member(member, member.instance_id, assigned, epoch=int(member.member_epoch), awaited=awaited)
 
 
-def _state(state: Any) -> str:
-    """Kafka's word for a group's state: ``PreparingRebalance``."""
-    return "".join(word.capitalize() for word in state.name.split("_"))
+def _assigned(assignment: bytes) -> set[TopicPartition]:
+    """Bytes that are no assignment belong to another protocol than the consumers', Kafka Connect's say."""
+    found = read_assignment(assignment) or {}
+    return {TopicPartition(topic, index) for topic, indexes in found.items() for index in indexes}
+
+
+def _places(assignment: Any) -> set[TopicPartition]:
+    return {
+        TopicPartition(str(topic.topic_name), int(index))
+        for topic in assignment.topic_partitions
+        for index in topic.partitions
+    }

@@ -9,10 +9,8 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from types import TracebackType
 from typing import Any, Self
 
-from millstream.client.connect import Complaints, Connection, failure, ours
-from millstream.errors import BrokerUnavailable, MillstreamError, RequestFailed
-
-_COORDINATOR_TO_COME = ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR")
+from millstream.client.connect import Complaints, Connection, failure
+from millstream.errors import BrokerUnavailable, MillstreamError
 
 
 class Requests:
@@ -73,25 +71,6 @@ class Requests:
         if self._complaints.final:
             assert self._complaints.last is not None
             raise failure(self._complaints.last, self.connection)
-
-    def _partitions(self, future: Future[Any], what: str) -> list[Any]:
-        """The partitions of an answer that carries an error for each."""
-        partitions = list(self._result(future, what).topic_partitions or ())
-        for partition in partitions:
-            if partition.error is not None:
-                raise failure(partition.error, self.connection, f"{what}: {ours(partition)}")
-        return partitions
-
-    def _once_coordinated(self, ask: Callable[[], Any]) -> Any:
-        """Ask until the group's coordinator is ready: a cluster's first group has to wait for one."""
-        deadline = time.monotonic() + self.connection.patience
-        while True:
-            try:
-                return ask()
-            except RequestFailed as error:
-                if error.name not in _COORDINATOR_TO_COME or time.monotonic() > deadline:
-                    raise
-            time.sleep(0.1)
 
     def _until_seen(self, seen: Callable[[], bool], patience: float = 5.0) -> None:
         """Wait until a change can be seen: Kafka answers before every broker has heard of it."""
