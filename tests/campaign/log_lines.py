@@ -32,6 +32,7 @@ _EXPECTED: list[tuple[str, str]] = [
     (FILL_DISK, r"can't keep a reserve of"),
     (ARCHIVE_AWAY, r"a reader is told to try again: there is no .* in the archive"),
     (ARCHIVE_AWAY, r"can't be archived, it is tried again: there is no .* in the archive"),
+    (ARCHIVE_AWAY, r"can't be archived, it is tried again: the archive .* does not have .*, which it should"),
     (ARCHIVE_AWAY, r"Archiving goes on when that is over"),
     (ARCHIVE_AWAY, r"the archive .* does not answer; the broker ends without it"),
 ]
