@@ -356,6 +356,19 @@ def test_a_window_over_the_results_of_another() -> None:
         assert [(row["card"], row["most"]) for row in driver.topic("hours")] == [("a", 11.0)]
 
 
+def test_a_result_counts_in_the_window_that_holds_its_last_instant() -> None:
+    flow, payments = flow_of()
+    minutes = payments.window(by="card", size="1 minute", emit="final", name="minutes").agg(n="count(*)")
+    visits = payments.window(by="card", gap="1 minute", name="visits").agg(n="count(*)")
+    for name, stream in {"hours": minutes, "of_visits": visits}.items():
+        stream.window(by="card", size="1 hour", emit="final", name=name).agg(n="count(*)").to_topic(name)
+    with Driver(flow) as driver:
+        driver.feed("payments", payment("a", 1, 3540))  # in the minute up to 13:00, a session up to 13:00
+        driver.finish()
+        assert [row["window_end"] for row in driver.stream("hours")] == [NOON + timedelta(hours=1)]
+        assert [row["window_end"] for row in driver.stream("of_visits")] == [NOON + timedelta(hours=2)]
+
+
 # ---- topics that come back ---------------------------------------------------------------------------
 
 
