@@ -269,7 +269,8 @@ cdef class Cursor:
             return False
         year, month, day = pair(at) * 100 + pair(at + 2), pair(at + 5), pair(at + 8)
         hour, minute, second = pair(at + 11), pair(at + 14), pair(at + 17)
-        if pair(at) < 0 or pair(at + 2) < 0 or year < 1600 or not 1 <= month <= 12 or day < 1:
+        if pair(at) < 0 or pair(at + 2) < 0 or not 1600 <= year <= 9998 \
+                or not 1 <= month <= 12 or day < 1:
             return False
         if day > days_of(year, month) or not 0 <= hour <= 23 or not 0 <= minute <= 59 \
                 or not 0 <= second <= 59:
