@@ -269,8 +269,7 @@ cdef class Cursor:
             return False
         year, month, day = pair(at) * 100 + pair(at + 2), pair(at + 5), pair(at + 8)
         hour, minute, second = pair(at + 11), pair(at + 14), pair(at + 17)
-        if pair(at) < 0 or pair(at + 2) < 0 or not 1600 <= year <= 9998 \
-                or not 1 <= month <= 12 or day < 1:
+        if pair(at) < 0 or pair(at + 2) < 0 or year < 1600 or not 1 <= month <= 12 or day < 1:
             return False
         if day > days_of(year, month) or not 0 <= hour <= 23 or not 0 <= minute <= 59 \
                 or not 0 <= second <= 59:
@@ -306,7 +305,7 @@ cdef class Cursor:
             second + 60 * (minute - zone + 60 * (hour + 24 * days_since_1970(year, month, day)))
         )
         self.at = at + 1
-        return True
+        return value.number <= 253_402_300_799_999_999  # in UTC, too, no later than the year 9999
 
 
 cdef inline int64_t pair(const uint8_t *at) noexcept:
