@@ -54,10 +54,11 @@ SQL = {
         SELECT id, itemName, description, initialBid, reserve, dateTime, expires, seller, category, extra,
                auction, bidder, price, bid_dateTime, bid_extra
         FROM ({_WINNING}) WHERE place = 1""",
+    # A bid exactly ten seconds after the last still belongs to the session, as in Spark and Flink.
     "q11": """
         WITH apart AS (
             SELECT bidder, dateTime,
-                   coalesce(dateTime - lag(dateTime) OVER each >= INTERVAL 10 SECOND, true) AS opens
+                   coalesce(dateTime - lag(dateTime) OVER each > INTERVAL 10 SECOND, true) AS opens
             FROM bid WINDOW each AS (PARTITION BY bidder ORDER BY dateTime)
         ), numbered AS (
             SELECT bidder, dateTime,

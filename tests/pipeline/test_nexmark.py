@@ -81,6 +81,23 @@ def test_a_query_answers_what_duckdb_answers(
         check(name, driver.topic("answers"), answers)
 
 
+def test_a_bid_at_exactly_the_gap_is_in_the_session_for_both(events: Mapping[str, pa.Table]) -> None:
+    first = events["bid"].slice(0, 4)
+    at = first["dateTime"][0].value
+    times = pa.array([at, at + 10_000, at + 20_000, at + 30_001], pa.int64()).cast(first["dateTime"].type)
+    alike = first.set_column(first.schema.get_field_index("dateTime"), "dateTime", times)
+    same = alike.set_column(alike.schema.get_field_index("bidder"), "bidder", pa.array([1] * 4, pa.int64()))
+    answers = Answers({**events, "bid": same})
+    flow = Topology("q11")
+    add("q11", Events(flow), "answers")
+    with Driver(flow) as driver:
+        driver.feed("bid", generator.encoded(same).to_pylist())
+        driver.finish()
+        check("q11", driver.topic("answers"), answers)
+        assert sorted(row["bid_count"] for row in driver.topic("answers")) == [1, 3]
+    answers.close()
+
+
 @pytest.fixture(scope="module")
 def answered(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a broker where queries have been run as one job, by several batches."""

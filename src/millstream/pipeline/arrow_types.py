@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from millstream.pipeline.schema import Field, SchemaError, from_ddl
+from millstream.pipeline.schema import Field, SchemaError, from_ddl, map_parts
 
 _PLAIN = {
     "boolean": pa.bool_(),
@@ -44,19 +44,9 @@ def _made(name: str) -> pa.DataType:
     if name.startswith("array<"):
         return pa.list_(_made(name[len("array<") : -1]))
     if name.startswith("map<"):
-        key, value = _parts(name[len("map<") : -1])
+        key, value = map_parts(name)
         return pa.map_(_made(key), _made(value))
     if name.startswith("struct<"):
         fields = from_ddl(name[len("struct<") : -1]).fields
         return pa.struct([pa.field(field.name, _made(field.type)) for field in fields])
     raise SchemaError(f"{name} has no place here")
-
-
-def _parts(text: str) -> tuple[str, str]:
-    """What stands before and after the first comma that is not inside of brackets."""
-    depth = 0
-    for at, mark in enumerate(text):
-        depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(mark, 0)
-        if mark == "," and depth == 0:
-            return text[:at], text[at + 1 :]
-    raise SchemaError(f"map<{text}> needs a type of keys and one of values")

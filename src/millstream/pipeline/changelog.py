@@ -48,8 +48,7 @@ class Changelogs:
         self, topics: Mapping[str, str], views: Iterable[View], cluster: Cluster, options: WriteOptions
     ) -> None:
         self.topics = dict(topics)
-        self._kinds = {view.name: dict(view.columns) for view in views}
-        self._keys = {view.name: view.key for view in views}
+        self._views = {view.name: view for view in views}
         self._cluster = cluster
         self._options = options
         self._sender: Sender | None = None
@@ -61,15 +60,8 @@ class Changelogs:
         batches = []
         for view, changed in ({} if applied is None else applied.changed).items():
             assert applied is not None
-            topic, names = self.topics[view], applied.columns[view]
-            keys = [
-                json_object(dict(zip(self._keys[view], key, strict=True)), self._kinds[view])
-                for key, _ in changed
-            ]
-            values = [
-                None if row is None else json_object(dict(zip(names, row, strict=True)), self._kinds[view])
-                for _, row in changed
-            ]
+            topic = self.topics[view]
+            keys, values = zip(*records_of(applied, self._views[view]), strict=True)
             columns = {"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())}
             count = self._cluster.partitions_of(topic, create=True)
             partitions = Partitioner(0).choose(topic, count, columns)
@@ -97,6 +89,18 @@ class Changelogs:
         if self._sender is None:
             self._sender = Sender(self._cluster, timeout_ms=timeout_ms)
         return self._sender
+
+
+def records_of(applied: Applied, view: View) -> list[tuple[bytes, bytes | None]]:
+    """Keys and values of the records that tell what changed in a view."""
+    kinds, names = dict(view.columns), applied.columns[view.name]
+    return [
+        (
+            json_object(dict(zip(view.key, key, strict=True)), kinds),
+            None if row is None else json_object(dict(zip(names, row, strict=True)), kinds),
+        )
+        for key, row in applied.changed[view.name]
+    ]
 
 
 def json_object(row: Mapping[str, Any], kinds: Mapping[str, str]) -> bytes:

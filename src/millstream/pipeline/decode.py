@@ -15,6 +15,7 @@ key, or a JSON object with the key's columns; it also stands in for key columns 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -26,7 +27,7 @@ from millstream.pipeline.encoded import DATA, REASON
 from millstream.pipeline.expressions import with_columns
 from millstream.pipeline.kernel.naming import DELETED
 from millstream.pipeline.options import PLAIN
-from millstream.pipeline.schema import Field, quoted
+from millstream.pipeline.schema import Field, from_ddl, map_parts, quoted
 from millstream.pipeline.streams import REJECTED_COLUMNS, Source
 from millstream.records.json_columns import TYPES
 
@@ -35,6 +36,12 @@ _DATA, _REASON, _ENCODED = "_millstream_data", "_millstream_reason", "_millstrea
 _LOG_TIME = quoted("timestamp")
 _SPACE = r"' \t\r\n'"
 _ANOTHER = r"'\\}\\s*,?\\s*\\{'"
+_STRICT = {"allowSingleQuotes": "false"}  # which no other reader of JSON takes
+_STRICT_SQL = "map('allowSingleQuotes', 'false')"
+# Spark reads a number as a timestamp in seconds, and beyond 13 digits in arithmetic that goes round; and it
+# reads a time of day as one of today. Either is looked for only in values that may have it.
+_MISREAD = "^(-?[0-9]{13,}| *T?[0-9]{1,2}:.*)$"
+_MAY_BE_MISREAD = '[^0-9A-Za-z_."][0-9]{13}|" *T?[0-9]{1,2}:'
 BETWEEN = "|sample|"  # what stands between the reason and the record in a sample of what did not parse
 _SAMPLE = "coalesce(CAST(substring(value, 1, 500) AS string), 'no value')"
 
@@ -45,7 +52,7 @@ def decoded(raw: DataFrame, source: Source) -> DataFrame:
         raw = raw.withColumn(_ENCODED, _decoding(source)(fn.col("value")))
     plain = PLAIN in raw.columns
     if source.is_json:
-        options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+        options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT, **_STRICT}
         data = fn.from_json(fn.expr(_text(source)), _json_schema(source), options)
         if plain:
             data = fn.coalesce(PLAIN, data)
@@ -141,7 +148,7 @@ def _from_key(source: Source, name: str) -> str:
         return "key"
     text = "cast(key AS string)"
     ddl = ", ".join(f"{quoted(key)} {kind}" for key, kind in keys.items())
-    in_object = f"from_json({text}, {_literal(ddl)}).{quoted(name)}"
+    in_object = f"from_json({text}, {_literal(ddl)}, {_STRICT_SQL}).{quoted(name)}"
     if len(keys) > 1:
         return in_object
     in_object = f"if(startswith({text}, '{{'), {in_object}, NULL)"
@@ -191,7 +198,8 @@ def _reason(source: Source, *, plain: bool) -> str:
             # Another object after it: in JSON there is a comma between the two, and it is within an array.
             f"WHEN {text} RLIKE {_ANOTHER} AND NOT (json_array_length(concat('[', {text}, ']')) <=> 1)"
             " THEN 'not JSON: it goes on after the object'",
-            f"WHEN {_DATA}.{_CORRUPT} IS NOT NULL THEN {_wrong_types(source.schema.fields, text)}",
+            f"WHEN {_DATA}.{_CORRUPT} IS NOT NULL OR {_out_of_time(source.schema.fields, text)}"
+            f" THEN {_wrong_types(source.schema.fields, text)}",
         ]
     if source.is_json or source.encoded is not None:
         required = [field for field in source.schema.fields if _is_required(source, field)]
@@ -232,19 +240,90 @@ def _wrong_types(fields: tuple[Field, ...], text: str) -> str:
     names = ", ".join(_literal(field.name) for field in fields)
     paths = ", ".join(_literal("$['" + field.name.replace("'", "\\'") + "']") for field in fields)
     kinds = ", ".join(_literal(str(field.type)) for field in fields)
-    nulls = ", ".join(f"{_DATA}.{quoted(field.name)} IS NULL" for field in fields)
+    wrong = ", ".join(
+        f"{_DATA}.{quoted(field.name)} IS NULL OR {_beyond(f'{_DATA}.{quoted(field.name)}', field.type)}"
+        for field in fields
+    )
+    misread = _misread(fields, text)
+    wrong = f"element_at(array({wrong}), n)" + (f" OR element_at({misread}, n)" if misread else "")
     found = f"get_json_object({text}, element_at(array({paths}), n))"
+    kind = f"element_at(array({kinds}), n)"
     said = (
-        f"concat('field ', element_at(array({names}), n), ': ', left({found}, 40), ' is not ',"
-        f" element_at(array({kinds}), n))"
+        f"concat('field ', element_at(array({names}), n), ': ', left({found}, 40), ' is not ', {kind},"
+        f" if({kind} = 'timestamp' AND {found} RLIKE '^-?[0-9]{{12,}}$',"
+        f" ': a number counts seconds since 1970, and this one looks like smaller units', ''))"
     )
-    numbers = (
-        f"filter(sequence(1, {len(fields)}), n -> element_at(array({nulls}), n) AND {found} IS NOT NULL)"
-    )
+    numbers = f"filter(sequence(1, {len(fields)}), n -> ({wrong}) AND {found} IS NOT NULL)"
     return (
         f"CASE WHEN size({numbers}) = 0 THEN 'does not match the schema'"
         f" ELSE array_join(transform({numbers}, n -> {said}), '; ') END"
     )
+
+
+def _out_of_time(fields: tuple[Field, ...], text: str) -> str:
+    """Whether Spark read a time that is none, or is outside of the years 1 to 9999, which is all that Python
+    and most databases have."""
+    beyond = [_beyond(f"{_DATA}.{quoted(field.name)}", field.type) for field in fields]
+    asked = ", ".join(one for one in beyond if one != "false")
+    misread = _misread(fields, text)
+    found = [f"array_contains(array({asked}), true)"] if asked else []
+    found += [f"({text} RLIKE '{_MAY_BE_MISREAD}' AND array_contains({misread}, true))"] if misread else []
+    return " OR ".join(found) or "false"
+
+
+def _misread(fields: tuple[Field, ...], text: str) -> str | None:
+    """The SQL of an array that says of every field whether it holds a time that Spark misreads; None if none
+    can. For that all is read again, as text."""
+    each = [_holds(f"t.{quoted(field.name)}", field.type, _is_misread) for field in fields]
+    if all(one == "false" for one in each):
+        return None
+    ddl = ", ".join(f"{quoted(field.name)} {_as_text(field.type)}" for field in fields)
+    read = f"from_json({text}, {_literal(ddl)}, {_STRICT_SQL})"
+    return f"flatten(transform(array({read}), t -> array({', '.join(each)})))"
+
+
+def _beyond(value: str, kind: str) -> str:
+    return _holds(value, kind, lambda one, _: f"coalesce(year({one}) NOT BETWEEN 1 AND 9999, false)")
+
+
+def _is_misread(value: str, kind: str) -> str:
+    return f"coalesce({value} RLIKE '{_MISREAD}', false)" if kind == "timestamp" else "false"
+
+
+def _holds(value: str, kind: str, test: Callable[[str, str], str], depth: int = 0) -> str:
+    """The SQL that says whether a value is a time for which the test holds, or has one in it."""
+    if kind in ("timestamp", "timestamp_ntz", "date"):
+        return test(value, kind)
+    one = f"x{depth}"
+    parts: list[str] = []
+    if kind.startswith("struct<"):
+        fields = from_ddl(kind[len("struct<") : -1]).fields
+        parts = [_holds(f"{value}.{quoted(field.name)}", field.type, test, depth) for field in fields]
+    elif kind.startswith("array<"):
+        inner = _holds(one, kind[len("array<") : -1], test, depth + 1)
+        parts = [f"coalesce(exists({value}, {one} -> {inner}), false)"] if inner != "false" else []
+    elif kind.startswith("map<"):
+        inner = _holds(one, map_parts(kind)[1], test, depth + 1)
+        parts = (
+            [f"coalesce(exists(map_values({value}), {one} -> {inner}), false)"] if inner != "false" else []
+        )
+    asked = [part for part in parts if part != "false"]
+    return f"({' OR '.join(asked)})" if asked else "false"
+
+
+def _as_text(kind: str) -> str:
+    """A type with text in the place of timestamps, which is what they were before they were read."""
+    if kind == "timestamp":
+        return "string"
+    if kind.startswith("struct<"):
+        fields = from_ddl(kind[len("struct<") : -1]).fields
+        return f"struct<{','.join(f'{quoted(field.name)}:{_as_text(field.type)}' for field in fields)}>"
+    if kind.startswith("array<"):
+        return f"array<{_as_text(kind[len('array<') : -1])}>"
+    if kind.startswith("map<"):
+        key, value = map_parts(kind)
+        return f"map<{key},{_as_text(value)}>"
+    return kind
 
 
 def _literal(text: str) -> str:

@@ -50,6 +50,17 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def map_parts(kind: str) -> tuple[str, str]:
+    """The types of the keys and the values of ``map<string,array<int>>``."""
+    depth = 0
+    inside = kind[len("map<") : -1]
+    for at, mark in enumerate(inside):
+        depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(mark, 0)
+        if mark == "," and depth == 0:
+            return inside[:at], inside[at + 1 :]
+    raise SchemaError(f"{kind} needs a type of keys and one of values")
+
+
 def schema_of(given: object) -> Schema:
     """The schema that DDL text, a dataclass or a StructType describes; SchemaError if it is none of them."""
     if isinstance(given, str):

@@ -7,10 +7,12 @@ in the checkpoint as well; for what is in a database, its address is needed.
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import json
 import shutil
 import tempfile
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +25,7 @@ from millstream.pipeline.checkpoint import Checkpoint
 from millstream.pipeline.kernel.clock import NEVER
 from millstream.pipeline.kernel.disk import DiskTable
 from millstream.pipeline.kernel.outside import Space, Table, open_table
+from millstream.pipeline.kernel.processor import STATES, opened
 from millstream.pipeline.kernel.state import Keyed, Store, Waiting
 from millstream.pipeline.kernel.versions import Head, Kept
 
@@ -124,7 +127,7 @@ class StateReader:
                         _Map(changes.get(bucket, {})),
                         partial(self._table, operator, home),
                     )
-                    yield from _listed(operator.name, bucket, kept.load(None).store)
+                    yield from listed(operator.name, bucket, kept.load(None).store)
                     read += 1
                     on_bucket(read, len(operator.heads))
         finally:
@@ -223,7 +226,8 @@ def _groups(heads: dict[int, Head]) -> Iterator[list[int]]:
         yield group
 
 
-def _listed(operator: str, bucket: int, store: Store) -> Iterator[StateEntry]:
+def listed(operator: str, bucket: int, store: Store) -> Iterator[StateEntry]:
+    """All that a bucket holds, as people are shown it."""
     store.open_all()
     for name, container in store.containers():
         if isinstance(container, Waiting):
@@ -234,7 +238,16 @@ def _listed(operator: str, bucket: int, store: Store) -> Iterator[StateEntry]:
                 yield StateEntry(operator, bucket, name, key, row, moment(time))
         elif isinstance(container, Keyed) and name != _CLOCK:
             for key, value in container.items():
-                yield StateEntry(operator, bucket, name, key, value, moment(container.due_of(key)))
+                shown = _opened(value) if name == STATES else value
+                yield StateEntry(operator, bucket, name, key, shown, moment(container.due_of(key)))
+
+
+def _opened(kept: Any) -> Any:
+    """The state of a processor's key. A class in it is imported, and may not be there."""
+    try:
+        return opened(kept)
+    except Exception as error:
+        return f"{len(kept)} bytes that can't be unpickled here: {condensed(error)}"
 
 
 def moment(micros: int | None) -> datetime.datetime | None:
@@ -251,7 +264,9 @@ def plain(value: Any) -> Any:
     """A value as JSON can say it."""
     if isinstance(value, dict):
         return {k if isinstance(k, str) else text(k): plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return plain(vars(value))
+    if isinstance(value, list | tuple | set | frozenset | deque):
         return [plain(one) for one in value]
     if isinstance(value, datetime.datetime):
         return value.isoformat()

@@ -305,7 +305,7 @@ cdef class Cursor:
             second + 60 * (minute - zone + 60 * (hour + 24 * days_since_1970(year, month, day)))
         )
         self.at = at + 1
-        return True
+        return value.number <= 253_402_300_799_999_999  # in UTC, too, no later than the year 9999
 
 
 cdef inline int64_t pair(const uint8_t *at) noexcept:

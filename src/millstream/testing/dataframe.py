@@ -16,6 +16,7 @@ from millstream.testing.sql.compile import Projection
 from millstream.testing.sql.nodes import Alias, AnalysisError, Call, Cast, Literal, Node, Star, Unsupported
 from millstream.testing.sql.nodes import Column as ColumnNode
 from millstream.testing.sql.types import Type, from_arrow
+from millstream.testing.vectorized import map_in_pandas
 
 
 class DataFrame(SparkDataFrame):
@@ -203,12 +204,13 @@ class DataFrame(SparkDataFrame):
         return func(self, *args, **kwargs)
 
     def mapInArrow(self, func: Any, schema: Any, *_: Any, **__: Any) -> DataFrame:  # noqa: N802
-        wanted = types.to_arrow(
-            type_of(schema if not isinstance(schema, str) else f"struct<{_fields(schema)}>")
-        )
+        wanted = _schema(schema)
         batches = list(func(iter(self._table.combine_chunks().to_batches())))
-        made = pa.Table.from_batches(batches) if batches else pa.schema(wanted).empty_table()
-        return DataFrame(made.cast(pa.schema(wanted)), self._moment)
+        made = pa.Table.from_batches(batches) if batches else wanted.empty_table()
+        return DataFrame(made.cast(wanted), self._moment)
+
+    def mapInPandas(self, func: Any, schema: Any, *_: Any, **__: Any) -> DataFrame:  # noqa: N802
+        return DataFrame(map_in_pandas(func, self._table, _schema(schema)), self._moment)
 
     def alias(self, alias: str) -> DataFrame:
         return self
@@ -230,7 +232,11 @@ def _listed(subset: Any) -> list[str]:
     return [subset] if isinstance(subset, str) else list(subset or ())
 
 
-def _fields(ddl: str) -> str:
+def _schema(given: Any) -> pa.Schema:
+    """That of a StructType, or of its DDL."""
     from millstream.pipeline.schema import from_ddl, quoted
 
-    return ",".join(f"{quoted(field.name)}:{field.type}" for field in from_ddl(ddl).fields)
+    if isinstance(given, str):
+        fields = ",".join(f"{quoted(field.name)}:{field.type}" for field in from_ddl(given).fields)
+        given = f"struct<{fields}>"
+    return pa.schema(types.to_arrow(type_of(given)))

@@ -14,12 +14,13 @@ from types import TracebackType
 from typing import Any
 
 from millstream.errors import MillstreamError
+from millstream.pipeline.changelog import records_of
 from millstream.pipeline.expressions import ExpressionError, duration_ms
 from millstream.pipeline.kernel.channels import AHEAD, LATE
 from millstream.pipeline.kernel.clock import NEVER, At
 from millstream.pipeline.kernel.ending import Ending
 from millstream.pipeline.load import load_topology
-from millstream.pipeline.sinks import TopicSink
+from millstream.pipeline.sinks import TopicSink, ViewSink
 from millstream.pipeline.streams import Rejected
 from millstream.pipeline.topology import Topology
 from millstream.pipeline.views import open_reader, open_store
@@ -49,7 +50,7 @@ class Driver:
         flow: Topology | str | Path,
         *,
         name: str | None = None,
-        now: str | dt.datetime | None = None,
+        now: str | int | dt.datetime | None = None,
         engine: str = "python",
     ) -> None:
         self._now = None if now is None else micros(_time(now))
@@ -69,9 +70,7 @@ class Driver:
             self._store.prepare(view)
         self._batches = 0
         self._offsets: dict[tuple[str, int], int] = {}
-        self._records: dict[str, list[Record]] = {
-            sink.topic: [] for sink in flow.sinks if isinstance(sink, TopicSink)
-        }
+        self._records: dict[str, list[Record]] = {topic: [] for sink in flow.sinks for topic in sink.topics}
         self._rows: dict[str, list[dict[str, Any]]] = {}
         self._finished = False
 
@@ -84,14 +83,15 @@ class Driver:
         *,
         key: str | bytes | None = None,
         partition: int = 0,
-        timestamp: str | dt.datetime | None = None,
+        timestamp: str | int | dt.datetime | None = None,
         headers: Mapping[str, str | bytes] | None = None,
     ) -> None:
         """Append records to a topic that the flow reads, and let the flow take them in.
 
         A row is a dict or a dataclass (it is sent as JSON, or encoded by the schema of the source), text,
         bytes, or None; or a Record, which brings its own key, headers, timestamp and partition; or a list of
-        these. ``timestamp`` is the record's own, by default the time on the driver's clock.
+        these. ``timestamp`` is the record's own (a number counts milliseconds since 1970, as in the log), by
+        default the time on the driver's clock.
         """
         if self._finished:
             raise MillstreamError("the input has ended with finish(); make another Driver")
@@ -100,7 +100,7 @@ class Driver:
         told = None if timestamp is None else _time(timestamp)
         key_bytes, header_bytes = to_bytes(key), {n: to_bytes(v) or b"" for n, v in (headers or {}).items()}
         records = [
-            one
+            dataclasses.replace(one, timestamp=None if one.timestamp is None else _time(one.timestamp))
             if isinstance(one, Record)
             else Record(self._bytes(topic, one), key_bytes, header_bytes, told, partition)
             for one in given
@@ -188,6 +188,7 @@ class Driver:
         reads = {source.topic for source in self._flow.sources}
         for _ in range(_MOST_ROUNDS):
             given = self._running.batch(records, At(micros(self.now), finish))
+            self._to_views(given)
             self._keep(given)
             back: dict[str, list[Record]] = {}
             for topic, record in given.records:
@@ -200,8 +201,20 @@ class Driver:
             f"what the flow writes comes back to it for ever: {', '.join(records)}, {_MOST_ROUNDS} times now"
         )
 
-    def _keep(self, given: Given) -> None:
+    def _to_views(self, given: Given) -> None:
+        """Views take their changes, and those that have a changelog tell of them in it."""
         self._batches += 1
+        if not given.changes:
+            return
+        topics = {sink.name: sink.changelog for sink in self._flow.sinks if isinstance(sink, ViewSink)}
+        told = {name: topic for name, topic in topics.items() if topic is not None}
+        with self._store.applying("driver", self._batches, given.changes, told) as applied:
+            assert applied is not None
+            for view in applied.changed:
+                for key, value in records_of(applied, self._running.views[view]):
+                    given.records.append((told[view], Record(value, key, timestamp=self.now)))
+
+    def _keep(self, given: Given) -> None:
         for topic, record in given.records:
             self._records[topic].append(record)
         for name, tables in given.rows.items():
@@ -212,8 +225,6 @@ class Driver:
                     {column: python_value(value, kinds[column]) for column, value in row.items()}
                     for row in table.to_pylist()
                 ]
-        if given.changes:
-            self._store.apply("driver", self._batches, given.changes)
 
     # ---- taking out ---------------------------------------------------------------------------------
 
@@ -315,13 +326,17 @@ def _known(name: str, there: Iterable[str], problem: str) -> str:
     raise MillstreamError(f"{problem} {name!r}; {hint}")
 
 
-def _time(given: str | dt.datetime) -> dt.datetime:
+def _time(given: str | int | dt.datetime) -> dt.datetime:
+    if isinstance(given, int):
+        return from_micros(1000 * given)
     if isinstance(given, str):
         found = timestamp_of(given)
         if found is None:
             raise MillstreamError(f"{given!r} is not a time; write it as 2026-01-31T12:00:00Z")
         at, zone = found
         return at.replace(tzinfo=zone or UTC)
+    if not isinstance(given, dt.datetime):
+        raise MillstreamError(f"{given!r} is not a time; give a datetime, text, or milliseconds since 1970")
     return given if given.tzinfo is not None else given.replace(tzinfo=UTC)
 
 

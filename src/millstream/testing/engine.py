@@ -49,7 +49,19 @@ class OnSpark:
         self._session = session
 
     def frame(self, table: pa.Table) -> Any:
-        return self._session.createDataFrame(table)
+        # Columns of a channel are null in the rows of others, NOT NULL ones too.
+        schema = pa.schema([pa.field(one.name, _nullable(one.type)) for one in table.schema])
+        return self._session.createDataFrame(table.cast(schema))
 
     def at_work(self) -> AbstractContextManager[None]:
         return nullcontext()
+
+
+def _nullable(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(one.name, _nullable(one.type)) for one in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(_nullable(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, _nullable(kind.item_type))
+    return kind

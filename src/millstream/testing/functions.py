@@ -16,16 +16,15 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-import pyarrow as pa
 import pyspark.sql.functions as spark_functions
 from pyspark.sql.types import DataType
 from pyspark.sql.udf import UserDefinedFunction
-from pyspark.util import PythonEvalType
 
 from millstream.testing.columns import Column, named, node_of, type_of
 from millstream.testing.sql.nodes import Apply, Call, Lambda, Node, Unsupported
 from millstream.testing.sql.nodes import Column as ColumnNode
 from millstream.testing.sql.parse import parse
+from millstream.testing.vectorized import is_row_by_row, whole
 
 _CONNECT = "pyspark.sql.connect"
 _ASKED = "SPARK_CONNECT_MODE_ENABLED"
@@ -60,25 +59,31 @@ def udf(f: Any = None, returnType: Any = "string", **_: Any) -> Any:  # noqa: N8
 
 
 def _create_udf(f: Any, returnType: Any, evalType: int, **_: Any) -> Any:  # noqa: N803
-    """What PySpark makes an Arrow UDF with: a function of whole columns, called with those of one row."""
-    if evalType != PythonEvalType.SQL_SCALAR_ARROW_UDF:
-        raise Unsupported("a pandas UDF, or one of several rows")
+    """What PySpark makes pandas and Arrow UDFs with."""
+    function = whole(f, evalType, type_of(returnType))
 
     @functools.wraps(f)
-    def one(*values: Any) -> Any:
-        return f(*(pa.array([value]) for value in values))[0].as_py()
+    def call(*columns: Any, **by_name: Any) -> Column:
+        return _applied(function, columns, by_name, returnType, whole=True)
 
-    return udf(one, returnType)
+    return call
 
 
-def _called(defined: UserDefinedFunction, *columns: Any, **named_: Any) -> Column:
-    """A function that was made by PySpark's own ``udf``, before the driver was there."""
-    if (
-        defined.evalType not in (PythonEvalType.SQL_BATCHED_UDF, PythonEvalType.SQL_ARROW_BATCHED_UDF)
-        or named_
-    ):
-        raise Unsupported("a pandas or Arrow UDF")
-    return Column(Apply(defined.func, tuple(map(named, columns)), type_of(defined._returnType)))
+def _called(defined: UserDefinedFunction, *columns: Any, **by_name: Any) -> Column:
+    """A function that was made by PySpark itself, before the driver was there."""
+    row_by_row, kind = is_row_by_row(defined.evalType), defined._returnType
+    function = defined.func if row_by_row else whole(defined.func, defined.evalType, type_of(kind))
+    return _applied(function, columns, by_name, kind, whole=not row_by_row)
+
+
+def _applied(
+    function: Any, columns: tuple[Any, ...], by_name: dict[str, Any], kind: Any, *, whole: bool
+) -> Column:
+    if by_name:
+        raise Unsupported("a UDF that is given arguments by name")
+    if whole and not columns:
+        raise Unsupported("a pandas or Arrow UDF without arguments")
+    return Column(Apply(function, tuple(map(named, columns)), type_of(kind), whole))
 
 
 def _general(name: str) -> Callable[..., Column]:
@@ -122,7 +127,7 @@ class _Functions(ModuleType):
             raise AttributeError(name)
         if name in _OWN:
             return _OWN[name]
-        if name in ("pandas_udf", "arrow_udf", "udtf"):
+        if name == "udtf":
             raise Unsupported(name)
         return _general(name)
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from millstream import Processor, Topology, step
 from millstream.errors import MillstreamError, TopologyError
 from millstream.pipeline.streams import Source
-from millstream.testing import Driver
+from millstream.testing import Driver, Record
+from millstream.testing.records import to_bytes
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SCHEMA = "card string NOT NULL, eur double, paid_at timestamp"
@@ -354,6 +355,69 @@ def test_a_window_over_the_results_of_another() -> None:
         driver.feed("payments", [payment("a", eur, second) for eur, second in ((5, 0), (6, 30), (9, 90))])
         driver.finish()
         assert [(row["card"], row["most"]) for row in driver.topic("hours")] == [("a", 11.0)]
+
+
+def test_a_result_counts_in_the_window_that_holds_its_last_instant() -> None:
+    flow, payments = flow_of()
+    minutes = payments.window(by="card", size="1 minute", emit="final", name="minutes").agg(n="count(*)")
+    visits = payments.window(by="card", gap="1 minute", name="visits").agg(n="count(*)")
+    for name, stream in {"hours": minutes, "of_visits": visits}.items():
+        stream.window(by="card", size="1 hour", emit="final", name=name).agg(n="count(*)").to_topic(name)
+    with Driver(flow) as driver:
+        driver.feed("payments", payment("a", 1, 3540))  # in the minute up to 13:00, a session up to 13:00
+        driver.finish()
+        assert [row["window_end"] for row in driver.stream("hours")] == [NOON + timedelta(hours=1)]
+        assert [row["window_end"] for row in driver.stream("of_visits")] == [NOON + timedelta(hours=2)]
+
+
+def test_the_first_rows_of_partitions_that_come_together_are_each_judged_by_their_own() -> None:
+    """A partition that begins later, when time has moved on, can't reopen what is closed: as in a job."""
+
+    def visits(*batches: list[Record]) -> tuple[int, int]:
+        flow, payments = flow_of()
+        payments.window(by="card", gap="1 minute", name="visits").agg(n="count(*)").to_topic("t")
+        with Driver(flow) as driver:
+            for batch in batches:
+                driver.feed("payments", batch)
+            driver.finish()
+            return sum(row["n"] for row in driver.topic("t")), len(driver.stream("visits.late"))
+
+    ahead = [Record(to_bytes(payment("a", 1, second))) for second in (0, 600)]
+    behind = [Record(to_bytes(payment("b", 1, second)), partition=1) for second in (1, 2)]
+    assert visits([*ahead, *behind]) == (4, 0)
+    assert visits(ahead, behind) == (2, 2)
+
+
+def test_a_views_changelog_is_a_topic_and_may_be_read_again() -> None:
+    flow, payments = flow_of()
+    payments.to_view("latest", key="card", delete_when="eur < 0", changelog="latest.changes")
+    again = flow.table(
+        "latest.changes", schema="card string, eur double", key="card", time="log", name="again"
+    )
+    again.to_view("copy")
+    with Driver(flow) as driver:
+        driver.feed("payments", [payment("a", 1, 0), payment("b", 2, 1)])
+        driver.feed("payments", [payment("a", -1, 2), payment("b", 3, 0)])  # an older row changes nothing
+        assert [record.key for record in driver.records("latest.changes")] == [
+            b'{"card":"a"}',
+            b'{"card":"b"}',
+            b'{"card":"a"}',
+        ]
+        *_, last = driver.topic("latest.changes")
+        assert last is None
+        assert [row["eur"] for row in driver.view("copy").values()] == [2.0]
+
+
+def test_a_records_time_may_be_milliseconds_as_in_the_log() -> None:
+    flow, payments = flow_of(time="log")
+    payments.to_topic("t", time="log_time")
+    with Driver(flow) as driver:
+        driver.feed("payments", payment("a", 1, 0), timestamp=0)
+        driver.feed("payments", Record(to_bytes(payment("a", 1, 0)), timestamp=1500))  # type: ignore[arg-type]
+        epoch = datetime(1970, 1, 1, tzinfo=UTC)
+        assert [one.timestamp for one in driver.records("t")] == [epoch, epoch + timedelta(seconds=1.5)]
+        with pytest.raises(MillstreamError, match=r"1\.5 is not a time"):
+            driver.feed("payments", payment("a", 1, 0), timestamp=1.5)  # type: ignore[arg-type]
 
 
 # ---- topics that come back ---------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from decimal import Context, Decimal
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -27,11 +27,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.pipeline.kernel.calls import OF_DISTINCT, Call
+from millstream.pipeline.kernel.exact import (
+    decimal_mean,
+    decimal_sum,
+    exactly,
+    mean,
+    moving_means,
+    moving_sums,
+    rounded,
+)
 from millstream.pipeline.kernel.python_aggregates import FoldingMachine, FunctionMachine
 from millstream.pipeline.kernel.ranges import Dense, Machine, each_range, reduced
 
-_EXACT = Context(prec=120)
-_FEW = 8  # numbers that are kept as they are rather than added up exactly
 _LEAST_LONG, _MOST_LONG = -(1 << 63), (1 << 63) - 1
 
 
@@ -72,30 +79,6 @@ class SumOfIntegers(Machine):
         return state
 
 
-def rounded(values: Sequence[float]) -> float:
-    """The exact sum of values, rounded once. Beyond what doubles hold, infinity or NaN."""
-    try:
-        return math.fsum(values)
-    except (OverflowError, ValueError):
-        return sum(values)
-
-
-def exactly(values: Sequence[float]) -> tuple[float, ...]:
-    """A few numbers with exactly the sum of the values: the sum rounded, what is left rounded, and so on."""
-    if len(values) <= _FEW:
-        return tuple(values)
-    parts: list[float] = []
-    rest = list(values)
-    while True:
-        total = rounded(rest)
-        if not math.isfinite(total):
-            return (total,)
-        if total == 0.0:
-            return tuple(parts) or (0.0,)
-        parts.append(total)
-        rest.append(-total)
-
-
 class SumOfDoubles(Machine):
     """Its state is a few numbers, not yet added up, as long as they are few."""
 
@@ -105,15 +88,13 @@ class SumOfDoubles(Machine):
         return each_range(exactly, rows.numbers(0).astype(np.float64).tolist(), rows)
 
     def merge(self, one: Any, other: Any) -> Any:
-        both = one + other
-        return both if len(both) <= _FEW else exactly(both)
+        return exactly(one + other)
 
     def result(self, state: Any) -> Any:
         return None if state is None else rounded(state)
 
     def moving(self, rows: Dense) -> list[Any]:
-        # Exactly would mean to go through a window's values in Python for every event.
-        return reduced(np.add, rows.numbers(0).astype(np.float64), rows)
+        return moving_sums(rows.numbers(0).astype(np.float64), rows)
 
 
 class SumOfDecimals(Machine):
@@ -122,17 +103,10 @@ class SumOfDecimals(Machine):
         self.type = pa.decimal128(min(38, kind.precision + 10), kind.scale)
 
     def partials(self, rows: Dense) -> list[Any]:
-        return each_range(self._sum, rows.values(0), rows)
-
-    @staticmethod
-    def _sum(values: list[Decimal]) -> Decimal:
-        total = values[0]
-        for value in values[1:]:
-            total = _EXACT.add(total, value)
-        return total
+        return each_range(decimal_sum, rows.values(0), rows)
 
     def merge(self, one: Any, other: Any) -> Any:
-        return _EXACT.add(one, other)
+        return decimal_sum((one, other))
 
     def result(self, state: Any) -> Any:
         if state is not None and len(state.as_tuple().digits) > self.type.precision:
@@ -161,18 +135,20 @@ class Average(Machine):
     def result(self, state: Any) -> Any:
         if state is None:
             return None
-        total, count = state
-        return self._divided(rounded(total) if isinstance(self._total, SumOfDoubles) else total, count)
+        return self._divided(*state)
 
     def _divided(self, total: Any, count: int) -> Any:
+        if isinstance(self._total, SumOfDoubles):
+            return mean(total, count)
         if isinstance(total, Decimal):
-            with_digits = _EXACT.divide(total, count)
-            return with_digits.quantize(Decimal(1).scaleb(-self.type.scale), "ROUND_HALF_UP", _EXACT)
+            return decimal_mean(total, count, self.type.scale)
         return total / count
 
     def moving(self, rows: Dense) -> list[Any]:
-        totals = self._total.moving(rows)
+        if isinstance(self._total, SumOfDoubles):
+            return moving_means(rows.numbers(0).astype(np.float64), rows)
         counts = (rows.hi - rows.lo).tolist()
+        totals = self._total.moving(rows)
         return [None if n == 0 else self._divided(total, n) for total, n in zip(totals, counts, strict=True)]
 
 

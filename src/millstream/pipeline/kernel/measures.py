@@ -14,6 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from millstream.pipeline.kernel.exact import decimal_mean, decimal_sum, mean, rounded
+
 FUNCTIONS = ("first", "last", "sum", "count", "min", "max", "avg", "list")
 _MEASURE = re.compile(r"(?:(\w+)\s*\(\s*)?(\w+)(?:\.(\w+|`[^`]+`))?(\s*\))?")
 
@@ -73,27 +75,45 @@ def type_of(measure: Measure, columns: Mapping[str, pa.DataType]) -> pa.DataType
 def worked_out(measure: Measure, step: int, place: int, kind: pa.DataType) -> Callable[[Taken], Any]:
     """A function that works the measure out; ``place`` is where the column stands in an event."""
     work = _WORK[measure.function]
-    scale = kind.scale if pa.types.is_decimal(kind) else None
 
     def value(taken: Taken) -> Any:
         values = [event[place] for event in taken[step]] if measure.column is not None else taken[step]
-        result = work(values)
-        return result if scale is None or result is None else round(result, scale)
+        return work(values, kind)
 
     return value
 
 
-def _known(values: Sequence[Any]) -> list[Any]:
-    return [value for value in values if value is not None]
+def _of_known(work: Callable[[list[Any], pa.DataType], Any]) -> Callable[[Sequence[Any], pa.DataType], Any]:
+    def of(values: Sequence[Any], kind: pa.DataType) -> Any:
+        known = [value for value in values if value is not None]
+        return work(known, kind) if known else None
+
+    return of
 
 
-_WORK: dict[str, Callable[[Sequence[Any]], Any]] = {
-    "first": lambda values: values[0] if values else None,
-    "last": lambda values: values[-1] if values else None,
-    "sum": lambda values: sum(known) if (known := _known(values)) else None,
-    "count": lambda values: len(_known(values)),
-    "min": lambda values: min(_known(values), default=None),
-    "max": lambda values: max(_known(values), default=None),
-    "avg": lambda values: sum(known) / len(known) if (known := _known(values)) else None,
-    "list": list,
+def _sum(values: list[Any], kind: pa.DataType) -> Any:
+    if pa.types.is_decimal(kind):
+        return decimal_sum(values)
+    return rounded(values) if pa.types.is_floating(kind) else sum(values)
+
+
+def _avg(values: list[Any], kind: pa.DataType) -> Any:
+    if pa.types.is_decimal(kind):
+        return decimal_mean(decimal_sum(values), len(values), kind.scale)
+    return mean(values, len(values)) if isinstance(values[0], float) else sum(values) / len(values)
+
+
+def _in_order(value: Any) -> tuple[bool, Any]:
+    return value != value, value  # NaN is greater than all, as for Spark
+
+
+_WORK: dict[str, Callable[[Sequence[Any], pa.DataType], Any]] = {
+    "first": lambda values, _: values[0] if values else None,
+    "last": lambda values, _: values[-1] if values else None,
+    "sum": _of_known(_sum),
+    "count": lambda values, _: sum(value is not None for value in values),
+    "min": _of_known(lambda values, _: min(values, key=_in_order)),
+    "max": _of_known(lambda values, _: max(values, key=_in_order)),
+    "avg": _of_known(_avg),
+    "list": lambda values, _: list(values),
 }

@@ -46,6 +46,7 @@ MOST_TIMERS = 1000  # of a key
 _SHORT = 200  # characters of text that are kept as they are
 _ERROR_TIMER = pa.field("error_timer", pa.string())
 _RECORD = (pa.field("stream", pa.string()), pa.field("record", pa.string()))
+STATES = "state"  # the container of the states of keys, which are pickles
 _MISSING = object()
 _UNCHANGING = (type(None), int, float, str, bool, bytes)
 
@@ -225,7 +226,7 @@ class ProcessorProgram:
         self._due = ALWAYS  # the next timer in event time
 
     def open(self, store: Store) -> None:
-        self._states = store.keyed("state")
+        self._states = store.keyed(STATES)
         self._timers = {EVENT: store.keyed("timers"), PROCESSING: store.keyed("alarms")}
         self._about = store.in_memory("about")
         self._due = self._next(EVENT)

@@ -11,8 +11,8 @@ Rules:
 
 Theory of operation. All events that may still count are one log in the order of time, to which a batch adds
 at one end and from which it takes at the other: that is the state. Beside it, in memory only, stand the same
-events by key. An event's window is a range of its key's, and aggregates look at all ranges at once: counts
-and whole numbers from running sums, others by going through the range.
+events by key. An event's window is a range of its key's, and aggregates look at all ranges at once: counts,
+and sums of whole numbers and doubles, from running sums; others by going through the range.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What functions of rows are built from: values with types, names and their places, implicit casts.
 
 A compiled expression is a Python function of a row, which is a list: the columns first, then a place for
-every variable of a lambda. It is called when its value is needed and not before, so that
-``if(n = 0, NULL, total / n)`` divides by no zero.
+every variable of a lambda and for what every function of whole columns gave. It is called when its value is
+needed and not before, so that ``if(n = 0, NULL, total / n)`` divides by no zero.
 """
 
 from __future__ import annotations
@@ -50,6 +50,8 @@ class Scope:
     # Shared by inner scopes: how long a row is by now, and which of its columns are used.
     width: list[int] = field(default_factory=list)
     used: set[int] = field(default_factory=set)
+    # What works on all rows at once, before any of them is looked at.
+    wholes: list[Callable[[list[list[Any]]], None]] = field(default_factory=list)
 
     @classmethod
     def of(cls, columns: dict[str, Type], moment: Moment) -> Scope:
@@ -70,10 +72,17 @@ class Scope:
 
     def inner(self, names: Sequence[str], kinds: Sequence[Type]) -> tuple[Scope, list[int]]:
         """A scope in which a lambda's variables are known, and their places in a row."""
-        places = list(range(self.width[0], self.width[0] + len(names)))
-        self.width[0] += len(names)
+        places = [self.place() for _ in names]
         known = {name: (at, kind) for name, at, kind in zip(names, places, kinds, strict=True)}
-        return Scope(self.columns, self.moment, {**self.variables, **known}, self.width, self.used), places
+        inner = Scope(
+            self.columns, self.moment, {**self.variables, **known}, self.width, self.used, self.wholes
+        )
+        return inner, places
+
+    def place(self) -> int:
+        """Another place in a row."""
+        self.width[0] += 1
+        return self.width[0] - 1
 
 
 Build = Callable[[str, list[Compiled], Scope], Compiled]

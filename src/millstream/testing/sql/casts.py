@@ -299,7 +299,10 @@ def _text_to_timestamp(target: Type) -> Function:
         if found is None:
             raise _wrong(text, target)
         at, zone = found
-        return at if target == types.NTZ else at.replace(tzinfo=zone or UTC).astimezone(UTC)
+        try:
+            return at if target == types.NTZ else at.replace(tzinfo=zone or UTC).astimezone(UTC)
+        except OverflowError:
+            raise _wrong(text, target) from None  # in UTC it is in the year 0 or 10000
 
     return convert
 

@@ -67,7 +67,9 @@ def compiled(node: Node, scope: Scope) -> Compiled:
         return _call(node, scope)
     if isinstance(node, Apply):
         arguments = [compiled(argument, scope) for argument in node.arguments]
-        return Compiled(node.type, _of_python(node, arguments))
+        return Compiled(
+            node.type, _of_columns(node, arguments, scope) if node.whole else _of_python(node, arguments)
+        )
     if isinstance(node, Lambda):
         raise AnalysisError("a lambda stands only where a function takes one")
     raise AnalysisError("* stands only for all columns of a selection, or in count(*)")
@@ -88,6 +90,23 @@ def _of_python(node: Apply, arguments: list[Compiled]) -> Run:
             raise BadValue(f"{name} returned {found!r}, which is not {kind.text}: {error}") from None
 
     return run
+
+
+def _of_columns(node: Apply, arguments: list[Compiled], scope: Scope) -> Run:
+    """A function of whole columns: it is called once, for all rows, as Spark calls it."""
+    if scope.variables:
+        raise Unsupported("a pandas or Arrow UDF in a lambda")
+    place = scope.place()
+
+    def work(rows: list[list[Any]]) -> None:
+        if not rows:
+            return
+        columns = [_array([one.run(row) for row in rows], one.type) for one in arguments]
+        for row, value in zip(rows, node.function(*columns).to_pylist(), strict=True):
+            row[place] = python_value(value, node.type)
+
+    scope.wholes.append(work)
+    return lambda row: row[place]
 
 
 def _as_given(value: Any) -> Any:
@@ -212,6 +231,8 @@ class Projection:
 
     def run(self, table: pa.Table) -> pa.Table:
         rows = self._rows(table)
+        for work in self._scope.wholes:
+            work(rows)
         if self._condition is not None:
             holds = self._condition.run
             kept = [at for at, row in enumerate(rows) if holds(row)]

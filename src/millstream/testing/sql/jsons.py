@@ -9,7 +9,7 @@ import json
 import math
 import re
 from collections.abc import Callable
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from millstream.testing.sql import types
@@ -33,6 +33,9 @@ from millstream.testing.sql.types import INT, STRING, Type
 DEFAULT_TIMES = "yyyy-MM-dd'T'HH:mm:ss.SSSXXX"  # of to_json, if it is told no other
 _NOT_NUMBERS = {"NaN": math.nan, "INF": math.inf, "-INF": -math.inf}
 _NOT_NUMBERS |= {"Infinity": math.inf, "+Infinity": math.inf, "-Infinity": -math.inf, "+INF": math.inf}
+
+_QUOTED = re.compile(r"[\[{,:]\s*'|\\'")  # where texts begin in single quotes, or one is escaped
+_LONE = re.compile("[\ud800-\udfff]")  # half of a character, which Java writes as a question mark
 
 # ---- writing -----------------------------------------------------------------------------------------
 
@@ -93,32 +96,46 @@ class Mismatch(ValueError):
     """A value that its type can't hold."""
 
 
-_DECODER = json.JSONDecoder(parse_float=Decimal)
+class Object(dict[str, Any]):
+    """A JSON object, with all its fields: of those of one name the last counts, but Spark shows them all."""
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        self.pairs = pairs
 
 
-def first_value(text: str) -> tuple[Any, bool]:
-    """The first JSON value of a text, and whether it is the only one. ValueError if there is none."""
-    stripped = text.strip(" \t\r\n")
-    value, end = _DECODER.raw_decode(stripped)
-    return value, end == len(stripped)
+_DECODER = json.JSONDecoder(parse_float=Decimal, object_pairs_hook=Object)
+# Functions that take a path, and json_array_length, take control characters in texts too.
+_LENIENT = json.JSONDecoder(parse_float=Decimal, object_pairs_hook=Object, strict=False)
+
+
+def first_value(text: str, *, strict: bool = True, single_quotes: bool = True) -> Any:
+    """The first JSON value of a text. ValueError if there is none."""
+    try:
+        return (_DECODER if strict else _LENIENT).raw_decode(text.strip(" \t\r\n"))[0]
+    except ValueError:
+        if single_quotes and _QUOTED.search(text):
+            raise Unsupported("JSON with single quotes") from None
+        if "-INF" in text:
+            raise Unsupported("-INF in JSON") from None
+        raise
 
 
 def compact(value: Any) -> str:
     """A JSON value as text; a text as it is."""
-    if isinstance(value, str):
-        return value
-    return _plain(value)
+    return _LONE.sub("?", value) if isinstance(value, str) else _plain(value)
 
 
 def _plain(value: Any) -> str:
-    if isinstance(value, Decimal):
-        return double_text(float(value))
-    if isinstance(value, dict):
-        inside = (f"{json.dumps(key, ensure_ascii=False)}:{_plain(one)}" for key, one in value.items())
+    if isinstance(value, Decimal | float):
+        number = double_text(float(value))
+        return number if math.isfinite(float(value)) else f'"{number}"'
+    if isinstance(value, Object):
+        inside = (f"{_plain(key)}:{_plain(one)}" for key, one in value.pairs)
         return "{" + ",".join(inside) + "}"
     if isinstance(value, list):
         return "[" + ",".join(map(_plain, value)) + "]"
-    return json.dumps(value, ensure_ascii=False)
+    return _LONE.sub(lambda match: f"\\u{ord(match[0]):04X}", json.dumps(value, ensure_ascii=False))
 
 
 def reader(kind: Type) -> Callable[[Any], tuple[Any, bool]]:
@@ -137,8 +154,8 @@ def reader(kind: Type) -> Callable[[Any], tuple[Any, bool]]:
             return None, True
         try:
             return convert(value), True
-        except (Mismatch, BadValue, binascii.Error):
-            return None, False
+        except (Mismatch, BadValue, Unsupported, binascii.Error):
+            return None, False  # among them texts that a cast would take for a time of today
 
     return read
 
@@ -166,9 +183,11 @@ def _object_reader(kind: Type) -> Callable[[Any], tuple[Any, bool]]:
         def read_map(value: Any) -> tuple[Any, bool]:
             if value is None:
                 return None, True
-            if not isinstance(value, dict):
+            if not isinstance(value, Object):
                 return None, False
-            found = {key: inner(one) for key, one in value.items()}
+            if len(value) < len(value.pairs):
+                raise Unsupported("a map with a key twice in JSON")
+            found = {compact(key): inner(one) for key, one in value.items()}
             if any(one is None and not good for one, good in found.values()):
                 return None, False
             return {key: one for key, (one, _) in found.items()}, all(good for _, good in found.values())
@@ -213,11 +232,14 @@ def _to_fraction(value: Any) -> float:
 def _to_decimal(kind: Type) -> Callable[[Any], Decimal]:
     def convert(value: Any) -> Decimal:
         if isinstance(value, str):
-            if not re.fullmatch(r"[+-]?\d+(\.\d*)?", value):
+            if not re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", value, re.ASCII):
                 raise Mismatch
         elif isinstance(value, bool) or not isinstance(value, int | Decimal):
             raise Mismatch
-        return fitted(Decimal(value), kind)
+        try:
+            return fitted(Decimal(value), kind)
+        except InvalidOperation:
+            raise Mismatch from None  # so many digits that no decimal has them
 
     return convert
 
@@ -273,7 +295,9 @@ def _from_json(name: str, given: list[Compiled], scope: Scope) -> Compiled:
     from millstream.pipeline.schema import SchemaError, from_ddl
 
     check_count(name, given, 2, 3)
-    corrupt = _corrupt_column(given[2].run([]) if len(given) == 3 else {})
+    options = given[2].run([]) if len(given) == 3 else {}
+    corrupt = _corrupt_column(options)
+    single_quotes = options.get("allowSingleQuotes", "true").lower() == "true"
     if not given[1].constant:
         raise AnalysisError("from_json needs a constant schema")
     text = str(given[1].run([]))
@@ -289,7 +313,9 @@ def _from_json(name: str, given: list[Compiled], scope: Scope) -> Compiled:
     def convert(value: str) -> Any:
         """What can't be read is null, and the whole text in the column for what is corrupt, if any."""
         try:
-            found, good = read(first_value(value)[0])
+            found, good = read(first_value(value, single_quotes=single_quotes))
+        except Unsupported:
+            raise
         except ValueError:
             found, good = None, False
         if kind.name != "struct":
@@ -306,7 +332,7 @@ def _from_json(name: str, given: list[Compiled], scope: Scope) -> Compiled:
 
 
 def _corrupt_column(options: dict[str, str]) -> str | None:
-    unknown = set(options) - {"mode", "columnNameOfCorruptRecord"}
+    unknown = set(options) - {"mode", "columnNameOfCorruptRecord", "allowSingleQuotes"}
     if unknown or options.get("mode", "PERMISSIVE").upper() != "PERMISSIVE":
         raise Unsupported(f"from_json with the options {options}")
     return options.get("columnNameOfCorruptRecord")
@@ -326,8 +352,10 @@ def _try_parse(text: str) -> Any:
 
 def _array_length(text: str) -> int | None:
     try:
-        value = json.loads(text, parse_constant=_no_number)
+        value = json.loads(text, parse_constant=_no_number, strict=False)
     except ValueError:
+        if _QUOTED.search(text):
+            raise Unsupported("JSON with single quotes") from None
         return None
     return len(value) if isinstance(value, list) else None
 
@@ -340,7 +368,9 @@ def _json_object(text: str, path: str) -> str | None:
     if not path.startswith("$") or "".join(m[0] for m in _STEP.finditer(path, 1)) != path[1:]:
         raise Unsupported(f"the JSON path {path!r}")
     try:
-        value, _ = first_value(text)
+        value = first_value(text, strict=False)
+    except Unsupported:
+        raise
     except ValueError:
         return None
     for step in _STEP.finditer(path, 1):

@@ -63,11 +63,12 @@ class Star:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """A Python function of the user's."""
+    """A Python function of the user's: of values, or of whole columns."""
 
     function: Callable[..., Any]
     arguments: tuple[Node, ...]
     type: Type
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
