@@ -152,8 +152,6 @@ class _Demo(Stage[Picture]):
         picture.sent = self._payments.payments
         picture.alerts = len(self._alerts.seen)
         picture.recent = list(self._alerts.recent)
-        if picture.processed:
-            picture.lag = max(0, picture.sent - picture.processed)
         if self._up:
             picture.live = time.monotonic() - self._up
             latencies = self._alerts.latencies(self._up_ms)

@@ -176,6 +176,8 @@ class Stage(Generic[P]):
             if self.picture.live:
                 self.picture.rates.append(self.picture.processed - self._before)
             self._before = self.picture.processed
+            if self.job is not None and self.processed:
+                self.picture.lag = self.job.lag
             self.look_closer()
             if self.job is not None and (error := self.job.failed()) is not None:
                 raise error

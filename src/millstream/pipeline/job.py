@@ -25,6 +25,7 @@ from millstream.pipeline.checkpoint import REBUILD, TOPOLOGY, Checkpoint, Claim
 from millstream.pipeline.evolving import check_columns, to_text
 from millstream.pipeline.graph import graph
 from millstream.pipeline.identity import identity
+from millstream.pipeline.lag_meter import LagMeter
 from millstream.pipeline.ledger import Entry, Ledger
 from millstream.pipeline.load import user_modules
 from millstream.pipeline.offsets import to_json
@@ -128,6 +129,7 @@ class Job:
         self._groups: dict[str, str] = {}
         self._ticks = Ticks(settings.round.endings)
         self._last: dict[str, Progress] = {}
+        self._lag = LagMeter(settings.connection)
         self._failure: MillstreamError | None = None
         self._limit = StateLimit(flow.max_state)
         # A rebuild runs beside the job itself, and under its name.
@@ -308,12 +310,32 @@ class Job:
             self._ticks.after(progress)
         except MillstreamError as error:
             self._failure = error
+        progress = replace(progress, lags=self._lags(progress.query))
         self._last[progress.query] = progress
         for warning in self._limit.after(progress):
             self._say(warning)
         if self._status is not None:
             self._status.progressed(progress)
         self.settings.on_progress(progress)
+
+    def lags(self) -> dict[str, dict[str, int]]:
+        """By query and topic, the records from what is committed to where the topic ends now. What is not
+        known is left out: nothing is committed yet, or the broker is away."""
+        return {query.name: self._lags(query.name) for query in self.plan.queries}
+
+    @property
+    def lag(self) -> int | None:
+        """All of them together; None where nothing is known."""
+        known = [sum(by_topic.values()) for by_topic in self.lags().values() if by_topic]
+        return sum(known) if known else None
+
+    def _lags(self, query: str) -> dict[str, int]:
+        if not self.settings.rebuild:
+            return self._lag.of_group(self._groups[query]) if query in self._groups else {}
+        # A rebuild leaves the group alone, which is that of the job beside it.
+        delivery = self._deliveries.get(query)
+        last = None if delivery is None else delivery.last
+        return {} if last is None else self._lag.of_offsets(last.offsets)
 
     def _say(self, trouble: str) -> None:
         if self._status is not None:
@@ -491,6 +513,7 @@ class Job:
         for delivery in self._deliveries.values():
             delivery.close()
         self._ticks.close()
+        self._lag.close()
         if self._store is not None:
             self._store.close()
             self._store = None
