@@ -39,7 +39,8 @@ def line_in(text: str) -> str | None:
 # Spark's own words for having lost a task, or what a task needed.
 _SPARK_LOST = re.compile(
     r"FetchFailed|ExecutorLostFailure|Missing an output location|executor .* lost|"
-    r"Python worker exited unexpectedly|port number from \S+daemon",  # Spark's, or ours
+    r"Python worker exited unexpectedly|worker (?:failed )?to connect back|"
+    r"port number from \S+daemon",  # Spark's, or ours
     re.I,
 )
 # Refusals that hold for a transaction and not for the next one.
