@@ -122,6 +122,8 @@ class _Demo(Stage[Picture]):
             open_=open_,
         )
         while self.picture.processed < 0.9 * self._payments.payments:
+            if self.picture.processed:
+                self.waits_for("catching up with the payments that came while Spark started")
             self.breathe()
         self.done("pipeline of 4 rules is up to date")
 

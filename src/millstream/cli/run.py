@@ -193,7 +193,7 @@ def run(
     import pyspark  # noqa: F401  (missed here, and not after the broker was asked and topics were made)
 
     from millstream.cli.signals import Interrupts
-    from millstream.pipeline.engine import end_engine, start_engine
+    from millstream.pipeline.engine import end_engine, noticing_its_end, start_engine
     from millstream.pipeline.expressions import ExpressionError, duration_ms
     from millstream.pipeline.job import Settings
     from millstream.pipeline.load import load_topology
@@ -273,7 +273,8 @@ def run(
             if session is None:
                 return 130
             try:
-                return watched.run(session, interrupts)
+                with noticing_its_end(home / "spark.log"):
+                    return watched.run(session, interrupts)
             finally:
                 end_engine(session)
 

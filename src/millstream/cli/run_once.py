@@ -55,7 +55,7 @@ class OneJob:
         self.ran = False  # whether a run got past planning
 
     def run(self, interrupts: Interrupts) -> int:
-        from millstream.pipeline.engine import end_engine, start_engine
+        from millstream.pipeline.engine import end_engine, noticing_its_end, start_engine
         from millstream.pipeline.job import Job
 
         status = self._status()
@@ -77,14 +77,15 @@ class OneJob:
             if session is None:
                 return 130
             try:
-                if self._rebuild:
-                    if not _rebuild(self._flow, given, session, job.views, self._totals, interrupts):
-                        return 130
-                    self._rebuild, self.ran = False, True
-                    given = replace(given, start=None)
-                    job = Job(self._flow, given)
-                    job.prepare()
-                return self.go(job, session, interrupts)
+                with noticing_its_end(home / "spark.log"):
+                    if self._rebuild:
+                        if not _rebuild(self._flow, given, session, job.views, self._totals, interrupts):
+                            return 130
+                        self._rebuild, self.ran = False, True
+                        given = replace(given, start=None)
+                        job = Job(self._flow, given)
+                        job.prepare()
+                    return self.go(job, session, interrupts)
             finally:
                 end_engine(session)
 

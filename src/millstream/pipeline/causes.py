@@ -23,9 +23,23 @@ def condensed(error: BaseException) -> str:
     first = re.sub(r"^(?:[a-z]\w*\.)+(\w+): ", "", first)
     first = re.sub(r"^\[[A-Z_.]+\] ", "", first)
     first = re.sub(r"\s*SQLSTATE: \w+.*$", "", first).strip().rstrip(";")
+    if _SAYS_NOTHING.fullmatch(first) and (root := _root(error)):
+        first = f"{first}: {root}"
     if type(error).__module__.startswith(("pyspark", "py4j")) or first.startswith(type(error).__name__):
         return first
     return f"{type(error).__name__}: {first}"
+
+
+# What Spark wraps a cause in, which PySpark keeps beside the message.
+_SAYS_NOTHING = re.compile(r"Task not serializable|Job aborted\.?")
+
+
+def _root(error: BaseException) -> str:
+    """The first line of the cause behind all others; empty if there is none."""
+    cause = error
+    while (deeper := getattr(cause, "_cause", None)) is not None:
+        cause = deeper
+    return "" if cause is error else str(cause).partition("\n")[0]
 
 
 def line_in(text: str) -> str | None:

@@ -9,7 +9,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -268,14 +268,15 @@ class Job:
                         views[number] = replace(view, name=beside("next", view.name))
                         self._store.prepare(views[number], where=query.sinks[number].at)
         titles = {self._title(query): query for query in self.plan.queries}
-        self._listener = Listener(titles, self._delivered, self._progressed)
         for query, _, views in outputs:
             self._deliveries[query.name] = self._delivery(query, views)
         for delivery in self._deliveries.values():
             delivery.open()
         self.checkpoint.bind(replace(claimed, columns=columns))
         self.bound = True
-        spark.streams.addListener(self._listener)
+        listener = Listener(titles, self._delivered, self._progressed)
+        spark.streams.addListener(listener)
+        self._listener = listener  # to be removed: Spark knows it only from here on
         # Each tap alone has passed Spark's check. It refuses several windows side by side in update mode,
         # which is only wrong for windows over windows; those are refused when they are declared.
         spark.conf.set("spark.sql.streaming.unsupportedOperationCheck", "false")
@@ -526,8 +527,11 @@ class Job:
 
     def close(self) -> None:
         """Let go of the listener and the views; the session is the caller's."""
+        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
         if self._spark is not None and self._listener is not None:
-            self._spark.streams.removeListener(self._listener)
+            with suppress(Py4JError):  # there is no JVM to remove it from
+                self._spark.streams.removeListener(self._listener)
             self._listener = None
         self._stopping.set()
         for delivery in self._deliveries.values():

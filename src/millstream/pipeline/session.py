@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from millstream.errors import MillstreamError
+from millstream.errors import ConfigError, MillstreamError
 from millstream.pipeline import source_process
 from millstream.pipeline.source_process import RUNNER
 
@@ -160,6 +160,25 @@ def _launcher(python: str) -> str:
     )
     script.chmod(0o755)
     return str(script)
+
+
+def check_python(spark: SparkSession) -> None:
+    """Raise ConfigError if the Python that a session starts its processes with lacks millstream. What a
+    cluster's machines have can't be told from here."""
+    context = getattr(spark, "_sc", None)  # a session of Spark Connect has none
+    if context is None or not is_local(context.master):
+        return
+    python = context.pythonExec
+    try:
+        missing = subprocess.run([python, "-c", "import millstream"], capture_output=True).returncode != 0
+    except OSError:
+        missing = True
+    if missing:
+        raise ConfigError(
+            f"this session starts Python processes with {python!r}, which has no millstream: set"
+            f" PYSPARK_PYTHON to {sys.executable} before the session is made, as in"
+            " os.environ['PYSPARK_PYTHON'] = sys.executable, or activate the environment"
+        )
 
 
 def is_local(master: str | None) -> bool:

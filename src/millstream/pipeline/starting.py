@@ -3,6 +3,11 @@ impatient, and with a word about what is waited for.
 
 Every source of a query is a Python process. Six queries that start at once are six such processes, and on a
 busy machine none of them gets enough of it. So no more are started at once than there are cores.
+
+The first is started alone. Spark keeps the environment of these processes in one map for all sources of a
+session, and every source adds its entries when it starts, without a lock
+(``PythonStreamingSourceRunner.init``). Two at once can leave the map with another size than it has entries;
+after that every task is "not serializable", for as long as the JVM lives. Later sources only replace entries.
 """
 
 from __future__ import annotations
@@ -59,13 +64,17 @@ class Starting:
     def run(self) -> None:
         """Until every query has its sources, or has failed for good: why, it says itself."""
         for name in self._starters:
-            while not self._stopping() and len(self._waiting()) >= self._at_once:
+            while not self._stopping() and not self._has_room():
                 self._sleep(_LOOK_EVERY_S)
             if self._stopping():
                 return
             self._start(name)
         while not self._stopping() and self._waiting():
             self._sleep(_LOOK_EVERY_S)
+
+    def _has_room(self) -> bool:
+        waiting = len(self._waiting())
+        return waiting < (self._at_once if waiting < len(self.queries) else 1)
 
     def _start(self, name: str) -> None:
         self._attempts[name] += 1

@@ -69,6 +69,13 @@ def test_no_more_queries_have_their_sources_started_at_once_than_there_are_cores
     assert world.said == []
 
 
+def test_the_first_is_started_alone() -> None:
+    world = World(**{f"q{number}": [Fake(5)] for number in range(3)})
+    world.starting(at_once=3).run()
+    first, second, third = (began for _, began in world.begun)
+    assert (first, second - first >= 3, third) == (0, True, second)
+
+
 def test_a_query_whose_process_was_too_slow_is_started_again_and_it_is_said() -> None:
     world = World(q=[Fake(2, SLOW), Fake(2, SLOW), Fake()])
     starting = world.starting()
@@ -104,7 +111,7 @@ def test_what_is_waited_for_is_said_less_and_less_often() -> None:
 
 
 def test_a_user_who_does_not_want_to_wait_need_not() -> None:
-    world = World(q=[Fake(10**6)], other=[Fake(10**6)], third=[Fake()])
+    world = World(q=[Fake(10**6)], other=[Fake()])
     world.starting(stop_at=20).run()
-    assert [name for name, _ in world.begun] == ["q", "other"]
+    assert [name for name, _ in world.begun] == ["q"]
     assert world.now == 20
