@@ -87,6 +87,10 @@ def _text(log_file: Path, start: int = 0) -> str:
 
 _STACK = re.compile(r"\s+at |\s+\.\.\. \d+ more")
 _NAMED = re.compile(r"^(?:Exception in thread \S+ |.*?\bERROR\b[^:]*: )?(?=\S*(?:Exception|Error)\b)")
+_AFTER_THAT = (  # what Java says last, whatever was wrong
+    "Error: Could not create the Java Virtual Machine.",
+    "Error: A fatal exception has occurred. Program will exit.",
+)
 _JAVA = re.compile(r"Error: |Unrecognized |Invalid |Could not |OutOfMemory|There is insufficient memory")
 
 
@@ -96,7 +100,7 @@ def causes(log: str) -> list[str]:
     roots = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     if roots:
         return [_without_package(roots[-1])]
-    plain = [line for line in lines if _JAVA.match(line)]
+    plain = [line for line in lines if _JAVA.match(line) and line not in _AFTER_THAT]
     named = [_without_package(_NAMED.sub("", line)) for line in lines if _NAMED.match(line)]
     return list(dict.fromkeys(plain or named))[:_CAUSES]
 
@@ -118,8 +122,8 @@ def noticing_its_end(log_file: Path) -> Iterator[None]:
         said = "; ".join(causes(_text(log_file)[before:]))
         why = f": {said}" if said else ". If nobody killed it, the machine may have run out of memory"
         raise EngineLost(
-            f"Spark's JVM has ended ({how}){why}. Nothing was lost: started again, the job goes on from its"
-            f" checkpoint (all that the JVM said is in {log_file})"
+            f"Spark's JVM has ended ({how}){why}. Started again, the job goes on from its checkpoint"
+            f" (all that the JVM said is in {log_file})"
         ) from (error if isinstance(error, MillstreamError) else None)
 
 

@@ -30,14 +30,7 @@ Exception in thread "main" java.lang.IllegalArgumentException: spark.driver.memo
     ("log", "says"),
     [
         (WRAPPED, ["SparkException: Could not parse Master URL: 'sparky://host'"]),
-        (
-            OF_JAVA,
-            [
-                "Invalid maximum heap size: -Xmx1x",
-                "Error: Could not create the Java Virtual Machine.",
-                "Error: A fatal exception has occurred. Program will exit.",
-            ],
-        ),
+        (OF_JAVA, ["Invalid maximum heap size: -Xmx1x"]),
         (PLAIN, ["IllegalArgumentException: spark.driver.memory should be a number"]),
         ("07:14:01 INFO all is well\n", []),
         ("", []),
