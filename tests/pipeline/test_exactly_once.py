@@ -209,8 +209,11 @@ def test_a_ledger_that_is_gone_stops_the_job_until_it_is_told_to_go_on(scene: Sc
 def test_another_checkpoint_of_the_same_job_is_refused_before_it_does_harm(scene: Scene) -> None:
     scene.produce(payment("a", 5, 1))
     scene.run()
+    refused = scene.job(checkpoint=str(scene.home / "second"))
+    refused.prepare()
     with pytest.raises(LedgerProblem, match="belongs to another checkpoint, which got to batch"):
-        scene.run(checkpoint=str(scene.home / "second"))
+        refused.start(scene.spark)
+    refused.close()  # without an error of its own, which would be said in place of the refusal
     scene.produce(payment("a", 7, 2))
     scene.run()  # the first one was not fenced
     assert len(scene.read("all")) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,9 +18,12 @@ from millstream.client.connect import Connection
 from millstream.client.position import TopicPartition
 from millstream.errors import ConfigError, MillstreamError
 from millstream.pipeline.checkpoint import Checkpoint
+from millstream.pipeline.deliver import Delivery
 from millstream.pipeline.job import Settings
 from millstream.pipeline.ledger import Entry, Ledger
 from millstream.pipeline.offsets import to_json
+from millstream.pipeline.options import WriteOptions
+from millstream.pipeline.plan import plan
 from millstream.pipeline.rebuild import Rebuild, settle
 from millstream.pipeline.views import Changes, View, ViewsRebuilt, ViewStore, beside, open_reader, open_store
 
@@ -159,3 +163,24 @@ def test_what_has_no_views_or_never_ran_is_not_rebuilt(tmp_path: Path, millstrea
     settings = Settings(Connection(millstream_broker.address), str(tmp_path))
     with pytest.raises(ConfigError, match="writes no views"):
         Rebuild(flow, settings)
+
+
+def test_a_job_whose_ledger_went_to_a_rebuild_says_so_before_its_views_are_swapped(scene: Scene) -> None:
+    """The ledger changes hands a moment before the views do."""
+    flow = Topology("spending", guarantee="exactly-once")
+    flow.source("payments", schema="card string").to_view("cards", key="card")
+    Ledger(scene.cluster, "spending").write(scene.entry)
+    overtaken = Delivery(
+        plan(flow).queries[0],
+        {},
+        guarantee="exactly-once",
+        ledger=Ledger(scene.cluster, "spending"),
+        transactions=None,
+        cluster=scene.cluster,
+        checkpoint=Checkpoint(str(scene.home)),
+        store=scene.store,
+        to_topics=WriteOptions.of({"bootstrap": scene.connection.address}),
+        stopping=threading.Event(),
+    )
+    with pytest.raises(ViewsRebuilt, match="Start the job again"):
+        overtaken.open()

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from millstream import Topology
-from millstream.cli.run import Totals, _run
+from millstream.cli.run_once import OneJob
+from millstream.cli.run_progress import Totals
 from millstream.cli.signals import Interrupts
 from millstream.client.admin import Admin
 from millstream.client.connect import Connection
@@ -77,7 +78,18 @@ def test_a_copy_reads_the_past_and_writes_elsewhere(
         job = Job(made, settings)
         job.prepare()
         with Interrupts() as interrupts:
-            assert _run(job, spark, Totals(), interrupts, leave_open=False) == 0
+            one = OneJob(
+                made,
+                settings,
+                "local",
+                {},
+                Totals(),
+                ui=False,
+                rebuild=False,
+                leave_open=False,
+                status=lambda: None,
+            )
+            assert one.go(job, spark, interrupts) == 0
 
     run(flow(), "original")
     assert view(tmp_path / "original" / "views.db", "latest") == {"a": 10, "b": 10, "c": 10}

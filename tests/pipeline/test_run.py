@@ -86,6 +86,57 @@ def test_what_is_missing_is_said_before_spark_starts(
     assert "--trigger: 'soon' is not a duration" in wrong.stderr
 
 
+def test_why_spark_did_not_start_is_said_and_not_only_written_down(
+    pipeline: Path, tmp_path: Path, millstream_broker: Broker
+) -> None:
+    to = ("-b", millstream_broker.address, "--create-topics", "--spark", "spark.driver.memory=lots")
+    done = millstream("run", "pipeline.py", *to, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "Spark did not start: Invalid maximum heap size: -Xmxlots (all that it said is in" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_killed_jvm_is_one_line_and_the_job_is_started_again_where_that_was_asked_for(
+    pipeline: Path, tmp_path: Path, millstream_broker: Broker
+) -> None:
+    to = ("-b", millstream_broker.address, "--create-topics", "--restart", "on-failure")
+    said, complaints = tmp_path / "said", tmp_path / "complaints"
+    with said.open("wb") as out, complaints.open("wb") as err:
+        command = [MILLSTREAM, "run", "pipeline.py", *to]
+        running = subprocess.Popen(command, cwd=tmp_path, stdout=out, stderr=err)
+    try:
+
+        def runs(times: int) -> bool:
+            assert running.poll() is None, complaints.read_text()
+            return said.read_text().count("alerts is running") == times
+
+        wait_for(lambda: runs(1), timeout=300, what="the job runs")
+        os.kill(_java_of(running.pid), signal.SIGKILL)
+        wait_for(lambda: runs(2), timeout=300, what="the job runs again")
+        running.terminate()
+        assert running.wait(120) == 0
+    finally:
+        running.kill()
+        running.wait()
+    told = complaints.read_text()
+    assert "Spark's JVM has ended (SIGKILL)" in told
+    assert "it is started again in 1 s (restart 1)" in told
+    assert "Traceback" not in told
+
+
+def _java_of(process: int) -> int:
+    """The JVM that a process has started."""
+    children = Path(f"/proc/{process}/task")
+    found = [
+        int(child)
+        for task in children.iterdir()
+        for child in (task / "children").read_text().split()
+        if b"java" in Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")[0]
+    ]
+    assert len(found) == 1, found
+    return found[0]
+
+
 def test_without_java_it_says_what_to_install(
     pipeline: Path, tmp_path: Path, millstream_broker: Broker
 ) -> None:

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from millstream import Broker, Topology
+from millstream.cli import execute
 from millstream.client.admin import Admin
 from millstream.client.connect import Connection
+from millstream.client.lag import group_lag
 from millstream.client.position import TopicPartition
 from millstream.clock import SystemClock
 from millstream.console.model.job_topic import JobTopic
@@ -99,6 +101,54 @@ def test_a_run_tells_its_graph_its_rows_and_its_end(
     with Admin(connection) as admin:
         config = {each.name: each.value for each in admin.topic_config(TOPIC)}
     assert config["cleanup.policy"] == "compact"
+
+
+def test_lag_is_one_figure_for_the_job_its_status_and_its_group(
+    spark: SparkSession, millstream_broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What was appended after a batch was planned is unread too, and shows without another batch."""
+    connection = Connection(millstream_broker.address)
+    with Admin(connection) as admin:
+        admin.create_topic("payments", partitions=2)
+    produce(millstream_broker, [payment("a", 5, 1)])
+    flow = Topology("rules")
+    flow.source("payments", schema=SCHEMA).where("amount > 1").to_topic("large")
+    seen: list[Any] = []
+    with StatusWriter(connection) as status:
+        job = Job(
+            flow,
+            Settings(
+                connection,
+                str(tmp_path / "checkpoint"),
+                trigger="1 hour",
+                on_progress=seen.append,
+                status=status,
+            ),
+        )
+        job.prepare()
+        job.start(spark)
+        try:
+            wait_for(lambda: seen, timeout=120, what="the first batch")
+            assert (seen[0].lag, job.lag) == (0, 0)
+            produce(millstream_broker, [payment("b", 5, n) for n in range(25)])
+            wait_for(
+                lambda: told(millstream_broker)[-1]["queries"][0]["lag"] == 25,
+                timeout=60,
+                what="the status tells what is unread",
+            )
+            assert job.lags() == {"payments": {"payments": 25}}
+            with Admin(connection) as admin:
+                lags = group_lag(admin, "rules", SystemClock().now_ms())
+                assert sum(lag.records or 0 for lag in lags) == 25
+            broker = ("--broker", millstream_broker.address)
+            assert execute(["group", "describe", "rules", *broker]) == 0
+            assert "owned by pipeline rules, running as process" in capsys.readouterr().out
+            assert execute(["group", "seek", "rules", "--to", "start", *broker]) == 1
+            assert "pipeline rules runs" in capsys.readouterr().err
+        finally:
+            job.stop()
+    assert execute(["group", "list", *broker]) == 0
+    assert "pipeline rules, stopped" in capsys.readouterr().out
 
 
 def test_a_run_that_fails_tells_why_and_one_that_was_taken_over_nothing_more(

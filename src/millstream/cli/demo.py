@@ -122,6 +122,8 @@ class _Demo(Stage[Picture]):
             open_=open_,
         )
         while self.picture.processed < 0.9 * self._payments.payments:
+            if self.picture.processed:
+                self.waits_for("catching up with the payments that came while Spark started")
             self.breathe()
         self.done("pipeline of 4 rules is up to date")
 
@@ -152,8 +154,6 @@ class _Demo(Stage[Picture]):
         picture.sent = self._payments.payments
         picture.alerts = len(self._alerts.seen)
         picture.recent = list(self._alerts.recent)
-        if picture.processed:
-            picture.lag = max(0, picture.sent - picture.processed)
         if self._up:
             picture.live = time.monotonic() - self._up
             latencies = self._alerts.latencies(self._up_ms)

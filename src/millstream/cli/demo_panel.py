@@ -58,6 +58,9 @@ def _figures(picture: Picture) -> RenderableType:
     table.add_column(justify="right", style="bold", no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_row("payments in", f"{picture.sent:,}", "")
+    if picture.batch_ms is None:
+        table.add_row("processed", "-", Text("Spark has not done a batch yet", style="dim"))
+        return table
     table.add_row("processed", f"{picture.processed:,}", Text(panel.spark_line(picture.rates), style="blue"))
     table.add_row("alerts out", Text(f"{picture.alerts:,}", style="bold yellow"), "")
     table.add_row("cards blocked", Text(f"{picture.blocked:,}", style="bold red"), "")
@@ -65,7 +68,7 @@ def _figures(picture: Picture) -> RenderableType:
     table.add_row("lag", "-" if picture.lag is None else f"{picture.lag:,}", Text("records", style="dim"))
     watermark = "-" if picture.watermark is None else f"{picture.watermark:%H:%M:%S}"
     table.add_row("watermark", watermark, Text("event time, UTC", style="dim"))
-    table.add_row("batch", "-" if picture.batch_ms is None else f"{picture.batch_ms:,} ms", "")
+    table.add_row("batch", f"{picture.batch_ms:,} ms", "")
     latency = "-" if picture.p50 is None else f"{picture.p50:,} ms"
     worse = "" if picture.p95 is None else f"p95 {picture.p95:,} ms"
     table.add_row("payment to alert", Text(latency, style="bold green"), Text(worse, style="dim"))

@@ -51,6 +51,9 @@ def _figures(picture: Picture) -> RenderableType:
     table.add_column(justify="right", style="bold", no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_row("events in", f"{picture.sent:,}", "")
+    if picture.batch_ms is None:
+        table.add_row("processed", "-", Text("Spark has not done a batch yet", style="dim"))
+        return table
     table.add_row("processed", f"{picture.processed:,}", Text(panel.spark_line(picture.rates), style="blue"))
     table.add_row("planted so far", f"{picture.planted:,}", Text("things to find", style="dim"))
     for topic, number in picture.results.items():
@@ -60,7 +63,7 @@ def _figures(picture: Picture) -> RenderableType:
     table.add_row("lag", "-" if picture.lag is None else f"{picture.lag:,}", Text("records", style="dim"))
     watermark = "-" if picture.watermark is None else f"{picture.watermark:%H:%M:%S}"
     table.add_row("watermark", watermark, Text("event time, UTC", style="dim"))
-    table.add_row("batch", "-" if picture.batch_ms is None else f"{picture.batch_ms:,} ms", "")
+    table.add_row("batch", f"{picture.batch_ms:,} ms", "")
     return table
 
 

@@ -236,8 +236,6 @@ class _Example(Stage[Picture]):
             picture.planted = len(self._feed.generator.planted)
             picture.results = {topic: len(rows) for topic, rows in self._rows.rows.items()}
             picture.recent = list(self._rows.recent)
-        if self.job is not None and self.processed:
-            picture.lag = self._behind(self.job)
 
     # ---- ending -------------------------------------------------------------------------------------
 

@@ -20,7 +20,9 @@ from millstream.client.connect import Connection
 from millstream.units import count, runs
 
 if TYPE_CHECKING:
+    from millstream.client.admin import Admin
     from millstream.client.position import TopicPartition
+    from millstream.pipeline.owners import Owner
 
 app = App(help="Consumer groups: look at, measure their lag, move, delete.")
 
@@ -36,17 +38,29 @@ _ALARM = 3  # an exit code of its own: 1 is "could not be found out"
 )
 @connected
 def list_(connection: Connection, output: OutputOption = Output.TABLE) -> None:
-    """List consumer groups."""
+    """List consumer groups; of one that a pipeline owns, which and how that is."""
     from millstream.client.admin import Admin
+    from millstream.clock import SystemClock
+    from millstream.pipeline.owners import owners
 
     with Admin(connection) as admin:
         groups = admin.groups()
+        owned = owners(admin, SystemClock().now_ms())
     if output is Output.JSON:
-        show_json([{"group": group.name, "state": group.state, "type": group.kind} for group in groups])
+        show_json(
+            [
+                {"group": group.name, "state": group.state, "type": group.kind}
+                | {"pipeline": _owner_json(owned.get(group.name))}
+                for group in groups
+            ]
+        )
     elif not groups:
         note("no consumer groups")
     else:
-        show_table(["group", "state", "type"], [[group.name, group.state, group.kind] for group in groups])
+        show_table(
+            ["group", "state", "type"],
+            [[each.name, str(owned.get(each.name, each.state)), each.kind] for each in groups],
+        )
 
 
 @app.command(
@@ -66,11 +80,14 @@ def describe(connection: Connection, group: GroupArgument, output: OutputOption 
     from millstream.cli.group_lag import missed_json, show_missed
     from millstream.client.admin import Admin
     from millstream.client.lag import missed_by
+    from millstream.clock import SystemClock
+    from millstream.pipeline.owners import owners
 
     with Admin(connection) as admin:
         info = admin.group(group)
         committed = admin.committed(group)
         missed = missed_by(admin, group) or []
+        owner = owners(admin, SystemClock().now_ms()).get(group)
     if output is Output.JSON:
         show_json(
             {
@@ -98,12 +115,16 @@ def describe(connection: Connection, group: GroupArgument, output: OutputOption 
                     for place, offset in committed.items()
                 ],
                 "missed": missed_json(missed),
+                "pipeline": _owner_json(owner),
             }
         )
         return
     assignor = f", assignor {info.assignor}" if info.assignor else ""
     epochs = f", epoch {info.epoch}, assigned in {info.assignment_epoch}" if info.epoch is not None else ""
     what = f"{info.state}, {info.kind}, {count(len(info.members), 'member')}"
+    if owner is not None and not info.members:
+        # The broker knows of no reader, and calls it empty.
+        what = f"owned by {owner}, which reads without being a member"
     say(f"{info.name}: {what}{assignor}{epochs}")
     if info.members:
         columns = ["client", "host", "partitions", "reads"]
@@ -124,6 +145,23 @@ def describe(connection: Connection, group: GroupArgument, output: OutputOption 
     else:
         say("It has committed no offsets.")
     show_missed(missed)
+
+
+def _owner_json(owner: Owner | None) -> dict[str, Any] | None:
+    if owner is None:
+        return None
+    return {"job": owner.job, "state": owner.state, "host": owner.host, "pid": owner.pid}
+
+
+def _refuse_while_owned(admin: Admin, groups: list[str]) -> None:
+    """Raise JobRuns for the ledger of a job that runs: it would stop, with offsets that it did not write."""
+    from millstream.clock import SystemClock
+    from millstream.pipeline.owners import JobRuns, owners
+
+    owned = owners(admin, SystemClock().now_ms())
+    for group in groups:
+        if (owner := owned.get(group)) is not None and owner.refused:
+            raise JobRuns(f"{group}: {owner.refused}")
 
 
 def _as_json(places: tuple[TopicPartition, ...]) -> list[dict[str, Any]]:
@@ -268,6 +306,7 @@ def seek(
     position = parse_position(to, SystemClock().now_ms())
     with Admin(connection) as admin:
         refuse_to_move(admin, group, new=bool(topic))
+        _refuse_while_owned(admin, [group])
         moves = planned(admin, group, position, topic or (), partition or ())
         if not dry_run:
             carry_out(admin, group, moves)
@@ -315,6 +354,7 @@ def delete(
     with Admin(connection) as admin:
         for group in groups:
             refuse_while_active(admin, group, "a group in use is not deleted")
+        _refuse_while_owned(admin, groups)
         offsets = {group: len(admin.committed(group)) for group in groups}
         what = ", ".join(f"{group} ({count(offsets[group], 'committed offset')})" for group in groups)
         ask(f"Delete {what}? Consumers of that name begin anew.", yes=yes)

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import tempfile
-import time
-from collections.abc import Iterator
-from concurrent.futures import Future
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,16 +13,14 @@ import typer
 from millstream.cli.help import App, examples
 from millstream.cli.options import connected, pairs
 from millstream.cli.output import note
+from millstream.cli.run_once import OneJob, session_of
 from millstream.cli.run_progress import ProgressOption, Shown, Totals
+from millstream.cli.run_restart import MaxRestartsOption, Restart, RestartOption, Restarts, restarting
 from millstream.client.connect import Connection
 from millstream.errors import ConfigError
-from millstream.units import count
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from millstream.cli.signals import Interrupts
-    from millstream.pipeline.job import Job, Settings
+    from millstream.pipeline.job import Settings
     from millstream.pipeline.topology import Topology
 
 app = App()
@@ -49,6 +42,10 @@ NameOption = Annotated[
             "a batch every 10 s, on a cluster",
         ),
         ("millstream run fraud.py --checkpoint /var/lib/fraud", "go on from there, now and next time"),
+        (
+            "millstream run fraud.py --restart on-failure",
+            "start it again when it fails, after a growing pause",
+        ),
         ("millstream run fraud.py --watch", "start again whenever the file is saved"),
         (
             "millstream run fraud.py --from @-1d --output-prefix replay-",
@@ -182,6 +179,8 @@ def run(
         ),
     ] = False,
     ui: Annotated[bool, typer.Option("--ui", help="Serve Spark's own web page, on port 4040.")] = False,
+    restart: RestartOption = Restart.NEVER,
+    max_restarts: MaxRestartsOption = 10,
     progress: ProgressOption = Shown.LINE,
     name: NameOption = None,
 ) -> int:
@@ -194,12 +193,11 @@ def run(
     import pyspark  # noqa: F401  (missed here, and not after the broker was asked and topics were made)
 
     from millstream.cli.signals import Interrupts
-    from millstream.pipeline.engine import end_engine, start_engine
+    from millstream.pipeline.engine import end_engine, noticing_its_end, start_engine
     from millstream.pipeline.expressions import ExpressionError, duration_ms
-    from millstream.pipeline.job import Job, Settings
+    from millstream.pipeline.job import Settings
     from millstream.pipeline.load import load_topology
     from millstream.pipeline.replay import write_elsewhere
-    from millstream.pipeline.session import is_local
     from millstream.pipeline.status_writer import StatusWriter
 
     if trigger is not None:
@@ -221,13 +219,16 @@ def run(
         checkpoint=checkpoint is not None,
         leave_open=leave_open,
         bounded=bounded,
+        restart=restart is not Restart.NEVER,
     )
     start = None if from_ is None else _position(from_)
     totals = Totals(progress)
     if progress is Shown.JSON:
         # What is meant for people goes to standard error, a pipeline's own print() too.
         context.with_resource(redirect_stdout(sys.stderr))
-    status = None if no_status else StatusWriter(connection, say=note)
+
+    def status() -> StatusWriter | None:
+        return None if no_status else StatusWriter(connection, say=note)
 
     def load() -> Topology:
         flow = load_topology(Path(pipeline), name)
@@ -250,62 +251,45 @@ def run(
             transaction_timeout_s=timeout_s,
             on_progress=totals.show,
             on_trouble=note,
-            status=status,
         )
 
     if watch:
         from millstream.cli.run_watch import Watched
 
         home = Path(".millstream") / f"{Path(pipeline).stem}.watch"
-        watched = Watched(
-            Path(pipeline), load, lambda checkpoint, own: settings(checkpoint, views or own), home
-        )
+        writer = status()
+
+        def scratch(checkpoint: str, own: Path) -> Settings:
+            return replace(settings(checkpoint, views or own), status=writer)
+
+        watched = Watched(Path(pipeline), load, scratch, home)
         # An edit may ask for any guarantee, and Spark stays.
         options = {"spark.task.maxFailures": "1", "spark.stage.maxConsecutiveAttempts": "1", **options}
-        with Interrupts() as interrupts, status or nullcontext():
+        with Interrupts() as interrupts, writer or nullcontext():
             engine = start_engine(
                 home.name, master=master, log_file=home / "spark.log", settings=options, ui=ui
             )
-            session = _wait(engine, interrupts)
+            session = session_of(engine, interrupts)
             if session is None:
                 return 130
             try:
-                return watched.run(session, interrupts)
+                with noticing_its_end(home / "spark.log"):
+                    return watched.run(session, interrupts)
             finally:
                 end_engine(session)
 
     flow = load()
-    given = settings(checkpoint or f".millstream/{flow.name}", views)
-    job = Job(flow, given)
     for warning in flow.check():
         note(warning)
-    if not rebuild:
-        for topic in job.prepare():
-            print(f"created topic {topic}")
-    if flow.guarantee != "at-least-once":
-        options.setdefault("spark.task.maxFailures", "1")  # a task that is tried again may write twice
-    if flow.guarantee == "exactly-once":
-        options.setdefault("spark.stage.maxConsecutiveAttempts", "1")
-    if not is_local(master):
-        # Spark's default of 200 tasks a stage would cost seconds a batch; more than there are buckets of keys
-        # would have nothing to do.
-        options.setdefault("spark.sql.shuffle.partitions", str(flow.buckets))
-    home = job.checkpoint.local or Path(tempfile.mkdtemp(prefix=f"millstream-{flow.name}-"))
-    with Interrupts() as interrupts, status or nullcontext():
-        engine = start_engine(flow.name, master=master, log_file=home / "spark.log", settings=options, ui=ui)
-        session = _wait(engine, interrupts)
-        if session is None:
-            return 130
-        try:
-            if rebuild:
-                if not _rebuild(flow, given, session, job.views, totals, interrupts):
-                    return 130
-                given = replace(given, start=None)
-                job = Job(flow, given)
-                job.prepare()
-            return _run(job, session, totals, interrupts, leave_open=leave_open)
-        finally:
-            end_engine(session)
+    given = settings(checkpoint or f".millstream/{flow.name}", views)
+    one = OneJob(
+        flow, given, master, options, totals, ui=ui, rebuild=rebuild, leave_open=leave_open, status=status
+    )
+    with Interrupts() as interrupts:
+        if restart is Restart.NEVER:
+            return one.run(interrupts)
+        restarts = Restarts(max_restarts)
+        return restarting(lambda: one.run(interrupts), restarts, interrupts, ran=lambda: one.ran)
 
 
 def _check_together(
@@ -317,7 +301,10 @@ def _check_together(
     checkpoint: bool,
     leave_open: bool,
     bounded: bool,
+    restart: bool,
 ) -> None:
+    if restart and watch:
+        raise ConfigError("--restart and --watch exclude each other: a watched job waits for the next edit")
     if rebuild and (watch or prefix is not None):
         other = "--watch" if watch else "--output-prefix"
         raise ConfigError(
@@ -346,121 +333,3 @@ def _position(text: str) -> str:
         return str(parse_position(text, SystemClock().now_ms()))
     except ConfigError as error:
         raise ConfigError(f"--from: {error}") from None
-
-
-def _rebuild(
-    flow: Topology,
-    settings: Settings,
-    session: SparkSession,
-    views: str | Path,
-    totals: Totals,
-    interrupts: Interrupts,
-) -> bool:
-    """The views anew and in their place; False if the user did not want to wait for it."""
-    from millstream.pipeline.rebuild import Rebuild, Stopped
-
-    totals = totals.again()
-    began = time.monotonic()
-    rebuild = Rebuild(
-        flow,
-        replace(settings, on_progress=totals.show),
-        start=settings.start or "earliest",
-        say=note,
-        stopping=lambda: bool(interrupts),
-    )
-    print(f"rebuilding {', '.join(rebuild.plan.views)}; those that are there are read until then", flush=True)
-    try:
-        rebuild.run(session, views)
-    except Stopped:
-        print("stopped: the views and the job are as they were", flush=True)
-        return False
-    took = time.monotonic() - began
-    print(f"swapped after {count(totals.rows, 'record')} and {took:.0f} s; the job goes on", flush=True)
-    return True
-
-
-def _run(
-    job: Job,
-    session: SparkSession,
-    totals: Totals,
-    interrupts: Interrupts,
-    *,
-    leave_open: bool,
-) -> int:
-    """Start it, and stay with it to its end; where that is, rounds.py says."""
-    from millstream.pipeline.bounded import runs
-
-    jobs = runs(job, finish=not leave_open)
-    unkeyed, first = 0, True
-    for one in jobs:
-        with spinner("planning the pipeline"):
-            one.start(session)
-        if first:
-            print(_started(one), flush=True)
-        _watch(one, interrupts)
-        unkeyed, first = unkeyed + one.unkeyed, False
-        if interrupts:
-            break
-    jobs.close()
-    ending = (
-        f"{count(totals.rows, 'record')} in {count(totals.batches, 'batch').replace('batchs', 'batches')}"
-    )
-    if totals.rejected:
-        ending += f", {totals.rejected:,} rejected"
-    if unkeyed:
-        ending += f", {count(unkeyed, 'row')} without a key left out of the views"
-    print(f"{job.flow.name} ended: {ending}", flush=True)
-    return 0
-
-
-def _started(job: Job) -> str:
-    from millstream.pipeline.views import shown
-
-    lines = [f"{job.flow.name} is running ({job.flow.guarantee}); Ctrl-C ends it after the batch under way"]
-    if job.plan.views:
-        lines.append(f"views ({', '.join(job.plan.views)}) in {shown(job.views)}")
-    return "\n".join(lines)
-
-
-def _wait(engine: Future[SparkSession], interrupts: Interrupts) -> SparkSession | None:
-    """The session, once it is there; None if the user did not want to wait."""
-    began = time.monotonic()
-    with spinner("starting Spark"):
-        while not engine.done():
-            if interrupts:
-                return None
-            time.sleep(0.05)
-    session = engine.result()
-    print(f"Spark {session.version} started in {time.monotonic() - began:.0f} s", flush=True)
-    return session
-
-
-@contextmanager
-def spinner(what: str) -> Iterator[None]:
-    """Something that moves, with the seconds so far; one plain line where there is no terminal."""
-    if not sys.stdout.isatty():
-        print(f"{what} ...", flush=True)
-        yield
-        return
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, transient=True) as progress:
-        progress.add_task(what, total=None)
-        yield
-
-
-def _watch(job: Job, interrupts: Interrupts) -> None:
-    while job.running and not interrupts:
-        time.sleep(0.1)
-        if (error := job.failed()) is not None:
-            job.stop()
-            raise error
-    if interrupts:
-        print("stopping after this batch ...", flush=True)
-        seen = interrupts.count
-        job.stop(patience=60)
-        if interrupts.count > seen:
-            os._exit(130)  # asked twice
-    if (error := job.failed()) is not None:
-        raise error

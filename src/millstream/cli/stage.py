@@ -111,6 +111,7 @@ class Stage(Generic[P]):
                 str(self.home / "pipeline"),
                 new_ledger=True,
                 on_progress=self.progress,
+                on_trouble=self.waits_for,
                 status=status,
             ),
         )
@@ -125,6 +126,7 @@ class Stage(Generic[P]):
         start: Future[None] = Future()
         _in_background(lambda: job.start(session), start)
         self.wait_for(start)
+        self.waits_for("waiting for Spark's first batch: it compiles the plan and starts Python processes")
 
     def _serve_console(self, connection: Connection) -> None:
         """The console, on a thread: at its usual port, or at any if that is taken."""
@@ -158,6 +160,12 @@ class Stage(Generic[P]):
         self.picture.steps[-1] = (what, time.monotonic() - (began or self.picture.step_began))
         self.breathe()
 
+    def waits_for(self, what: str) -> None:
+        """The step under way takes its time, and this is for what. Called by threads of the job's too."""
+        if self.picture.steps and self.picture.steps[-1][1] is None:
+            self.picture.steps[-1] = (what, None)
+            self.picture.phase = what
+
     def wait_for(self, future: Future[Any]) -> Any:
         while not future.done():
             self.breathe()
@@ -176,6 +184,8 @@ class Stage(Generic[P]):
             if self.picture.live:
                 self.picture.rates.append(self.picture.processed - self._before)
             self._before = self.picture.processed
+            if self.job is not None and self.processed:
+                self.picture.lag = self.job.lag
             self.look_closer()
             if self.job is not None and (error := self.job.failed()) is not None:
                 raise error

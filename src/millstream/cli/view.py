@@ -139,7 +139,8 @@ def watch(
     """Print a view's rows, and then every change as it is committed.
 
     No change is missed and none comes twice. Changes are kept for a day, and 100,000 of them; whoever falls
-    behind further is told so and gets all rows again. Ctrl-C, and `| head`, end it.
+    behind further is told so and gets all rows again. A database that goes away is waited for. Ctrl-C, and
+    `| head`, end it.
     """
     from millstream.cli.signals import Interrupts
     from millstream.pipeline.view_changes import Watcher
@@ -155,6 +156,7 @@ def watch(
             key=key or (),
             condition=where,
             start="changes" if from_start else "now" if from_now else "rows",
+            say=note,
         ) as watcher,
     ):
         while not interrupts and left != 0:

@@ -307,11 +307,14 @@ class Admin(Groups):
         )
         return {partition: Bounds(starts[partition][0], ends[partition][0]) for partition in ends}
 
-    def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def ends(
+        self, partitions: Iterable[TopicPartition], *, committed_only: bool = False
+    ) -> dict[TopicPartition, int]:
         """Where partitions end, by one request to each of their brokers."""
         from confluent_kafka.admin import OffsetSpec
 
-        answers = self._list_offsets(dict.fromkeys(partitions, OffsetSpec.latest()), committed_only=False)
+        latest = dict.fromkeys(partitions, OffsetSpec.latest())
+        answers = self._list_offsets(latest, committed_only=committed_only)
         return {partition: offset for partition, (offset, _) in answers.items()}
 
     def offsets_at(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:

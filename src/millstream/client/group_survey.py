@@ -25,6 +25,12 @@ class Surveyed:
     info: GroupInfo
     commits: Mapping[TopicPartition, Committed]
 
+    @property
+    def topics(self) -> set[str]:
+        """Those that it has committed offsets of, or members on."""
+        read = (place for member in self.info.members for place in member.assigned)
+        return {place.topic for place in (*self.commits, *read)}
+
 
 def survey(connection: Connection, listed: Sequence[GroupListing]) -> dict[str, Surveyed]:
     """The groups of a list. Left out are those that can't be told of now: deleted since they were listed, on

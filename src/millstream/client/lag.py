@@ -1,4 +1,8 @@
-"""How far a consumer group is behind, in records and in time, and when retention will overtake it."""
+"""How far a consumer group is behind, in records and in time, and when retention will overtake it.
+
+Lag has one definition here, for groups and for the pipelines whose offsets are a group's: the records from
+what is committed to where the log ends now, for readers of committed records (``unread``).
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from millstream.client.admin import Admin, Problems
+from millstream.client.cluster import EARLIEST, LATEST, Cluster
 from millstream.client.outlook import NOT_WRITTEN, Writing, retention_of, writing
 from millstream.client.position import Bounds, TopicPartition
 from millstream.client.sizes import log_dirs, partition_sizes
@@ -19,6 +24,23 @@ from millstream.horizon import Keeping, Reader, seconds_to_loss
 _LOSSES = "millstream.losses"
 _NO_RETENTION = Keeping()
 UNKNOWN = Bounds(-1, -1)  # of a partition that nobody could ask
+
+
+def unread(committed: int, bounds: Bounds) -> int:
+    """Records of a partition that are still there and not read."""
+    return max(0, bounds.end - max(committed, bounds.start))
+
+
+def lag_by_topic(cluster: Cluster, committed: Mapping[TopicPartition, int]) -> dict[str, int]:
+    """The lag behind where the partitions end now, added up by topic."""
+    starts = cluster.ends(committed, EARLIEST)
+    ends = cluster.ends(committed, LATEST, read_committed=True)
+    lags: dict[str, int] = {}
+    for place, offset in committed.items():
+        if place in starts and place in ends:
+            behind = unread(offset, Bounds(starts[place], ends[place]))
+            lags[place.topic] = lags.get(place.topic, 0) + behind
+    return lags
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +66,7 @@ class Lag:
     def records(self) -> int | None:
         if self.committed is None or self.bounds is UNKNOWN:
             return None
-        return max(0, self.bounds.end - max(self.committed, self.bounds.start))
+        return unread(self.committed, self.bounds)
 
     @property
     def lost(self) -> int:

@@ -11,7 +11,6 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException, NotFoundException
 from litestar.openapi.datastructures import ResponseSpec
 
-from millstream.console.model.pipelines import JobRuns
 from millstream.errors import (
     BrokerUnavailable,
     ConfigError,
@@ -20,6 +19,7 @@ from millstream.errors import (
     RegistryUnavailable,
     RequestFailed,
 )
+from millstream.pipeline.owners import JobRuns
 from millstream.pipeline.view_query import QueryRefused
 
 _log = logging.getLogger(__name__)

@@ -12,8 +12,12 @@ if TYPE_CHECKING:
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("millstream")`` known to a session that has not found it by itself (most do)."""
+    """Make ``format("millstream")`` known to a session that has not found it by itself.
+
+    Raises ConfigError where the Python that Spark starts for it on this machine has no millstream."""
     # Here and not at the top: topologies are checked and drawn without loading Spark.
     from millstream.pipeline.datasource import MillstreamDataSource
+    from millstream.pipeline.session import check_python
 
+    check_python(spark)
     spark.dataSource.register(MillstreamDataSource)

@@ -23,9 +23,23 @@ def condensed(error: BaseException) -> str:
     first = re.sub(r"^(?:[a-z]\w*\.)+(\w+): ", "", first)
     first = re.sub(r"^\[[A-Z_.]+\] ", "", first)
     first = re.sub(r"\s*SQLSTATE: \w+.*$", "", first).strip().rstrip(";")
+    if _SAYS_NOTHING.fullmatch(first) and (root := _root(error)):
+        first = f"{first}: {root}"
     if type(error).__module__.startswith(("pyspark", "py4j")) or first.startswith(type(error).__name__):
         return first
     return f"{type(error).__name__}: {first}"
+
+
+# What Spark wraps a cause in, which PySpark keeps beside the message.
+_SAYS_NOTHING = re.compile(r"Task not serializable|Job aborted\.?")
+
+
+def _root(error: BaseException) -> str:
+    """The first line of the cause behind all others; empty if there is none."""
+    cause = error
+    while (deeper := getattr(cause, "_cause", None)) is not None:
+        cause = deeper
+    return "" if cause is error else str(cause).partition("\n")[0]
 
 
 def line_in(text: str) -> str | None:
@@ -39,7 +53,8 @@ def line_in(text: str) -> str | None:
 # Spark's own words for having lost a task, or what a task needed.
 _SPARK_LOST = re.compile(
     r"FetchFailed|ExecutorLostFailure|Missing an output location|executor .* lost|"
-    r"Python worker exited unexpectedly|port number from \S+daemon",  # Spark's, or ours
+    r"Python worker exited unexpectedly|worker (?:failed )?to connect back|"
+    r"port number from \S+daemon",  # Spark's, or ours
     re.I,
 )
 # Refusals that hold for a transaction and not for the next one.

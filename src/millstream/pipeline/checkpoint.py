@@ -67,6 +67,12 @@ class Checkpoint:
         """From here on, addresses that only Spark can reach are reached."""
         self._spark = spark
 
+    def rebuild(self) -> dict[str, Any] | None:
+        """What a rebuild of these views has noted; None if there is none under way."""
+        new = Checkpoint(self.location, notes=REBUILD)
+        new.inherit(self)
+        return new.kept()
+
     def inherit(self, other: Checkpoint) -> None:
         """Reach what another reaches."""
         self._spark = other._spark

@@ -55,7 +55,7 @@ from millstream.pipeline.relay import Relay
 from millstream.pipeline.sending import ORDER, ROWS, SHUFFLED, TASK, SendInTransaction, Targets
 from millstream.pipeline.sinks import TopicSink
 from millstream.pipeline.transact import TakenOver, Transactions
-from millstream.pipeline.views import Changes, View, ViewStore, not_taken
+from millstream.pipeline.views import Changes, View, ViewsRebuilt, ViewStore, not_taken
 
 OUTAGE_S = 120.0
 # How long the number of partitions of a topic is taken as known: as long as other clients do.
@@ -140,7 +140,11 @@ class Delivery:
             # Not waiting for what an older run left open: it may be days until that runs out.
             entry = self._ledger.read(self._topics, stable=False)
             if entry is not None:
-                check_owner(entry, query_id, self._ledger.group)
+                try:
+                    check_owner(entry, query_id, self._ledger.group)
+                except LedgerProblem:
+                    self._check_rebuilt(query_id)
+                    raise
         if self._transactions is not None:
             self._transactions.take_over()
             if not self._new_ledger:
@@ -321,8 +325,7 @@ class Delivery:
         except LedgerProblem:
             if self._new_ledger:
                 return False
-            if self._store is not None:
-                self._store.written(this.query)  # says so if it is because the views were rebuilt
+            self._check_rebuilt(this.query)
             raise
         if done and self._own and not self._in_doubt:
             # Not by this run, and its first batch is long past.
@@ -332,6 +335,18 @@ class Delivery:
             )
         self.last, self._own = entry, True
         return done
+
+    def _check_rebuilt(self, query: str | None) -> None:
+        """Raise ViewsRebuilt where that is why the ledger is another checkpoint's: it says more."""
+        if self._store is None or query is None:
+            return
+        self._store.written(query)
+        noted = self._checkpoint.rebuild()  # the ledger changes hands a moment before the views do
+        if noted is not None and query in noted.get("retires", ()):
+            raise ViewsRebuilt(
+                f"the views in {self._store.where} were rebuilt, and go on from another checkpoint than this"
+                " run's; it ends. Start the job again: it goes on where the rebuilt views are"
+            )
 
     def _note(self, entry: Entry) -> None:
         self.last, self._own = entry, True

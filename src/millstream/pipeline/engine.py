@@ -6,18 +6,29 @@ PySpark replaces the handler of SIGINT when it is started in the main thread, wi
 
 from __future__ import annotations
 
+import logging
+import re
+import signal
 import subprocess
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from millstream.errors import MillstreamError
 from millstream.pipeline.session import prepare_java, spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_ENDING_S = 10.0  # for a JVM to leave
+_CAUSES = 3  # lines of a log that are shown
+
+
+class EngineLost(MillstreamError):
+    """Spark's JVM has ended while it was needed."""
 
 
 def start_engine(
@@ -31,44 +42,136 @@ def start_engine(
     """Begin to start a session. If the program ends first, the JVM notices and ends as well."""
     prepare_java()  # no Java is the user's business, and known at once
     log_file.parent.mkdir(parents=True, exist_ok=True)
+    before = log_file.stat().st_size if log_file.exists() else 0  # what earlier runs said
     future: Future[SparkSession] = Future()
 
     def start() -> None:
         try:
-            future.set_result(spark_session(name, master=master, settings=settings, ui=ui, log_file=log_file))
+            session = spark_session(name, master=master, settings=settings, ui=ui, log_file=log_file)
+            _hush(session)
+            future.set_result(session)
         except MillstreamError as error:
             future.set_exception(error)
         except Exception as error:
-            future.set_exception(MillstreamError(_why(error, log_file)))
+            said = "; ".join(causes(_text(log_file, before))) or str(error).partition("\n")[0]
+            why = said or type(error).__name__
+            future.set_exception(
+                MillstreamError(f"Spark did not start: {why} (all that it said is in {log_file})")
+            )
 
     threading.Thread(target=start, name="spark-start", daemon=True).start()
     return future
 
 
-def _why(error: Exception, log_file: Path) -> str:
-    said = log_file.read_text(errors="replace").strip().splitlines() if log_file.exists() else []
-    last = next((line for line in reversed(said) if "rror" in line or "xception" in line), "")
-    first = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return f"Spark did not start: {last.strip() or first} (all that it said is in {log_file})"
+def _hush(session: SparkSession) -> None:
+    """PySpark and Py4J print the stack of every thread that a JVM's end surprised. It is said once, by who
+    waits for the job."""
+    if not any(isinstance(each, _NotOfPy4J) for each in logging.getLogger().filters):
+        logging.getLogger().addFilter(_NotOfPy4J())  # it logs there as well as under its own name
+    logging.getLogger("py4j").propagate = False
+    server: Any = session.sparkContext._accumulatorServer
+    server.handle_error = lambda request, address: None
+
+
+class _NotOfPy4J(logging.Filter):
+    def filter(self, record: logging.LogRecord) -> bool:
+        return "/py4j/" not in record.pathname
+
+
+def _text(log_file: Path, start: int = 0) -> str:
+    with suppress(OSError), log_file.open("rb") as file:
+        file.seek(start)
+        return file.read().decode(errors="replace")
+    return ""
+
+
+_STACK = re.compile(r"\s+at |\s+\.\.\. \d+ more")
+_NAMED = re.compile(r"^(?:Exception in thread \S+ |.*?\bERROR\b[^:]*: )?(?=\S*(?:Exception|Error)\b)")
+_AFTER_THAT = (  # what Java says last, whatever was wrong
+    "Error: Could not create the Java Virtual Machine.",
+    "Error: A fatal exception has occurred. Program will exit.",
+)
+_JAVA = re.compile(r"Error: |Unrecognized |Invalid |Could not |OutOfMemory|There is insufficient memory")
+
+
+def causes(log: str) -> list[str]:
+    """The lines that say why Java ended, the cause of all others first."""
+    lines = [line.strip() for line in log.splitlines() if line.strip() and not _STACK.match(line)]
+    roots = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    if roots:
+        return [_without_package(roots[-1])]
+    plain = [line for line in lines if _JAVA.match(line) and line not in _AFTER_THAT]
+    named = [_without_package(_NAMED.sub("", line)) for line in lines if _NAMED.match(line)]
+    return list(dict.fromkeys(plain or named))[:_CAUSES]
+
+
+def _without_package(text: str) -> str:
+    return re.sub(r"^(?:[a-z]\w*\.)+(\w+)", r"\1", text)
+
+
+@contextmanager
+def noticing_its_end(log_file: Path) -> Iterator[None]:
+    """What fails within because there is no JVM any more is EngineLost, in a line."""
+    before = len(_text(log_file))
+    try:
+        yield
+    except Exception as error:
+        how = _ended()
+        if how is None:
+            raise
+        said = "; ".join(causes(_text(log_file)[before:]))
+        why = f": {said}" if said else ". If nobody killed it, the machine may have run out of memory"
+        raise EngineLost(
+            f"Spark's JVM has ended ({how}){why}. Started again, the job goes on from its checkpoint"
+            f" (all that the JVM said is in {log_file})"
+        ) from (error if isinstance(error, MillstreamError) else None)
+
+
+def _ended() -> str | None:
+    """How the JVM of this process has ended; None while it is there."""
+    from pyspark import SparkContext
+
+    process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
+    if process is None:
+        return None
+    try:
+        code = process.wait(1)  # a call may fail a moment before the process is gone
+    except subprocess.TimeoutExpired:
+        return None
+    return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
 
 def end_engine(spark: SparkSession) -> None:
-    """Stop the session and wait until its JVM is gone."""
+    """Stop the session and wait until its JVM is gone, if it is not gone already."""
     from pyspark import SparkContext
 
-    spark.stop()
     gateway = SparkContext._gateway
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    if process is not None and process.poll() is not None:
+        _forget(spark)
+    else:
+        spark.stop()
     if gateway is None:
         return
     gateway.shutdown()
-    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
     if process is not None:
         if process.stdin is not None:
             process.stdin.close()  # what it takes as the sign to leave
         try:
-            process.wait(10)
+            process.wait(_ENDING_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
     SparkContext._gateway = None
     SparkContext._jvm = None
+
+
+def _forget(spark: SparkSession) -> None:
+    """What ``stop`` does besides calling a JVM, which is gone: another session can be started then."""
+    from pyspark.sql import SparkSession
+
+    context = spark.sparkContext
+    context._jsc = None
+    context.stop()
+    SparkSession._instantiatedSession = None
+    SparkSession._activeSession = None

@@ -9,7 +9,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -25,11 +25,13 @@ from millstream.pipeline.checkpoint import REBUILD, TOPOLOGY, Checkpoint, Claim
 from millstream.pipeline.evolving import check_columns, to_text
 from millstream.pipeline.graph import graph
 from millstream.pipeline.identity import identity
+from millstream.pipeline.lag_meter import LagMeter
 from millstream.pipeline.ledger import Entry, Ledger
 from millstream.pipeline.load import user_modules
 from millstream.pipeline.offsets import to_json
 from millstream.pipeline.plan import Plan, Query, plan
 from millstream.pipeline.rounds import Round
+from millstream.pipeline.starting import ATTEMPTS, TOO_SLOW, Starting, busy
 from millstream.pipeline.state_limit import StateLimit
 from millstream.pipeline.stateful import Stateful
 from millstream.pipeline.streams import REJECTED_COLUMNS, Rejected, Source
@@ -41,6 +43,7 @@ from millstream.pipeline.views import View, ViewsRebuilt, ViewStore, beside, ope
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from millstream.pipeline.deliver import Delivered, Delivery
     from millstream.pipeline.kernel.spark import Keeping
@@ -81,6 +84,11 @@ def _set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
                 spark.conf.unset(setting)
 
 
+def _started(spark: SparkSession, settings: Mapping[str, str], writer: DataStreamWriter) -> StreamingQuery:
+    with _set(spark, settings):
+        return writer.start()
+
+
 _REBUILD_ROWS = 200_000
 _CLEAN_UP_AFTER = 5  # minutes, in which a run that was taken over has noticed
 _COMPACTED = {"cleanup.policy": "compact"}
@@ -98,6 +106,7 @@ class Settings:
     create_topics: bool = False  # source topics too
     new_ledger: bool = False  # forget what the group's offsets say is done
     start: str | None = None  # where a first run begins, whatever the sources say
+    again: bool = False  # a run of the same command failed before: it may have begun there
     round: Round = field(default_factory=Round)  # with available_now: where it ends, and what it closes then
     reset: tuple[str, ...] = ()  # operators that give up their state
     skip_lost: bool = False  # go on where records were deleted before they were read
@@ -128,11 +137,13 @@ class Job:
         self._groups: dict[str, str] = {}
         self._ticks = Ticks(settings.round.endings)
         self._last: dict[str, Progress] = {}
+        self._lag = LagMeter(settings.connection)
         self._failure: MillstreamError | None = None
         self._limit = StateLimit(flow.max_state)
         # A rebuild runs beside the job itself, and under its name.
         self._status = None if settings.rebuild else settings.status
         self.own_views: list[View] = []
+        self.bound = False  # whether the checkpoint is this topology's, with what was asked to be reset
 
     # ---- before Spark -------------------------------------------------------------------------------
 
@@ -156,7 +167,7 @@ class Job:
             from millstream.pipeline.rebuild import settle
 
             settle(self.checkpoint, self.views, settings.connection, new_ledger=settings.new_ledger)
-            if settings.start is not None and self.checkpoint.in_use():
+            if settings.start is not None and not settings.again and self.checkpoint.in_use():
                 raise ConfigError(
                     f"the checkpoint {self.checkpoint.location} says where to go on, so there is no other"
                     " place to begin from; for a copy that begins elsewhere, give an --output-prefix that was"
@@ -205,8 +216,9 @@ class Job:
 
     # ---- running ------------------------------------------------------------------------------------
 
-    def start(self, spark: SparkSession) -> None:
-        """Plan every query on Spark, and only then start them."""
+    def start(self, spark: SparkSession, *, stopping: Callable[[], bool] = lambda: False) -> None:
+        """Plan every query on Spark, and only then start them. On a slow machine that takes a while, unless
+        ``stopping`` says that nobody wants it any more."""
         from millstream.pipeline.frames import Frames
         from millstream.pipeline.outgoing import output
         from millstream.pipeline.progress import Listener
@@ -256,16 +268,19 @@ class Job:
                         views[number] = replace(view, name=beside("next", view.name))
                         self._store.prepare(views[number], where=query.sinks[number].at)
         titles = {self._title(query): query for query in self.plan.queries}
-        self._listener = Listener(titles, self._delivered, self._progressed)
         for query, _, views in outputs:
             self._deliveries[query.name] = self._delivery(query, views)
         for delivery in self._deliveries.values():
             delivery.open()
         self.checkpoint.bind(replace(claimed, columns=columns))
-        spark.streams.addListener(self._listener)
+        self.bound = True
+        listener = Listener(titles, self._delivered, self._progressed)
+        spark.streams.addListener(listener)
+        self._listener = listener  # to be removed: Spark knows it only from here on
         # Each tap alone has passed Spark's check. It refuses several windows side by side in update mode,
         # which is only wrong for windows over windows; those are refused when they are declared.
         spark.conf.set("spark.sql.streaming.unsupportedOperationCheck", "false")
+        starters: dict[str, Callable[[], Any]] = {}
         for query, rows, _ in outputs:
             delivery = self._deliveries[query.name]
             written = delivery.at_the_end_of(rows).writeStream
@@ -281,8 +296,10 @@ class Job:
             settings |= _STATE_SETTINGS if query.operators else {}
             if (carry := self.settings.round.carries.get(query.name)) is not None:
                 self.checkpoint.carry_watermark(query.name, carry.batch, carry.by_ms)
-            with _set(spark, settings):
-                self._queries[query.name] = writer.start()
+            starters[query.name] = partial(_started, spark, settings, writer)
+        starting = Starting(starters, say=self._say, stopping=lambda: stopping() or self._stopping.is_set())
+        self._queries = starting.queries
+        starting.run()
         if not self.settings.rebuild:  # the ledger is that of the job which is running
             threading.Thread(target=self._keep_fresh, name="ledger-refresh", daemon=True).start()
         if self._status is not None:
@@ -308,12 +325,32 @@ class Job:
             self._ticks.after(progress)
         except MillstreamError as error:
             self._failure = error
+        progress = replace(progress, lags=self._lags(progress.query))
         self._last[progress.query] = progress
         for warning in self._limit.after(progress):
             self._say(warning)
         if self._status is not None:
             self._status.progressed(progress)
         self.settings.on_progress(progress)
+
+    def lags(self) -> dict[str, dict[str, int]]:
+        """By query and topic, the records from what is committed to where the topic ends now. What is not
+        known is left out: nothing is committed yet, or the broker is away."""
+        return {query.name: self._lags(query.name) for query in self.plan.queries}
+
+    @property
+    def lag(self) -> int | None:
+        """All of them together; None where nothing is known."""
+        known = [sum(by_topic.values()) for by_topic in self.lags().values() if by_topic]
+        return sum(known) if known else None
+
+    def _lags(self, query: str) -> dict[str, int]:
+        if not self.settings.rebuild:
+            return self._lag.of_group(self._groups[query]) if query in self._groups else {}
+        # A rebuild leaves the group alone, which is that of the job beside it.
+        delivery = self._deliveries.get(query)
+        last = None if delivery is None else delivery.last
+        return {} if last is None else self._lag.of_offsets(last.offsets)
 
     def _say(self, trouble: str) -> None:
         if self._status is not None:
@@ -457,6 +494,12 @@ class Job:
             return problem
         for name, query in self._queries.items():
             error = None if query.isActive or self._stopping.is_set() else query.exception()
+            if error is not None and TOO_SLOW.search(str(error)):
+                return MillstreamError(
+                    f"query {name!r} could not be started in {ATTEMPTS} attempts: Spark waits 10 s for a"
+                    f" Python process, and {busy()}. Nothing was lost. Start the job again when the machine"
+                    " has less to do, or with --restart on-failure"
+                )
             if error is not None:
                 return TopologyError(f"query {name!r} failed: {condensed(error)}", where=line_in(str(error)))
         return None
@@ -484,13 +527,17 @@ class Job:
 
     def close(self) -> None:
         """Let go of the listener and the views; the session is the caller's."""
+        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
         if self._spark is not None and self._listener is not None:
-            self._spark.streams.removeListener(self._listener)
+            with suppress(Py4JError):  # there is no JVM to remove it from
+                self._spark.streams.removeListener(self._listener)
             self._listener = None
         self._stopping.set()
         for delivery in self._deliveries.values():
             delivery.close()
         self._ticks.close()
+        self._lag.close()
         if self._store is not None:
             self._store.close()
             self._store = None

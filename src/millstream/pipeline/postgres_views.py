@@ -315,6 +315,10 @@ class PostgresReader(Reader):
                 f"there are no views in {self.where}; a pipeline with .to_view(...) makes them"
             ) from None
 
+    @property
+    def lost(self) -> bool:
+        return self._db.broken or self._db.closed
+
     def close(self) -> None:
         self._db.close()
 

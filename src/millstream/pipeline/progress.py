@@ -63,7 +63,6 @@ class Progress:
     rows_in: int
     rejected: int
     rows_out: dict[str, int]  # by sink, as ``topic alerts`` or ``view blocked_cards``
-    lag: int | None  # records that were in the topics and not yet read
     watermark: datetime | None
     milliseconds: int
     state_rows: int
@@ -71,12 +70,17 @@ class Progress:
     repeats: int = 0  # how often its delivery was begun anew
     operators: dict[str, OperatorStatus] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)  # see counting.py
-    lags: dict[str, int] = field(default_factory=dict)  # by topic
+    lags: dict[str, int] = field(default_factory=dict)  # by topic, when the batch was reported
     spark: dict[str, float] = field(default_factory=dict)  # milliseconds of each of Spark's own steps
     windows: dict[str, StoreStatus] = field(default_factory=dict)  # of Spark's own windows
     samples: dict[str, tuple[str, str]] = field(default_factory=dict)  # by source: why not parsed, and what
     ends: list[dict[str, Any]] = field(default_factory=list)  # of the batch in each of Spark's sources
     moved: bool = True  # whether it read anything, or was made for the sake of time
+
+    @property
+    def lag(self) -> int | None:
+        """Records that are in the topics now and not yet committed."""
+        return sum(self.lags.values()) if self.lags else None
 
     @property
     def open_windows(self) -> int:
@@ -151,7 +155,6 @@ def progress_of(query: Query, report: dict[str, Any], delivered: Delivered) -> P
     every time it is scanned, so rows are counted by what we observe on the way."""
     observed = report.get("observedMetrics") or {}
     seen_of = {source.name: observed.get(source_count(source.name)) or {} for source in query.sources}
-    lags = _lags(report.get("sources") or [])
     watermark = (report.get("eventTime") or {}).get("watermark")
     operators = {
         operator.name: _status(seen)
@@ -165,7 +168,6 @@ def progress_of(query: Query, report: dict[str, Any], delivered: Delivered) -> P
         rows_in=sum(int(seen.get("rows") or 0) for seen in seen_of.values()),
         rejected=sum(int(seen.get("rejected") or 0) for seen in seen_of.values()),
         rows_out=delivered.rows,
-        lag=sum(lags.values()) if lags else None,
         watermark=_moment(min(reached)) if reached else _time(watermark) if watermark else None,
         milliseconds=int((report.get("durationMs") or {}).get("triggerExecution") or 0),
         state_rows=sum(one.entries for one in operators.values())
@@ -174,7 +176,6 @@ def progress_of(query: Query, report: dict[str, Any], delivered: Delivered) -> P
         repeats=delivered.repeats,
         operators=operators,
         counts=_counts(seen_of, observed, delivered),
-        lags=lags,
         spark={name: float(ms) for name, ms in (report.get("durationMs") or {}).items()},
         windows=_windows(query, report.get("stateOperators") or []),
         samples={
@@ -259,18 +260,6 @@ def _short(number: int, space: str) -> str:
 def _time(text: str) -> datetime | None:
     time = datetime.fromisoformat(text.replace("Z", "+00:00"))
     return None if time.year < 1971 else time  # Spark's way to say that there is none yet
-
-
-def _lags(sources: list[dict[str, Any]]) -> dict[str, int]:
-    """By topic, latest offsets less those read, where the source reports both."""
-    lags: dict[str, int] = {}
-    for source in sources:
-        end, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
-        if end:
-            for place, offset in latest.items():
-                topic = place.topic
-                lags[topic] = lags.get(topic, 0) + max(0, offset - end.get(place, offset))
-    return lags
 
 
 def _offsets(value: Any) -> Offsets:

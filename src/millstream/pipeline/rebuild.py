@@ -360,7 +360,7 @@ def settle(
     job has done since."""
     new = Checkpoint(checkpoint.location, notes=REBUILD)
     new.inherit(checkpoint)
-    noted = new.kept()
+    noted = checkpoint.rebuild()
     if noted is None or "entries" not in noted:
         return False
     cluster = Cluster(connection, patience=connection.patience)

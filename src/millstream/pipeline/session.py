@@ -10,15 +10,19 @@ import atexit
 import importlib.util
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from millstream.errors import MillstreamError
+from millstream.errors import ConfigError, MillstreamError
+from millstream.pipeline import source_process
+from millstream.pipeline.source_process import RUNNER
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,6 +36,10 @@ SETTINGS: Mapping[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",  # results must not depend on where they are computed
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # How long Spark waits for a process of its own to answer or to connect: a machine with much other work
+    # reaches the defaults (120 and 15 seconds) while all is well.
+    "spark.network.timeout": "600s",
+    "spark.python.authenticate.socketTimeout": "600s",
     # A stopped query lets its sinks finish what they are writing, rather than killing the worker.
     "spark.sql.streaming.stopTimeout": "30s",
 }
@@ -73,8 +81,6 @@ def spark_session(
             "pipelines need Spark, which is not installed; install it with: pip install 'millstream[spark]'"
         ) from None
     prepare_java()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     settings = dict(settings or {})
     # Set before the JVM starts, because half of Spark's chatter comes before anyone could ask it to be quiet.
     # The stack: Spark matches regular expressions against whole plans when a query is stopped, recursively.
@@ -99,9 +105,10 @@ def spark_session(
         builder = builder.config("spark.ui.enabled", "true")
     for key, value in settings.items():
         builder = builder.config(key, value)
-    if log_file is not None:
-        _launch_java(builder._options, log_file)
-    session = builder.getOrCreate()
+    with _workers_python(local=local):
+        if log_file is not None:
+            _launch_java(builder._options, log_file)
+        session = builder.getOrCreate()
     if local:
         # A checksum file beside every file of a checkpoint would be as many files again.
         files = session._jvm.org.apache.hadoop.fs.FileSystem.getLocal(session._jsc.hadoopConfiguration())
@@ -119,6 +126,59 @@ def _socket_settings(home: str) -> Mapping[str, str]:
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.python.unix.domain.socket.dir": home,
     }
+
+
+@contextmanager
+def _workers_python(*, local: bool) -> Iterator[None]:
+    """What Spark starts as ``python`` in a session that begins within: the user's choice, or this one. On
+    this machine it is a script in front of it, because a source's process has to be another program than
+    Spark asks for (source_process.py), and Spark has no setting for that."""
+    before = {name: os.environ.get(name) for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")}
+    python = before["PYSPARK_PYTHON"] or sys.executable
+    if local:
+        os.environ |= dict.fromkeys(before, _launcher(python))
+    else:
+        os.environ |= {name: value or python for name, value in before.items()}
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _launcher(python: str) -> str:
+    home = Path(tempfile.mkdtemp(prefix="millstream-python-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    script = home / "python"
+    script.write_text(
+        "#!/bin/sh\n"
+        f'[ "$2" = {RUNNER} ] && exec {shlex.quote(python)} -m {source_process.__name__}\n'
+        f'exec {shlex.quote(python)} "$@"\n'
+    )
+    script.chmod(0o755)
+    return str(script)
+
+
+def check_python(spark: SparkSession) -> None:
+    """Raise ConfigError if the Python that a session starts its processes with lacks millstream. What a
+    cluster's machines have can't be told from here."""
+    context = getattr(spark, "_sc", None)  # a session of Spark Connect has none
+    if context is None or not is_local(context.master):
+        return
+    python = context.pythonExec
+    try:
+        missing = subprocess.run([python, "-c", "import millstream"], capture_output=True).returncode != 0
+    except OSError:
+        missing = True
+    if missing:
+        raise ConfigError(
+            f"this session starts Python processes with {python!r}, which has no millstream: set"
+            f" PYSPARK_PYTHON to {sys.executable} before the session is made, as in"
+            " os.environ['PYSPARK_PYTHON'] = sys.executable, or activate the environment"
+        )
 
 
 def is_local(master: str | None) -> bool:

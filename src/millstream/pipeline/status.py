@@ -11,6 +11,7 @@ Times are milliseconds since 1970, spans milliseconds, counts are of this run. W
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
@@ -22,6 +23,9 @@ MOST_BYTES = 256 * 1024
 # tasks, in which each waits for the other: one part, ``process``.
 PARTS = ("look", "plan", "process", "ledger", "commit", "views", "checkpoint", "rest")
 State = Literal["starting", "running", "waiting", "failed", "stopped"]
+Shown = Literal["starting", "running", "waiting", "failed", "stopped", "silent"]
+RUNNING = ("starting", "running", "waiting")
+_SILENT_HEARTBEATS = 4  # as many may be missed: a broker's hiccup is no death
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +136,32 @@ class JobStatus:
     edges: list[Edge] = field(default_factory=list)
     batches: list[Batch] = field(default_factory=list)  # the last ones, oldest first
     errors: list[JobError] = field(default_factory=list)  # the last ones, newest first
+
+
+def state_now(state: State, silent_ms: int, heartbeat_ms: int | None = None) -> Shown:
+    """What a job told, or ``silent`` where nothing was heard from it for too long."""
+    patience = _SILENT_HEARTBEATS * max(1000, heartbeat_ms or HEARTBEAT_MS)
+    return "silent" if state in RUNNING and silent_ms > patience else state
+
+
+def with_lags(queries: Iterable[QueryStatus], lags: Mapping[str, Mapping[str, int]]) -> list[QueryStatus]:
+    """Queries with the lag that was measured, by query and topic."""
+    return [
+        replace(query, lag=sum(lags[query.name].values())) if lags.get(query.name) else query
+        for query in queries
+    ]
+
+
+def nodes_with_lags(nodes: Iterable[Node], lags: Mapping[str, Mapping[str, int]]) -> list[Node]:
+    """Topics of the graph with that of the query which is furthest behind in them."""
+    found: dict[str, int] = {}
+    for by_topic in lags.values():
+        for topic, lag in by_topic.items():
+            found[topic] = max(lag, found.get(topic, 0))
+    return [
+        replace(node, lag=found[node.title]) if node.kind == "topic" and node.title in found else node
+        for node in nodes
+    ]
 
 
 def encoded(status: JobStatus) -> bytes:

@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING
 
 from millstream.pipeline.counting import added_up, rejected_count, sink_count, source_count
 from millstream.pipeline.graph import Graph, graph
-from millstream.pipeline.status import VERSION, Batch, Edge, JobError, JobStatus, Node, QueryStatus, State
+from millstream.pipeline.status import (
+    VERSION,
+    Batch,
+    Edge,
+    JobError,
+    JobStatus,
+    Node,
+    QueryStatus,
+    State,
+    nodes_with_lags,
+    with_lags,
+)
 
 if TYPE_CHECKING:
     from millstream.pipeline.plan import Plan
@@ -86,6 +97,7 @@ class Account:
             )
             for box in self._graph.boxes
         }
+        self._lags: dict[str, Mapping[str, int]] = {}
         self._errors: deque[JobError] = deque(maxlen=ERRORS)
 
     # What happens ------------------------------------------------------------------------------------
@@ -122,15 +134,20 @@ class Account:
             batches=known.batches + 1,
             rows_in=known.rows_in + progress.rows_in,
             rows_out=known.rows_out + batch.rows_out,
-            lag=progress.lag,
             watermark_ms=watermark_ms or known.watermark_ms,
             batch_ms=progress.milliseconds,
         )
         for key, node in self._nodes.items():
             self._nodes[key] = _with(node, progress, watermark_ms)
+        self.measured(progress.query, progress.lags)
         for name, (why, record) in progress.samples.items():
             rows = progress.counts.get(rejected_count(name), 1)
             self._add(JobError(now_ms, f"did not parse: {why}", operator=name, record=record, times=rows))
+
+    def measured(self, query: str, lags: Mapping[str, int]) -> None:
+        """How far a query is behind in each of its topics; what is not known stays as it was."""
+        if lags:
+            self._lags[query] = dict(lags)
 
     def failed(self, what: str, now_ms: int, where: str | None = None) -> None:
         """The job has come to its end by an error."""
@@ -177,10 +194,10 @@ class Account:
             views=list(self._plan.views),
             queries=[
                 replace(query, per_second=_per_second((d.batch.rows_in for d in done), span))
-                for query in self._queries.values()
+                for query in with_lags(self._queries.values(), self._lags)
                 for done, span in [recent[query.name]]
             ],
-            nodes=list(self._nodes.values()),
+            nodes=nodes_with_lags(self._nodes.values(), self._lags),
             edges=[
                 self._edge(arrow, counted, recent)
                 for arrow, counted in zip(self._graph.arrows, self._graph.counted, strict=True)
@@ -252,7 +269,6 @@ def _with(node: Node, progress: Progress, watermark_ms: int | None) -> Node:
         rejected = sum(progress.counts.get(rejected_count(name), 0) for name in sources)
         return replace(
             node,
-            lag=progress.lags.get(node.title, node.lag),
             watermark_ms=watermark_ms or node.watermark_ms,
             rejected=node.rejected + rejected,
         )

@@ -175,8 +175,12 @@ class StatusWriter:
             return  # the broker is away: what is told when it is back is what is true then
         with self._lock:
             account, job = self._account, self._job
-            if account is None or job is None:
-                return
+        if account is None or job is None:
+            return
+        lags = job.lags()  # outside of the lock, which batches wait for
+        with self._lock:
+            for query, by_topic in lags.items():
+                account.measured(query, by_topic)
             if (why := job.waiting) is not None:
                 account.turned("waiting", self._clock.now_ms(), why)
             status = account.status(self._clock.now_ms())

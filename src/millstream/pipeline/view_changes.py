@@ -14,8 +14,10 @@ insert, one that no longer does is a delete.
 
 from __future__ import annotations
 
+import logging
+import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +25,8 @@ from typing import Any, Literal, Self
 
 from millstream.pipeline.views import Since, ViewReader, open_reader
 
+_log = logging.getLogger(__name__)
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 5.0  # between two attempts to reach a database that went away
 Kind = Literal["row", "insert", "update", "delete", "reset"]
 Start = Literal["rows", "changes", "now"]
 
@@ -70,8 +74,13 @@ class Watcher:
         key: Sequence[str] = (),
         condition: str | None = None,
         start: Start = "rows",
+        say: Callable[[str], None] = _log.warning,
     ) -> None:
         self._reader: ViewReader = open_reader(where)
+        self._where = where
+        self._say = say
+        self._pause = _FIRST_PAUSE_S
+        self._next_try = 0.0
         self._name = view
         self._ready: deque[Change] = deque()
         try:
@@ -101,15 +110,41 @@ class Watcher:
         self.close()
 
     def read(self, timeout: float) -> list[Change]:
-        """What is new, after a wait of at most so many seconds; nothing if nothing changed."""
-        if not self._ready:
-            self._look()
-        if not self._ready:
-            self._reader.wait(timeout)
-            self._look()
+        """What is new, after a wait of at most so many seconds; nothing if nothing changed, or while the
+        database is away. It goes on where it was once the database is back."""
+        if self._reader.lost and not self._reconnected(timeout):
+            return []
+        try:
+            if not self._ready:
+                self._look()
+            if not self._ready:
+                self._reader.wait(timeout)
+                self._look()
+        except Exception as error:
+            if not self._reader.lost:
+                raise
+            self._say(f"{self._reader.where} went away ({_first_line(error)}); waiting for it to come back")
         found = list(self._ready)
         self._ready.clear()
         return found
+
+    def _reconnected(self, timeout: float) -> bool:
+        """Try it if it is time to; else wait a little."""
+        left = self._next_try - time.monotonic()
+        if left > 0:
+            time.sleep(min(left, timeout))
+            return False
+        try:
+            reader = open_reader(self._where)
+            reader.wait(0)
+        except ConnectionError:
+            self._pause = min(2 * self._pause, _LONGEST_PAUSE_S)
+            self._next_try = time.monotonic() + self._pause
+            return False
+        self._reader.close()
+        self._reader, self._pause = reader, _FIRST_PAUSE_S
+        self._say(f"{reader.where} is back")
+        return True
 
     def __iter__(self) -> Iterator[Change]:
         while True:
@@ -132,6 +167,10 @@ class Watcher:
             return
         self._ready.extend(changes_of(since))
         self._version = since.version
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0] or type(error).__name__
 
 
 def changes_of(since: Since) -> Iterator[Change]:

@@ -467,6 +467,11 @@ class Reader(ABC):
 
     where: str
 
+    @property
+    def lost(self) -> bool:
+        """Whether the database has gone away. A file does not."""
+        return False
+
     @abstractmethod
     def _snapshot(self) -> AbstractContextManager[None]:
         """A transaction that sees one moment."""

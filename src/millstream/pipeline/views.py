@@ -134,6 +134,10 @@ class ViewReader(Protocol):
 
     where: str
 
+    @property
+    def lost(self) -> bool:
+        """Whether the database has gone away, so that only another reader can go on."""
+
     def close(self) -> None: ...
 
     def views(self) -> list[tuple[str, tuple[str, ...], int]]:

@@ -59,6 +59,10 @@ class World:
     def groups(self) -> list[GroupListing]:
         return [GroupListing(name, "Stable", "classic") for name in self.committed]
 
+    def ends(self, places: list[TopicPartition], *, committed_only: bool) -> dict[TopicPartition, int]:
+        assert committed_only, "as `group lag` and pipelines count"
+        return {place: self.bounds[place].end for place in places}
+
     def newest_if_told(self, places: list[TopicPartition]) -> dict[TopicPartition, int]:
         return {place: self.clock.now_ms() for place in places}
 
@@ -80,7 +84,7 @@ class World:
         self.clock.advance(seconds)
         writing = dict.fromkeys(self.bounds, Writing(10.0, 100.0))
         outlook = Outlook({}, [], {}, self.bounds, writing, {"t": Keeping(retention_ms=HOUR)})
-        self.watch.look(self, outlook, {})  # type: ignore[arg-type]
+        self.watch.look(self, outlook, dict.fromkeys(self.bounds, 0))  # type: ignore[arg-type]
         return self.watch.states
 
 

@@ -10,10 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.console.model.attention import needs_attention
+from millstream.console.model.group import group_detail
+from millstream.console.model.groups import GroupQuery, group_list
+from millstream.console.model.history import History
 from millstream.console.model.job_topic import HeardJob, read_status
 from millstream.console.model.pipeline_picture import picture
-from millstream.console.model.pipelines import chosen_node, pipeline, pipeline_list, shown_state, timelines
-from millstream.console.model.snapshot import Snapshot
+from millstream.console.model.pipelines import (
+    chosen_node,
+    owner_of,
+    pipeline,
+    pipeline_list,
+    shown_state,
+    timelines,
+)
+from millstream.console.model.snapshot import GroupPartition, GroupState, Snapshot
 from millstream.pipeline.status import Batch, Edge, JobError, JobStatus, Node, QueryStatus, encoded
 
 NOW = 1_700_000_000_000
@@ -109,6 +119,29 @@ def test_several_queries_add_up_and_the_slowest_tells_the_time() -> None:
     two = [query, replace(query, name="q2", lag=None, watermark_ms=NOW - 60_000, batch_ms=900)]
     (row,) = pipeline_list(snapshot(status(queries=two))).pipelines
     assert (row.per_second, row.lag, row.watermark_ms, row.batch_ms) == (25.0, 30, NOW - 60_000, 900)
+
+
+def test_lag_is_that_of_the_jobs_group_now_and_not_what_the_job_told_last() -> None:
+    parts = [
+        GroupPartition("payments", number, 10, 0, 10 + lag, lag, 0, None, None, 0.0, None, None, "")
+        for number, lag in enumerate((8000, 617))
+    ]
+    group = GroupState("fraud", "Empty", "classic", ("payments",), 8617, 0, 0.0, partitions=tuple(parts))
+    seen = replace(snapshot(status()), groups={"fraud": group})
+    shown = pipeline(seen, "fraud")
+    assert shown is not None
+    assert shown.summary.lag == shown.status.queries[0].lag == shown.status.nodes[0].lag == group.lag
+    (listed,) = pipeline_list(seen).pipelines
+    assert listed.lag == group.lag
+
+
+def test_a_group_that_a_job_owns_says_so_where_the_broker_calls_it_empty() -> None:
+    group = GroupState("fraud", "Empty", "classic", ("payments",), 0, 0, 0.0)
+    seen = replace(snapshot(status()), groups={"fraud": group}, detailed=True)
+    (row,) = group_list(seen, History(), GroupQuery()).groups
+    assert (row.state, row.pipeline, row.pipeline_state) == ("Empty", "fraud", "running")
+    detail = group_detail(group, owner=owner_of(seen, "fraud"))
+    assert (detail.pipeline, detail.pipeline_state) == ("fraud", "running")
 
 
 # Attention -------------------------------------------------------------------------------------------

@@ -63,3 +63,19 @@ def test_fencing_is_seen_here_and_in_tasks() -> None:
     assert was_fenced(from_worker("millstream.errors.ProducerFenced: sending to t[0] (PRODUCER_FENCED)"))
     assert not was_fenced(from_worker("ValueError: ProducerFenced"))
     assert condensed(from_worker("ValueError: no half measures")) == "ValueError: no half measures"
+
+
+def test_a_message_that_says_nothing_is_followed_by_the_cause_behind_it() -> None:
+    class Captured(Exception):
+        """As PySpark has it: the cause beside the message."""
+
+        _cause: Exception | None = None
+
+    wrapped, between = Captured("Task not serializable"), Captured("in between")
+    wrapped._cause, between._cause = (
+        between,
+        Captured("java.lang.IllegalStateException: Illegal size 4 of collection, expected 5\n\tat scala"),
+    )
+    assert condensed(wrapped).endswith(
+        "Task not serializable: java.lang.IllegalStateException: Illegal size 4 of collection, expected 5"
+    )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from millstream.errors import MillstreamError
+from millstream.errors import ConfigError, MillstreamError
 from millstream.pipeline import session
-from millstream.pipeline.session import prepare_java
+from millstream.pipeline.session import check_python, prepare_java
 
 
 @pytest.fixture(autouse=True)
@@ -58,3 +61,33 @@ def test_workers_come_through_a_socket_of_the_machine_unless_its_name_is_too_lon
     assert short["spark.python.unix.domain.socket.enabled"] == "true"
     assert short["spark.python.unix.domain.socket.dir"] == "/tmp"
     assert not session._socket_settings("/" + "long" * 20)
+
+
+def test_a_session_whose_python_lacks_millstream_is_told_what_to_set(tmp_path: Path) -> None:
+    """In a program without an activated environment Spark starts the first python3 on the path."""
+    other = tmp_path / "python3"
+    other.write_text(f'#!/bin/sh\nexec {sys.executable} -IS "$@"\n')  # without what is installed
+    other.chmod(0o755)
+
+    def session_with(python: str, master: str = "local[2]") -> Any:
+        return SimpleNamespace(_sc=SimpleNamespace(master=master, pythonExec=python))
+
+    for python in (str(other), str(tmp_path / "nothing")):
+        with pytest.raises(ConfigError, match=f"PYSPARK_PYTHON to {sys.executable} before the session"):
+            check_python(session_with(python))
+        check_python(session_with(python, "spark://host:7077"))
+    check_python(session_with(sys.executable))
+    check_python(SimpleNamespace())  # type: ignore[arg-type]  # of Spark Connect
+
+
+def test_the_python_that_a_user_chose_is_behind_the_script_and_the_environment_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", "/opt/some python")
+    monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", "jupyter")
+    with session._workers_python(local=True):
+        script = session.os.environ["PYSPARK_PYTHON"]
+        assert session.os.environ["PYSPARK_DRIVER_PYTHON"] == script
+        assert "exec '/opt/some python' \"$@\"" in Path(script).read_text()
+    assert session.os.environ["PYSPARK_PYTHON"] == "/opt/some python"
+    assert session.os.environ["PYSPARK_DRIVER_PYTHON"] == "jupyter"

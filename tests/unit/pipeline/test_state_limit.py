@@ -15,7 +15,7 @@ from millstream.pipeline.state_limit import StateLimit
 
 def progress(size: int, *, entries: int = 1, late: int = 0) -> Progress:
     status = OperatorStatus(None, None, None, None, entries, size, late)
-    return Progress("payments", 7, 10, 0, {}, None, None, 100, 0, operators={"cards": status})
+    return Progress("payments", 7, 10, 0, {}, None, 100, 0, operators={"cards": status})
 
 
 def test_half_of_the_bound_is_said_once_and_all_of_it_is_the_end() -> None:

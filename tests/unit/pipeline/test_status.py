@@ -32,7 +32,7 @@ def progress(batch: int = 0, ms: int = 500, query: str = "payments", **more: Any
         "rows_in": 100,
         "rejected": 0,
         "rows_out": {"topic alerts": 3},
-        "lag": 20,
+        "lags": {"payments": 20},
         "watermark": None,
         "milliseconds": ms,
         "state_rows": 0,

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from millstream.errors import MillstreamError
 from millstream.pipeline.view_changes import Change, Watcher, watch
 from millstream.pipeline.view_store import Store
-from millstream.pipeline.views import Changes, View, open_reader, open_store
+from millstream.pipeline.views import Changes, View, open_reader, open_store, shown
+from tests.support.postgres import Postgres, postgres
 from tests.support.waiting import wait_for
 
 CARDS = View("cards", (("card", "string"), ("n", "bigint")), ("card",))
@@ -289,3 +290,25 @@ def test_a_reader_of_postgresql_needs_no_more_than_select(database: str) -> None
         store.apply("q", 0, [change(("a", 1))])
         assert told(read(watcher, 1)) == [("insert", "a", None, 1)]
     store.close()
+
+
+def test_a_server_that_restarts_is_waited_for_and_no_change_is_missed(postgres_server: Postgres) -> None:
+    """The fixture says whether there is a PostgreSQL; this one is restarted."""
+    with postgres() as server:
+        url = server.create_database("views")
+        store = open_store(url)
+        store.prepare(CARDS)
+        store.apply("q", 0, [change(("a", 1))])
+        said: list[str] = []
+        with Watcher(url, "cards", say=said.append) as watcher:
+            assert told(read(watcher, 1)) == [("row", "a", None, 1)]
+            server.kill()
+            wait_for(lambda: watcher.read(0.1) == [] and said, timeout=60, what="it is noticed")
+            server.start()
+            store.apply("q", 1, [change(("a", 2))])
+            assert told(read(watcher, 1)) == [("update", "a", 1, 2)]
+            store.apply("q", 2, [change(("a", 3))])
+            assert told(read(watcher, 1)) == [("update", "a", 2, 3)]
+        store.close()
+        assert "went away" in said[0]
+        assert said[1:] == [f"{shown(url)} is back"]

@@ -8,8 +8,9 @@ from millstream.client.lag import Missed
 from millstream.client.position import TopicPartition
 from millstream.console.model.attention import Attention, of_group
 from millstream.console.model.history import Columns, History
-from millstream.console.model.pipelines import Ledger
 from millstream.console.model.snapshot import GroupPartition, GroupState
+from millstream.pipeline.owners import Owner
+from millstream.pipeline.status import Shown
 
 LINES = 8  # of a chart: more can't be told apart
 
@@ -78,10 +79,11 @@ class GroupDetail:
     attention: list[Attention]
     missed: list[MissedRecords] | None = None
     pipeline: str | None = None
+    pipeline_state: Shown | None = None
 
 
 def group_detail(
-    group: GroupState, missed: list[Missed] | None = None, ledger: Ledger | None = None
+    group: GroupState, missed: list[Missed] | None = None, owner: Owner | None = None
 ) -> GroupDetail:
     info = group.info
     return GroupDetail(
@@ -103,7 +105,8 @@ def group_detail(
         list(group.partitions),
         list(of_group(group)),
         None if missed is None else [_missed(each) for each in missed],
-        None if ledger is None else ledger.job,
+        None if owner is None else owner.job,
+        None if owner is None else owner.state,
     )
 
 

@@ -11,9 +11,9 @@ from millstream.client.cluster import Cluster
 from millstream.client.position import parse_position
 from millstream.client.reset import Move, carry_out, planned, refuse_to_move, refuse_while_active, with_times
 from millstream.clock import Clock
-from millstream.console.model.pipelines import JobRuns, Ledger
 from millstream.console.model.snapshot import GroupState
 from millstream.errors import ConfigError, RequestFailed
+from millstream.pipeline.owners import JobRuns, Owner
 
 Target = Literal["start", "end", "offset", "shift", "time"]
 MOST_PARTITIONS = 100_000
@@ -63,9 +63,9 @@ class Reset:
     pipeline: str | None
 
 
-def preview(admin: Admin, group: str, choice: Choice, clock: Clock, ledger: Ledger | None) -> Reset:
+def preview(admin: Admin, group: str, choice: Choice, clock: Clock, owner: Owner | None) -> Reset:
     """What would be moved; changes nothing. Raises for a choice that can't be made."""
-    refused = "" if ledger is None else ledger.refused
+    refused = "" if owner is None else owner.refused
     try:
         refuse_to_move(admin, group, new=False)
     except RequestFailed as error:
@@ -73,21 +73,21 @@ def preview(admin: Admin, group: str, choice: Choice, clock: Clock, ledger: Ledg
             raise
         refused = str(error)
     moves = with_times(admin, _moves(admin, group, choice, clock))
-    return _reset(group, moves, refused, ledger)
+    return _reset(group, moves, refused, owner)
 
 
-def reset(admin: Admin, group: str, choice: Choice, clock: Clock, ledger: Ledger | None) -> Reset:
+def reset(admin: Admin, group: str, choice: Choice, clock: Clock, owner: Owner | None) -> Reset:
     """Move it; raises while it has members, or is the ledger of a job that runs."""
-    _refuse_under(ledger)
+    _refuse_under(owner)
     refuse_to_move(admin, group, new=False)
     moves = _moves(admin, group, choice, clock)
     carry_out(admin, group, moves)
-    return _reset(group, moves, "", ledger)
+    return _reset(group, moves, "", owner)
 
 
-def _refuse_under(ledger: Ledger | None) -> None:
-    if ledger is not None and ledger.refused:
-        raise JobRuns(ledger.refused)
+def _refuse_under(owner: Owner | None) -> None:
+    if owner is not None and owner.refused:
+        raise JobRuns(owner.refused)
 
 
 def _moves(admin: Admin, group: str, choice: Choice, clock: Clock) -> list[Move]:
@@ -98,7 +98,7 @@ def _moves(admin: Admin, group: str, choice: Choice, clock: Clock) -> list[Move]
     return planned(admin, group, position, topics, parse_partitions(choice.partitions))
 
 
-def _reset(group: str, moves: list[Move], refused: str, ledger: Ledger | None) -> Reset:
+def _reset(group: str, moves: list[Move], refused: str, owner: Owner | None) -> Reset:
     return Reset(
         group,
         [
@@ -119,7 +119,7 @@ def _reset(group: str, moves: list[Move], refused: str, ledger: Ledger | None) -
         sum(move.skipped for move in moves),
         sum(move.unread for move in moves),
         refused,
-        None if ledger is None else ledger.job,
+        None if owner is None else owner.job,
     )
 
 
@@ -181,7 +181,7 @@ class Deletion:
     pipeline: str | None
 
 
-def deletion(group: GroupState, topic: str = "", ledger: Ledger | None = None) -> Deletion:
+def deletion(group: GroupState, topic: str = "", owner: Owner | None = None) -> Deletion:
     """What deleting means, before it is done."""
     parts = [
         part for part in group.partitions if part.committed is not None and (not topic or part.topic == topic)
@@ -199,25 +199,25 @@ def deletion(group: GroupState, topic: str = "", ledger: Ledger | None = None) -
         sum(part.lag or 0 for part in parts),
         f"it has members, {len(members)} active: {who}. Stop them first."
         if members
-        else f"{ledger.refused}."
-        if ledger is not None and ledger.refused
+        else f"{owner.refused}."
+        if owner is not None and owner.refused
         else "",
-        None if ledger is None else ledger.job,
+        None if owner is None else owner.job,
     )
 
 
-def delete(admin: Admin, group: str, ledger: Ledger | None) -> None:
+def delete(admin: Admin, group: str, owner: Owner | None) -> None:
     """The group with all of its offsets; raises while it has members, or is the ledger of a job that runs."""
-    _refuse_under(ledger)
+    _refuse_under(owner)
     refuse_while_active(admin, group, "a group in use is not deleted")
     error = admin.delete_groups([group])[group]
     if error is not None:
         raise error
 
 
-def forget_topic(admin: Admin, group: str, topic: str, ledger: Ledger | None) -> None:
+def forget_topic(admin: Admin, group: str, topic: str, owner: Owner | None) -> None:
     """Its offsets of a topic, all of them; raises while members read the topic, as ``delete`` does."""
-    _refuse_under(ledger)
+    _refuse_under(owner)
     admin.group(group)
     places = [place for place in admin.committed(group) if place.topic == topic]
     if not places:

@@ -55,14 +55,17 @@ class GroupWatch:
         return bool(self._looks)
 
     def look(self, admin: Admin, outlook: Outlook, ends: Mapping[TopicPartition, int]) -> None:
-        """Every group, as it is now."""
+        """Every group, as it is now; ``ends`` are the partitions that have a leader."""
         listed = admin.groups()
         found = survey(admin.connection, listed)
         now, now_ms = self._clock.monotonic(), self._clock.now_ms()
         self._looks.append(_Look(now, {name: group.commits for name, group in found.items()}))
         while len(self._looks) > 2 and self._looks[1].at <= now - RATE_SECONDS:
             self._looks.popleft()
-        by_topic = _by_topic(outlook, ends)
+        # To the same end as for `group lag` and for pipelines: that of readers of committed records.
+        topics = {topic for group in found.values() for topic in group.topics}
+        asked = [place for place in ends if place.topic in topics]
+        by_topic = _by_topic(outlook, admin.ends(asked, committed_only=True) if asked else {})
         lags = {name: list(self._lags(name, group, by_topic)) for name, group in found.items()}
         unread = {lag.partition for group in lags.values() for lag in group if lag.records}
         self._learn_times(admin, [lag for group in lags.values() for lag in group if lag.records])
@@ -83,7 +86,7 @@ class GroupWatch:
         """Of every partition of the topics that it has committed offsets of, or members on."""
         holders = {place: member.client for member in group.info.members for place in member.assigned}
         rates = self._rates(name)
-        for topic in sorted({place.topic for place in (*group.commits, *holders)}):
+        for topic in sorted(group.topics):
             for place, bounds in by_topic.get(topic, {}).items():
                 commit = group.commits.get(place)
                 yield Lag(

@@ -8,7 +8,10 @@ from typing import Any, Literal
 
 from millstream.console.model.history import History
 from millstream.console.model.paging import PER_PAGE, Order, cut, has_words
+from millstream.console.model.pipelines import owner_of
 from millstream.console.model.snapshot import GroupState, Snapshot
+from millstream.pipeline.owners import Owner
+from millstream.pipeline.status import Shown
 
 TREND_POINTS = 30
 Sort = Literal["name", "state", "members", "lag", "behind", "rate", "loss"]
@@ -30,7 +33,8 @@ class GroupQuery:
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """One group of a list. ``trend`` is its lag over the last hour, the newest last."""
+    """One group of a list. ``trend`` is its lag over the last hour, the newest last. ``pipeline`` is the job
+    that owns it: it reads without being a member, so the broker calls the group empty."""
 
     name: str
     state: str
@@ -44,6 +48,8 @@ class GroupRow:
     loss_ms: int | None
     loss_at: str | None
     trend: list[float | None]
+    pipeline: str | None = None
+    pipeline_state: Shown | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +94,7 @@ def group_list(snapshot: Snapshot, lag: History, query: GroupQuery) -> GroupPage
     shown, page, pages = cut(found, query.page, query.per_page)
     trends = lag.columns(*(group.name for group in shown), most=TREND_POINTS).series
     return GroupPage(
-        [_row(group, trends[group.name]) for group in shown],
+        [_row(group, trends[group.name], owner_of(snapshot, group.name)) for group in shown],
         len(found),
         len(everything),
         pages,
@@ -97,7 +103,7 @@ def group_list(snapshot: Snapshot, lag: History, query: GroupQuery) -> GroupPage
     )
 
 
-def _row(group: GroupState, trend: list[float | None]) -> GroupRow:
+def _row(group: GroupState, trend: list[float | None], owner: Owner | None) -> GroupRow:
     return GroupRow(
         group.name,
         group.state,
@@ -111,4 +117,6 @@ def _row(group: GroupState, trend: list[float | None]) -> GroupRow:
         group.loss_ms,
         None if group.loss_at is None else str(group.loss_at),
         trend,
+        None if owner is None else owner.job,
+        None if owner is None else owner.state,
     )

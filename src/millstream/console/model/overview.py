@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from millstream.client.admin import BrokerNode
 from millstream.client.outlook import DiskOutlook
 from millstream.console.model.attention import Attention, needs_attention
-from millstream.console.model.pipelines import RUNNING, shown_state
+from millstream.console.model.pipelines import shown_state
 from millstream.console.model.snapshot import Snapshot, TopicState
+from millstream.pipeline.status import RUNNING
 
 BUSIEST = 5
 

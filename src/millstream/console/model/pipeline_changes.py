@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from millstream.client.connect import Connection
 from millstream.client.lines import Outgoing
 from millstream.client.produce import send_one
-from millstream.console.model.pipelines import RUNNING, JobRuns, Pipeline, Shown
-from millstream.pipeline.status import TOPIC
+from millstream.console.model.pipelines import Pipeline
+from millstream.pipeline.owners import JobRuns
+from millstream.pipeline.status import RUNNING, TOPIC, Shown
 
 
 @dataclass(frozen=True, slots=True)

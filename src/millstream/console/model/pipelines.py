@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
 
 from millstream.console.model.job_topic import HeardJob
 from millstream.console.model.snapshot import Snapshot
-from millstream.errors import MillstreamError
-from millstream.pipeline.status import PARTS, Batch, Edge, JobStatus, Node, QueryStatus
+from millstream.pipeline.owners import Owner
+from millstream.pipeline.status import (
+    PARTS,
+    RUNNING,
+    Batch,
+    Edge,
+    JobStatus,
+    Node,
+    QueryStatus,
+    Shown,
+    nodes_with_lags,
+    state_now,
+    with_lags,
+)
 
 _FAR_LONGER = 4  # times the usual: beyond that a bar is cut
-_SILENT_HEARTBEATS = 4  # as many may be missed: a broker's hiccup is no death
-Shown = Literal["starting", "running", "waiting", "failed", "stopped", "silent"]
-_ENDED = ("failed", "stopped")
-RUNNING = ("starting", "running", "waiting")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +67,7 @@ class Pipeline:
 
 def pipeline_list(snapshot: Snapshot, search: str = "") -> PipelineList:
     """What needs somebody first, then by name."""
-    rows = [row(job, snapshot.at_ms) for job in snapshot.jobs.values()]
+    rows = [row(job, snapshot) for job in snapshot.jobs.values()]
     words = search.casefold().split()
     found = [each for each in rows if all(word in each.name.casefold() for word in words)]
     found.sort(key=lambda each: (_URGENCY[each.state], each.name.casefold()))
@@ -79,20 +86,29 @@ _URGENCY: dict[str, int] = {
 
 def pipeline(snapshot: Snapshot, name: str) -> Pipeline | None:
     job = snapshot.jobs.get(name)
-    return None if job is None else Pipeline(row(job, snapshot.at_ms), job.status)
+    return None if job is None else Pipeline(row(job, snapshot), _with_lag_now(job.status, snapshot))
 
 
 def shown_state(job: HeardJob, now_ms: int) -> Shown:
-    status = job.status
-    silence = _SILENT_HEARTBEATS * max(1000, status.heartbeat_ms)
-    if status.state not in _ENDED and now_ms - job.heard_ms > silence:
-        return "silent"
-    return status.state
+    return state_now(job.status.state, now_ms - job.heard_ms, job.status.heartbeat_ms)
 
 
-def row(job: HeardJob, now_ms: int) -> PipelineRow:
-    status = job.status
-    state = shown_state(job, now_ms)
+def _with_lag_now(status: JobStatus, snapshot: Snapshot) -> JobStatus:
+    """The lag of the job's groups, as the groups' own pages show it. What the job told is as old as its last
+    word, and a job that has ended says nothing more while its topics grow."""
+    lags: dict[str, dict[str, int]] = {}
+    for query in status.queries:
+        group = snapshot.groups.get(query.group)
+        for part in () if group is None else group.partitions:
+            if part.lag is not None:
+                by_topic = lags.setdefault(query.name, {})
+                by_topic[part.topic] = by_topic.get(part.topic, 0) + part.lag
+    return replace(status, queries=with_lags(status.queries, lags), nodes=nodes_with_lags(status.nodes, lags))
+
+
+def row(job: HeardJob, snapshot: Snapshot) -> PipelineRow:
+    status = _with_lag_now(job.status, snapshot)
+    state = shown_state(job, snapshot.at_ms)
     queries = status.queries
     lags = [query.lag for query in queries if query.lag is not None]
     marks = [query.watermark_ms for query in queries if query.watermark_ms is not None]
@@ -106,7 +122,7 @@ def row(job: HeardJob, now_ms: int) -> PipelineRow:
         status.started_ms,
         status.since_ms,
         job.heard_ms,
-        0.0 if state in (*_ENDED, "silent") else sum(query.per_second for query in queries),
+        sum(query.per_second for query in queries) if state in RUNNING else 0.0,
         sum(lags) if lags else None,
         min(marks, default=None),
         max(times, default=None),
@@ -115,29 +131,10 @@ def row(job: HeardJob, now_ms: int) -> PipelineRow:
     )
 
 
-class JobRuns(MillstreamError):
-    """Not while the job runs."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ledger:
-    """A job keeps in a group's offsets which of its batches are done."""
-
-    job: str
-    runs: bool
-
-    @property
-    def refused(self) -> str:
-        """Why they are not changed now; empty if they can be."""
-        if not self.runs:
-            return ""
-        return f"pipeline {self.job} runs, and keeps in these offsets which batches are done; stop it first"
-
-
-def ledger_of(snapshot: Snapshot, group: str) -> Ledger | None:
-    """The job whose ledger a group is; of several that of one that runs."""
+def owner_of(snapshot: Snapshot, group: str) -> Owner | None:
+    """The job whose ledger a group is; of several one that runs."""
     found = [
-        Ledger(name, shown_state(job, snapshot.at_ms) in RUNNING)
+        Owner(name, shown_state(job, snapshot.at_ms), job.status.host, job.status.pid)
         for name, job in snapshot.jobs.items()
         if any(query.group == group for query in job.status.queries)
     ]

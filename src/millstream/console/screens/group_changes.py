@@ -18,16 +18,17 @@ from millstream.console.backend import Backend
 from millstream.console.links import group_link, group_named
 from millstream.console.model import group_changes as changes
 from millstream.console.model.group_changes import Choice, Deletion, Reset, Target, deletion
-from millstream.console.model.pipelines import Ledger, ledger_of
+from millstream.console.model.pipelines import owner_of
 from millstream.console.model.snapshot import GroupState
 from millstream.console.problems import problem_of
 from millstream.errors import BrokerUnavailable, ConfigError, MillstreamError
+from millstream.pipeline.owners import Owner
 
 _GET: Literal[303] = 303  # see other: what follows is a GET
 _LONGEST_NAME = 32_767  # in the protocol
 
 
-async def found(backend: Backend, part: str) -> tuple[GroupState, Ledger | None]:
+async def found(backend: Backend, part: str) -> tuple[GroupState, Owner | None]:
     """A group as it was seen last, and the job whose ledger it is; looked for now if it was not. Raises with
     the nearest names."""
     name = group_named(part)
@@ -37,7 +38,7 @@ async def found(backend: Backend, part: str) -> tuple[GroupState, Ledger | None]
     if name not in snapshot.groups:
         known = name if "\0" not in name and len(name.encode()) <= _LONGEST_NAME else "?"
         raise await backend.ask(lambda admin: admin.unknown_group(known))
-    return snapshot.groups[name], ledger_of(snapshot, name)
+    return snapshot.groups[name], owner_of(snapshot, name)
 
 
 @get(["/live/groups/{name:str}/reset", "/live/groups/{name:str}/delete"], include_in_schema=False)
@@ -72,12 +73,12 @@ async def reset_page(
     name: FromPath[str],
     choice: NamedDependency[Choice],
 ) -> Response[str]:
-    state, ledger = await found(backend, name)
+    state, owner = await found(backend, name)
     if "to" not in request.query_params:
         return _reset_shown(request, backend, state, choice)
     try:
         planned = await backend.ask(
-            lambda admin: changes.preview(admin, state.name, choice, SystemClock(), ledger)
+            lambda admin: changes.preview(admin, state.name, choice, SystemClock(), owner)
         )
     except MillstreamError as error:
         return _reset_shown(request, backend, state, choice, error=error)
@@ -116,9 +117,9 @@ async def reset_form(
     name: FromPath[str],
     data: URLEncodedBody[Choice],
 ) -> Response[Any]:
-    state, ledger = await found(backend, name)
+    state, owner = await found(backend, name)
     try:
-        done = await backend.ask(lambda admin: changes.reset(admin, state.name, data, SystemClock(), ledger))
+        done = await backend.ask(lambda admin: changes.reset(admin, state.name, data, SystemClock(), owner))
     except MillstreamError as error:
         return _reset_shown(request, backend, state, data, error=error)
     await backend.sampler.look_closer_now()
@@ -134,8 +135,8 @@ async def reset_form(
 async def previewed(
     backend: NamedDependency[Backend], name: FromPath[str], choice: NamedDependency[Choice]
 ) -> Reset:
-    state, ledger = await found(backend, name)
-    return await backend.ask(lambda admin: changes.preview(admin, state.name, choice, SystemClock(), ledger))
+    state, owner = await found(backend, name)
+    return await backend.ask(lambda admin: changes.preview(admin, state.name, choice, SystemClock(), owner))
 
 
 @post(
@@ -145,8 +146,8 @@ async def previewed(
     status_code=200,
 )
 async def reset(backend: NamedDependency[Backend], name: FromPath[str], data: JSONBody[Choice]) -> Reset:
-    state, ledger = await found(backend, name)
-    done = await backend.ask(lambda admin: changes.reset(admin, state.name, data, SystemClock(), ledger))
+    state, owner = await found(backend, name)
+    done = await backend.ask(lambda admin: changes.reset(admin, state.name, data, SystemClock(), owner))
     await backend.sampler.look_closer_now()  # whoever asks next is told of it
     return done
 
@@ -161,8 +162,8 @@ async def delete_page(
     name: FromPath[str],
     topic: FromQuery[str] = "",
 ) -> Response[str]:
-    state, ledger = await found(backend, name)
-    return _delete_shown(request, backend, deletion(state, topic, ledger))
+    state, owner = await found(backend, name)
+    return _delete_shown(request, backend, deletion(state, topic, owner))
 
 
 def _delete_shown(
@@ -180,19 +181,19 @@ async def delete_form(
     name: FromPath[str],
     data: URLEncodedBody[dict[str, str]],
 ) -> Response[Any]:
-    state, ledger = await found(backend, name)
+    state, owner = await found(backend, name)
     topic = data.get("topic", "")
     try:
         if topic:
-            await backend.ask(lambda admin: changes.forget_topic(admin, state.name, topic, ledger))
+            await backend.ask(lambda admin: changes.forget_topic(admin, state.name, topic, owner))
         else:
-            await backend.ask(lambda admin: changes.delete(admin, state.name, ledger))
+            await backend.ask(lambda admin: changes.delete(admin, state.name, owner))
     except BrokerUnavailable:
         raise
     except MillstreamError as error:
         problem = problem_of(error)
         return _delete_shown(
-            request, backend, deletion(state, topic, ledger), problem=problem.detail, status=problem.status
+            request, backend, deletion(state, topic, owner), problem=problem.detail, status=problem.status
         )
     snapshot = await backend.sampler.look_closer_now()
     if topic and state.name in snapshot.groups:
@@ -202,8 +203,8 @@ async def delete_form(
 
 @deletes("/api/groups/{name:str}", tags=["groups"], summary="Delete a group with its offsets")
 async def delete(backend: NamedDependency[Backend], name: FromPath[str]) -> None:
-    state, ledger = await found(backend, name)
-    await backend.ask(lambda admin: changes.delete(admin, state.name, ledger))
+    state, owner = await found(backend, name)
+    await backend.ask(lambda admin: changes.delete(admin, state.name, owner))
     await backend.sampler.look_closer_now()
 
 
@@ -213,10 +214,10 @@ async def forget(
     name: FromPath[str],
     topic: Annotated[str, QueryParameter(min_length=1, max_length=300)],
 ) -> None:
-    state, ledger = await found(backend, name)
+    state, owner = await found(backend, name)
     if topic not in state.topics:
         raise ConfigError(f"{state.name} has committed no offsets of a topic {topic!r}")
-    await backend.ask(lambda admin: changes.forget_topic(admin, state.name, topic, ledger))
+    await backend.ask(lambda admin: changes.forget_topic(admin, state.name, topic, owner))
     await backend.sampler.look_closer_now()
 
 

@@ -17,7 +17,7 @@ from millstream.console.model.group import GroupDetail, group_detail, lag_over_t
 from millstream.console.model.groups import GroupPage, GroupQuery, Only, Sort, group_list
 from millstream.console.model.history import Columns
 from millstream.console.model.paging import PER_PAGE, Order
-from millstream.console.model.pipelines import ledger_of
+from millstream.console.model.pipelines import owner_of
 from millstream.console.model.snapshot import Snapshot
 from millstream.console.screens import group_changes
 from millstream.console.screens.group_changes import found
@@ -77,10 +77,10 @@ async def listed(backend: NamedDependency[Backend], wanted: NamedDependency[Grou
 
 
 async def _detail(backend: Backend, name: str) -> GroupDetail:
-    state, ledger = await found(backend, name)
+    state, owner = await found(backend, name)
 
     def missed(admin: Admin) -> GroupDetail:
-        return group_detail(state, missed_by(admin, state.name), ledger)
+        return group_detail(state, missed_by(admin, state.name), owner)
 
     return await backend.ask(missed)
 
@@ -107,7 +107,7 @@ async def group_live(backend: NamedDependency[Backend], name: FromPath[str]) -> 
         if state is None:
             gone = backend.fragment("group_gone.html", name=named) if snapshot.detailed else ""
             return {"figures": gone} if gone else {}
-        shown = group_detail(state, ledger=ledger_of(snapshot, named))
+        shown = group_detail(state, owner=owner_of(snapshot, named))
         return {
             "figures": backend.fragment("group_figures.html", group=shown),
             "members": backend.fragment("group_members.html", group=shown),

@@ -12,8 +12,9 @@ from litestar.response import Redirect, Stream
 
 from millstream.console.backend import Backend
 from millstream.console.model.pipeline_changes import Forgetting, forget, forgetting
-from millstream.console.model.pipelines import JobRuns, Pipeline, pipeline
+from millstream.console.model.pipelines import Pipeline, pipeline
 from millstream.console.model.snapshot import Snapshot
+from millstream.pipeline.owners import JobRuns
 
 _GET: Literal[303] = 303  # see other: what follows is a GET
 

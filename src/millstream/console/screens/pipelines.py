@@ -12,7 +12,6 @@ from litestar.response import Stream
 from millstream.console.backend import Backend, Screen
 from millstream.console.model.pipeline_picture import picture
 from millstream.console.model.pipelines import (
-    RUNNING,
     Pipeline,
     PipelineList,
     chosen_node,
@@ -23,6 +22,7 @@ from millstream.console.model.snapshot import Snapshot
 from millstream.console.screens import pipeline_changes
 from millstream.console.screens.parameters import Search
 from millstream.console.screens.pipeline_changes import known
+from millstream.pipeline.status import RUNNING
 
 Chosen = Annotated[str, QueryParameter(max_length=100, description="The box of the graph to tell more of.")]
 

@@ -1,0 +1,105 @@
+"""``millstream run --restart on-failure``: when a job that failed is started again, and after which pause."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from millstream.cli.output import note
+from millstream.errors import ConfigError, DataLoss, MillstreamError, TopologyError
+from millstream.units import count
+
+if TYPE_CHECKING:
+    from millstream.cli.signals import Interrupts
+
+_FIRST_S, _LONGEST_S = 1.0, 60.0
+_SETTLED_S = 600.0  # a job that ran for so long had overcome what it failed of before
+
+
+class Restart(StrEnum):
+    NEVER = "never"
+    ON_FAILURE = "on-failure"
+
+
+RestartOption = Annotated[
+    Restart,
+    typer.Option(
+        "--restart",
+        metavar="never|on-failure",
+        help="What happens when the job fails. on-failure starts Spark and the job again from the "
+        "checkpoint, after a pause that doubles from 1 s to 60 s. What a restart can't mend ends it: a "
+        "mistake in the file or the options, lost records, a run that was taken over.",
+    ),
+]
+MaxRestartsOption = Annotated[
+    int,
+    typer.Option(
+        "--max-restarts",
+        metavar="N",
+        min=1,
+        help="With --restart on-failure: how many in a row. One that ran for 10 minutes begins a new row.",
+    ),
+]
+
+
+class Restarts:
+    """How often, and how soon. No clock of its own: how long a run went is told."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.row = 0
+
+    def after(self, ran_s: float) -> float | None:
+        """The seconds to wait before the next start; None if there have been enough."""
+        if ran_s >= _SETTLED_S:
+            self.row = 0
+        if self.row >= self._most:
+            return None
+        self.row += 1
+        return min(_LONGEST_S, _FIRST_S * 2.0 ** (self.row - 1))
+
+
+def helps(error: MillstreamError, *, ran: bool) -> bool:
+    """Whether the same job may come through when it is started again. ``ran``: it had got past planning, so
+    the file is right as far as Spark can tell."""
+    from millstream.pipeline.ledger import LedgerProblem
+    from millstream.pipeline.transact import TakenOver
+    from millstream.pipeline.views import ViewsRebuilt
+
+    if isinstance(error, ConfigError | DataLoss | LedgerProblem | TakenOver | ViewsRebuilt):
+        return False
+    if "DataLoss:" in str(error):  # raised in a process of Spark's
+        return False
+    return ran or not isinstance(error, TopologyError)
+
+
+def restarting(
+    run: Callable[[], int],
+    restarts: Restarts,
+    interrupts: Interrupts,
+    *,
+    ran: Callable[[], bool],
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> int:
+    """``run``, again and again until it ends well, by its user or for good."""
+    while True:
+        began = clock()
+        try:
+            return run()
+        except MillstreamError as error:
+            pause = restarts.after(clock() - began) if helps(error, ran=ran()) else None
+            if pause is None or interrupts:
+                if restarts.row:
+                    note(f"given up after {count(restarts.row, 'restart')}")
+                raise
+            note(f"{error}\nit is started again in {pause:g} s (restart {restarts.row})")
+        until = clock() + pause
+        while clock() < until:
+            if interrupts:
+                return 130
+            sleep(0.1)

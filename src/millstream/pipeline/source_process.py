@@ -1,0 +1,56 @@
+"""The process that Spark starts for each streaming source, connected before it loads anything.
+
+Spark gives such a process ten seconds from its start to connect (``PythonWorkerFactory``: not a setting), and
+its own program first imports PySpark, pandas and pyarrow. That is a second of CPU, which a machine with other
+work does not give to six of them in ten seconds: the job dies with "Python worker failed to connect back". So
+this connects with what a bare interpreter has, and only then becomes Spark's program, for which nobody waits
+with a clock. ``session.py`` has Spark start it.
+"""
+
+import os
+import socket
+import struct
+
+RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
+_LENGTH = struct.Struct(">i")
+
+
+def connect() -> socket.socket:
+    """A connection to the JVM, over which it knows which process this is."""
+    path = os.environ.get("PYTHON_WORKER_FACTORY_SOCK_PATH")
+    if path is not None:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.connect(path)
+    else:
+        host = "::1" if os.environ.get("SPARK_PREFER_IPV6", "").lower() == "true" else "127.0.0.1"
+        connection = socket.create_connection((host, int(os.environ["PYTHON_WORKER_FACTORY_PORT"])))
+        secret = os.environ["PYTHON_WORKER_FACTORY_SECRET"].encode()
+        connection.sendall(_LENGTH.pack(len(secret)) + secret)
+        (size,) = _LENGTH.unpack(_received(connection, _LENGTH.size))
+        if _received(connection, size) != b"ok":
+            raise ConnectionRefusedError("the JVM does not know this process")
+    connection.sendall(_LENGTH.pack(os.getpid()))
+    return connection
+
+
+def _received(connection: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        more = connection.recv(size - len(data))
+        if not more:
+            raise ConnectionResetError("the JVM has hung up")
+        data += more
+    return data
+
+
+def main() -> None:
+    connection = connect()
+    from importlib import import_module
+
+    runner = import_module(RUNNER)
+    with connection.makefile("rwb", int(os.environ.get("SPARK_BUFFER_SIZE", 65536))) as stream:
+        runner.main(stream, stream)
+
+
+if __name__ == "__main__":
+    main()
