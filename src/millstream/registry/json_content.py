@@ -1,4 +1,4 @@
-"""What may stand where in objects and arrays of a JSON schema: by name, by pattern, by place, and the rest."""
+"""What may stand where in objects and arrays of a JSON schema: by name, pattern or place, and the rest."""
 
 from __future__ import annotations
 
