@@ -116,4 +116,4 @@ def test_local_times_of_avro_have_no_zone_wherever_they_are_shown() -> None:
         driver.feed("in", {"k": "a", "at": shown, "all": [shown]})
         assert driver.topic("out") == [{"k": "a", "at": shown, "all": [shown]}]
         assert driver.sql('SELECT k, at, "all" FROM v') == [{"k": "a", "at": shown, "all": f'["{shown}"]'}]
-        assert driver.view("v")["a"]["at"] == datetime(2026, 1, 31, 12)
+        assert driver.view("v")["a"]["at"] == datetime.fromisoformat(shown)
