@@ -23,6 +23,7 @@ def condensed(error: BaseException) -> str:
     first = re.sub(r"^(?:[a-z]\w*\.)+(\w+): ", "", first)
     first = re.sub(r"^\[[A-Z_.]+\] ", "", first)
     first = re.sub(r"\s*SQLSTATE: \w+.*$", "", first).strip().rstrip(";")
+    first = re.sub(r"^Cannot resolve routine `(.*?)` on search path .*$", r"there is no function '\1'", first)
     if type(error).__module__.startswith(("pyspark", "py4j")) or first.startswith(type(error).__name__):
         return first
     return f"{type(error).__name__}: {first}"
