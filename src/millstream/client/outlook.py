@@ -75,7 +75,7 @@ class TopicOutlook:
 
 @dataclass(frozen=True, slots=True)
 class DiskOutlook:
-    """``full_seconds`` None: retention holds all logs before the disk is full, at rates that were sustained."""
+    """``full_seconds`` None: retention holds all logs before the disk is full, at sustained rates."""
 
     broker: str
     path: str
