@@ -10,6 +10,7 @@ function of ``pyspark.sql.types``. ``answer_pyspark`` replaces it, now or when P
 
 from __future__ import annotations
 
+import importlib.abc
 import importlib.util
 import sys
 from collections.abc import Sequence
@@ -43,14 +44,24 @@ class _Finder:
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.loader is not None:
-            execute = spec.loader.exec_module
-
-            def execute_and_answer(module: ModuleType) -> None:
-                execute(module)
-                _answer(module)
-
-            spec.loader.exec_module = execute_and_answer  # type: ignore[method-assign]
+            spec.loader = _Loader(spec.loader)
         return spec
+
+
+class _Loader(importlib.abc.Loader):
+    """Loads the one module with its own loader, which may be that of a whole zip file, and gives it back."""
+
+    def __init__(self, real: importlib.abc.Loader) -> None:
+        self._real = real
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._real.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        assert module.__spec__ is not None
+        module.__spec__.loader = module.__loader__ = self._real
+        self._real.exec_module(module)
+        _answer(module)
 
 
 def _answer(types: Any) -> None:

@@ -51,6 +51,20 @@ def test_udfs_are_declared_without_a_session_whatever_was_imported_first(first: 
     )
 
 
+def test_pyspark_is_imported_from_spark_s_zip_file_as_workers_do() -> None:
+    import pyspark
+
+    archive = Path(pyspark.__file__).parent / "python" / "lib" / "pyspark.zip"
+    program = (
+        f"import sys; import millstream.pipeline; sys.path.insert(0, {str(archive)!r})\n"
+        "import pyspark.daemon, pyspark.sql.functions as f; print(f.__file__, f.udf('int')(len).returnType)"
+    )
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert said.stderr == ""
+    assert str(archive) in said.stdout
+    assert "IntegerType()" in said.stdout
+
+
 def test_what_only_spark_can_read_is_said_to_need_an_object() -> None:
     for text in ("interval day to second", "nonsense", "array<int", "", "a int,"):
         with pytest.raises(ValueError, match=r"must be given as an object of pyspark\.sql\.types"):
