@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import millstream.pipeline  # noqa: F401  (modules of tests may declare UDFs before any session)
 from millstream.embedded import Broker
 
 if TYPE_CHECKING:

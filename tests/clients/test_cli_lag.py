@@ -9,6 +9,7 @@ import pytest
 from millstream.client.admin import Admin
 from millstream.client.lag import group_lag, missed_by, with_progress
 from millstream.client.lines import Outgoing
+from millstream.client.outlook import look_ahead
 from millstream.client.position import TopicPartition
 from millstream.client.produce import Sender
 from millstream.clock import SystemClock
@@ -170,10 +171,24 @@ def test_a_topic_tells_how_far_back_it_reaches(millstream: CommandLine, admin: A
 
 
 def test_a_topic_without_limits_fills_the_disk(millstream: CommandLine, admin: Admin, name: str) -> None:
-    admin.create_topic(name, config={"retention.ms": "-1"})
+    admin.create_topic(name, partitions=1, config={"retention.ms": "-1"})
+    now = SystemClock().now_ms()
     sender = Sender(admin.connection, name)
-    sender.send([Outgoing(b"z" * 1000)] * 1000)
+    sender.send([Outgoing(b"z" * 1000, timestamp=now - MINUTE)] * 1000)
     assert sender.finish(30)
-    shown = millstream.ok("topic", "describe", name)
-    assert "Nothing is deleted by retention" in shown
-    assert "The disk is full in " in shown
+    assert "Nothing is deleted by retention" in millstream.ok("topic", "describe", name)
+    assert f"{name}[0]" not in growing(admin), "one burst is no forecast"
+    steady = f"{name}-steady"
+    admin.create_topic(steady, partitions=1, config={"retention.ms": "-1"})
+    sender = Sender(admin.connection, steady)
+    sender.send([Outgoing(b"z" * 1000, timestamp=now - 8 * MINUTE)] * 1000)
+    sender.send([Outgoing(b"z" * 1000, timestamp=now - MINUTE)] * 1000)
+    assert sender.finish(30)
+    assert f"{steady}[0]" in growing(admin)
+    assert "The disk is full in " in millstream.ok("topic", "describe", steady)
+
+
+def growing(admin: Admin) -> set[str]:
+    """The partitions that a forecast is made from."""
+    outlook = look_ahead(admin, SystemClock().now_ms())
+    return {str(place) for place, written in outlook.writing.items() if written.sustained}

@@ -39,7 +39,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "console": {"client", "registry", "pipeline"},
     "cli": {"client", "files", "registry", "pipeline", "examples", "console"},
     "embedded": {"broker"},
-    "pytest_plugin": {"embedded", "registry", "testing"},
+    "pytest_plugin": {"embedded", "registry", "pipeline", "testing"},
 }
 EXCEPTIONS: dict[str, set[str]] = {
     "cli/serve.py": {"broker"},

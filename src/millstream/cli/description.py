@@ -114,7 +114,8 @@ def _show_horizon(horizon: dict[str, Any], now_ms: int) -> None:
     say(f"{reach}.")
     if horizon["disk_full_ms"] is not None:
         free = bytes_text(horizon["disk_free_bytes"])
-        say(f"The disk is full in {duration_text(horizon['disk_full_ms'])} at present rates ({free} free).")
+        full = duration_text(horizon["disk_full_ms"])
+        say(f"The disk is full in {full} at the rates of the last ten minutes ({free} free).")
 
 
 def show_description(topic: dict[str, Any], *, now_ms: int, all_settings: bool) -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from millstream.cli.help import App, examples
 from millstream.cli.output import note
 from millstream.cli.run import NameOption, PipelineArgument
+
+if TYPE_CHECKING:
+    from millstream.pipeline.plan import Plan
 
 app = App()
 
@@ -39,9 +42,11 @@ def graph(
     ] = False,
     name: NameOption = None,
 ) -> None:
-    """Draw a pipeline, or show how it will run. Needs neither a broker nor Spark.
+    """Draw a pipeline, or show how it will run. Needs no broker.
 
-    The file is checked as `millstream run` checks it before it starts.
+    The file is checked as `millstream run` checks it before it starts Spark. With `--plan`, Spark looks at
+    every expression too, where it is installed: it finds syntax errors, unknown functions and types that
+    do not fit. Nothing is read, and nothing is written.
     """
     from millstream.pipeline.graph import graph as graph_of
     from millstream.pipeline.load import load_topology
@@ -52,6 +57,7 @@ def graph(
     for warning in flow.check():
         note(warning)
     if plan:
+        _analyse(planned, flow.name)
         print(planned.describe())
     elif format is Format.MERMAID:
         print(graph_of(flow).mermaid())
@@ -63,3 +69,22 @@ def graph(
         from millstream.pipeline.draw_text import draw_text
 
         print(draw_text(graph_of(flow)))
+
+
+def _analyse(planned: Plan, name: str) -> None:
+    """What Spark has to say about a plan; nothing, where there is no Spark."""
+    import importlib.util
+    import tempfile
+
+    if importlib.util.find_spec("py4j") is None:
+        note("Spark is not installed, so the expressions were not checked: pip install 'millstream[spark]'")
+        return
+    from millstream.pipeline.analysis import analyse
+    from millstream.pipeline.engine import end_engine, start_engine
+
+    with tempfile.TemporaryDirectory(prefix="millstream-plan-") as home:
+        spark = start_engine(name, master="local[1]", log_file=Path(home) / "spark.log").result()
+        try:
+            analyse(spark, planned)
+        finally:
+            end_engine(spark)

@@ -23,14 +23,21 @@ _UNCOMPACTED = "millstream.uncompacted.state"
 
 
 class Writing(NamedTuple):
-    """How fast a partition is written, and how large its records are; None where no broker tells sizes."""
+    """How fast a partition is written, and how large its records are; None where no broker tells sizes.
+    ``sustained`` is the rate that held through both halves of the window: what a forecast of days may be made
+    from. A single burst has none."""
 
     records_per_second: float
     bytes_per_record: float | None
+    sustained: float = 0.0
 
     @property
     def bytes_per_second(self) -> float:
         return self.records_per_second * (self.bytes_per_record or 0.0)
+
+    @property
+    def sustained_bytes_per_second(self) -> float:
+        return self.sustained * (self.bytes_per_record or 0.0)
 
 
 class Stopped(NamedTuple):
@@ -68,7 +75,7 @@ class TopicOutlook:
 
 @dataclass(frozen=True, slots=True)
 class DiskOutlook:
-    """``full_seconds`` None: retention holds all logs before the disk is full, at these rates."""
+    """``full_seconds`` None: retention holds all logs before the disk is full, at sustained rates."""
 
     broker: str
     path: str
@@ -133,16 +140,21 @@ def writing(
     """How fast partitions were written in the last ten minutes, or since their first record if that is
     less. ``problems`` says why one that seems not to be written could not be asked."""
     recent = admin.first_since(dict.fromkeys(bounds, now_ms - WINDOW_MS), problems=problems)
+    written = [place for place, first in recent.items() if first is not None]
+    later = admin.first_since(dict.fromkeys(written, now_ms - WINDOW_MS // 2), problems=problems)
     found = {}
     for place, (start, end) in bounds.items():
-        rate = 0.0
+        rate = sustained = 0.0
         first = recent.get(place)
         if first is not None:
             offset, time_ms = first
             span_ms = WINDOW_MS if offset > start else min(WINDOW_MS, max(1000, now_ms - time_ms))
             rate = max(0, end - offset) * 1000 / span_ms
+            half = later.get(place)
+            middle = end if half is None else half[0]
+            sustained = max(0, min(middle - offset, end - middle)) * 1000 / (WINDOW_MS // 2)
         size = sizes.get(place)
-        found[place] = Writing(rate, None if size is None else size / max(1, end - start))
+        found[place] = Writing(rate, None if size is None else size / max(1, end - start), sustained)
     return found
 
 
@@ -163,7 +175,7 @@ def _disk(
 ) -> DiskOutlook:
     growing = []
     for place, size in directory.sizes.items():
-        rate = written[place].bytes_per_second if place in written else 0.0
+        rate = written[place].sustained_bytes_per_second if place in written else 0.0
         if rate:
             growing.append(Growing(rate, keepings[place.topic].room(size, rate)))
     free = directory.free or 0

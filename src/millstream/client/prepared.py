@@ -21,6 +21,11 @@ Theory of the token: records carry the producer id and the epoch they were writt
 decide takes the transactional id over while keeping the transaction (InitProducerId with KeepPreparedTxn),
 and learns the id and epoch of what is open; only if they are the token's is it the transaction meant. Before
 that it looks at the logs, because taking the id over fences whoever uses it for a later transaction.
+
+Theory of "decided before": taking over moves the epoch on by one, and so does ending (transactions v2). A
+decider that finds the id taken over already ends the transaction as that producer, without taking it over
+again. So the transaction of a token has ended if the id stands exactly two epochs further. At any other epoch
+what the coordinator remembers is a later transaction, and says nothing about this one.
 """
 
 from __future__ import annotations
@@ -43,7 +48,7 @@ from millstream.client.open_transactions import (
 from millstream.client.position import TopicPartition
 from millstream.client.sender import Sender
 from millstream.client.transaction import Headers
-from millstream.client.transactions import Producer, TransactionCoordinator
+from millstream.client.transactions import INVALID_TXN_STATE, Producer, TransactionCoordinator
 from millstream.clock import SystemClock
 from millstream.errors import ConfigError, ProducerFenced, RequestFailed, TransactionDecided
 from millstream.records.build import Record, build_batch
@@ -79,7 +84,6 @@ class Outcome(enum.Enum):
     ABORTED = "aborted the transaction of {}"
     COMMITTED_BEFORE = "the transaction of {} was committed before; there is nothing to do"
     ABORTED_BEFORE = "the transaction of {} was aborted before; there is nothing to do"
-    NOT_OPEN = "the transaction of {} is not open any more; there is nothing to abort"
 
     def sentence(self, token: Token) -> str:
         return self.value.format(token.transactional_id)
@@ -104,12 +108,15 @@ class TwoPhase:
 
     def __enter__(self) -> Self:
         self.connection.check()
-        producer = self._coordinator.init(
-            self.transactional_id, _TIMEOUT_MS, enable_2pc=True, keep_prepared=True
-        )
-        if producer.ongoing is not None:
+        info = _described(self._cluster, self.transactional_id)
+        token = None if info is None or not (info.unfinished and info.two_phase) else token_of(info)
+        if token is None:
+            producer = self._coordinator.init(
+                self.transactional_id, _TIMEOUT_MS, enable_2pc=True, keep_prepared=True
+            )
+            token = None if producer.ongoing is None else Token(self.transactional_id, *producer.ongoing)
+        if token is not None:
             self._cluster.close()
-            token = Token(self.transactional_id, *producer.ongoing)
             raise ConfigError(
                 f"{self.transactional_id!r} has a transaction open that was prepared, or whose program died:"
                 f" decide it first, with commit_prepared or abort_prepared and the token {token}"
@@ -200,8 +207,8 @@ def commit_prepared(address: str | Connection, token: Token | str) -> Outcome:
 
 
 def abort_prepared(address: str | Connection, token: Token | str) -> Outcome:
-    """Abort a prepared transaction. Called again, it says that it is not open any more. Raises
-    TransactionDecided if it was committed."""
+    """Abort a prepared transaction. Called again, it says that it was aborted before. Raises
+    TransactionDecided if it was committed, or is gone and nobody knows how."""
     return _decide(address, token, commit=False)
 
 
@@ -257,32 +264,45 @@ def _decide(address: str | Connection, token: Token | str, *, commit: bool) -> O
             time.sleep(0.02)
 
 
-def _standing(cluster: Cluster, token: Token) -> TransactionInfo | str:
-    """The transaction of the token if it is open; otherwise how the last one of its id ended."""
+def _described(cluster: Cluster, transactional_id: str) -> TransactionInfo | None:
     try:
-        info = OpenTransactions(cluster).describe(token.transactional_id)
+        return OpenTransactions(cluster).describe(transactional_id)
     except RequestFailed as error:
         if error.code != TRANSACTIONAL_ID_NOT_FOUND:
             raise
-        return "unknown"
-    if info.state != "Ongoing":
-        return info.state
-    return info if token_of(info) in (token, None) else "another"
+        return None
+
+
+def _standing(cluster: Cluster, token: Token) -> TransactionInfo | str:
+    """The transaction of the token if it is open; otherwise how it ended; ``another`` if nobody knows."""
+    info = _described(cluster, token.transactional_id)
+    if info is None or info.producer_id != token.producer_id:
+        return "another"
+    later = info.epoch - token.epoch
+    if info.state == "Ongoing":
+        return info if later <= 1 and token_of(info) in (token, None) else "another"
+    ended = 2 if TransactionCoordinator(cluster).version() >= 2 else 1
+    return info.state if later == ended else "another"
 
 
 def _end(cluster: Cluster, token: Token, found: TransactionInfo, *, commit: bool) -> bool:
     """End the transaction; False if something has happened to it since it was found."""
     coordinator = TransactionCoordinator(cluster)
-    now = Producer(found.producer_id, found.epoch, token.transactional_id, coordinator.version())
+    producer = Producer(found.producer_id, found.epoch, token.transactional_id, coordinator.version())
     try:
-        # Only for whom we found: otherwise, what has ended meanwhile would be forgotten by this.
-        producer = coordinator.init(
-            token.transactional_id, _TIMEOUT_MS, expected=now, enable_2pc=True, keep_prepared=True
-        )
-        if producer.ongoing != (token.producer_id, token.epoch):
-            return False
+        if found.epoch == token.epoch:
+            # Only for whom we found: otherwise, what has ended meanwhile would be forgotten by this.
+            producer = coordinator.init(
+                token.transactional_id, _TIMEOUT_MS, expected=producer, enable_2pc=True, keep_prepared=True
+            )
+            if producer.ongoing != (token.producer_id, token.epoch):
+                return False
         coordinator.end(producer, commit=commit)
     except ProducerFenced:
+        return False
+    except RequestFailed as error:
+        if error.code != INVALID_TXN_STATE:  # somebody else decided otherwise
+            raise
         return False
     return True
 
@@ -291,20 +311,15 @@ def _as_decided(token: Token, state: str, *, commit: bool) -> Outcome:
     if state == "CompleteCommit":
         if commit:
             return Outcome.COMMITTED_BEFORE
-        raise TransactionDecided(
-            f"{token}: the last transaction under this id was committed; it can't be aborted"
-        )
+        raise TransactionDecided(f"{token}: the transaction was committed; it can't be aborted")
     if state == "CompleteAbort":
         if not commit:
             return Outcome.ABORTED_BEFORE
-        raise TransactionDecided(
-            f"{token}: the last transaction under this id was aborted; its records are gone"
-        )
-    if not commit:
-        return Outcome.NOT_OPEN
+        raise TransactionDecided(f"{token}: the transaction was aborted; its records are gone")
     raise TransactionDecided(
-        f"{token}: it is not open, and the broker does not know any more how it ended, because the id was"
-        " used again since; decide what is prepared before using an id again"
+        f"{token}: it is not open, and the broker does not know any more how it ended: the id was used again"
+        " since, or was forgotten, or never had this transaction; decide what is prepared before using an id"
+        " again"
     )
 
 

@@ -26,6 +26,7 @@ from millstream.client.raw import Link, refused
 from millstream.errors import ProducerFenced, RequestFailed
 
 INVALID_PRODUCER_EPOCH = 47
+INVALID_TXN_STATE = 48
 INVALID_TRANSACTION_TIMEOUT = 50
 PRODUCER_FENCED = 90
 _UNSUPPORTED_VERSION = 35

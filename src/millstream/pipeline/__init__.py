@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from millstream.pipeline.types_before_spark import answer_pyspark
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -21,3 +23,7 @@ def register(spark: SparkSession) -> None:
 
     check_python(spark)
     spark.dataSource.register(MillstreamDataSource)
+
+
+# Before a pipeline's file is run, which declares its UDFs.
+answer_pyspark()

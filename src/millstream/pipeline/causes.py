@@ -25,6 +25,7 @@ def condensed(error: BaseException) -> str:
     first = re.sub(r"\s*SQLSTATE: \w+.*$", "", first).strip().rstrip(";")
     if _SAYS_NOTHING.fullmatch(first) and (root := _root(error)):
         first = f"{first}: {root}"
+    first = re.sub(r"^Cannot resolve routine `(.*?)` on search path .*$", r"there is no function '\1'", first)
     if type(error).__module__.startswith(("pyspark", "py4j")) or first.startswith(type(error).__name__):
         return first
     return f"{type(error).__name__}: {first}"

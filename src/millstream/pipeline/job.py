@@ -224,7 +224,7 @@ class Job:
         from millstream.pipeline.progress import Listener
         from millstream.pipeline.schema_encode import encode_function
 
-        _hush_pyspark()
+        hush_pyspark()
         _check_session(spark, self.flow)
         _ship_user_code()
         self._spark = spark
@@ -248,7 +248,7 @@ class Job:
             for sink in query.sinks:
                 frames.of(sink.stream)  # the whole way to every sink once, for what Spark has to say
             for tap in query.taps:
-                _check_supported(spark, frames.tap(tap), query.output_mode, tap.at)
+                check_supported(spark, frames.tap(tap), query.output_mode, tap.at)
             outputs.append((query, *output(query, frames)))
             inputs = frames.kernels.inputs
             check_columns(claimed.columns.get(query.name, {}), inputs, self.checkpoint.location)
@@ -432,7 +432,7 @@ class Job:
         is_endless = not self.settings.available_now
         if (query.operators and is_endless) or query.name in self.settings.round.endings:
             reader = reader.option("tickFile", str(self._ticks.file(query.name)))
-        wanted = _wanted(query, source)
+        wanted = wanted_columns(query, source)
         columns = [f"{name} {kind}" for name, kind in COLUMNS.items() if name in wanted]
         if (plain := plain_columns(source)) is not None:
             columns.append(plain)
@@ -543,7 +543,7 @@ class Job:
             self._store = None
 
 
-def _check_supported(spark: SparkSession, frame: DataFrame, mode: str, at: str) -> None:
+def check_supported(spark: SparkSession, frame: DataFrame, mode: str, at: str) -> None:
     """Spark's own check of what a streaming query may do, on one arm."""
     from millstream.pipeline.causes import condensed
 
@@ -578,7 +578,7 @@ def _check_session(spark: SparkSession, flow: Topology) -> None:
         )
 
 
-def _wanted(query: Query, source: Source) -> set[str]:
+def wanted_columns(query: Query, source: Source) -> set[str]:
     """What of a record the query needs: what is not asked for is neither decoded nor carried to the JVM."""
     wanted = {"value", *source.include}
     if source.time is not None and source.time.kind == "log":
@@ -593,7 +593,7 @@ def _wanted(query: Query, source: Source) -> set[str]:
     return wanted
 
 
-def _hush_pyspark() -> None:
+def hush_pyspark() -> None:
     """PySpark logs every failed analysis, with its whole plan, before it raises it. We report it once."""
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         logging.getLogger(name).disabled = True

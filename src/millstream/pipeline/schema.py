@@ -13,7 +13,7 @@ import re
 import types
 import typing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,37 @@ _TOKEN = re.compile(
 
 def from_ddl(text: str) -> Schema:
     """``card string NOT NULL, amount double, tags array<string>``"""
-    return _Ddl(text).columns()
+    return _unique([Field(name, str(kind), required) for name, kind, required in _Ddl(text).columns()])
+
+
+def type_tree(text: str) -> TypeTree:
+    """A type, such as ``array<int>``; or columns, which are those of a struct."""
+    ddl = _Ddl(text)
+    try:
+        found = ddl.type("the type")
+        if ddl.at == len(ddl.tokens):
+            return found
+        ddl.at = 0
+    except SchemaError:
+        if len(ddl.tokens) < 2 or ddl.at:  # not a list of columns either: they begin with a name
+            raise
+    return TypeTree("struct", fields=ddl.columns())
+
+
+class TypeTree(NamedTuple):
+    """A type as DDL has it. ``word`` is Spark's own; ``inner`` are the types in an array or a map."""
+
+    word: str
+    inner: tuple[TypeTree, ...] = ()
+    fields: tuple[tuple[str, TypeTree, bool], ...] = ()
+    size: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        inside = [str(each) for each in self.inner]
+        inside += [f"{quoted(name)}:{kind}" for name, kind, _ in self.fields]
+        if inside:
+            return f"{self.word}<{','.join(inside)}>"
+        return f"{self.word}({','.join(map(str, self.size))})" if self.size else self.word
 
 
 class _Ddl:
@@ -116,17 +146,21 @@ class _Ddl:
             position = match.end()
         self.at = 0
 
-    def columns(self) -> Schema:
+    def columns(self) -> tuple[tuple[str, TypeTree, bool], ...]:
         if not self.tokens:
             raise SchemaError("the schema is empty; write it as 'card string, amount double'")
+        fields = self.fields()
+        if self.at < len(self.tokens):
+            raise self.wrong("a comma or the end")
+        return fields
+
+    def fields(self) -> tuple[tuple[str, TypeTree, bool], ...]:
         fields = [self.column()]
         while self.take(","):
             fields.append(self.column())
-        if self.at < len(self.tokens):
-            raise self.wrong("a comma or the end")
-        return _unique(fields)
+        return tuple(fields)
 
-    def column(self) -> Field:
+    def column(self) -> tuple[str, TypeTree, bool]:
         name = self.name()
         self.take(":")
         kind = self.type(name)
@@ -137,7 +171,7 @@ class _Ddl:
             required = True
         if self.take("comment") and not self.take_kind("text"):
             raise self.wrong("a quoted text after COMMENT")
-        return Field(name, kind, required)
+        return name, kind, required
 
     def name(self) -> str:
         kind, text, _ = self.peek()
@@ -149,7 +183,7 @@ class _Ddl:
         self.at += 1
         return text
 
-    def type(self, column: str) -> str:
+    def type(self, column: str) -> TypeTree:
         kind, text, _ = self.peek()
         word = _ALIASES.get(text.lower(), text.lower())
         if kind != "word" or not (word in _SIMPLE or word in ("array", "map", "struct")):
@@ -160,24 +194,22 @@ class _Ddl:
             self.expect("<")
             inner = self.type(column)
             self.expect(">")
-            return f"array<{inner}>"
+            return TypeTree(word, (inner,))
         if word == "map":
             self.expect("<")
             key = self.type(column)
             self.expect(",")
             value = self.type(column)
             self.expect(">")
-            return f"map<{key},{value}>"
+            return TypeTree(word, (key, value))
         if word == "struct":
             self.expect("<")
-            fields = [self.column()]
-            while self.take(","):
-                fields.append(self.column())
+            fields = self.fields()
             self.expect(">")
-            return "struct<" + ",".join(f"{quoted(field.name)}:{field.type}" for field in fields) + ">"
-        return word + self.size(word)
+            return TypeTree(word, fields=fields)
+        return TypeTree(word, size=self.size(word))
 
-    def size(self, word: str) -> str:
+    def size(self, word: str) -> tuple[int, ...]:
         least, most = _SIZED.get(word, (0, 0))
         numbers: list[str] = []
         if most and self.take("("):
@@ -194,7 +226,7 @@ class _Ddl:
             raise SchemaError(
                 f"{word} needs {least} to {most} numbers in parentheses, as varchar(20) or decimal(10,2)"
             )
-        return f"({','.join(numbers)})" if numbers else ""
+        return tuple(map(int, numbers))
 
     def peek(self) -> tuple[str, str, int]:
         return self.tokens[self.at] if self.at < len(self.tokens) else ("end", "", len(self.text))

@@ -1,57 +1,40 @@
 """What changed from one JSON schema to another, and which changes keep old data valid.
 
-The kinds of changes and which of them are compatible are those of Confluent's registry; so is the idea of the
-content model: a property can be added to an object only if nothing under its name could have been there
-before (a closed model), and removed only if anything may still be there (an open one).
+The kinds of changes are those of Confluent's registry; so is the idea of the content model: a property can be
+added to an object only if nothing under its name could have been there before (a closed model), and removed
+only if anything may still be there (an open one). Unlike Confluent's, a change is called compatible only if
+it follows from the schemas that every document that was valid still is. One exception is Confluent's: a
+property may become required if it has a default, because readers fill it in.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import Decimal
 
-from millstream.pattern import BadPattern, search_pattern
+from millstream.registry.json_content import REST, Content, Elements, depends_on_others, matches_pattern
+from millstream.registry.json_keywords import (
+    WORDS,
+    Change,
+    bounds,
+    constants,
+    enums,
+    needed,
+    numbers,
+    required,
+    strings,
+)
+from millstream.registry.json_overlap import TYPES, Overlaps, accepts_all
 from millstream.registry.json_schema import Node
-from millstream.registry.schema import Difference, compact
+from millstream.registry.json_verdicts import COMPATIBLE, MEANING
+from millstream.registry.schema import Difference
 
-# Every other change makes some document invalid that was valid before.
-_COMPATIBLE = """
-    ID_CHANGED DESCRIPTION_CHANGED TITLE_CHANGED DEFAULT_CHANGED SCHEMA_REMOVED TYPE_EXTENDED
-    MAX_LENGTH_INCREASED MAX_LENGTH_REMOVED MIN_LENGTH_DECREASED MIN_LENGTH_REMOVED PATTERN_REMOVED
-    MAXIMUM_INCREASED MAXIMUM_REMOVED MINIMUM_DECREASED MINIMUM_REMOVED
-    EXCLUSIVE_MAXIMUM_INCREASED EXCLUSIVE_MAXIMUM_REMOVED
-    EXCLUSIVE_MINIMUM_DECREASED EXCLUSIVE_MINIMUM_REMOVED MULTIPLE_OF_REDUCED MULTIPLE_OF_REMOVED
-    REQUIRED_ATTRIBUTE_WITH_DEFAULT_ADDED REQUIRED_ATTRIBUTE_REMOVED
-    DEPENDENCY_ARRAY_NARROWED DEPENDENCY_ARRAY_REMOVED DEPENDENCY_SCHEMA_REMOVED
-    MAX_PROPERTIES_INCREASED MAX_PROPERTIES_REMOVED MIN_PROPERTIES_DECREASED MIN_PROPERTIES_REMOVED
-    ADDITIONAL_PROPERTIES_ADDED ADDITIONAL_PROPERTIES_EXTENDED
-    UNEVALUATED_PROPERTIES_ADDED UNEVALUATED_PROPERTIES_EXTENDED
-    PROPERTY_WITH_EMPTY_SCHEMA_ADDED_TO_OPEN_CONTENT_MODEL
-    REQUIRED_PROPERTY_WITH_DEFAULT_ADDED_TO_UNOPEN_CONTENT_MODEL
-    OPTIONAL_PROPERTY_ADDED_TO_UNOPEN_CONTENT_MODEL
-    PROPERTY_WITH_FALSE_REMOVED_FROM_CLOSED_CONTENT_MODEL PROPERTY_REMOVED_FROM_OPEN_CONTENT_MODEL
-    PROPERTY_ADDED_IS_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL
-    PROPERTY_REMOVED_IS_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL
-    MAX_ITEMS_INCREASED MAX_ITEMS_REMOVED MIN_ITEMS_DECREASED MIN_ITEMS_REMOVED
-    MAX_CONTAINS_INCREASED MAX_CONTAINS_REMOVED MIN_CONTAINS_DECREASED MIN_CONTAINS_REMOVED
-    UNIQUE_ITEMS_REMOVED ADDITIONAL_ITEMS_ADDED ADDITIONAL_ITEMS_EXTENDED
-    UNEVALUATED_ITEMS_ADDED UNEVALUATED_ITEMS_EXTENDED
-    ITEM_WITH_EMPTY_SCHEMA_ADDED_TO_OPEN_CONTENT_MODEL ITEM_ADDED_TO_CLOSED_CONTENT_MODEL
-    ITEM_WITH_FALSE_REMOVED_FROM_CLOSED_CONTENT_MODEL ITEM_REMOVED_FROM_OPEN_CONTENT_MODEL
-    ITEM_ADDED_IS_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL
-    ITEM_REMOVED_IS_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL
-    ENUM_ARRAY_EXTENDED COMBINED_TYPE_EXTENDED PRODUCT_TYPE_NARROWED SUM_TYPE_EXTENDED NOT_TYPE_NARROWED
-"""
-COMPATIBLE = frozenset(_COMPATIBLE.split())
-
-Change = tuple[str, str]  # its kind, and where: a path below the pair of schemas that was compared
 _Pair = tuple[int, int]
 
 
 def incompatible(original: Node, update: Node) -> list[Difference]:
     """The changes that keep a document which was valid from being valid, and where they are."""
     return [
-        Difference(kind, path, _MEANING.get(kind, ""))
+        Difference(kind, path, MEANING.get(kind, ""))
         for kind, path in changes(original, update)
         if kind not in COMPATIBLE
     ]
@@ -75,7 +58,7 @@ def _compatible(found: Sequence[Change]) -> bool:
 
 
 def _below(path: str, found: Sequence[Change]) -> list[Change]:
-    return [(kind, f"{path}/{rest}" if rest else path) for kind, rest in found]
+    return [(kind, f"{path}/{rest}".strip("/")) for kind, rest in found]
 
 
 class _Comparison:
@@ -83,13 +66,10 @@ class _Comparison:
         self._failed = failed
         self._under_way: set[_Pair] = set()
         self.known: dict[_Pair, list[Change]] = {}
+        self._overlaps = Overlaps()
         self.assumed = False
 
-    def compare(self, original: Node | None, update: Node | None) -> list[Change]:
-        if original is None or update is None:
-            if original is update:
-                return []
-            return [("SCHEMA_ADDED" if original is None else "SCHEMA_REMOVED", "")]
+    def compare(self, original: Node, update: Node) -> list[Change]:
         pair = id(original), id(update)
         if pair in self.known:
             return self.known[pair]
@@ -104,6 +84,10 @@ class _Comparison:
         self.known[pair] = found
         return found
 
+    def _covers(self, update: Node, original: Node) -> bool:
+        """Whether everything that is valid by ``original`` is by ``update``."""
+        return _compatible(self.compare(original, update))
+
     def _compared(self, original: Node, update: Node) -> list[Change]:
         if original.kind != "combined" and update.kind == "combined":
             found = self._into_combination(original, update)
@@ -116,19 +100,23 @@ class _Comparison:
         if original.kind != update.kind:
             if original.kind == "none" or update.kind == "any":
                 return []
-            return [("TYPE_CHANGED", "")]
+            return [("KEYWORD_NOT_CHECKED" if update.kind == "unknown" else "TYPE_CHANGED", "")]
         found = [
             (kind, "")
-            for word, kind in _WORDS.items()
+            for word, kind in WORDS.items()
             if original.get(word) != update.get(word) and original.kind != "combined"
         ]
+        if original.kind in TYPES and "type" in update.raw and "type" not in original.raw:
+            found.append(("TYPE_ADDED", ""))
         compare = {
-            "string": _strings,
-            "number": _numbers,
-            "enum": _enums,
-            "const": _constants,
+            "string": strings,
+            "number": numbers,
+            "enum": enums,
+            "const": constants,
             "combined": self._combinations,
             "not": self._negations,
+            "if": self._conditions,
+            "unknown": _unknown,
             "object": self._objects,
             "array": self._arrays,
         }.get(original.kind)
@@ -140,12 +128,17 @@ class _Comparison:
         if len(update.parts) == 1:
             found = self.compare(original, update.parts[0])
             return found if _compatible(found) else None
-        if update.criterion != "allOf":
-            for part in update.parts:
-                found = self.compare(original, part)
-                if _compatible(found):
-                    return [*found, ("SUM_TYPE_EXTENDED", "")]
-        return None
+        overlapping: list[Change] = []
+        for at, part in enumerate(update.parts):
+            found = self.compare(original, part)
+            if not _compatible(found):
+                continue
+            if update.criterion == "allOf":
+                return [("PRODUCT_TYPE_EXTENDED", "")]
+            overlapping = self._overlapping(original, {0: at}, update)
+            if not overlapping:
+                return [*found, ("SUM_TYPE_EXTENDED", "")]
+        return overlapping or None
 
     def _out_of_combination(self, original: Node, update: Node) -> list[Change] | None:
         if len(original.parts) == 1:
@@ -181,72 +174,159 @@ class _Comparison:
                 ("PRODUCT_TYPE_NARROWED" if original.criterion == "allOf" else "SUM_TYPE_NARROWED", "")
             )
         edges: dict[int, dict[int, list[Change]]] = {}
+        paths = [f"{original.criterion}/{at}" if original.listed else "" for at in range(before)]
         for at, part in enumerate(original.parts):
             for other, candidate in enumerate(update.parts):
                 made = self.compare(part, candidate)
                 if _compatible(made):
-                    edges.setdefault(at, {})[other] = _below(f"{original.criterion}/{at}", made)
+                    edges.setdefault(at, {})[other] = _below(paths[at], made)
         matched = _matching(edges)
         for other, at in matched.items():
             found += edges[at][other]
         if len(matched) < min(before, now):
             found.append(("COMBINED_TYPE_SUBSCHEMAS_CHANGED", ""))
-        return found
+            # The likely predecessor of a part that was found in none is the one at its place.
+            for at, (part, candidate) in enumerate(zip(original.parts, update.parts, strict=False)):
+                if at not in matched and part.kind == candidate.kind:
+                    found += _below(paths[at], self.compare(part, candidate))
+        return found + self._overlapping(original, {at: other for other, at in matched.items()}, update)
+
+    def _overlapping(self, original: Node, chosen: dict[int, int], update: Node) -> list[Change]:
+        """Where data that fits one alternative may fit another as well, and so is not valid any more.
+        ``chosen``: which alternative of ``update`` takes over each part of ``original``."""
+        if update.criterion != "oneOf":
+            return []
+        found: list[Change] = []
+        parts = original.parts if original.kind == "combined" else (original,)
+        exclusive = original.kind == "combined" and original.criterion == "oneOf"
+        types = self._valid_types(original, parts)
+        taken_from = {other: at for at, other in chosen.items()}
+        for at, other in chosen.items():
+            for third, candidate in enumerate(update.parts):
+                source = taken_from.get(third)
+                if third == other or self._overlaps.disjoint(parts[at], candidate, types):
+                    continue
+                if exclusive and source is not None and self._covers(parts[source], candidate):
+                    continue  # data that fits it fitted its predecessor, and so no other part
+                shown = self._covers(candidate, parts[at]) or self._covers(parts[at], candidate)
+                kind = "SUM_TYPE_OVERLAPS" if shown else "OVERLAP_NOT_CHECKED"
+                found.append((kind, f"oneOf/{third}"))
+        return list(dict.fromkeys(found))
+
+    def _valid_types(self, original: Node, parts: Sequence[Node]) -> frozenset[str]:
+        """The types of data that was valid. A type that two alternatives of a oneOf take without a look is
+        not among them: without ``type``, the rules of objects hold for strings too."""
+        if original.kind != "combined" or original.criterion != "oneOf":
+            return TYPES
+        given = original.get("type")
+        named = {given} if isinstance(given, str) else set(given or TYPES)
+        named = {"number" if type == "integer" else type for type in named}
+        return frozenset(type for type in named if sum(accepts_all(part, type) for part in parts) < 2)
 
     def _negations(self, original: Node, update: Node) -> list[Change]:
         # What must not match may only become less.
-        fewer = _compatible(self.compare(update.schema("not"), original.schema("not")))
-        return [("NOT_TYPE_NARROWED" if fewer else "NOT_TYPE_EXTENDED", "not")]
+        before, now = original.schema("not"), update.schema("not")
+        assert before is not None
+        assert now is not None
+        return [("NOT_TYPE_NARROWED" if self._covers(before, now) else "NOT_TYPE_EXTENDED", "not")]
+
+    def _conditions(self, original: Node, update: Node) -> list[Change]:
+        before, now = (node.schema("if") or node.anything() for node in (original, update))
+        if not (self._covers(before, now) and self._covers(now, before)):
+            return [("CONDITION_NOT_CHECKED", "if")]
+        found: list[Change] = []
+        for word in ("then", "else"):
+            before, now = (node.schema(word) or node.anything() for node in (original, update))
+            found += _below(word, self.compare(before, now))
+        return found
 
     # Objects -----------------------------------------------------------------------------------------
 
     def _objects(self, original: Node, update: Node) -> list[Change]:
-        found = _required(original, update)
-        before, now = original.schemas("properties"), update.schemas("properties")
-        for name in dict.fromkeys((*before, *now)):
+        if depends_on_others(update, "unevaluatedProperties"):
+            identical = original.identical(update)
+            return [] if identical else [("UNEVALUATED_NOT_CHECKED", "unevaluatedProperties")]
+        found = required(original, update)
+        before, now = Content.of(original), Content.of(update)
+        for name in dict.fromkeys((*before.named, *now.named)):
             path = f"properties/{name}"
-            if name not in now:
-                found += _below(path, self._removed(before[name], update, name))
-            elif name not in before:
-                found += _below(path, self._added(original, update, now[name], name))
+            if name not in now.named:
+                found += _below(path, self._removed(before.named[name], now, name))
+            elif name not in before.named:
+                found += _below(path, self._added(before, update, now.named[name], name))
             else:
-                found += _below(path, self.compare(before[name], now[name]))
+                found += _below(path, self.compare(before.named[name], now.named[name]))
+        found += self._patterns(before, now)
         found += self._dependencies(original, update)
-        found += self._additional(original, update, "additionalProperties", "ADDITIONAL_PROPERTIES")
-        found += self._unevaluated(original, update, "unevaluatedProperties", "UNEVALUATED_PROPERTIES")
-        return found + _numbers_of(original, update, ("maxProperties", "minProperties"))
+        found += self._rest(before, now)
+        found += self._names(original, update, before)
+        return found + bounds(original, update, ("maxProperties", "minProperties"))
 
-    def _removed(self, schema: Node, update: Node, name: str) -> list[Change]:
-        if _is_open(update):
+    def _removed(self, schema: Node, now: Content, name: str) -> list[Change]:
+        applying, _ = now.by_pattern(name)
+        if applying:
+            return []  # _patterns looks at each
+        if now.rest.kind == "any":
             return [("PROPERTY_REMOVED_FROM_OPEN_CONTENT_MODEL", "")]
-        covering = _covering(update, name)
-        if covering is not None:
-            made = self.compare(schema, covering)
-            covered = "IS_COVERED" if _compatible(made) else "NOT_COVERED"
-            return [*made, (f"PROPERTY_REMOVED_{covered}_BY_PARTIALLY_OPEN_CONTENT_MODEL", "")]
-        never = "PROPERTY_WITH_FALSE" if schema.kind == "none" else "PROPERTY"
-        return [(f"{never}_REMOVED_FROM_CLOSED_CONTENT_MODEL", "")]
+        if now.rest.kind == "none":
+            never = "PROPERTY_WITH_FALSE" if schema.kind == "none" else "PROPERTY"
+            return [(f"{never}_REMOVED_FROM_CLOSED_CONTENT_MODEL", "")]
+        made = self.compare(schema, now.rest)
+        covered = "IS_COVERED" if _compatible(made) else "NOT_COVERED"
+        return [*made, (f"PROPERTY_REMOVED_{covered}_BY_PARTIALLY_OPEN_CONTENT_MODEL", "")]
 
-    def _added(self, original: Node, update: Node, schema: Node, name: str) -> list[Change]:
-        required = name in (update.get("required") or ())
-        default = "default" in schema.raw
-        if _is_open(original):
-            if schema.kind == "any":
+    def _added(self, before: Content, update: Node, schema: Node, name: str) -> list[Change]:
+        what = "OPTIONAL_PROPERTY"
+        if name in (update.get("required") or ()):
+            what = "REQUIRED_PROPERTY_WITH_DEFAULT" if "default" in schema.raw else "REQUIRED_PROPERTY"
+        applying = before.certain(name)
+        if all(each.kind == "any" for each in applying):
+            if schema.kind == "any" and what != "REQUIRED_PROPERTY":
                 return [("PROPERTY_WITH_EMPTY_SCHEMA_ADDED_TO_OPEN_CONTENT_MODEL", "")]
-            what = "REQUIRED_PROPERTY_WITH_DEFAULT" if default else "REQUIRED_PROPERTY"
-            return [(f"{what if required else 'OPTIONAL_PROPERTY'}_ADDED_TO_OPEN_CONTENT_MODEL", "")]
+            return [(f"{what}_ADDED_TO_OPEN_CONTENT_MODEL", "")]
         found: list[Change] = []
-        covering = _covering(original, name)
-        if covering is not None:
-            made = self.compare(covering, schema)
+        if not any(each.kind == "none" for each in applying):
+            made = next(
+                (made for each in applying if _compatible(made := self.compare(each, schema))),
+                self.compare(applying[0], schema),
+            )
             covered = "IS_COVERED" if _compatible(made) else "NOT_COVERED"
             found = [*made, (f"PROPERTY_ADDED_{covered}_BY_PARTIALLY_OPEN_CONTENT_MODEL", "")]
-        what = "REQUIRED_PROPERTY_WITH_DEFAULT" if default else "REQUIRED_PROPERTY"
-        return [*found, (f"{what if required else 'OPTIONAL_PROPERTY'}_ADDED_TO_UNOPEN_CONTENT_MODEL", "")]
+        return [*found, (f"{what}_ADDED_TO_UNOPEN_CONTENT_MODEL", "")]
+
+    def _patterns(self, before: Content, now: Content) -> list[Change]:
+        """Schemas for names that match a pattern: what was allowed under each such name must fit."""
+        found: list[Change] = []
+        for pattern, schema in now.patterns.items():
+            path = f"patternProperties/{pattern}"
+            if pattern in before.patterns:
+                found += _below(path, self.compare(before.patterns[pattern], schema))
+                continue
+            if not all(self._covers(schema, each) for each in (before.rest, *before.patterns.values())):
+                found.append(("PATTERN_PROPERTIES_ADDED", path))
+            for name in dict.fromkeys((*before.named, *now.named)):
+                if (matches := matches_pattern(pattern, name)) is False:
+                    continue
+                if any(self._covers(schema, each) for each in before.certain(name)):
+                    continue
+                found.append(("PATTERN_NOT_CHECKED" if matches is None else "PATTERN_PROPERTIES_ADDED", path))
+        for pattern, schema in before.patterns.items():
+            if pattern not in now.patterns and not self._covers(now.rest, schema):
+                found.append(("PATTERN_PROPERTIES_REMOVED", f"patternProperties/{pattern}"))
+        return list(dict.fromkeys(found))
+
+    def _names(self, original: Node, update: Node, before: Content) -> list[Change]:
+        then, since = original.schema("propertyNames"), update.schema("propertyNames")
+        if since is None or since.kind == "any":
+            return []
+        if then is not None:
+            return _below("propertyNames", self.compare(then, since))
+        open_names = before.rest.kind != "none"
+        return [(f"PROPERTY_NAMES_{'ADDED' if open_names else 'NOT_CHECKED'}", "propertyNames")]
 
     def _dependencies(self, original: Node, update: Node) -> list[Change]:
         found: list[Change] = []
-        before, now = _needed(original), _needed(update)
+        before, now = needed(original), needed(update)
         for name in dict.fromkeys((*before, *now)):
             then, since = before.get(name), now.get(name)
             if since is None:
@@ -270,269 +350,77 @@ class _Comparison:
                 found += _below(path, self.compare(schemas_before[name], schemas_now[name]))
         return found
 
-    def _additional(self, original: Node, update: Node, word: str, kind: str) -> list[Change]:
-        before, now = _rest_of(original, word), _rest_of(update, word)
-        if (before == "none") != (now == "none"):
-            return [(f"{kind}_{'ADDED' if before == 'none' else 'REMOVED'}", word)]
-        if not isinstance(before, Node) and isinstance(now, Node):
-            return [(f"{kind}_NARROWED", word)]
-        if isinstance(before, Node) and not isinstance(now, Node):
-            return [(f"{kind}_EXTENDED", word)]
-        if isinstance(before, Node) and isinstance(now, Node):
-            return _below(word, self.compare(before, now))
-        return []
-
-    def _unevaluated(self, original: Node, update: Node, word: str, kind: str) -> list[Change]:
-        before, now = _unevaluated(original, word), _unevaluated(update, word)
-        if before is None and now is None:
-            return []
-        none_before = before is not None and before.kind == "none"
-        none_now = now is not None and now.kind == "none"
-        if none_before != none_now:
-            return [(f"{kind}_{'ADDED' if none_before else 'REMOVED'}", word)]
-        if before is None or now is None:
-            return [(f"{kind}_{'NARROWED' if before is None else 'EXTENDED'}", word)]
-        if (before.kind == "any") != (now.kind == "any"):
-            return [(f"{kind}_{'NARROWED' if before.kind == 'any' else 'EXTENDED'}", word)]
-        return _below(word, self.compare(before, now))
+    def _rest(self, before: Content | Elements, now: Content | Elements) -> list[Change]:
+        """What may stand where nothing else is said."""
+        word = now.word if now.rest.kind != "any" else before.word
+        kind = REST[word]
+        then, since = before.rest, now.rest
+        if (then.kind == "none") != (since.kind == "none"):
+            return [(f"{kind}_{'ADDED' if then.kind == 'none' else 'REMOVED'}", word)]
+        if (then.kind == "any") != (since.kind == "any"):
+            return [(f"{kind}_{'NARROWED' if then.kind == 'any' else 'EXTENDED'}", word)]
+        return [] if then.kind in ("any", "none") else _below(word, self.compare(then, since))
 
     # Arrays ------------------------------------------------------------------------------------------
 
     def _arrays(self, original: Node, update: Node) -> list[Change]:
-        found = _below("items", self.compare(_every_item(original), _every_item(update)))
-        before, now = original.tuple(), update.tuple()
-        for at in range(max(len(before), len(now))):
-            path = f"items/{at}"
-            if at >= len(now):
-                found += _below(path, self._item_removed(before[at], update))
-            elif at >= len(before):
-                found += _below(path, self._item_added(original, now[at]))
+        if depends_on_others(update, "unevaluatedItems"):
+            return [] if original.identical(update) else [("UNEVALUATED_NOT_CHECKED", "unevaluatedItems")]
+        before, now = Elements.of(original), Elements.of(update)
+        found: list[Change] = []
+        if before.word == now.word == "items":
+            if before.rest.kind == now.rest.kind or "any" not in (before.rest.kind, now.rest.kind):
+                found += _below("items", self.compare(before.rest, now.rest))
             else:
-                found += _below(path, self.compare(before[at], now[at]))
-        found += self._additional(original, update, "additionalItems", "ADDITIONAL_ITEMS")
-        found += self._unevaluated(original, update, "unevaluatedItems", "UNEVALUATED_ITEMS")
-        found += _numbers_of(original, update, ("maxItems", "minItems"))
+                found.append((f"SCHEMA_{'ADDED' if before.rest.kind == 'any' else 'REMOVED'}", "items"))
+        else:
+            for at in range(max(len(before.first), len(now.first))):
+                found += _below(f"items/{at}", self._element(before, now, at))
+            found += self._rest(before, now)
+        found += bounds(original, update, ("maxItems", "minItems"))
         if bool(original.get("uniqueItems")) != bool(update.get("uniqueItems")):
             found.append(
                 (f"UNIQUE_ITEMS_{'REMOVED' if original.get('uniqueItems') else 'ADDED'}", "uniqueItems")
             )
-        return found + _numbers_of(original, update, ("maxContains", "minContains"))
+        return found + self._contained(original, update)
 
-    def _item_removed(self, schema: Node, update: Node) -> list[Change]:
-        rest = _rest_of(update, "additionalItems")
-        uneval = _unevaluated(update, "unevaluatedItems")
-        if rest == "any" and (uneval is None or uneval.kind == "any"):
-            return [("ITEM_REMOVED_FROM_OPEN_CONTENT_MODEL", "")]
-        covering = rest if isinstance(rest, Node) else _partial(rest, uneval)
-        if covering is not None:
-            made = self.compare(schema, covering)
-            covered = "IS_COVERED" if _compatible(made) else "NOT_COVERED"
-            return [*made, (f"ITEM_REMOVED_{covered}_BY_PARTIALLY_OPEN_CONTENT_MODEL", "")]
-        never = "ITEM_WITH_FALSE" if schema.kind == "none" else "ITEM"
-        return [(f"{never}_REMOVED_FROM_CLOSED_CONTENT_MODEL", "")]
+    def _element(self, before: Elements, now: Elements, at: int) -> list[Change]:
+        if at < len(before.first) and at < len(now.first):
+            return self.compare(before.first[at], now.first[at])
+        added = at < len(now.first)
+        rest, schema = (before.rest, now.first[at]) if added else (now.rest, before.first[at])
+        what = "ITEM_ADDED" if added else "ITEM_REMOVED"
+        if rest.kind == "any":
+            empty = added and schema.kind == "any"
+            where = "TO_OPEN" if added else "FROM_OPEN"
+            word = "ITEM_WITH_EMPTY_SCHEMA_ADDED" if empty else what
+            return [(f"{word}_{where}_CONTENT_MODEL", "")]
+        if rest.kind == "none":
+            never = not added and schema.kind == "none"
+            where = "TO_CLOSED" if added else "FROM_CLOSED"
+            word = "ITEM_WITH_FALSE_REMOVED" if never else what
+            return [(f"{word}_{where}_CONTENT_MODEL", "")]
+        made = self.compare(rest, schema) if added else self.compare(schema, rest)
+        covered = "IS_COVERED" if _compatible(made) else "NOT_COVERED"
+        return [*made, (f"{what}_{covered}_BY_PARTIALLY_OPEN_CONTENT_MODEL", "")]
 
-    def _item_added(self, original: Node, schema: Node) -> list[Change]:
-        rest = _rest_of(original, "additionalItems")
-        uneval = _unevaluated(original, "unevaluatedItems")
-        if rest == "any" and (uneval is None or uneval.kind == "any"):
-            what = "ITEM_WITH_EMPTY_SCHEMA" if schema.kind == "any" else "ITEM"
-            return [(f"{what}_ADDED_TO_OPEN_CONTENT_MODEL", "")]
-        covering = rest if isinstance(rest, Node) else _partial(rest, uneval)
-        if covering is not None:
-            made = self.compare(covering, schema)
-            covered = "IS_COVERED" if _compatible(made) else "NOT_COVERED"
-            return [*made, (f"ITEM_ADDED_{covered}_BY_PARTIALLY_OPEN_CONTENT_MODEL", "")]
-        return [("ITEM_ADDED_TO_CLOSED_CONTENT_MODEL", "")]
-
-
-# ---- keywords -----------------------------------------------------------------------------------------
-
-_WORDS = {
-    "$id": "ID_CHANGED",
-    "title": "TITLE_CHANGED",
-    "description": "DESCRIPTION_CHANGED",
-    "default": "DEFAULT_CHANGED",
-}
-_NUMBER_KINDS = {
-    "maxLength": "MAX_LENGTH",
-    "minLength": "MIN_LENGTH",
-    "maximum": "MAXIMUM",
-    "minimum": "MINIMUM",
-    "exclusiveMaximum": "EXCLUSIVE_MAXIMUM",
-    "exclusiveMinimum": "EXCLUSIVE_MINIMUM",
-    "maxProperties": "MAX_PROPERTIES",
-    "minProperties": "MIN_PROPERTIES",
-    "maxItems": "MAX_ITEMS",
-    "minItems": "MIN_ITEMS",
-    "maxContains": "MAX_CONTAINS",
-    "minContains": "MIN_CONTAINS",
-}
+    def _contained(self, original: Node, update: Node) -> list[Change]:
+        then, since = original.schema("contains"), update.schema("contains")
+        least, most = update.get("minContains"), update.get("maxContains")
+        if since is None or (least == 0 and most is None):
+            return []
+        if then is None:
+            return [("CONTAINS_ADDED", "contains")]
+        found = bounds(original, update, ("maxContains", "minContains"))
+        if least != 0:
+            found += _below("contains", self.compare(then, since))
+        if most is not None and not self._covers(then, since):
+            found.append(("MAX_CONTAINS_COUNTS_MORE", "contains"))
+        return found
 
 
-def _numbers_of(original: Node, update: Node, words: Sequence[str]) -> list[Change]:
-    found: list[Change] = []
-    for word in words:
-        before, now = _number(original, word), _number(update, word)
-        if before == now:
-            continue
-        if before is None:
-            kind = "ADDED"
-        elif now is None:
-            kind = "REMOVED"
-        else:
-            kind = "INCREASED" if now > before else "DECREASED"
-        found.append((f"{_NUMBER_KINDS[word]}_{kind}", word))
-    return found
-
-
-def _number(node: Node, word: str) -> Decimal | None:
-    value = node.get(word)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return Decimal(str(value))
-
-
-def _strings(original: Node, update: Node) -> list[Change]:
-    found = _numbers_of(original, update, ("maxLength", "minLength"))
-    before, now = original.get("pattern"), update.get("pattern")
-    if before != now:
-        kind = "ADDED" if before is None else "REMOVED" if now is None else "CHANGED"
-        found.append((f"PATTERN_{kind}", "pattern"))
-    return found
-
-
-def _numbers(original: Node, update: Node) -> list[Change]:
-    words = ("maximum", "minimum", "exclusiveMaximum", "exclusiveMinimum")
-    found = _numbers_of(original, update, words)
-    before, now = _number(original, "multipleOf"), _number(update, "multipleOf")
-    if before != now:
-        if before is None:
-            kind = "ADDED"
-        elif now is None:
-            kind = "REMOVED"
-        elif before and now % before == 0:
-            kind = "EXPANDED"
-        elif now and before % now == 0:
-            kind = "REDUCED"
-        else:
-            kind = "CHANGED"
-        found.append((f"MULTIPLE_OF_{kind}", "multipleOf"))
-    whole_before, whole_now = original.get("type") == "integer", update.get("type") == "integer"
-    if whole_before != whole_now:
-        found.append(("TYPE_EXTENDED" if whole_before else "TYPE_NARROWED", ""))
-    return found
-
-
-def _enums(original: Node, update: Node) -> list[Change]:
-    before = {compact(each) for each in original.get("enum")}
-    now = {compact(each) for each in update.get("enum")}
-    if before == now:
-        return []
-    kind = "EXTENDED" if now > before else "NARROWED" if before > now else "CHANGED"
-    return [(f"ENUM_ARRAY_{kind}", "enum")]
-
-
-def _constants(original: Node, update: Node) -> list[Change]:
-    same = compact(original.get("const")) == compact(update.get("const"))
-    return [] if same else [("ENUM_ARRAY_CHANGED", "const")]
-
-
-def _required(original: Node, update: Node) -> list[Change]:
-    found: list[Change] = []
-    before, now = original.get("required") or (), update.get("required") or ()
-    schemas = update.schemas("properties")
-    for name in original.schemas("properties"):
-        if name in schemas and (name in before) != (name in now):
-            with_default = "_WITH_DEFAULT" if "default" in schemas[name].raw else ""
-            kind = "REMOVED" if name in before else f"{with_default.lstrip('_')}_ADDED".lstrip("_")
-            found.append((f"REQUIRED_ATTRIBUTE_{kind}", f"required/{name}"))
-    return found
-
-
-def _needed(node: Node) -> dict[str, set[str]]:
-    """Properties that need others beside them."""
-    found: dict[str, set[str]] = {}
-    for word in ("dependencies", "dependentRequired"):
-        value = node.get(word)
-        if isinstance(value, dict):
-            found |= {name: set(each) for name, each in value.items() if isinstance(each, list)}
-    return found
-
-
-def _every_item(node: Node) -> Node | None:
-    """The schema of all elements of an array; none where there are schemas for the first few."""
-    return None if node.tuple() or node.get("prefixItems") is not None else node.schema("items")
-
-
-def _rest_of(node: Node, word: str) -> Node | str:
-    """What may stand where nothing else is said: ``any``, ``none``, or as a schema says."""
-    if word == "additionalItems" and node.get("prefixItems") is not None:
-        word = "items"  # its name since the draft of 2020
-    value = node.get(word)
-    if isinstance(value, bool):
-        return "any" if value else "none"
-    return node.schema(word) or "any"
-
-
-def _unevaluated(node: Node, word: str) -> Node | None:
-    return None if node.old else node.schema(word)
-
-
-def _partial(rest: Node | str, uneval: Node | None) -> Node | None:
-    return uneval if rest == "any" and uneval is not None and uneval.kind not in ("any", "none") else None
-
-
-def _is_open(node: Node) -> bool:
-    """Whether an object may have properties that its schema does not know, of any kind."""
-    if _rest_of(node, "additionalProperties") != "any" or node.get("patternProperties"):
-        return False
-    uneval = _unevaluated(node, "unevaluatedProperties")
-    return uneval is None or uneval.kind == "any"
-
-
-def _covering(node: Node, name: str) -> Node | None:
-    """The schema for a property that an object's schema does not name."""
-    for pattern, schema in node.schemas("patternProperties").items():
-        if _found(pattern, name):
-            return schema
-    rest = _rest_of(node, "additionalProperties")
-    if isinstance(rest, Node):
-        return rest
-    return _partial(rest, _unevaluated(node, "unevaluatedProperties"))
-
-
-def _found(pattern: str, name: str) -> bool:
-    """Whether a name matches. A pattern that RE2 does not serve counts as one that matches nothing."""
-    try:
-        return search_pattern(pattern)(name)
-    except BadPattern:
-        return False
-
-
-_MEANING = {
-    "TYPE_CHANGED": "it is of another type now",
-    "TYPE_NARROWED": "a number that is not whole was valid before",
-    "REQUIRED_ATTRIBUTE_ADDED": "it was optional before, and has no default",
-    "REQUIRED_PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL": "older data lacks it, or has something else there",
-    "OPTIONAL_PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL": "older data may have something else there, as"
-    ' "additionalProperties" was not false',
-    "REQUIRED_PROPERTY_WITH_DEFAULT_ADDED_TO_OPEN_CONTENT_MODEL": "older data may have something else there,"
-    ' as "additionalProperties" was not false',
-    "REQUIRED_PROPERTY_ADDED_TO_UNOPEN_CONTENT_MODEL": "older data does not have it, and there is no default",
-    "PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL": "older data may have it, and"
-    ' "additionalProperties" is false',
-    "PROPERTY_REMOVED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL": "what older data has there does not fit"
-    " what is allowed there now",
-    "PROPERTY_ADDED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL": "older data may have what does not fit",
-    "ADDITIONAL_PROPERTIES_REMOVED": "older data may have properties that are not named",
-    "ADDITIONAL_PROPERTIES_NARROWED": "older data may have any properties",
-    "ENUM_ARRAY_NARROWED": "values are missing that older data may have",
-    "ENUM_ARRAY_CHANGED": "values are missing that older data may have",
-    "SUM_TYPE_NARROWED": "there are fewer alternatives",
-    "PRODUCT_TYPE_EXTENDED": "there are more conditions",
-    "COMBINED_TYPE_CHANGED": "its parts are combined in another way",
-    "COMBINED_TYPE_SUBSCHEMAS_CHANGED": "its parts have changed",
-}
+def _unknown(original: Node, update: Node) -> list[Change]:
+    return [] if original.identical(update) else [("KEYWORD_NOT_CHECKED", "")]
 
 
 def _matching(edges: dict[int, dict[int, list[Change]]]) -> dict[int, int]:

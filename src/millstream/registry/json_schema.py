@@ -38,18 +38,21 @@ _OF_TYPE = {"string": _STRING, "number": _NUMBER, "array": _ARRAY, "object": _OB
 COMBINATIONS = ("allOf", "anyOf", "oneOf")
 # Where values stand, not schemas: nothing in them is a reference.
 _VALUES = ("enum", "const", "default", "examples")
-_OLD_DRAFTS = ("draft-03", "draft-04", "draft-06", "draft-07")
+# What these mean depends on where a validator came from, or on rules of draft 3 that no later draft has.
+_NOT_COMPARED = ("$dynamicRef", "$recursiveRef", "extends", "disallow", "divisibleBy")
+_BESIDE = ("then", "else", "$id", "id", "title", "description", "default")  # read, but not asserted
 
 
 class Node:
     """A schema that says one thing, or combines others.
 
     ``kind``: ``any`` and ``none`` (true and false), ``string``, ``number``, ``boolean``, ``null``,
-    ``object``, ``array``, ``enum``, ``const``, ``not``, ``if``, or ``combined`` (by
-    ``criterion``, of ``parts``).
+    ``object``, ``array``, ``enum``, ``const``, ``not``, ``if``, ``combined`` (by ``criterion``, of
+    ``parts``), or ``unknown`` (a keyword that is not compared). ``raw`` holds only the keywords that the
+    schema's draft knows; validators ignore all others.
     """
 
-    __slots__ = ("_document", "_parts", "_resolve", "criterion", "kind", "raw")
+    __slots__ = ("_document", "_parts", "criterion", "kind", "listed", "raw")
 
     def __init__(
         self,
@@ -64,14 +67,16 @@ class Node:
         self.kind = kind
         self.raw: Mapping[str, Any] = raw if isinstance(raw, dict) else {}
         self.criterion = criterion
+        self.listed = parts is None  # whether its parts stand in a list of the schema, by its criterion
 
     @property
     def parts(self) -> tuple[Node, ...]:
         if self._parts is None:
-            # Made when asked for: a schema may be a part of itself.
+            # Made when asked for: a schema may be a part of itself. A repeated part changes nothing, except
+            # in a oneOf, where it makes whatever matches it invalid.
             unique: dict[str, Any] = {}
-            for each in self.raw[self.criterion]:
-                unique.setdefault(compact(each), each)
+            for at, each in enumerate(self.raw[self.criterion]):
+                unique.setdefault(str(at) if self.criterion == "oneOf" else compact(each), each)
             self._parts = tuple(self._document.node(each) for each in unique.values())
         return self._parts
 
@@ -95,21 +100,28 @@ class Node:
         value = self.raw.get("prefixItems", self.raw.get("items"))
         return [self._document.node(each) for each in value] if isinstance(value, list) else []
 
-    @property
-    def old(self) -> bool:
-        return self._document.old
+    def anything(self) -> Node:
+        """The schema of a place that nothing is said about."""
+        return self._document.node(True)
+
+    def identical(self, other: Node) -> bool:
+        """Whether two schemas are written alike, in one draft, with everything that they refer to."""
+        return self._document.identical(self.raw, other._document, other.raw, set())
 
 
 class Document:
-    """One JSON document, and the others that it may refer to."""
+    """One JSON document, and the others that it may refer to. ``dialect`` is the validator of its draft;
+    ``default`` that of a document which does not name one."""
 
-    def __init__(self, raw: Any, others: Mapping[str, Document]) -> None:
+    def __init__(self, raw: Any, others: Mapping[str, Document], default: Any = None) -> None:
         self.raw = raw
         self._others = others
         self._nodes: dict[int, Node] = {}
         self._ids: dict[str, Any] = {}  # $id and $anchor, in full, and what they name
-        schema = raw.get("$schema") if isinstance(raw, dict) else None
-        self.old = not isinstance(schema, str) or any(draft in schema for draft in _OLD_DRAFTS)
+        self.dialect = dialect_of(raw, default)
+        known = self.dialect.VALIDATORS
+        self._new = "dependentRequired" in known  # 2019-09 and later
+        self._keywords = {*known, *_BESIDE, *(("minContains", "maxContains") if self._new else ())}
         self.base = _id_of(raw)
         self._index(raw, "", 0)
 
@@ -161,15 +173,52 @@ class Document:
                 raise InvalidSchema(f"$ref {raw['$ref']!r} leads to itself")
             document, target = self.resolve(raw["$ref"])
             there = document._made(target, hops + 1) if "$ref" in _keys(target) else document.node(target)
-            if self.old:
+            if not self._new:
                 return there  # what stands beside a $ref means nothing
             found.append(there)
+        raw = self._asserted(raw)
         found += self._said(raw)
         if not found:
             return Node(self, "any", raw)
         return found[0] if len(found) == 1 else Node(self, "combined", raw, "allOf", tuple(found))
 
+    def _asserted(self, raw: Mapping[str, Any]) -> dict[str, Any]:
+        """The keywords of a schema that its draft knows, in the way later drafts have them."""
+        found = {word: value for word, value in raw.items() if word in self._keywords}
+        if "const" not in self._keywords:  # draft 4 says beside a bound whether it is excluded itself
+            for bound, excluded in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
+                if raw.get(excluded) is True and bound in found:
+                    found[excluded] = found.pop(bound)
+        return found
+
+    def identical(self, raw: Any, other: Document, there: Any, met: set[tuple[int, int]]) -> bool:
+        """Whether two schemas are written alike; ``met`` are the pairs of references under way."""
+        if type(raw) is not type(there) or self.dialect is not other.dialect:
+            return False
+        if isinstance(raw, list):
+            return len(raw) == len(there) and all(
+                self.identical(mine, other, its, met) for mine, its in zip(raw, there, strict=True)
+            )
+        if not isinstance(raw, dict):
+            return bool(raw == there)
+        if raw.keys() != there.keys() or any(word in raw for word in _NOT_COMPARED):
+            return False
+        if isinstance(raw.get("$ref"), str) and isinstance(there["$ref"], str):
+            (mine, at), (its, place) = self.resolve(raw["$ref"]), other.resolve(there["$ref"])
+            if (id(at), id(place)) not in met and not mine.identical(
+                at, its, place, met | {(id(at), id(place))}
+            ):
+                return False
+        return all(
+            compact(raw[word]) == compact(there[word])
+            if word in _VALUES or word == "$ref"
+            else self.identical(raw[word], other, there[word], met)
+            for word in raw
+        )
+
     def _said(self, raw: Mapping[str, Any]) -> Iterator[Node]:
+        if "allOf" not in self._keywords or any(word in raw for word in _NOT_COMPARED):
+            yield Node(self, "unknown", raw)
         for criterion in COMBINATIONS:
             if isinstance(raw.get(criterion), list):
                 yield Node(self, "combined", raw, criterion)
@@ -240,15 +289,16 @@ class JsonSchema:
     """A JSON schema, and the documents that it refers to."""
 
     def __init__(self, text: str, dependencies: tuple[tuple[str, str], ...] = ()) -> None:
-        others: dict[str, Document] = {}
-        for name, referred in dependencies:
-            other = Document(json_document(referred, f"the schema referred to as {name!r}"), others)
-            others[name] = other
-            if other.base:
-                others.setdefault(other.base, other)
         self._raw = json_document(text, "the schema")
         self.dependencies = dependencies
         _check(self._raw)
+        others: dict[str, Document] = {}
+        for name, referred in dependencies:
+            document = json_document(referred, f"the schema referred to as {name!r}")
+            other = Document(document, others, dialect_of(self._raw))
+            others[name] = other
+            if other.base:
+                others.setdefault(other.base, other)
         self.document = Document(self._raw, others)
         for reference in self.document.references():
             self.document.resolve(reference)
@@ -265,7 +315,6 @@ class JsonSchema:
 
     def validator(self) -> Any:
         """Tells whether documents are valid, with ``iter_errors``; fetches nothing."""
-        from jsonschema.validators import Draft7Validator, validator_for
         from referencing import Registry
         from referencing.jsonschema import DRAFT7
 
@@ -273,25 +322,32 @@ class JsonSchema:
             ((name, json_document(text, name)) for name, text in self.dependencies),
             default_specification=DRAFT7,
         )
-        kind = validator_for(self._raw, default=Draft7Validator)
-        return kind(self._raw, registry=others)
+        return self.document.dialect(self._raw, registry=others)
 
     def problems_reading(self, writer: JsonSchema) -> list[Difference]:
         from millstream.registry.json_diff import incompatible
 
+        if (self.normalized(), self.dependencies) == (writer.normalized(), writer.dependencies):
+            return []
         return incompatible(writer.root, self.root)
 
 
-def _check(raw: Any) -> None:
-    """Against the meta-schema of its draft; without one it is taken for draft 7, as Confluent's does."""
-    from jsonschema.exceptions import SchemaError
+def dialect_of(raw: Any, default: Any = None) -> Any:
+    """The validator of a document's draft; one that names none is of draft 7, as in Confluent's registry."""
     from jsonschema.validators import Draft7Validator, validator_for
+
+    default = default or Draft7Validator
+    return validator_for(raw, default=default) if isinstance(raw, dict) else default
+
+
+def _check(raw: Any) -> None:
+    """Against the meta-schema of its draft."""
+    from jsonschema.exceptions import SchemaError
 
     if not isinstance(raw, bool | dict):
         raise InvalidSchema(f"a JSON schema is an object or a boolean, not {compact(raw)[:80]}")
-    validator = Draft7Validator if isinstance(raw, bool) else validator_for(raw, default=Draft7Validator)
     try:
-        validator.check_schema(raw)
+        dialect_of(raw).check_schema(raw)
     except SchemaError as error:
         raise InvalidSchema(f"not a JSON schema: {error.json_path}: {error.message[:500]}") from None
 

@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 
 from millstream.errors import InvalidSchema, RegistryRefused
 from millstream.registry import store as records
-from millstream.registry.schema import TYPES, ParsedSchema, Reference, Schema, parse
+from millstream.registry.schema import TYPES, Difference, ParsedSchema, Reference, Schema, parse
 from millstream.registry.store import Record, Store, Version, context_of, in_context, schema_fields
 
 LEVELS = (
@@ -323,12 +323,12 @@ class Registrar:
         found = []
         if level in ("BACKWARD", "FULL"):
             found += [
-                f"{each} (the new schema can't read the old one's data)"
+                f"{each} (the new schema {_verb(each)} read the old one's data)"
                 for each in parsed.problems_reading(earlier)
             ]
         if level in ("FORWARD", "FULL"):
             found += [
-                f"{each} (the old schema can't read the new one's data)"
+                f"{each} (the old schema {_verb(each)} read the new one's data)"
                 for each in earlier.problems_reading(parsed)
             ]
         return found
@@ -429,6 +429,10 @@ def _scopes(subject: str | None) -> list[str | None]:
         return [None]
     context = context_of(subject)
     return [None, *([f":{context}:"] if context else []), subject]
+
+
+def _verb(difference: Difference) -> str:
+    return "may not" if difference.kind.endswith("NOT_CHECKED") else "can't"
 
 
 def _property(schema: Schema, name: str) -> Any:

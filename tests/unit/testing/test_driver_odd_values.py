@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from datetime import datetime
@@ -100,3 +101,19 @@ def test_a_view_keeps_every_value_and_takes_a_floating_key() -> None:
         assert row["m"] == {"a": 2}
         assert row["at"] == datetime(2026, 1, 1, 12)  # noqa: DTZ001
         assert sorted(driver.view("accounts")) == accounts
+
+
+def test_local_times_of_avro_have_no_zone_wherever_they_are_shown() -> None:
+    local = {"type": "long", "logicalType": "local-timestamp-micros"}
+    fields = {"k": "string", "at": local, "all": {"type": "array", "items": local}}
+    schema = {"type": "record", "name": "R", "fields": [{"name": n, "type": t} for n, t in fields.items()]}
+    flow = Topology("local")
+    source = flow.source("in", format="avro", schema=json.dumps(schema), registry="http://127.0.0.1:1")
+    source.to_view("v", key="k")
+    source.to_topic("out")
+    shown = "2026-01-31T12:00:00.000000"
+    with Driver(flow) as driver:
+        driver.feed("in", {"k": "a", "at": shown, "all": [shown]})
+        assert driver.topic("out") == [{"k": "a", "at": shown, "all": [shown]}]
+        assert driver.sql('SELECT k, at, "all" FROM v') == [{"k": "a", "at": shown, "all": f'["{shown}"]'}]
+        assert driver.view("v")["a"]["at"] == datetime.fromisoformat(shown)

@@ -107,7 +107,7 @@ def _disks(snapshot: Snapshot) -> Iterator[Attention]:
             yield Attention(
                 "critical" if full_ms <= HOUR_MS else "warning",
                 f"The disk of {disk.broker} is full in {duration_text(full_ms)}",
-                f"{bytes_text(disk.free_bytes)} left at {disk.path}, at the present rates",
+                f"{bytes_text(disk.free_bytes)} left at {disk.path}, at the rates of the last ten minutes",
                 "/topics?sort=bytes&order=desc",
             )
 

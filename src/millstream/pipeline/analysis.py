@@ -1,0 +1,43 @@
+"""What Spark says about a plan before anything runs: syntax errors, unknown functions, types that do not fit.
+
+The queries are made as a job makes them, over sources that are never read.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from millstream.pipeline.decode import plain_columns
+from millstream.pipeline.frames import Frames
+from millstream.pipeline.job import check_supported, hush_pyspark, wanted_columns
+from millstream.pipeline.outgoing import output
+from millstream.pipeline.source import COLUMNS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from millstream.pipeline.plan import Plan, Query
+    from millstream.pipeline.streams import Source
+
+
+def analyse(spark: SparkSession, plan: Plan) -> None:
+    """Raises TopologyError, with the line that declared what is wrong."""
+    hush_pyspark()
+    for query in plan.queries:
+        frames = Frames(partial(_unread, spark, query), output_mode=query.output_mode)
+        for sink in query.sinks:
+            frames.of(sink.stream)
+        for tap in query.taps:
+            check_supported(spark, frames.tap(tap), query.output_mode, tap.at)
+        output(query, frames)
+
+
+def _unread(spark: SparkSession, query: Query, source: Source) -> DataFrame:
+    """A stream of a source's records, as far as Spark's analysis goes."""
+    wanted = wanted_columns(query, source)
+    columns = [f"{name} {kind}" for name, kind in COLUMNS.items() if name in wanted]
+    if (plain := plain_columns(source)) is not None:
+        columns.append(plain)
+    reader = spark.readStream.format("millstream").option("topic", source.topic)
+    return reader.schema(", ".join(columns)).load()

@@ -1,0 +1,85 @@
+"""What may stand where in objects and arrays of a JSON schema: by name, pattern or place, and the rest."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from millstream.pattern import BadPattern, search_pattern
+from millstream.registry.json_schema import COMBINATIONS, Node
+
+# Beside one of these, what is left unevaluated depends on more than the schema's own properties and items.
+_IN_PLACE = (*COMBINATIONS, "$ref", "$dynamicRef", "$recursiveRef", "if", "dependentSchemas")
+
+
+class Content(NamedTuple):
+    """What an object may have: properties by name, by pattern, and the rest, by the keyword of the rest."""
+
+    named: dict[str, Node]
+    patterns: dict[str, Node]
+    rest: Node
+    word: str
+
+    @classmethod
+    def of(cls, node: Node) -> Content:
+        word, rest = _rest_of(node, "additionalProperties", "unevaluatedProperties")
+        return cls(node.schemas("properties"), node.schemas("patternProperties"), rest, word)
+
+    def by_pattern(self, name: str) -> tuple[list[Node], bool]:
+        """The schemas whose patterns match, and whether that is known of every pattern."""
+        matched = [(matches_pattern(pattern, name), schema) for pattern, schema in self.patterns.items()]
+        certain = all(matches is not None for matches, _ in matched)
+        return [schema for matches, schema in matched if matches], certain
+
+    def certain(self, name: str) -> list[Node]:
+        """Schemas that certainly hold for what stands under a name."""
+        by_pattern, certain = self.by_pattern(name)
+        if name in self.named:
+            return [self.named[name], *by_pattern]
+        return by_pattern or ([self.rest] if certain else [])
+
+
+class Elements(NamedTuple):
+    """What an array may have: the first few elements, and the rest, by the keyword of the rest."""
+
+    first: list[Node]
+    rest: Node
+    word: str
+
+    @classmethod
+    def of(cls, node: Node) -> Elements:
+        first = node.tuple()
+        word = "additionalItems" if first and node.get("prefixItems") is None else "items"
+        word, rest = _rest_of(node, word, "unevaluatedItems")
+        return cls(first, rest, "additionalItems" if first and word == "items" else word)
+
+
+REST = {
+    "additionalProperties": "ADDITIONAL_PROPERTIES",
+    "unevaluatedProperties": "UNEVALUATED_PROPERTIES",
+    "items": "ADDITIONAL_ITEMS",
+    "additionalItems": "ADDITIONAL_ITEMS",
+    "unevaluatedItems": "UNEVALUATED_ITEMS",
+}
+
+
+def _rest_of(node: Node, additional: str, unevaluated: str) -> tuple[str, Node]:
+    for word in (additional, unevaluated):
+        schema = node.schema(word)
+        if schema is not None and not (word == unevaluated and depends_on_others(node, word)):
+            return word, schema
+    return additional, node.anything()
+
+
+def depends_on_others(node: Node, word: str) -> bool:
+    """Whether what ``unevaluated...`` holds for depends on what is combined with the schema."""
+    schema = node.schema(word)
+    beside = (*_IN_PLACE, "contains") if word == "unevaluatedItems" else _IN_PLACE
+    return schema is not None and schema.kind != "any" and any(each in node.raw for each in beside)
+
+
+def matches_pattern(pattern: str, name: str) -> bool | None:
+    """Whether a name matches; None if the pattern is not one that RE2 serves."""
+    try:
+        return search_pattern(pattern)(name)
+    except BadPattern:
+        return None

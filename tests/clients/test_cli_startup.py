@@ -1,0 +1,51 @@
+"""What everyday commands load before they answer: imports are most of the time that they take."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.serve import ServeProcess
+from tests.support.topics import create_topic, produce, values
+
+HEAVY = (
+    *("hypothesis", "numpy", "pandas", "pyarrow", "pyspark", "sqlalchemy", "pytest"),
+    *("fastavro", "jsonschema", "jinja2", "starlette", "uvicorn", "uvloop", "psycopg", "rich"),
+)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServeProcess]:
+    with ServeProcess(tmp_path_factory.mktemp("broker") / "data") as broker:
+        yield broker
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("--help", "--version", "topic list", "topic describe {topic}", "produce {topic}"),
+        *("consume {topic} -o start -n 1", "group list", "group lag", "txn list", "serve --help"),
+    ],
+)
+def test_everyday_commands_load_nothing_that_they_do_not_need(broker: ServeProcess, command: str) -> None:
+    topic = create_topic(broker.address, partitions=1)
+    produce(broker.address, topic, values("a"))
+    arguments = [*command.format(topic=topic).split()]
+    program = (
+        "import sys; from millstream.cli import execute; code = execute(sys.argv[1:])\n"
+        f"print('loaded', *[name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)\n"
+        "sys.exit(code)"
+    )
+    address = [] if command.startswith(("-", "serve")) else ["--broker", broker.address]
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments, *address],
+        input="b\n",
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[-1].strip() == "loaded"
