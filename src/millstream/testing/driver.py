@@ -240,7 +240,7 @@ class Driver:
         return list(self._rows.get(_known(name, dict.fromkeys(named), "there is no stream"), ()))
 
     def view(self, name: str) -> dict[Any, dict[str, Any]]:
-        """A view's rows by key; by a tuple where the key is of several columns."""
+        """A view's rows by key; by a tuple where the key has several columns, is an array or a struct."""
         views = self._running.views
         view = views[_known(name, views, "there is no view")]
         reader = open_reader(self._file)
@@ -252,7 +252,7 @@ class Driver:
         found: dict[Any, dict[str, Any]] = {}
         for row in rows:
             values = {c: _from_sqlite(value, kinds[c]) for c, value in zip(columns, row, strict=True)}
-            key = tuple(values[column] for column in view.key)
+            key = tuple(_hashable(values[column]) for column in view.key)
             found[key[0] if len(key) == 1 else key] = values
         return found
 
@@ -334,6 +334,12 @@ def _decoded(value: bytes | None, as_json: bool) -> Any:
         return value.decode()
     except UnicodeDecodeError:
         return value
+
+
+def _hashable(value: Any) -> Any:
+    if isinstance(value, dict):
+        value = list(value.values())
+    return tuple(map(_hashable, value)) if isinstance(value, list) else value
 
 
 def _from_sqlite(value: Any, kind: str) -> Any:
