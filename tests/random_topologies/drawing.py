@@ -74,6 +74,8 @@ def add_source(drawing: Drawing, name: str, *, table: bool = False) -> None:
     records = _records(drawing, columns, time_column, lateness, partitions, table, by_log=time == "log")
     kind = TableStep if table else SourceStep
     max_rows = rng.choice([None, None, 3, 10]) if not table else None
+    if drawing.on_spark and max_rows is not None:
+        max_rows = 20  # a batch takes a second there
     about = about_source(columns, time)
     if table:
         about[""] = replace(about[""], of_table=True)
