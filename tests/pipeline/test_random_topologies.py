@@ -1,5 +1,5 @@
-"""Random topologies as jobs on Spark, held against a model in plain Python (tests/random_topologies): right or
-refused, never wrong. `make topologies` runs many more of them."""
+"""Random topologies as jobs on Spark, held against a model in plain Python (tests/random_topologies): right
+or refused, never wrong. `make topologies` runs many more of them."""
 
 from __future__ import annotations
 

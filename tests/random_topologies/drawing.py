@@ -28,6 +28,7 @@ class Drawing:
     streams: dict[str, About] = field(default_factory=dict)  # that others can go on from
     sinks: list[Sink] = field(default_factory=list)
     times: int = 0
+    loops_state: bool = False  # what a stateful operator gave is read again
 
     def chance(self, of: float) -> bool:
         return self.rng.random() < of
@@ -76,7 +77,7 @@ def add_source(drawing: Drawing, name: str, *, table: bool = False) -> None:
     max_rows = rng.choice([None, None, 3, 10]) if not table else None
     if drawing.on_spark and max_rows is not None:
         max_rows = 20  # a batch takes a second there
-    about = about_source(columns, time)
+    about = about_source(columns, time, lateness)
     if table:
         about[""] = replace(about[""], of_table=True)
     drawing.add(kind(name, (), about, tuple(records), columns, time, lateness, partitions, max_rows))

@@ -34,7 +34,8 @@ def add_window(drawing: Drawing) -> None:
         and (in_order or not one.by_order)
     ]
     chosen = rng.sample(able, min(len(able), rng.choice([1, 1, 2, 3, 5])))
-    aggregates = {f"a{number}": one.sql for number, one in enumerate(chosen)}
+    prefix = f"a{len(drawing.steps)}_"
+    aggregates = {f"{prefix}{number}": one.sql for number, one in enumerate(chosen)}
     first = next((alias for alias, one in zip(aggregates, chosen, strict=True) if one.kind == "bigint"), None)
     if first is not None and "v" not in by:
         aggregates = {("v" if alias == first else alias): sql for alias, sql in aggregates.items()}
@@ -151,7 +152,13 @@ def add_join(drawing: Drawing) -> None:
         return drawing.stateful(about) and bool(about.time) and "join_time" not in about.columns
 
     one, other = drawing.pick(fits), drawing.pick(fits)
-    if one is None or other is None or one[0] == other[0] or one[1].columns["k"] != other[1].columns["k"]:
+    if (
+        one is None
+        or other is None
+        or drawing.loops_state
+        or one[0] == other[0]
+        or one[1].columns["k"] != other[1].columns["k"]
+    ):
         return
     (left, left_about), (right, right_about) = one, other
     columns = joined_columns(left_about, right_about, "k", "join_time")
@@ -183,7 +190,7 @@ def add_table_join(drawing: Drawing) -> None:
             and about.columns["k"] == "key"
         )
     )
-    if found is None:
+    if found is None or drawing.loops_state:
         return
     tables = [step.name for step in drawing.steps if isinstance(step, TableStep)]
     if not tables:
@@ -218,7 +225,7 @@ def add_gather(drawing: Drawing) -> None:
         )
 
     one, other = drawing.pick(fits), drawing.pick(fits)
-    if one is None or other is None or one[0] == other[0]:
+    if one is None or other is None or drawing.loops_state or one[0] == other[0]:
         return
     made = {
         "": About(

@@ -39,6 +39,7 @@ class About:
     derived: bool = False
     opaque: bool = False
     of_table: bool = False
+    lateness: int = 0  # of its source; streams with different ones have no time together
 
     def having(self, kind: str) -> list[str]:
         return [name for name, own in self.columns.items() if own == kind]

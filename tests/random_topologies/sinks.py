@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -53,10 +52,9 @@ class TopicSink:
     def _net(self, expected: list[Row], values: list[bytes]) -> str | None:
         got: Counter[str] = Counter()
         for value in values:
-            row = json.loads(value)
-            change = row.pop("change")
-            shown = _shown(self.about.columns, read(self.about.columns, json.dumps(row).encode()))
-            got[shown] += change
+            row = read({**self.about.columns, "change": "bigint"}, value)
+            shown = _shown(self.about.columns, row)
+            got[shown] += row["change"]
             if got[shown] < 0:
                 return f"{self.topic}: took back what it had not given: {shown}"
         return _difference(_counted(self.about.columns, (row.values for row in expected)), +got, self.topic)

@@ -321,8 +321,8 @@ def garbage(columns: dict[str, str], time: str, values: dict[str, Any]) -> list[
     return found
 
 
-def about_source(columns: dict[str, str], time: str) -> dict[str, About]:
+def about_source(columns: dict[str, str], time: str, lateness: int) -> dict[str, About]:
     if time == "log":
         columns = {**columns, "log_time": "timestamp"}
         time = "log_time"
-    return {"": About(dict(columns), time), "rejected": About({"value": "raw"}, "")}
+    return {"": About(dict(columns), time, lateness=lateness), "rejected": About({"value": "raw"}, "")}

@@ -24,6 +24,7 @@ from millstream.pipeline.streams import Rejected
 from millstream.pipeline.topology import Topology
 from millstream.pipeline.views import open_reader, open_store
 from millstream.testing.engine import Engine, OnSpark, OwnSql
+from millstream.testing.kernels import Turn
 from millstream.testing.records import Record, to_bytes
 from millstream.testing.running import Given, Running
 from millstream.testing.sql import types
@@ -171,23 +172,22 @@ class Driver:
         """The input has ended: event time goes on until nothing waits for it any more."""
         self._finished = True
         self._now = micros(self.now)
-        # What the flow reads again goes by the time at which it was written: that must not have passed yet.
-        again = {source.topic for source in self._flow.sources} & self._records.keys()
-        ending = Ending(strides=not again)
-        while True:
-            due = [bucket.status().waits_for for bucket in self._running.states]
-            reached = ending.next(min((time for time in due if time is not None), default=None))
-            if reached is None:
-                return
-            self._run({}, finish=reached)
+        for operators, is_circle in self._running.in_order():
+            ending = Ending(strides=not is_circle)
+            while True:
+                due = [bucket.status().waits_for for bucket in self._running.states.of(operators)]
+                reached = ending.next(min((time for time in due if time is not None), default=None))
+                if reached is None:
+                    break
+                self._run({}, Turn(At(micros(self.now), reached), operators))
 
     # ---- batches ------------------------------------------------------------------------------------
 
-    def _run(self, records: Mapping[str, list[Record]], finish: int | None = None) -> None:
+    def _run(self, records: Mapping[str, list[Record]], turn: Turn | None = None) -> None:
         """A batch, and those that follow from it because the flow reads what it writes."""
         reads = {source.topic for source in self._flow.sources}
         for _ in range(_MOST_ROUNDS):
-            given = self._running.batch(records, At(micros(self.now), finish))
+            given = self._running.batch(records, turn or Turn(At(micros(self.now))))
             self._keep(given)
             back: dict[str, list[Record]] = {}
             for topic, record in given.records:

@@ -397,6 +397,20 @@ def test_a_topic_that_the_flow_writes_is_fed_to_those_that_read_it() -> None:
         assert driver.topic("twice") == [{"record_key": "Yg==", "eur": 20.0}]
 
 
+def test_at_the_end_time_has_not_passed_what_is_still_to_be_read_again() -> None:
+    """Results of the first window come when time has passed them. The second must not be that far yet."""
+    flow, payments = flow_of()
+    moving = {"by": "card", "size": "1 minute", "every": "event"}
+    payments.window(**moving).agg(n="count(*)").select("card", "n", "window_end AS at").to_topic("counts")
+    counts = flow.source("counts", schema="card string, n bigint, at timestamp", time="at")
+    counts.window(**moving, name="sums").agg(n="sum(n)").to_topic("sums")
+    with Driver(flow) as driver:
+        driver.feed("payments", [payment("a", 1, second) for second in range(3)])
+        driver.finish()
+        assert driver.stream("sums.late") == []
+        assert [row["n"] for row in driver.topic("sums")] == [1, 3, 6]
+
+
 def test_feedback_ends_when_the_flow_lets_it_end_and_is_refused_where_it_never_does() -> None:
     def halving(until: str) -> Topology:
         flow = Topology("halving")

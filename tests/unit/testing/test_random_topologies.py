@@ -1,5 +1,5 @@
-"""Random topologies in the test driver, held against a model in plain Python (tests/random_topologies): right,
-never wrong. `make topologies` runs many more of them, on Spark too."""
+"""Random topologies in the test driver, held against a model in plain Python (tests/random_topologies):
+right, never wrong. `make topologies` runs many more of them, on Spark too."""
 
 from __future__ import annotations
 
