@@ -55,7 +55,7 @@ class Trial:
         done = sum(map(len, (*firsts, last)))
         for part in firsts:
             self._produce(part)
-            self._run_for_a_while()
+            self._run_for_a_while(len(part))
             self._edit()
         self._produce([*last, *self.case.records[done:]])
         self.log.append("run to the end")
@@ -94,7 +94,7 @@ class Trial:
             if (error := job.failed()) is not None:
                 raise error
 
-    def _run_for_a_while(self) -> None:
+    def _run_for_a_while(self, given: int) -> None:
         way = self._rng.choice(["bounded", "endless", "cut short"])
         self.log.append(f"run {way}")
         flow = self.case.topology()
@@ -105,9 +105,11 @@ class Trial:
         job = self._job(flow, on_progress=seen.append)
         try:
             job.start(self._spark)
-            enough = 1 if way == "cut short" else len(job.plan.queries) + 1
+            enough = 1 if way == "cut short" else given
             wait_for(
-                lambda: len(seen) >= enough or not job.running, timeout=_PATIENCE, what="a batch is done"
+                lambda: sum(one.rows_in for one in list(seen)) >= enough or not job.running,
+                timeout=_PATIENCE,
+                what="as many records are read as were produced",
             )
             if (error := job.failed()) is not None:
                 raise error
