@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 # Among them are a feedback topic, channels with different columns, mapInPandas, edits and stops.
-@pytest.mark.parametrize("seed", [2006, 2012, 2031])
+@pytest.mark.parametrize("seed", [2006, 2007, 2010])
 def test_a_random_topology_gives_what_the_model_says(
     spark: SparkSession, tmp_path: Path, millstream_broker: Broker, seed: int
 ) -> None:

@@ -14,9 +14,8 @@ _KEYS = ("string", "key", "bigint", "decimal", "binary", "timestamp", "boolean")
 
 
 def _keys(drawing: Drawing, about: About) -> tuple[str, ...]:
-    others = [
-        name for name, kind in about.columns.items() if kind in _KEYS and name not in ("k", about.time, "u")
-    ]
+    taken = ("k", about.time, "u", "window_start", "window_end")
+    others = [name for name, kind in about.columns.items() if kind in _KEYS and name not in taken]
     return ("k", drawing.rng.choice(others)) if others and drawing.chance(0.3) else ("k",)
 
 
