@@ -3,13 +3,14 @@
 # make test    lint, types and every test
 # make conformance  other people's test suites against our broker; AGAINST=kafka: against Apache Kafka; minutes
 # make campaign  an hour of everything at once under faults, every record accounted for; ARGS="--seed 7 --minutes 10"
+# make topologies  random pipelines against a model in plain Python; ARGS="--engine spark --seed 7 --minutes 30"
 # make bench   against Apache Kafka; QUICK=1 for two minutes
 # make docs    the reference, from the code, and the documentation as a site in build/site
 VENV := .venv
 READY := $(VENV)/.ready
 PY := $(VENV)/bin/python
 
-.PHONY: all demo test lint classes conformance campaign bench docs lock clean
+.PHONY: all demo test lint classes conformance campaign topologies bench docs lock clean
 all: $(READY)
 
 $(READY): pyproject.toml requirements.lock setup.py tools/setup $(wildcard src/millstream/records/*.pyx src/millstream/records/*.pxd)
@@ -37,6 +38,9 @@ conformance: $(READY)
 
 campaign: $(READY)
 	$(PY) -m tests.campaign $(ARGS)
+
+topologies: $(READY)
+	$(PY) -m tests.random_topologies $(ARGS)
 
 bench: $(READY)
 	$(PY) -m bench $(if $(QUICK),--quick) $(ARGS)

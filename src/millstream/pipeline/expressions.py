@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from millstream.pipeline.schema import quoted
+
 _UNITS_MS = {
     **dict.fromkeys(("ms", "millisecond", "milliseconds"), 1),
     **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1000),
@@ -208,7 +210,8 @@ def without_alias(sql: str) -> str:
 def with_columns(sql: str, columns: Mapping[str, str]) -> str:
     """The expression with every column replaced by the SQL that makes it, ``*`` among arguments by all.
 
-    Fields, functions, aliases, texts and the variables of lambdas stay as they are.
+    Fields, functions, aliases, texts and the variables of lambdas stay as they are. A column that is a field
+    of a ``struct(...)`` keeps its name, which Spark would otherwise make up for what replaces it.
     """
     known = {name.lower(): f"({made})" for name, made in columns.items()}
     parts = [(str(match.lastgroup), match[0]) for match in _TOKEN.finditer(sql)]
@@ -216,14 +219,20 @@ def with_columns(sql: str, columns: Mapping[str, str]) -> str:
     tokens = [parts[at] for at in places]
     for variable in _lambda_variables(tokens):
         known.pop(variable, None)
+    calls: list[str] = []  # the functions that a token is an argument of
     for index, (kind, text) in enumerate(tokens):
         before = tokens[index - 1][1].lower() if index else ""
         after = tokens[index + 1][1] if index + 1 < len(tokens) else ""
+        if text == "(":
+            calls.append(before)
+        elif text == ")" and calls:
+            calls.pop()
         name = (text[1:-1].replace("``", "`") if kind == "quoted" else text).lower()
         if kind in ("word", "quoted") and name in known and before not in (".", "as") and after != "(":
-            parts[places[index]] = (kind, known[name])
+            is_field = calls[-1:] == ["struct"] and before in ("(", ",") and after in (")", ",")
+            parts[places[index]] = (kind, f"{known[name]} AS {text}" if is_field else known[name])
         elif text == "*" and before in ("(", ",") and after in (")", ","):
-            every = ", ".join(f"({made}) AS `{name}`" for name, made in columns.items())
+            every = ", ".join(f"({made}) AS {quoted(name)}" for name, made in columns.items())
             parts[places[index]] = (kind, every)
     return "".join(text for _, text in parts)
 

@@ -210,7 +210,7 @@ def _record(sink: TopicSink, row: Row) -> dict[str, str]:
     if isinstance(sink.value, str):
         made["value"] = _bytes(row.sql(sink.value))
     elif sink.value is not None:
-        made["value"] = _json(", ".join(map(row.sql, sink.value)))
+        made["value"] = row.sql(_json(", ".join(sink.value)))
     elif isinstance(sink.stream, Rejected):
         # As it came, so that it can be produced again; why and from where stand in the headers.
         made["value"] = row.columns["value"]
@@ -219,7 +219,7 @@ def _record(sink: TopicSink, row: Row) -> dict[str, str]:
         named = [f"CAST({row.columns[n]} AS string) AS `millstream-{n}`" for n in said]
         made["headers"] = f"to_json(struct({', '.join(named)}))"
     else:
-        made["value"] = _json(", ".join(f"({sql}) AS {quoted(name)}" for name, sql in row.columns.items()))
+        made["value"] = row.sql(_json("*"))
     if sink.delete_when is not None:
         made["value"] = f"if(coalesce(({row.sql(sink.delete_when)}), false), NULL, {made['value']})"
     return made
@@ -228,12 +228,9 @@ def _record(sink: TopicSink, row: Row) -> dict[str, str]:
 def _encoded(json: str, sink: TopicSink, row: Row, arm: Arm, frames: Frames) -> str:
     """The value of a record by its schema, in place of JSON; where that is null, so is this."""
     assert frames.encode is not None
-    if isinstance(sink.value, tuple):
-        columns = ", ".join(map(row.sql, sink.value))
-    else:
-        columns = ", ".join(f"({sql}) AS {quoted(name)}" for name, sql in row.columns.items())
-    [(_, kind)] = frames.tap(arm.base).select(fn.expr(f"struct({columns})").alias("value")).dtypes
-    made = f"{frames.encode(sink, kind)}(struct({columns}))"
+    columns = row.sql(f"struct({', '.join(sink.value) if isinstance(sink.value, tuple) else '*'})")
+    [(_, kind)] = frames.tap(arm.base).select(fn.expr(columns).alias("value")).dtypes
+    made = f"{frames.encode(sink, kind)}({columns})"
     if sink.delete_when is None:
         return made
     return f"if(coalesce(({row.sql(sink.delete_when)}), false), NULL, {made})"

@@ -56,7 +56,7 @@ class Rounds:
         self._from_outside = self._ends(set(plan.reads) - self._own) if self._own else {}
         self._last: Offsets | None = None
         self._only_read = not finish
-        self._groups = _in_order(plan) if finish else []
+        self._groups = in_order(plan) if finish else []
         self._endings: dict[str, Ending] = {}  # of the group whose turn it is
         self._carries: dict[str, int] = {}
         self._progress: dict[str, Progress] = {}
@@ -84,7 +84,7 @@ class Rounds:
     def _carried_on(self, group: list[Query]) -> Round | None:
         """The next step of queries whose turn it is, None if they are at their end."""
         until = self._until(self._last) if self._last is not None else None
-        in_circle = any(_reads_of(one, other) for one in group for other in group)
+        in_circle = is_circle(group)
         if not self._endings:
             self._endings = {query.name: Ending(strides=not in_circle) for query in group}
             # Until a query has run, nothing is known; Spark's own windows wait in another way.
@@ -134,7 +134,7 @@ class OneStep(Ending):
         return None if ending is None else ending.next(waits)
 
 
-def _in_order(plan: Plan) -> list[list[Query]]:
+def in_order(plan: Plan) -> list[list[Query]]:
     """Queries in groups: each reads only what earlier groups write, or what its own does."""
     left, groups = list(plan.queries), []
     while left:
@@ -147,10 +147,14 @@ def _in_order(plan: Plan) -> list[list[Query]]:
     return [[query for group in groups for query in group]] if _all_apart(groups) else groups
 
 
+def is_circle(group: list[Query]) -> bool:
+    """Whether queries of the group read what others of it write, or one what it writes itself."""
+    return any(_reads_of(one, other) for one in group for other in group)
+
+
 def _all_apart(groups: list[list[Query]]) -> bool:
     """Whether no query reads what another writes: then all come to their end in one round."""
-    queries = [query for group in groups for query in group]
-    return not any(_reads_of(one, other) for one in queries for other in queries)
+    return not is_circle([query for group in groups for query in group])
 
 
 def _behind(query: Query, queries: list[Query]) -> set[str]:

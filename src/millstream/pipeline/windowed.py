@@ -45,8 +45,16 @@ class Window:
         at = caller()
         if not aggregates:
             raise TopologyError("agg needs at least one aggregate, for example n='count(*)'", where=at)
-        taken = [*(str(output_name(key)) for key in self.spec.by), WINDOW_START, WINDOW_END, TIME_BASIS]
-        taken += [CHANGE] if self.spec.retract else []
+        keys = [str(output_name(key)) for key in self.spec.by]
+        own = [WINDOW_START, WINDOW_END, TIME_BASIS, *([CHANGE] if self.spec.retract else [])]
+        for key in keys:
+            if key.lower() in own:
+                raise TopologyError(
+                    f"a window's result has a column {key!r} of its own; give the key another name:"
+                    f" by='{key} AS first_{key}'",
+                    where=at,
+                )
+        taken = [*keys, *own]
         for name, given in aggregates.items():
             self._check(name, given, at)
             if name.lower() in (column.lower() for column in taken) or name.startswith(HIDDEN):

@@ -33,8 +33,10 @@ class DataFrame(SparkDataFrame):
         moment: Moment,
         hidden: pa.Table | None = None,
         steps: set[str] | None = None,
+        known_as: str | None = None,
     ) -> None:
         self._table, self._moment, self._hidden, self.steps = table, moment, hidden, steps
+        self._known_as = known_as
         self._types: dict[str, Type] = {field.name: from_arrow(field.type) for field in table.schema}
 
     def hide(self, name: str) -> DataFrame:
@@ -93,10 +95,10 @@ class DataFrame(SparkDataFrame):
             table = pa.Table.from_arrays(
                 [*table.columns, *hidden.columns], schema=pa.schema([*table.schema, *hidden.schema])
             )
-        asked = tuple(self._types.items()), tuple(nodes), condition, *beside.items()
+        asked = tuple(self._types.items()), tuple(nodes), condition, self._known_as, *beside.items()
         made = self._moment.made.get(asked)
         if made is None:
-            made = Projection(self._types, nodes, self._moment, condition, beside)
+            made = Projection(self._types, nodes, self._moment, condition, beside, self._known_as)
             self._moment.made[asked] = made
         given = made.run(table)
         if hidden is None:
@@ -114,7 +116,8 @@ class DataFrame(SparkDataFrame):
         return self._projected([named(one) for one in listed])
 
     def where(self, condition: Any) -> DataFrame:
-        return self._projected([Star()], condition if isinstance(condition, str) else node_of(condition))
+        asked = condition if isinstance(condition, str) else node_of(condition)
+        return self._projected([Star()], asked).alias(self._known_as)
 
     filter = where
 
@@ -212,8 +215,8 @@ class DataFrame(SparkDataFrame):
     def mapInPandas(self, func: Any, schema: Any, *_: Any, **__: Any) -> DataFrame:  # noqa: N802
         return DataFrame(map_in_pandas(func, self._table, _schema(schema)), self._moment)
 
-    def alias(self, alias: str) -> DataFrame:
-        return self
+    def alias(self, alias: str | None) -> DataFrame:
+        return DataFrame(self._table, self._moment, self._hidden, self.steps, alias)
 
     def withWatermark(self, eventTime: str, delayThreshold: str) -> DataFrame:  # noqa: N802, N803
         return self  # time is the kernel's here

@@ -25,6 +25,7 @@ from millstream.pipeline.streams import Rejected
 from millstream.pipeline.topology import Topology
 from millstream.pipeline.views import open_reader, open_store
 from millstream.testing.engine import Engine, OnSpark, OwnSql
+from millstream.testing.kernels import Turn
 from millstream.testing.records import Record, to_bytes
 from millstream.testing.running import Given, Running
 from millstream.testing.sql import types
@@ -171,23 +172,22 @@ class Driver:
         """The input has ended: event time goes on until nothing waits for it any more."""
         self._finished = True
         self._now = micros(self.now)
-        # What the flow reads again goes by the time at which it was written: that must not have passed yet.
-        again = {source.topic for source in self._flow.sources} & self._records.keys()
-        ending = Ending(strides=not again)
-        while True:
-            due = [bucket.status().waits_for for bucket in self._running.states]
-            reached = ending.next(min((time for time in due if time is not None), default=None))
-            if reached is None:
-                return
-            self._run({}, finish=reached)
+        for operators, is_circle in self._running.in_order():
+            ending = Ending(strides=not is_circle)
+            while True:
+                due = [bucket.status().waits_for for bucket in self._running.states.of(operators)]
+                reached = ending.next(min((time for time in due if time is not None), default=None))
+                if reached is None:
+                    break
+                self._run({}, Turn(At(micros(self.now), reached), operators))
 
     # ---- batches ------------------------------------------------------------------------------------
 
-    def _run(self, records: Mapping[str, list[Record]], finish: int | None = None) -> None:
+    def _run(self, records: Mapping[str, list[Record]], turn: Turn | None = None) -> None:
         """A batch, and those that follow from it because the flow reads what it writes."""
         reads = {source.topic for source in self._flow.sources}
         for _ in range(_MOST_ROUNDS):
-            given = self._running.batch(records, At(micros(self.now), finish))
+            given = self._running.batch(records, turn or Turn(At(micros(self.now))))
             self._to_views(given)
             self._keep(given)
             back: dict[str, list[Record]] = {}
@@ -251,7 +251,7 @@ class Driver:
         return list(self._rows.get(_known(name, dict.fromkeys(named), "there is no stream"), ()))
 
     def view(self, name: str) -> dict[Any, dict[str, Any]]:
-        """A view's rows by key; by a tuple where the key is of several columns."""
+        """A view's rows by key; by a tuple where the key has several columns, is an array or a struct."""
         views = self._running.views
         view = views[_known(name, views, "there is no view")]
         reader = open_reader(self._file)
@@ -263,7 +263,7 @@ class Driver:
         found: dict[Any, dict[str, Any]] = {}
         for row in rows:
             values = {c: _from_sqlite(value, kinds[c]) for c, value in zip(columns, row, strict=True)}
-            key = tuple(values[column] for column in view.key)
+            key = tuple(_hashable(values[column]) for column in view.key)
             found[key[0] if len(key) == 1 else key] = values
         return found
 
@@ -349,6 +349,12 @@ def _decoded(value: bytes | None, as_json: bool) -> Any:
         return value.decode()
     except UnicodeDecodeError:
         return value
+
+
+def _hashable(value: Any) -> Any:
+    if isinstance(value, dict):
+        value = list(value.values())
+    return tuple(map(_hashable, value)) if isinstance(value, list) else value
 
 
 def _from_sqlite(value: Any, kind: str) -> Any:

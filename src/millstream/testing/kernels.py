@@ -7,8 +7,8 @@ the order of time.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -44,8 +44,26 @@ class States:
     def named(self) -> dict[str, Bucket]:
         return dict(self._buckets.values())
 
+    def names(self) -> set[str]:
+        return set(self._buckets)
+
+    def of(self, operators: Collection[str]) -> list[Bucket]:
+        """Those at work among operators of these names."""
+        return [bucket for name, (_, bucket) in self._buckets.items() if name in operators]
+
     def __iter__(self) -> Iterator[Bucket]:
         return iter(bucket for _, bucket in self._buckets.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The time of a batch, and which operators it carries on once the input has ended."""
+
+    at: At
+    carried: Collection[str] = ()
+
+    def of(self, operator: Operator) -> At:
+        return self.at if operator.name in self.carried else At(self.at.now)
 
 
 class OwnPlaces(Places):
@@ -67,9 +85,9 @@ class InProcess(Kernels):
     clock_every = 1  # every row tells the time: a test has few
     places = OwnPlaces()
 
-    def __init__(self, rows: Callable[[Source], Any], engine: Engine, states: States, at: At) -> None:
+    def __init__(self, rows: Callable[[Source], Any], engine: Engine, states: States, turn: Turn) -> None:
         super().__init__(rows, "", "update", lambda stateful: Keeping())
-        self._engine, self._states, self._at = engine, states, at
+        self._engine, self._states, self._turn = engine, states, turn
         self.beside: dict[str, list[pa.Table]] = {}  # rows that did not count, by operator and word
 
     def _with_place(self, stream: Stream) -> Any:
@@ -96,7 +114,7 @@ class InProcess(Kernels):
         blobs: list[bytes] = []
         for number, table in enumerate(tables):
             rules = {source: rule for (at, source), rule in operator.rules.items() if at == number}
-            pack = Pack(number, 1, rules, lambda: self._at)
+            pack = Pack(number, 1, rules, lambda: self._turn.of(operator))
             for packed in pack(iter(table.combine_chunks().to_batches())):
                 blobs += packed["blob"].to_pylist()
         bucket = self._states.bucket(operator, known_as)
@@ -123,10 +141,10 @@ def at_the_time(frame: Any, stream: Stream, engine: Engine) -> Any:
 class BatchFrames(Frames):
     """The DataFrames of one batch. ``raw`` gives a source's records of it."""
 
-    def __init__(self, raw: Callable[[Source], pa.Table], engine: Engine, states: States, at: At) -> None:
+    def __init__(self, raw: Callable[[Source], pa.Table], engine: Engine, states: States, turn: Turn) -> None:
         super().__init__(lambda source: None)
         self._raw, self._engine = raw, engine
-        self.kernels: InProcess = InProcess(self.rows, engine, states, at)
+        self.kernels: InProcess = InProcess(self.rows, engine, states, turn)
 
     def rows(self, source: Source) -> Any:
         if id(source) not in self._decoded:

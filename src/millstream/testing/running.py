@@ -21,12 +21,13 @@ from millstream.pipeline.decode import accepted, decoded, rejected
 from millstream.pipeline.kernel.clock import At
 from millstream.pipeline.outgoing import SINK, output, view_column
 from millstream.pipeline.plan import Query, plan
+from millstream.pipeline.rounds import in_order, is_circle
 from millstream.pipeline.sinks import TopicSink
 from millstream.pipeline.streams import Operator, Source
 from millstream.pipeline.topology import Topology
 from millstream.pipeline.views import Changes, View
 from millstream.testing.engine import Engine
-from millstream.testing.kernels import BatchFrames, States
+from millstream.testing.kernels import BatchFrames, States, Turn
 from millstream.testing.records import RAW, Record, raw_table
 from millstream.testing.sql.casts import from_micros
 
@@ -50,21 +51,21 @@ class Running:
         self.states = States()
         self.views: dict[str, View] = {}
         # All of it once without a row, on state that is thrown away: mistakes are told now.
-        self._batch({}, At(0), States())
+        self._batch({}, Turn(At(0)), States())
 
-    def batch(self, records: Mapping[str, Sequence[Record]], at: At) -> Given:
+    def batch(self, records: Mapping[str, Sequence[Record]], turn: Turn) -> Given:
         """A batch: records by topic, all that came since the last."""
-        return self._batch(records, at, self.states)
+        return self._batch(records, turn, self.states)
 
-    def _batch(self, records: Mapping[str, Sequence[Record]], at: At, states: States) -> Given:
-        self.engine.moment.now = from_micros(at.now)
+    def _batch(self, records: Mapping[str, Sequence[Record]], turn: Turn, states: States) -> Given:
+        self.engine.moment.now = from_micros(turn.at.now)
 
         def raw(source: Source) -> pa.Table:
             return raw_table(source.topic, records.get(source.topic, ())) if records else RAW.empty_table()
 
         given = Given()
         with self._on_kernel(), self.engine.at_work():
-            frames = BatchFrames(raw, self.engine, states, at)
+            frames = BatchFrames(raw, self.engine, states, turn)
             for query in self.plan.queries:
                 self._deliver(query, frames, given)
             for stream in self.flow.streams:
@@ -77,6 +78,18 @@ class Running:
                     given.rows[name] = [rejected(frames.rows(source)).toArrow()]
             given.rows |= {n: t for n, t in frames.kernels.beside.items() if n not in given.rows}
         return given
+
+    def in_order(self) -> list[tuple[set[str], bool]]:
+        """The operators by name in the order in which they come to their end, as a job's queries do: time may
+        not pass what an operator has still to read of others. And whether they read of each other."""
+        with self._on_kernel():
+            found = [
+                ({operator.name for query in group for operator in query.operators}, is_circle(group))
+                for group in in_order(self.plan)
+            ]
+        last, _ = found[-1]
+        last |= self.states.names().difference(*(names for names, _ in found))  # that no sink takes
+        return found
 
     @contextmanager
     def _on_kernel(self) -> Iterator[None]:

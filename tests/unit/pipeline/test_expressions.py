@@ -125,6 +125,7 @@ def test_an_alias_can_be_taken_off() -> None:
         ("upper(who) = 'n'", "upper((a.b)) = 'n'"),
         ("`n` + n(n)", "(count(*)) + n((count(*)))"),
         ("struct(who AS n)", "struct((a.b) AS n)"),
+        ("struct(n, who.n, upper(who))", "struct((count(*)) AS n, (a.b).n, upper((a.b)))"),
         ("who.n", "(a.b).n"),
         ("exists(who, n -> n = 1)", "exists((a.b), n -> n = 1)"),
         ("aggregate(who, 0, (n, x) -> n + x)", "aggregate((a.b), 0, (n, x) -> n + x)"),

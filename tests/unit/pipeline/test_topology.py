@@ -99,6 +99,10 @@ def _wrong(build: Callable[[Topology], object], says: str) -> object:
         ),
         _wrong(lambda f: payments(f).rejected.window(by="topic", size="1 m"), "can't be windowed"),
         _wrong(lambda f: payments(f).window(by="card", size="1 m").agg(), "at least one aggregate"),
+        _wrong(
+            lambda f: payments(f).window(by="card AS Window_Start", size="1 m").agg(n="count(*)"),
+            "has a column 'Window_Start' of its own; give the key another name",
+        ),
         _wrong(lambda f: payments(f).window(by="card", size="1 m").agg(n="amount"), "is not an aggregate"),
         _wrong(
             lambda f: payments(f).window(by="card", size="1 m").agg(card="count(*)"), "already has a column"

@@ -74,6 +74,18 @@ def test_steps_as_people_write_them() -> None:
         assert rows(listed)[0] == ([2.0, 3.0],)
 
 
+def test_an_alias_may_stand_before_its_columns() -> None:
+    with in_their_place():
+        df = frame().alias("paid").where("paid.eur > 10")
+        assert rows(df.select("paid.card", (col("paid.eur") + 1).alias("more"))) == [
+            ("b", 21.0),
+            (None, 301.0),
+        ]
+        assert df.select("paid.*").columns == ["card", "eur"]
+        with pytest.raises(AnalysisError, match="no column 'paid'"):
+            df.select("eur").select("paid.eur")
+
+
 def test_functions_over_batches() -> None:
     def doubled(batches: Any) -> Any:
         for batch in batches:

@@ -52,6 +52,20 @@ def test_records_go_through_the_flow_into_topics() -> None:
         assert first.value == b'{"card":"b","twice":120.0,"paid_at":"2026-01-01T12:00:00.250000Z"}'
 
 
+def test_the_columns_of_a_value_keep_their_names_whatever_made_them() -> None:
+    flow, payments = flow_of()
+    twice = payments.select("card", "eur * 2 AS twice", "paid_at")
+    twice.to_topic("listed", value=["card", "twice", "twice + 1 AS more"])
+    twice.select("to_json(struct(twice, card)) AS json").to_topic("nested", value="json")
+    flow.union(twice, payments.select("*"), tag="from").to_topic("tagged", value=["from", "twice"])
+    with Driver(flow) as driver:
+        driver.feed("payments", payment("b", 60, 0))
+        assert driver.topic("listed") == [{"card": "b", "twice": 120.0, "more": 121.0}]
+        assert driver.topic("nested") == ['{"twice":120.0,"card":"b"}']
+        assert [row.get("twice") for row in driver.topic("tagged")] == [120.0, None]
+        assert all(row["from"].startswith("select") for row in driver.topic("tagged"))
+
+
 def test_what_does_not_parse_is_rejected_with_the_reason_and_its_place() -> None:
     flow, payments = flow_of()
     payments.rejected.to_topic("bad")
@@ -92,6 +106,20 @@ def test_views_hold_the_latest_row_of_every_key() -> None:
         driver.feed("payments", [payment("a", -1, 6), payment("b", -1, 4)])
         assert set(driver.view("latest")) == {"b"}
         assert driver.sql("SELECT card, eur FROM latest") == [{"card": "b", "eur": 2.0}]
+
+
+def test_a_view_may_have_a_nested_key_and_a_window_a_large_decimal_one() -> None:
+    flow = Topology("odd-keys")
+    schema = "owner struct<id:int,tags:array<string>>, owed decimal(20,2), at timestamp"
+    rows = flow.source("rows", schema=schema, time="at")
+    rows.to_view("owners", key="owner")
+    rows.window(by="owed", size="1 minute", emit="final").agg(n="count(*)").to_topic("counts")
+    row = {"owner": {"id": 1, "tags": ["x"]}, "owed": "-12345678901234567.89", "at": "2026-01-01T12:00:00Z"}
+    with Driver(flow) as driver:
+        driver.feed("rows", [row, row])
+        driver.finish()
+        assert driver.view("owners")[(1, ("x",))]["owner"] == row["owner"]
+        assert [one["n"] for one in driver.topic("counts")] == [2]
 
 
 def test_types_come_back_as_python_has_them() -> None:
@@ -431,6 +459,20 @@ def test_a_topic_that_the_flow_writes_is_fed_to_those_that_read_it() -> None:
     with Driver(flow) as driver:
         driver.feed("payments", [payment("a", 1, 0), payment("b", 20, 1)])
         assert driver.topic("twice") == [{"record_key": "Yg==", "eur": 20.0}]
+
+
+def test_at_the_end_time_has_not_passed_what_is_still_to_be_read_again() -> None:
+    """Results of the first window come when time has passed them. The second must not be that far yet."""
+    flow, payments = flow_of()
+    moving = {"by": "card", "size": "1 minute", "every": "event"}
+    payments.window(**moving).agg(n="count(*)").select("card", "n", "window_end AS at").to_topic("counts")
+    counts = flow.source("counts", schema="card string, n bigint, at timestamp", time="at")
+    counts.window(**moving, name="sums").agg(n="sum(n)").to_topic("sums")
+    with Driver(flow) as driver:
+        driver.feed("payments", [payment("a", 1, second) for second in range(3)])
+        driver.finish()
+        assert driver.stream("sums.late") == []
+        assert [row["n"] for row in driver.topic("sums")] == [1, 3, 6]
 
 
 def test_feedback_ends_when_the_flow_lets_it_end_and_is_refused_where_it_never_does() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from millstream.pipeline.expressions import no_such_column
@@ -52,11 +52,16 @@ class Scope:
     used: set[int] = field(default_factory=set)
     # What works on all rows at once, before any of them is looked at.
     wholes: list[Callable[[list[list[Any]]], None]] = field(default_factory=list)
+    known_as: str | None = None  # the alias of the rows, by which columns may be called too
 
     @classmethod
-    def of(cls, columns: dict[str, Type], moment: Moment) -> Scope:
+    def of(cls, columns: dict[str, Type], moment: Moment, known_as: str | None = None) -> Scope:
         places = {name: (at, kind) for at, (name, kind) in enumerate(columns.items())}
-        return cls(places, moment, width=[len(columns)])
+        return cls(places, moment, width=[len(columns)], known_as=known_as)
+
+    def is_alias(self, name: str) -> bool:
+        """A column of that name comes second, as in Spark."""
+        return self.known_as is not None and name.lower() == self.known_as.lower()
 
     def find(self, name: str) -> tuple[str, int, Type] | None:
         if name.lower() in self.variables:
@@ -74,10 +79,7 @@ class Scope:
         """A scope in which a lambda's variables are known, and their places in a row."""
         places = [self.place() for _ in names]
         known = {name: (at, kind) for name, at, kind in zip(names, places, kinds, strict=True)}
-        inner = Scope(
-            self.columns, self.moment, {**self.variables, **known}, self.width, self.used, self.wholes
-        )
-        return inner, places
+        return replace(self, variables={**self.variables, **known}), places
 
     def place(self) -> int:
         """Another place in a row."""

@@ -130,13 +130,16 @@ def _trying(made: Compiled) -> Compiled:
 
 
 def _column(node: Column, scope: Scope) -> Compiled:
-    found = scope.find(node.parts[0])
+    first, *fields = node.parts
+    if fields and scope.is_alias(first) and scope.find(fields[0]) is not None:
+        first, *fields = fields
+    found = scope.find(first)
     if found is None:
-        raise scope.missing(node.parts[0])
+        raise scope.missing(first)
     name, at, kind = found
     scope.used.add(at)
     made = Compiled(kind, lambda row: row[at], name)
-    for part in node.parts[1:]:
+    for part in fields:
         made = nested.field(".", [made, constant(part, types.STRING)], scope)
     return made
 
@@ -182,9 +185,11 @@ class Projection:
         moment: Moment,
         condition: str | Node | None = None,
         beside: Mapping[str, Type] | None = None,
+        known_as: str | None = None,
     ) -> None:
-        """``beside`` are columns of the table that no expression sees and that go along unchanged."""
-        self._scope = Scope.of(columns, moment)
+        """``beside`` are columns of the table that no expression sees and that go along unchanged;
+        ``known_as`` is the table's alias."""
+        self._scope = Scope.of(columns, moment, known_as)
         self._condition = None if condition is None else _condition(condition, self._scope)
         self._outputs: list[_Output] = []
         for expression in expressions:
@@ -202,7 +207,7 @@ class Projection:
         self.schema = types.arrow_schema(self.columns)
 
     def _every(self, star: Star) -> list[Node]:
-        if star.of is None:
+        if star.of is None or (isinstance(star.of, Column) and self._scope.is_alias(".".join(star.of.parts))):
             return [Column((name,)) for name in self._scope.columns]
         kind = compiled(star.of, self._scope).type
         if kind.name != "struct":

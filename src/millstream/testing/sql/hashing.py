@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 from millstream.testing.sql import types
@@ -15,6 +15,7 @@ from millstream.testing.sql.types import INT, Type
 
 _WORD = 0xFFFFFFFF
 _SEED = 42
+_EXACT = Context(prec=38)  # the most digits that Spark's decimals have
 
 
 def _rotated(value: int, by: int) -> int:
@@ -50,6 +51,11 @@ def _bytes(data: bytes, seed: int) -> int:
     return _finished(seed, len(data))
 
 
+def _as_java_has_it(value: int) -> bytes:
+    """``BigInteger.toByteArray``: as few bytes as it takes, the sign included."""
+    return value.to_bytes((value if value >= 0 else ~value).bit_length() // 8 + 1, "big", signed=True)
+
+
 def _function(kind: Type) -> Callable[[Any, int], int]:
     if kind in (types.BOOLEAN, types.TINYINT, types.SMALLINT, types.INT):
         return _int
@@ -67,9 +73,11 @@ def _function(kind: Type) -> Callable[[Any, int], int]:
         return lambda value, seed: _long(micros(value), seed)
     if kind == types.DATE:
         return lambda value, seed: _int(value.toordinal() - 719163, seed)
-    if kind.name == "decimal" and kind.size[0] <= 18:
-        scale = kind.size[1]
-        return lambda value, seed: _long(int(Decimal(value).scaleb(scale)), seed)
+    if kind.name == "decimal":
+        precision, scale = kind.size
+        if precision <= 18:
+            return lambda value, seed: _long(int(Decimal(value).scaleb(scale)), seed)
+        return lambda value, seed: _bytes(_as_java_has_it(int(Decimal(value).scaleb(scale, _EXACT))), seed)
     raise Unsupported(f"hash of {kind.text}")
 
 
