@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -116,3 +117,25 @@ def test_what_a_query_writes_at_its_end_is_read_by_the_next(
     bounded(flow)
     hours = [(one["n"], one["minutes"]) for one in values(millstream_broker, "hours")]
     assert hours == [(4, 3)]
+
+
+def test_a_query_that_finds_nothing_to_read_is_not_waited_for(
+    spark: SparkSession, tmp_path: Path, millstream_broker: Broker
+) -> None:
+    """Spark names the batch that it would have run; no report of it ever comes."""
+    flow = Topology("copies")
+    flow.source("events", schema="k string").to_topic("copies")
+    produce(millstream_broker, [b'{"k": "a"}'], "events")
+    patience = 120.0
+    for batches in (1, 0):
+        job = Job(
+            flow,
+            Settings(Connection(millstream_broker.address), str(tmp_path / "copies"), available_now=True),
+        )
+        job.prepare()
+        job.start(spark)
+        wait_for(lambda: not job.running, timeout=300, what="the run has ended")  # noqa: B023 - at once
+        began = time.monotonic()
+        assert len(job.last_progress(patience)) == batches
+        assert time.monotonic() - began < patience
+        job.close()

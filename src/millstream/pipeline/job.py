@@ -477,6 +477,7 @@ class Job:
         for name, query in self._queries.items():
             while (
                 (done := query.lastProgress) is not None
+                and "addBatch" in done.durationMs  # otherwise it looked, found nothing and ran no batch
                 and (name not in self._last or self._last[name].batch < done.batchId)
                 and time.monotonic() < deadline
             ):
