@@ -4,6 +4,7 @@ leads, and everything that it had said it has is there."""
 from __future__ import annotations
 
 import contextlib
+import subprocess
 import threading
 from collections import Counter
 from pathlib import Path
@@ -14,7 +15,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from tests.campaign import promotions
 from tests.support.command import CommandLine
 from tests.support.maven import JarsUnavailable
-from tests.support.pair import leader_and_standby, wait_until_whole
+from tests.support.pair import SMALL_SEGMENTS, files_of, leader_and_standby, wait_until_whole
+from tests.support.serve import MILLSTREAM, ServeProcess
 from tests.support.topics import consume, create_topic
 from tests.support.waiting import wait_for
 
@@ -138,6 +140,37 @@ def test_what_the_standby_had_is_there_after_any_number_of_kills(tmp_path: Path)
         assert had_committed <= set(left), "a transaction that the standby had is lost"
         assert not set(left) & set(transactions.aborted), "an aborted transaction is seen"
         assert len(left) == len(set(left))
+
+
+def test_a_standby_that_is_killed_during_its_first_copy_goes_on_with_it(tmp_path: Path) -> None:
+    with ServeProcess(tmp_path / "leader", settings=SMALL_SEGMENTS) as leader:
+        create_topic(leader.address, "plain", 2)
+        refused = []
+        producer = Producer({"bootstrap.servers": leader.address, "batch.size": 50_000})
+        for number in range(60_000):  # 60 MB: what takes a while to copy
+            producer.produce(
+                "plain",
+                bytes(1000),
+                partition=number % 2,
+                on_delivery=lambda error, _: refused.append(error) if error else None,
+            )
+            producer.poll(0)
+        assert producer.flush(60) == 0
+        assert refused == []
+        standby = ServeProcess(tmp_path / "standby", settings={**SMALL_SEGMENTS, "follow": leader.address})
+        with standby:
+            assert standby.data is not None
+            copied = standby.data.glob
+            for count in (0, 50, 200):
+                wait_for(lambda: len(list(copied("plain-*/*.log"))) > count, what="part of a copy")  # noqa: B023
+                standby.kill()
+                led = MILLSTREAM, "serve", "--data", str(standby.data), "--listen", "127.0.0.1:0"
+                alone = subprocess.run(led, capture_output=True, text=True, timeout=60)
+                assert alone.returncode == 1
+                assert "is a standby's copy of the broker at" in alone.stderr, "half a copy does not lead"
+                standby.start()
+            wait_until_whole(leader, standby)
+            assert files_of(leader) == files_of(standby)
 
 
 def test_a_leader_that_lost_its_tail_is_followed_and_what_it_lost_is_kept_aside(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import os
 import random
@@ -29,6 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millstream.broker import copy_state
+from millstream.broker.database import set_fact
 from millstream.broker.lag_account import LagAccount, Told
 from millstream.broker.leader_link import LeaderLink
 from millstream.broker.lineage import Promotion, common_end, first_foreign_epoch
@@ -256,6 +258,8 @@ class Standby:
                 self.is_connected = True
                 _log.info("following %s", self.leader)
         if "topics" in fields:
+            if node.is_blank:
+                await self._join(fields["lineage"])
             await self._make_topics(fields["topics"])
         for row in fields["partitions"]:
             self._heed(aim, row, limit)
@@ -275,6 +279,19 @@ class Standby:
                     raise _Again("the leader's catalogue is shorter than it was")
                 file.write(data)
         return path
+
+    async def _join(self, lineage: list[Any]) -> None:
+        """Be a copy of the leader's cluster, before its topics are made here. A standby that is killed
+        during its first copy can go on with it then, and can't be mistaken for a cluster of its own."""
+        (cluster_id, _), *promotions = lineage
+
+        def write(db: sqlite3.Connection) -> None:
+            set_fact(db, "cluster.id", cluster_id)
+            set_fact(db, "promotions", json.dumps(promotions))
+            copy_state.save_facts(db, leader=self.leader)
+
+        await self._node.catalogue.copy(write)
+        self._node.claim()
 
     async def _make_topics(self, topics: list[Any]) -> None:
         """Make those that are new or have grown before their records come; those that are gone go with the
