@@ -122,6 +122,7 @@ class InSync:
         if not self._waiting and not self._catalogue:
             return
         standbys = self._standbys()
+        answered: list[tuple[_Wait, LogError | None]] = []
         for partition, waits in list(self._waiting.items()):
             if partition.topic.copies == 1:
                 copied = partition.log.written_offset  # the setting was changed
@@ -138,11 +139,14 @@ class InSync:
                 if failure is None and wait.offset > copied:
                     left.append(wait)
                 else:
-                    self._settle(wait, failure)
+                    answered.append((wait, failure))
             if left:
                 self._waiting[partition] = left
             else:
                 del self._waiting[partition]
+        # An answer can bring the client's next request, and that this method again: what waits is up to date.
+        for wait, failure in answered:
+            self._settle(wait, failure)
         self._look_at_commits(standbys)
 
     def _settle(self, wait: _Wait, failure: LogError | None) -> None:

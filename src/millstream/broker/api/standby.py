@@ -3,6 +3,7 @@ Fence."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,18 @@ if TYPE_CHECKING:
     from millstream.broker.node import Node
 
 Fields = Mapping[str, Any]
+_log = logging.getLogger(__name__)
+
+
+class _Asked(dict[str, Any]):
+    """The fields of a message. One that is missing is the sender's mistake; any other LookupError is ours."""
+
+    def __init__(self, message: str, fields: Fields) -> None:
+        super().__init__(fields)
+        self._message = message
+
+    def __missing__(self, name: str) -> Any:
+        raise RequestRefused(0, f"{self._message} lacks the field {name!r}")
 
 
 def _answers(api_key: int) -> Callable[[Callable[[Node, Fields], Awaitable[tuple[Fields, bytes]]]], None]:
@@ -32,17 +45,17 @@ def _answers(api_key: int) -> Callable[[Callable[[Node, Fields], Awaitable[tuple
 
     def register(handler: Callable[[Node, Fields], Awaitable[tuple[Fields, bytes]]]) -> None:
         async def answer(node: Node, request: Any, client: Client) -> Reply:
-            asked, _ = read_message(request)
+            fields, _ = read_message(request)
+            asked = _Asked(name_of(api_key), fields)
             try:
                 return write_message(*await handler(node, asked))
             except (BrokerUnavailable, CatalogueFailed) as away:
                 return write_message({"error": str(away), "retry": True})
             except RequestRefused as refused:
                 return write_message({"error": str(refused)})
-            except (KeyError, TypeError, ValueError) as problem:
-                return write_message(
-                    {"error": f"{name_of(api_key)} lacks a field or has a wrong one: {problem}"}
-                )
+            except (LookupError, TypeError, ValueError) as problem:
+                _log.warning("%s failed", name_of(api_key), exc_info=True)
+                return write_message({"error": f"{name_of(api_key)} failed: {problem!r}", "retry": True})
 
         serves(api_key, versions=(0, 0))(answer)
 
