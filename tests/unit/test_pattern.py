@@ -49,6 +49,16 @@ def test_more_than_a_thousand_repetitions_are_refused_and_named(text: str) -> No
 
 
 @pytest.mark.parametrize(
+    ("text", "why"),
+    [("x{0,1000}" * 3640, "add up to more than 2000"), ("x{0,1000}" * 3, "add up to more than 2000"),
+     (r"(?i)[^\pL]" * 3000, "more than 100 Unicode classes"), (r"[\PN\pL]" * 51, "more than 100 Unicode")],
+)  # fmt: skip
+def test_what_re2_would_expand_for_long_is_refused_before_it_sees_it(text: str, why: str) -> None:
+    with pytest.raises(BadPattern, match=why):
+        compile_pattern(text)
+
+
+@pytest.mark.parametrize(
     ("text", "name"),
     [("a{1000}", "a" * 1000), (r"\{5000\}", "{5000}"), ("[{5000}]{2}", "50"), (r"\Q{5000}\E", "{5000}"),
      ("a{b}", "a{b}"), ("{,5000}", "{,5000}")],
