@@ -8,6 +8,8 @@ from typing import Any
 
 from millstream.errors import ConfigError
 
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+
 
 @dataclass(frozen=True, slots=True)
 class Setting:
@@ -34,12 +36,16 @@ class Setting:
                 value = tuple(part.strip() for part in text.split(",") if part.strip())
             else:
                 value = self.kind(text.strip())
+                if self.kind is not str and not _NUMBER.fullmatch(text.strip()):
+                    raise ValueError  # Python takes 1_000 and other scripts' digits too, and NaN
         except (ValueError, KeyError):
             raise ConfigError(f"{self.name}: {text!r} is not {self.accepted()}") from None
         self.check(value)
         return value
 
     def check(self, value: Any) -> None:
+        if self.kind is int and not -(2**63) <= value < 2**63:
+            raise ConfigError(f"{self.name}: {value} is beyond the 64 bits that a number has in Kafka")
         if self.at_least is not None and value < self.at_least:
             raise ConfigError(f"{self.name}: {value} is not {self.accepted()}")
         if self.at_most is not None and value > self.at_most:
