@@ -16,6 +16,7 @@ from millstream.client.admin import Admin
 from millstream.client.connect import Connection
 from millstream.pipeline.job import Job, Settings
 from tests.support.jobs import produce, records, run_to_the_end
+from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
