@@ -13,6 +13,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import threading
@@ -141,7 +142,7 @@ class Driver:
 
     @property
     def batches(self) -> int:
-        return self.said().count(" ms  (ledger")
+        return len(re.findall(r"^events #\d+  .* ms$", self.said(), re.MULTILINE))
 
     def kill(self, everything: bool) -> None:
         """kill -9 of all its processes, or of the driver alone: its JVM is then at work a little longer."""

@@ -102,6 +102,11 @@ def test_every_word_of_a_search_must_be_in_some_column(reader: ViewReader) -> No
     assert page(reader, search="card", where="n > 20 -- and no more").found == 2
 
 
+def test_a_null_character_can_not_be_searched_for(reader: ViewReader) -> None:
+    with pytest.raises(QueryRefused, match="can't contain the null character"):
+        rows_of(reader, "cards", RowQuery(search="a \0b"), {})
+
+
 def test_a_condition_that_is_wrong_is_pointed_at_in_itself(reader: ViewReader) -> None:
     with pytest.raises(QueryRefused) as refused:
         page(reader, where="n > 1\nAND m > 2", search="x")

@@ -219,6 +219,8 @@ def _condition(columns: Sequence[str], query: RowQuery) -> str:
     parts = []
     if query.where.strip():
         parts.append(f"(\n{query.where}\n)")  # on lines of its own: it may end in a comment
+    if "\0" in query.search:
+        raise QueryRefused("a search can't contain the null character", query.search)
     for word in query.search.lower().split():
         pattern = "".join(f"!{sign}" if sign in "%_!" else sign for sign in word)
         like = f"LIKE {quoted_text(f'%{pattern}%')} ESCAPE '!'"
