@@ -105,7 +105,7 @@ def run(
         typer.Option(
             "--from",
             metavar="POSITION",
-            help="Where a first run begins in all topics, whatever the file says: start, an offset, -3 "
+            help="Where a first run begins in all topics but those it writes itself: start, an offset, -3 "
             "(three before the end), or a time (@-1d, @2026-01-01).",
         ),
     ] = None,

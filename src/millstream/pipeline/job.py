@@ -413,7 +413,9 @@ class Job:
         reader = spark.readStream.format("millstream")
         for name, value in self._options().items():
             reader = reader.option(name, value)
-        start = self.settings.start or source.start
+        # By the time a query asks where its topic ends, another one of this job may have written to it.
+        is_own = source.topic in self.plan.writes
+        start = source.start if is_own else self.settings.start or source.start
         reader = reader.option("topic", source.topic).option("startingOffsets", start)
         if self.settings.skip_lost:
             reader = reader.option("failOnDataLoss", "false")
