@@ -137,7 +137,7 @@ class OneJob:
         given = replace(self._settings, again=True)
         if job.bound:  # operators have given up their state
             given = replace(given, reset=())
-        if job.entries:  # the ledger that was to be forgotten is written anew
+        if job.entries:  # a new ledger has replaced the forgotten one
             given = replace(given, new_ledger=False)
         self._settings = given
 
@@ -150,7 +150,7 @@ def _rebuild(
     totals: Totals,
     interrupts: Interrupts,
 ) -> bool:
-    """The views anew and in their place; False if the user did not want to wait for it."""
+    """Rebuild the views and swap them in; False if the user did not want to wait for it."""
     from millstream.pipeline.rebuild import Rebuild, Stopped
 
     totals = totals.again()

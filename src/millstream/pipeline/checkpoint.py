@@ -182,7 +182,7 @@ class Checkpoint:
                 + "\nChange the file back; or give up the state of an operator, with --reset-operator NAME;"
                 " or give a new directory with --checkpoint: the job then starts again where its sources say"
                 " (start=), and builds its state from there"
-                + ("; or compute its views anew and go on from there, with --rebuild" * bool(made.views))
+                + ("; or rebuild its views and go on from there, with --rebuild" * bool(made.views))
                 + ". An operator that has a name (name=) keeps its state when the rows that it takes change",
                 where=flow.at,
             )

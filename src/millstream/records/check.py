@@ -4,7 +4,7 @@
 uncompressed records in ``records[start:]`` and returns ``FINE``, or the first fault it finds:
 
 - a record, number, field or header that does not end where it should, or offsets that are not 0 to
-  ``count - 1``: whoever reads this batch later can't;
+  ``count - 1``: no reader can read such a batch;
 - ``FEWER`` or ``MORE`` records than ``count``;
 - ``NO_KEY``, if ``keys`` are required;
 - ``OUT_OF_TIME``: a timestamp before ``oldest`` or after ``newest``;
