@@ -108,14 +108,3 @@ def remove_topic(address: str, name: str) -> None:
 def trim_topic(world: World, name: str, ends: list[int]) -> None:
     for number, end in enumerate(ends):
         delete_records(world.address, name, number, end)
-
-
-def bytes_of(directory: Path) -> int:
-    """Of a partition's records on disk, those included that only wait to be removed."""
-    total = 0
-    for path in directory.glob("*.log*"):
-        try:
-            total += path.stat().st_size
-        except FileNotFoundError:
-            continue  # it went in this moment
-    return total

@@ -17,10 +17,11 @@ from tests.campaign.coverage import Sighting
 from tests.campaign.findings import Finding
 from tests.campaign.journal import Notes
 from tests.campaign.ledger import Content, Place
-from tests.campaign.parts import Part, World, bytes_of, make_topic, remove_topic, trim_topic
+from tests.campaign.parts import Part, World, make_topic, remove_topic, trim_topic
 from tests.campaign.processes import Client, client
 from tests.campaign.reading import CantRead, read_topic, topic_bounds
 from tests.support.serve import MILLSTREAM
+from tests.support.sizes import bytes_of
 from tests.support.waiting import wait_for
 
 KEPT, TRIMMED, SIZED, AGED, RING, VOLATILE = "kept", "trimmed", "sized", "aged", "ring", "volatile"
@@ -237,8 +238,8 @@ class RecordsPart(Part):
         elif topic.rule == SIZED:
             least = int(topic.config["retention.bytes"])
             most = least + int(topic.config["segment.bytes"])
-            went = self._within(lambda: sum(p.stat().st_size for p in directory.glob("*.log")) <= most)
-            size = sum(path.stat().st_size for path in directory.glob("*.log"))
+            went = self._within(lambda: bytes_of(directory, "*.log") <= most)
+            size = bytes_of(directory, "*.log")
             bound = most if not went else max(most, size)
             yield from bounds.check_size(
                 self.name, place, size, least, bound, something_left=content.start > before

@@ -17,6 +17,7 @@ from tests.support.command import CommandLine
 from tests.support.maven import JarsUnavailable
 from tests.support.pair import files_of, leader_and_standby, status, wait_until_whole
 from tests.support.serve import ServeProcess
+from tests.support.sizes import bytes_of
 from tests.support.topics import consume, create_topic, delete_records, delete_topic, produce, values
 from tests.support.waiting import wait_for
 from tests.support.wire_client import CREATE_TOPICS, LIST_OFFSETS, PRODUCE, WireClient, answer
@@ -120,10 +121,7 @@ def test_a_compacted_topic_is_compacted_on_both_and_has_the_same_records(tmp_pat
         assert producer.flush(60) == 0
 
         def sizes() -> list[int]:
-            return [
-                sum(f.stat().st_size for f in (b.data or Path()).glob("table-0/*.log"))
-                for b in (leader, standby)
-            ]
+            return [bytes_of((b.data or Path()) / "table-0", "*.log") for b in (leader, standby)]
 
         wait_until_whole(leader, standby)
         wait_for(lambda: max(sizes()) < 45_000, timeout=90, what="both are compacted")

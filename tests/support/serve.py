@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import selectors
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import Self
 from tests.support.apache_kafka import free_port
 
 MILLSTREAM = str(Path(sys.executable).with_name("millstream"))
+START_TIMEOUT_S = 120
 
 
 class ServeProcess:
@@ -63,8 +65,12 @@ class ServeProcess:
                 start_new_session=self._own_session,
             )
         assert self._process.stdout is not None
-        line = self._process.stdout.readline()
+        with selectors.DefaultSelector() as ready:
+            ready.register(self._process.stdout, selectors.EVENT_READ)
+            said = ready.select(START_TIMEOUT_S)
+        line = self._process.stdout.readline() if said else f"nothing within {START_TIMEOUT_S} s"
         if self.address not in line:
+            self._process.kill()
             self._process.wait(10)
             raise AssertionError(f"millstream serve said {line!r} and:\n{self.logged()[-3000:]}")
         return self
