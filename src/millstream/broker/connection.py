@@ -162,7 +162,10 @@ class Connection(FrameReader):
         self._closing = True
         self._hold()
         self._forget_input()
-        self._close_if_done()
+        if self.is_gone():  # unread, while a long request of its own holds the connection
+            self.close()
+        else:
+            self._close_if_done()
 
     @property
     def is_idle(self) -> bool:

@@ -31,7 +31,7 @@ from millstream.clock import Clock, SystemClock
 from millstream.config import TopicConfig
 from millstream.errors import DataDirectoryError, LogError, LogFailed, LogOffline
 from millstream.log.checkpoints import LOG_START_OFFSETS, RECOVERY_POINTS, read_offsets, write_offsets
-from millstream.log.failing import NO_ROOM, go_offline
+from millstream.log.failing import NO_ROOM, UNREADABLE, go_offline
 from millstream.log.files import (
     DIRECTORY,
     Aside,
@@ -258,6 +258,7 @@ class LogDirectory:
         path = f"{self.path}/{wanted.topic}-{wanted.partition}"
         log = self._new_log(wanted, path, self.pool, self._save_start_offsets)
         machine_stopped = self._machine_stopped and not clean
+        known_end = 0
         try:
             is_named = self._set_stranger_aside(path, wanted)
             known = Known(
@@ -266,6 +267,7 @@ class LogDirectory:
                 wanted.commits,
                 was_there=key in self._recovery_points or key in self._start_offsets,
             )
+            known_end = known.end_offset
             new = not self._files.exists(path)
             if new:
                 known = known.without_directory()
@@ -290,6 +292,12 @@ class LogDirectory:
         except OSError as error:
             if error.errno in NO_ROOM:
                 self._out_of_room()
+            if error.errno in UNREADABLE:
+                raise LogOffline(
+                    f"{log.name} is offline: {path} can't be read: {error.strerror}. Stop the broker; "
+                    "repair it, or put the partition's files back from a backup; start it again",
+                    known_end,
+                ) from error
             raise DataDirectoryError(f"can't open the log {path}: {error.strerror or error}") from error
         if self.full:
             log.suspend(LogFailed(self.full))

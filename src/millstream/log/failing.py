@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+UNREADABLE = (errno.ENOTDIR, errno.EIO)  # damage to one partition, which leaves the others as they are
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 PASSING = (*NO_ROOM, *_NO_DESCRIPTOR, errno.ENOMEM)
 _MARK = ".sync-failed"

@@ -212,7 +212,8 @@ class Stream:
                 )
         if self.time is None:
             raise TopologyError(
-                f"the streams that meet in {self.name!r} go by different times; window them before the union",
+                f"the streams that meet in {self.name!r} differ in time=, lateness=, idle_after= or ahead=; "
+                "make these the same, or window each stream before the union",
                 where=at,
             )
         if self.columns is not None and self.time.column not in self.columns:

@@ -8,6 +8,7 @@ request is made smaller, so that the test is quick; work that is not done in sli
 from __future__ import annotations
 
 import asyncio
+import socket
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -182,6 +183,19 @@ def test_a_client_that_leaves_takes_its_work_along() -> None:
             await asyncio.sleep(0)
         assert server.turns.count <= given + 1
         assert server.metrics.bugs == 0
+
+    with_server(steps)
+
+
+def test_an_orderly_stop_does_not_wait_for_the_request_of_a_client_that_has_left() -> None:
+    async def steps(server: Server, connect: Callable[[], FakePeer]) -> None:
+        busy = connect()
+        await busy.send(request(15, 5, 1, groups=[f"group-{n}" for n in range(ELEMENTS)]))
+        await asyncio.sleep(0)
+        busy.socket.shutdown(socket.SHUT_RDWR)  # the transport does not read now, so it does not see this
+        assert not busy.transport.is_reading_now
+        busy.connection.close_when_answered()
+        assert busy.transport.closed
 
     with_server(steps)
 

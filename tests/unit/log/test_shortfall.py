@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -237,3 +239,20 @@ def test_the_check_names_what_is_missing(lose: Callable[[SimulatedDisk], None]) 
     assert short.partition == "t-0"
     assert "it was synced up to offset 10" in short.message
     assert short.loses_records
+
+
+def test_a_plain_file_in_the_place_of_a_partition_puts_only_that_partition_offline(tmp_path: Path) -> None:
+    wanted = [Wanted("t", number, settings(), None, NONE) for number in range(2)]
+    directory = LogDirectory.open(str(tmp_path), clock=ManualClock(NOW))
+    for log in directory.open_logs(wanted):
+        append(log, b"kept")
+    directory.close()
+    shutil.rmtree(tmp_path / "t-0")
+    (tmp_path / "t-0").touch()
+    directory = LogDirectory.open(str(tmp_path), clock=ManualClock(NOW))
+    broken, whole = directory.open_logs(wanted)
+    with pytest.raises(LogOffline, match=r"t-0 is offline: .*/t-0 can't be read: Not a directory"):
+        broken.read(0, 1000)
+    assert contents(whole) == [(0, b"kept")]
+    directory.close()
+    assert (tmp_path / "t-0").is_file()
