@@ -35,7 +35,7 @@ from tests.support.waiting import wait_for
 pytest.importorskip("pyspark")
 
 OF_DRIVERS = 2  # each costs a start of Spark
-KILLS_PER_DRIVER = 6  # of the broker and of workers, while one driver follows another
+KILLS_PER_DRIVER = 4  # of the broker and of workers, while one driver follows another
 LATENESS_MS = 40
 SPAN_MS = 500
 PIPELINE = f"""\

@@ -10,6 +10,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMinRows
 from pyspark.sql.types import BinaryType, StringType, StructType
 
+from millstream.client import cluster
 from millstream.client.position import TopicPartition
 from millstream.errors import ConfigError, DataLoss
 from millstream.pipeline.offsets import from_json
@@ -59,6 +60,30 @@ def test_a_topic_created_anew_under_its_old_name_is_noticed(kafka_address: str) 
     create_topic(kafka_address, "again", partitions=1)
     with pytest.raises(DataLoss, match=r"again\[0\]: read up to offset 3, but the log ends at 0"):
         reader.latestOffset({topic: {"0": 3}}, ReadAllAvailable())
+
+
+def test_a_topic_deleted_between_two_requests_is_named(
+    kafka_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = create_topic(kafka_address, "going", partitions=1)
+    produce(kafka_address, topic, values(1, 2, 3))
+    reader = stream(kafka_address, topic=topic)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    look = reader.topic_partitions
+
+    def looked() -> list[TopicPartition]:
+        found = look()
+        if found:
+            delete_topic(kafka_address, topic)
+        return found
+
+    monkeypatch.setattr(cluster, "NEW_TOPIC_S", 0.1)
+    monkeypatch.setattr(reader, "topic_partitions", looked)
+    with pytest.raises(DataLoss, match=r"going\[0\] from offset 3: deleted while they were being read"):
+        reader.latestOffset(end, ReadAllAvailable())
+    with pytest.raises(DataLoss, match="going: deleted after a batch of it was planned"):
+        reader.partitions(start, end)
 
 
 def test_an_empty_range_is_no_task(kafka_address: str) -> None:

@@ -24,6 +24,7 @@ GROUP, TRANSACTION = 0, 1  # kinds of coordinators
 
 UNKNOWN_TOPIC = 3
 LEADER_NOT_AVAILABLE = 5
+NEW_TOPIC_S = 10.0  # in which every broker of a cluster learns of a new topic
 
 _COORDINATORS_OF_MANY = 4  # the version of FindCoordinator that takes several keys
 _TOPIC_IDS = 10  # the version of Metadata that tells topics' ids; Apache Kafka has it since 2.8
@@ -71,7 +72,8 @@ class Cluster:
     def patiently(self, what: str, action: Callable[[], T], patience: float | None = None) -> T:
         """The result of ``action``; tried again, with leaders looked up anew, while brokers are away or
         say that it may work later. A broker that does not let us in is not asked twice."""
-        deadline = time.monotonic() + (self.patience if patience is None else patience)
+        began = time.monotonic()
+        deadline = began + (self.patience if patience is None else patience)
         pause = 0.02
         while True:
             try:
@@ -83,7 +85,8 @@ class Cluster:
                     reason = problem.strerror or str(problem) or type(problem).__name__
                     raise self.connection.unavailable(f"{what}: {reason}") from None
             except RequestFailed as problem:
-                if not is_retriable(problem.code) or time.monotonic() > deadline:
+                limit = min(deadline, began + NEW_TOPIC_S) if problem.code == UNKNOWN_TOPIC else deadline
+                if not is_retriable(problem.code) or time.monotonic() > limit:
                     raise
             self._leaders.clear()
             self._coordinators.clear()

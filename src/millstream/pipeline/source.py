@@ -10,8 +10,8 @@ import json
 import logging
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,9 +27,9 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from millstream.client.cluster import EARLIEST, LATEST, Cluster
+from millstream.client.cluster import EARLIEST, LATEST, UNKNOWN_TOPIC, Cluster
 from millstream.client.position import TopicPartition
-from millstream.errors import ConfigError, DataLoss, MillstreamError
+from millstream.errors import ConfigError, DataLoss, MillstreamError, RequestFailed
 from millstream.pipeline.fetching import TO_GO_ON, SpanReader, lost
 from millstream.pipeline.links import keep_loaded, shared_cluster
 from millstream.pipeline.offsets import (
@@ -216,6 +216,20 @@ def with_all(
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
+T = TypeVar("T")
+
+
+def again_if_topics_go(look: Callable[[], T]) -> T:
+    """A topic can be deleted between two requests. The next look then says so in words."""
+    for _ in range(3):
+        try:
+            return look()
+        except RequestFailed as problem:
+            if problem.code != UNKNOWN_TOPIC:
+                raise
+    return look()
+
+
 class BatchReader(_Source, DataSourceReader):
     """``spark.read``: from one place to another, both settled when the query is planned."""
 
@@ -285,11 +299,16 @@ class StreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailableNow)
         # What is asked to go on from is processed. Spark itself tells of it only with the next batch, so the
         # group of a query that has caught up would seem to lag for ever.
         self._commit(begun)
-        partitions = self.topic_partitions()
-        self._check_gone(begun, partitions)
-        begun = self._check_ids(begun, ids_in(start), partitions)
+
+        def look() -> Offsets:
+            nonlocal begun
+            partitions = self.topic_partitions()
+            self._check_gone(begun, partitions)
+            begun = self._check_ids(begun, ids_in(start), partitions)
+            return self._ends(partitions)
+
+        self._latest = again_if_topics_go(look)
         known = {partition: offset for partition, offset in known.items() if partition in begun}
-        self._latest = self._ends(partitions)
         end = dict(self._latest)
         if self._last_call is not None:
             end = {p: min(offset, self._last_call[p]) for p, offset in end.items() if p in self._last_call}
@@ -351,9 +370,9 @@ class StreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailableNow)
             # Operators that wait for time must hear of it: a task without records tells them.
             timed = tick_in(end) > tick_in(start) or finish_in(end) != finish_in(start)
             return [Task([])] if timed else []
-        earliest = self.cluster.ends(moved, EARLIEST)
+        earliest = self._planned_starts(moved)
         spans = []
-        for partition in moved:
+        for partition in earliest:
             first = begun[partition]
             if earliest[partition] > first:
                 gone = min(earliest[partition], until[partition])
@@ -431,6 +450,22 @@ class StreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailableNow)
             )
         )
         return {partition: at for partition, at in until.items() if partition.topic not in again}
+
+    def _planned_starts(self, planned: Sequence[TopicPartition]) -> Offsets:
+        """The earliest offsets of a batch's partitions; without those whose topic was deleted since."""
+
+        def look() -> Offsets:
+            there = self.cluster.topics({partition.topic for partition in planned})
+            if gone := sorted({partition.topic for partition in planned} - set(there)):
+                self._lost(
+                    DataLoss(
+                        f"{', '.join(gone)}: deleted after a batch of it was planned. The batch can't be read"
+                        f" any more. To go on without it: {TO_GO_ON}"
+                    )
+                )
+            return self.cluster.ends([p for p in planned if p.topic in there], EARLIEST)
+
+        return again_if_topics_go(look)
 
     def _check_cut(self, partition: TopicPartition, begun: int, end: int) -> int:
         if end < begun:
