@@ -33,6 +33,7 @@ def write(
     client = Producer(
         {
             "bootstrap.servers": address,
+            "enable.idempotence": True,  # a retry must not put events behind later ones
             "linger.ms": 5,
             "batch.size": 500_000,
             "queue.buffering.max.messages": 2 * _IN_FLIGHT,

@@ -13,8 +13,8 @@ from millstream.client.admin import Admin
 from millstream.client.connect import Connection
 from millstream.pipeline.job import Job, Settings
 from tests.support.apache_kafka import apache_kafka
+from tests.support.jobs import run_once
 from tests.support.maven import JarsUnavailable
-from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,12 +60,7 @@ def run(
         )
         job = Job(flow, settings)
         job.prepare()
-        job.start(spark)
-        wait_for(lambda: not job.running, timeout=300, what="the job has processed what is there")
-        error = job.failed()
-        job.close()
-        if error is not None:
-            raise error
+        run_once(job, spark)
         return job, seen
 
     with Admin(Connection(millstream_broker.address)) as admin:

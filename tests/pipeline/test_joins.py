@@ -18,7 +18,7 @@ from millstream.errors import TopologyError
 from millstream.pipeline.job import Job, Settings
 from millstream.pipeline.views import open_reader
 from tests.pipeline.test_job import records
-from tests.support.waiting import wait_for
+from tests.support.jobs import run_once
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -98,13 +98,7 @@ def test_a_stream_looks_up_a_table_and_tables_are_joined(
     settings = Settings(Connection(broker.address), str(tmp_path / "checkpoint"), available_now=True)
     job = Job(shop(), settings)
     job.prepare()
-    job.start(spark)
-    try:
-        wait_for(lambda: not job.running, timeout=300, what="the job has processed what is there")
-        error = job.failed()
-    finally:
-        job.close()
-    assert error is None
+    run_once(job, spark)
 
     orders = values(broker, "named")
     named = {one["order_id"]: (one.get("name"), one.get("city")) for one in orders}

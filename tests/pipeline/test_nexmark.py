@@ -18,7 +18,7 @@ from millstream import Broker, Topology
 from millstream.client.connect import Connection
 from millstream.pipeline.job import Job, Settings
 from millstream.testing import Driver
-from tests.support.waiting import wait_for
+from tests.support.jobs import run_once
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -110,12 +110,7 @@ def answered(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> I
             add(name, streams, f"answers-{name}")
         job = Job(flow, Settings(Connection(broker.address), str(checkpoint), available_now=True))
         job.prepare()
-        job.start(spark)
-        wait_for(lambda: not job.running, timeout=400, what="the queries have ended")
-        problem = job.failed()
-        job.close()
-        if problem is not None:
-            raise problem
+        run_once(job, spark)
         yield broker.address
 
 

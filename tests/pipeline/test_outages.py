@@ -17,6 +17,7 @@ from millstream.errors import MillstreamError
 from millstream.pipeline.job import Job, Settings
 from tests.pipeline.test_job import payment, produce, records
 from tests.pipeline.test_state import numbered
+from tests.support.jobs import run_once
 from tests.support.serve import ServeProcess
 from tests.support.topics import delete_records, delete_topic
 from tests.support.waiting import wait_for
@@ -55,13 +56,7 @@ def job_of(broker: ServeProcess, checkpoint: Path, **how: Any) -> Job:
 
 def process(spark: SparkSession, broker: ServeProcess, checkpoint: Path, **how: Any) -> None:
     """Run until all is read. Raises what ended it otherwise."""
-    job = job_of(broker, checkpoint, available_now=True, **how)
-    job.start(spark)
-    wait_for(lambda: not job.running, timeout=400, what="the job has processed what is there")
-    error = job.failed()
-    job.close()
-    if error is not None:
-        raise error
+    run_once(job_of(broker, checkpoint, available_now=True, **how), spark)
 
 
 def test_a_broker_that_goes_away_and_comes_back_is_waited_for(

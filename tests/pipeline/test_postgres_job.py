@@ -14,7 +14,7 @@ from millstream.client.connect import Connection
 from millstream.pipeline.job import Job, Settings
 from tests.pipeline.test_job import counting, payment, produce
 from tests.support.command import CommandLine
-from tests.support.waiting import wait_for
+from tests.support.jobs import run_once
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,10 +35,7 @@ def test_views_are_kept_in_postgresql_and_asked_there(
         )
         job = Job(counting(), settings)
         job.prepare()
-        job.start(spark)
-        wait_for(lambda: not job.running, timeout=400, what="the job has processed what is there")
-        assert job.failed() is None
-        job.close()
+        run_once(job, spark)
 
     produce(millstream_broker, [payment("a", 5, 1), payment("a", 7, 2), payment("b", 1, 3)])
     run()

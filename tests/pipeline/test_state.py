@@ -21,7 +21,7 @@ from millstream.pipeline.job import Job, Settings
 from millstream.pipeline.stateful import Input, declare
 from tests.pipeline.test_job import SCHEMA, payment, produce, records
 from tests.support.counting_plan import Count
-from tests.support.waiting import wait_for
+from tests.support.jobs import run_once
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,14 +44,7 @@ def run(spark: SparkSession, broker: Broker, checkpoint: Path, flow: Topology) -
     )
     job = Job(flow, settings)
     job.prepare()
-    job.start(spark)
-    wait_for(lambda: not job.running, timeout=400, what="the job has processed what is there")
-    error = job.failed()
-    if error is None:
-        wait_for(lambda: any(progress.rows_in for progress in seen), what="Spark has told of it")
-    job.close()
-    if error is not None:
-        raise error
+    run_once(job, spark)
     return seen
 
 

@@ -24,7 +24,7 @@ from millstream.pipeline.status_writer import StatusWriter
 from millstream.pipeline.transact import TakenOver
 from tests.pipeline.test_job import SCHEMA, payment
 from tests.support.apache_kafka import free_port
-from tests.support.jobs import produce, records
+from tests.support.jobs import produce, records, run_once
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -68,10 +68,7 @@ def test_a_run_tells_its_graph_its_rows_and_its_end(
         settings = Settings(connection, str(tmp_path / "checkpoint"), available_now=True, status=status)
         job = Job(rules(), settings)
         job.prepare()
-        job.start(spark)
-        wait_for(lambda: not job.running, timeout=300, what="the job has processed what is there")
-        assert job.failed() is None
-        job.close()
+        run_once(job, spark)
     every = told(millstream_broker)
     assert [every[0]["state"], every[-1]["state"]] == ["starting", "stopped"]
     last = every[-1]

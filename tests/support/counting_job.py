@@ -14,8 +14,8 @@ from millstream.client.connect import Connection
 from millstream.pipeline.job import Job, Settings
 from millstream.pipeline.views import open_reader
 from millstream.records.build import Record
+from tests.support.jobs import run_once
 from tests.support.topics import create_topic, produce
-from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,14 +64,7 @@ class Scene:
         seen: list[Any] = []
         job = self.job(flow, on_progress=seen.append, **settings)
         job.prepare()
-        try:
-            job.start(self.spark)
-            wait_for(lambda: not job.running, timeout=400, what="the job has processed what is there")
-            error = job.failed()
-        finally:
-            job.close()
-        if error is not None:
-            raise error
+        run_once(job, self.spark)
         return seen
 
     def read(self, topic: str, isolation: str = "read_committed") -> list[Any]:

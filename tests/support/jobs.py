@@ -40,6 +40,21 @@ def records(broker: Broker, topic: str) -> list[Any]:
     return found
 
 
+def run_once(job: Job, spark: SparkSession, *, timeout: float = 400) -> None:
+    """Run a prepared job with ``available_now`` for one round, until Spark has reported its last batch.
+    Raises what ended it otherwise."""
+    try:
+        job.start(spark)
+        wait_for(lambda: not job.running, timeout=timeout, what="the job has processed what is there")
+        error = job.failed()
+        if error is None:
+            job.last_progress()
+    finally:
+        job.close()
+    if error is not None:
+        raise error
+
+
 def run_to_the_end(job: Job, spark: SparkSession, *, timeout: float = 300, **how: Any) -> None:
     """Run a job with ``available_now`` as ``millstream run --available-now`` does, in all its rounds."""
     job.prepare()

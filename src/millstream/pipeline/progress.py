@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any
 
 from pyspark.sql.streaming.listener import (
@@ -41,6 +42,10 @@ class OperatorStatus:
     ahead: int = 0
     failed: int = 0  # records that a function of the user's failed on
     overflow: int = 0  # partial matches that were dropped because their key had too many
+
+    def without_counts(self) -> OperatorStatus:
+        """After a batch in which it did not run."""
+        return replace(self, **dict.fromkeys(COUNTED, 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,16 +155,24 @@ class Progress:
         }
 
 
-def progress_of(query: Query, report: dict[str, Any], delivered: Delivered) -> Progress:
+def progress_of(
+    query: Query,
+    report: dict[str, Any],
+    delivered: Delivered,
+    before: Mapping[str, OperatorStatus] = MappingProxyType({}),
+) -> Progress:
     """Spark's report in our words, with what was ``delivered`` to each sink. Spark counts a source once for
-    every time it is scanned, so rows are counted by what we observe on the way."""
+    every time it is scanned, so rows are counted by what we observe on the way. ``before``: the operators
+    after the batch before this one. In a batch without records and without a tick, which Spark runs to close
+    windows of its own, no operator of the kernel runs, and each is as it was."""
     observed = report.get("observedMetrics") or {}
     seen_of = {source.name: observed.get(source_count(source.name)) or {} for source in query.sources}
     watermark = (report.get("eventTime") or {}).get("watermark")
     operators = {
-        operator.name: _status(seen)
+        operator.name: _status(seen) if has_run or former is None else former.without_counts()
         for operator in query.operators
         if (seen := observed.get(f"state {operator.name}")) is not None
+        for has_run, former in [(seen.get("entries") is not None, before.get(operator.name))]
     }
     reached = [one.watermark for one in operators.values() if one.watermark is not None]
     return Progress(
@@ -285,6 +298,7 @@ class Listener(StreamingQueryListener):
         self._queries = queries
         self._delivered = delivered
         self._report = report
+        self._operators: dict[str, Mapping[str, OperatorStatus]] = {}  # by query, after its last batch
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's names
         pass
@@ -293,7 +307,10 @@ class Listener(StreamingQueryListener):
         query = self._queries.get(event.progress.name)
         if query is not None:
             delivered = self._delivered(query.name, event.progress.batchId)
-            self._report(progress_of(query, json.loads(event.progress.json), delivered))
+            before = self._operators.get(query.name, {})
+            progress = progress_of(query, json.loads(event.progress.json), delivered, before)
+            self._operators[query.name] = progress.operators
+            self._report(progress)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
         pass
