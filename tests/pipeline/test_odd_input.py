@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 
 SCHEMA = (
     "card string, eur double, n bigint, b boolean, at timestamp, ntz timestamp_ntz, d date, m decimal(10,2),"
-    " who struct<at:timestamp>, times array<timestamp>, byname map<string,timestamp>"
+    " who struct<at:timestamp>, times array<timestamp>, byname map<string,timestamp>,"
+    " y tinyint, in struct<y:tinyint>, bytes array<tinyint>"
 )
 PLAIN = {"card": "string", "eur": "double", "n": "bigint", "b": "boolean", "at": "timestamp"}
-OTHERS = ("ntz", "d", "m", "who", "times", "byname")
+OTHERS = ("ntz", "d", "m", "who", "times", "byname", "y", "in", "bytes")
 SMALLER = ": a number counts seconds since 1970, and this one looks like smaller units"
 # What is to be said of a record, None if it is taken.
 REASONS: dict[str | bytes, str | None] = {
@@ -84,6 +85,18 @@ REASONS: dict[str | bytes, str | None] = {
     '{"m":".5"}': None,
     '{"m":1e400}': 'field m: "Infinity" is not decimal(10,2)',
     '{"n":1e2}': "field n: 100.0 is not bigint",
+    # bytes that Spark makes negative
+    '{"y":127}': None,
+    '{"y":-128}': None,
+    '{"y":128}': "field y: 128 is not tinyint",
+    '{"y":255}': "field y: 255 is not tinyint",
+    '{"y":256}': "field y: 256 is not tinyint",
+    '{"y":-129}': "field y: -129 is not tinyint",
+    '{"in":{"y":200}}': 'field in: {"y":200} is not struct<`y`:tinyint>',
+    '{"bytes":[1,130]}': "field bytes: [1,130] is not array<tinyint>",
+    '{"n":200,"y":-1,"bytes":[-7]}': None,
+    # microseconds
+    '{"ntz":"2026-01-01T00:00:00.123456","at":"2026-01-01T00:00:00.123456Z"}': None,
     # names twice
     '{"card":"a","card":"b"}': None,
     '{"card":{"a":1,"a":2}}': None,

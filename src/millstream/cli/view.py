@@ -242,6 +242,6 @@ def _plain(value: Any) -> Any:
 
 
 def _cell(value: Any) -> str | int | None:
-    if isinstance(value, float):
-        return f"{value:,.2f}"
+    if isinstance(value, float) and round(value, 2) == value and abs(value) < 1e15:
+        return f"{value:,.2f}"  # two digits, where they are all of it
     return value if value is None or isinstance(value, int) else str(_plain(value))

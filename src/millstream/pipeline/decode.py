@@ -42,6 +42,7 @@ _STRICT_SQL = "map('allowSingleQuotes', 'false')"
 # reads a time of day as one of today. Either is looked for only in values that may have it.
 _MISREAD = "^(-?[0-9]{13,}| *T?[0-9]{1,2}:.*)$"
 _MAY_BE_MISREAD = '[^0-9A-Za-z_."][0-9]{13}|" *T?[0-9]{1,2}:'
+_MISREAD_BYTE = "^(12[89]|1[3-9][0-9]|2[0-4][0-9]|25[0-5])$"
 BETWEEN = "|sample|"  # what stands between the reason and the record in a sample of what did not parse
 _SAMPLE = "coalesce(CAST(substring(value, 1, 500) AS string), 'no value')"
 
@@ -198,7 +199,7 @@ def _reason(source: Source, *, plain: bool) -> str:
             # Another object after it: in JSON there is a comma between the two, and it is within an array.
             f"WHEN {text} RLIKE {_ANOTHER} AND NOT (json_array_length(concat('[', {text}, ']')) <=> 1)"
             " THEN 'not JSON: it goes on after the object'",
-            f"WHEN {_DATA}.{_CORRUPT} IS NOT NULL OR {_out_of_time(source.schema.fields, text)}"
+            f"WHEN {_DATA}.{_CORRUPT} IS NOT NULL OR {_read_wrongly(source.schema.fields, text)}"
             f" THEN {_wrong_types(source.schema.fields, text)}",
         ]
     if source.is_json or source.encoded is not None:
@@ -260,20 +261,23 @@ def _wrong_types(fields: tuple[Field, ...], text: str) -> str:
     )
 
 
-def _out_of_time(fields: tuple[Field, ...], text: str) -> str:
+def _read_wrongly(fields: tuple[Field, ...], text: str) -> str:
     """Whether Spark read a time that is none, or is outside of the years 1 to 9999, which is all that Python
-    and most databases have."""
+    and most databases have; or a byte of 128 to 255, which it takes and makes negative."""
     beyond = [_beyond(f"{_DATA}.{quoted(field.name)}", field.type) for field in fields]
     asked = ", ".join(one for one in beyond if one != "false")
     misread = _misread(fields, text)
     found = [f"array_contains(array({asked}), true)"] if asked else []
-    found += [f"({text} RLIKE '{_MAY_BE_MISREAD}' AND array_contains({misread}, true))"] if misread else []
+    if misread:
+        negative = [_holds(f"{_DATA}.{quoted(field.name)}", field.type, _negative_byte) for field in fields]
+        suspects = [f"{text} RLIKE '{_MAY_BE_MISREAD}'", *(one for one in negative if one != "false")]
+        found.append(f"(({' OR '.join(suspects)}) AND array_contains({misread}, true))")
     return " OR ".join(found) or "false"
 
 
 def _misread(fields: tuple[Field, ...], text: str) -> str | None:
-    """The SQL of an array that says of every field whether it holds a time that Spark misreads; None if none
-    can. For that all is read again, as text."""
+    """The SQL of an array that says of every field whether it holds what Spark misreads; None if none can.
+    For that all is read again, as text."""
     each = [_holds(f"t.{quoted(field.name)}", field.type, _is_misread) for field in fields]
     if all(one == "false" for one in each):
         return None
@@ -283,16 +287,24 @@ def _misread(fields: tuple[Field, ...], text: str) -> str | None:
 
 
 def _beyond(value: str, kind: str) -> str:
-    return _holds(value, kind, lambda one, _: f"coalesce(year({one}) NOT BETWEEN 1 AND 9999, false)")
+    def test(one: str, kind: str) -> str:
+        return "false" if kind == "tinyint" else f"coalesce(year({one}) NOT BETWEEN 1 AND 9999, false)"
+
+    return _holds(value, kind, test)
 
 
 def _is_misread(value: str, kind: str) -> str:
-    return f"coalesce({value} RLIKE '{_MISREAD}', false)" if kind == "timestamp" else "false"
+    pattern = {"timestamp": _MISREAD, "tinyint": _MISREAD_BYTE}.get(kind)
+    return f"coalesce({value} RLIKE '{pattern}', false)" if pattern is not None else "false"
+
+
+def _negative_byte(value: str, kind: str) -> str:
+    return f"coalesce({value} < 0, false)" if kind == "tinyint" else "false"
 
 
 def _holds(value: str, kind: str, test: Callable[[str, str], str], depth: int = 0) -> str:
-    """The SQL that says whether a value is a time for which the test holds, or has one in it."""
-    if kind in ("timestamp", "timestamp_ntz", "date"):
+    """The SQL that says whether a value is a time or a byte for which the test holds, or has one in it."""
+    if kind in ("timestamp", "timestamp_ntz", "date", "tinyint"):
         return test(value, kind)
     one = f"x{depth}"
     parts: list[str] = []
@@ -312,8 +324,8 @@ def _holds(value: str, kind: str, test: Callable[[str, str], str], depth: int = 
 
 
 def _as_text(kind: str) -> str:
-    """A type with text in the place of timestamps, which is what they were before they were read."""
-    if kind == "timestamp":
+    """A type with text in the place of what may be misread, which is what it was before it was read."""
+    if kind in ("timestamp", "tinyint"):
         return "string"
     if kind.startswith("struct<"):
         fields = from_ddl(kind[len("struct<") : -1]).fields

@@ -57,6 +57,7 @@ class Frames:
         self._read = read
         self._decoded: dict[int, DataFrame] = {}
         self._made: dict[int, Any] = {}
+        self._before_windows: set[int] | None = None
         self.kernels = Kernels(self.rows, run, output_mode, keeping)
 
     def of(self, stream: Stream) -> DataFrame:
@@ -101,7 +102,14 @@ class Frames:
             return self.kernels.channel(stream)
         if isinstance(stream, Aggregate):
             return one_window(stream, self._in_time(stream.inputs[0]))
-        return step(stream, self.of(stream.inputs[0]))
+        return step(stream, self.of(stream.inputs[0]), tells_time=self._tells_time(stream))
+
+    def _tells_time(self, stream: Stream) -> bool:
+        """Whether a window of Spark's own goes by the time of the rows that this stream leaves out, too."""
+        if self._before_windows is None:
+            windows = [one for one in stream.flow.streams if isinstance(one, Aggregate) and one.native]
+            self._before_windows = {id(node) for window in windows for node in window.upstream()}
+        return id(stream) in self._before_windows
 
     def _in_time(self, stream: Stream) -> DataFrame:
         """A stream's rows for a window of Spark's own. Spark knows the column of the time by its metadata,
@@ -151,14 +159,22 @@ class Frames:
         return frame
 
 
-def step(stream: Stream, frame: DataFrame) -> DataFrame:
+def step(stream: Stream, frame: DataFrame, *, tells_time: bool = False) -> DataFrame:
+    """``tells_time``: the rows that are left out still move Spark's watermark."""
     if isinstance(stream, Where):
-        return frame.where(stream.condition)
+        return frame.where(_behind_the_watermark(stream.condition) if tells_time else stream.condition)
     if isinstance(stream, Otherwise):
-        return frame.where(" AND ".join(f"NOT coalesce(({one}), false)" for one in stream.conditions))
+        without = " AND ".join(f"NOT coalesce(({one}), false)" for one in stream.conditions)
+        return frame.where(_behind_the_watermark(without) if tells_time else without)
     if isinstance(stream, Select):
         return frame.selectExpr(*stream.expressions)
     raise AssertionError(stream)
+
+
+def _behind_the_watermark(condition: str) -> str:
+    """A condition that Spark's optimizer leaves where it is. It moves others in front of the watermark, which
+    then does not see the rows that are left out."""
+    return f"if(spark_partition_id() >= 0, ({condition}), false)"
 
 
 def tagged(union: Union, frame: DataFrame, tag: str) -> DataFrame:

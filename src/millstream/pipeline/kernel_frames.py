@@ -61,7 +61,6 @@ _STATUS_SCHEMA = (
 class Kernels:
     """The DataFrames of stateful operators, each made once. ``rows`` gives a source's parsed records."""
 
-    clock_every = 16  # of the rows that are filtered out, one in so many still tells the time
     places = Places()
 
     def __init__(
@@ -337,15 +336,13 @@ class Kernels:
         return (id(stream), None) in marked or any(self._marked(one, marked) for one in stream.inputs)
 
     def _filtered(self, frame: DataFrame, condition: str, stream: Stream) -> DataFrame:
-        """Rows that don't match are left as tellers of time, those of other operators all, of sources some.
-        Of their columns only the time is left: what follows must not stumble over a row it was not to see."""
+        """Rows that don't match still tell the time, up to where they are packed for the kernel. Of their
+        columns only the time is left: what follows must not stumble over a row it was not to see."""
         place = f"if({condition}, {PLACE}, {CLOCK_PLACE})"
         names = [name for name in frame.columns if name != PLACE]
         marked = frame.selectExpr(*(quoted(name) for name in names), f"{place} AS {PLACE}")
         time = stream.time.column if stream.time is not None else None
-        return marked.where(
-            f"NOT {PLACE}.clock OR {PLACE}.source < 0 OR pmod({PLACE}.offset, {self.clock_every}) = 0"
-        ).selectExpr(
+        return marked.selectExpr(
             *(
                 quoted(name) if name == time else f"if({PLACE}.clock, NULL, {quoted(name)}) AS {quoted(name)}"
                 for name in names

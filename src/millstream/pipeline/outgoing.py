@@ -243,7 +243,8 @@ def _bytes(expression: str) -> str:
 
 def _json(columns: str) -> str:
     # Microseconds, as Spark has them; its default for JSON cuts them off.
-    form = "map('timestampFormat', 'yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSSXXX')"
+    micros = "yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSS"
+    form = f"map('timestampFormat', '{micros}XXX', 'timestampNTZFormat', '{micros}')"
     return f"CAST(to_json(struct({columns}), {form}) AS binary)"
 
 

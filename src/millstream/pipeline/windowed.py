@@ -7,6 +7,7 @@ wants the late rows, or another window over the results.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from millstream.errors import TopologyError
@@ -30,6 +31,10 @@ from millstream.pipeline.windowing import WindowSpec
 
 if TYPE_CHECKING:
     from millstream.pipeline.kernel.program import Plan
+
+# Aggregates to which the order of rows matters.
+_BY_TIME = {"first", "first_value", "last", "last_value", "min_by", "max_by"}
+_BY_TIME |= {"collect_list", "array_agg", "collect_set"}
 
 
 class Window:
@@ -150,8 +155,12 @@ class Aggregate(StatefulChannel):
         for name, given in self.aggregates.items():
             if isinstance(given, PythonAggregate):
                 return f"{name}= is written in Python"
-            if any(token.kind == "word" and token.text.lower() == "distinct" for token in tokens_of(given)):
+            tokens = tokens_of(given)
+            if any(token.kind == "word" and token.text.lower() == "distinct" for token in tokens):
                 return f"{name}= has DISTINCT, which Spark's own windows can't have"
+            for token, following in pairwise(tokens):
+                if token.text.lower() in _BY_TIME and following.text == "(":
+                    return f"{name}= has {token.text}, which goes by time, and Spark's own by arrival"
         return None
 
     def _reason(self) -> str | None:

@@ -82,7 +82,6 @@ class OwnPlaces(Places):
 class InProcess(Kernels):
     """Stateful operators whose rows are DataFrames of the engine's and whose state is in ``states``."""
 
-    clock_every = 1  # every row tells the time: a test has few
     places = OwnPlaces()
 
     def __init__(self, rows: Callable[[Source], Any], engine: Engine, states: States, turn: Turn) -> None:

@@ -77,6 +77,11 @@ def _under(flow: Topology) -> Aggregate:
             lambda flow: source(flow).window(by="card", size="1 m").agg(n="count(DISTINCT kind)"),
             "n= has DISTINCT, which Spark's own windows can't have",
         ),
+        (
+            lambda flow: source(flow).window(by="card", size="1 m").agg(k="coalesce(last (kind), 'none')"),
+            "k= has last, which goes by time, and Spark's own by arrival",
+        ),
+        (lambda flow: source(flow).window(by="card", size="1 m").agg(first="max(amount)"), None),
     ],
 )
 def test_a_window_is_sparks_own_unless_more_is_asked_of_it(

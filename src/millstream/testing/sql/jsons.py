@@ -285,9 +285,11 @@ def _to_json(name: str, given: list[Compiled], scope: Scope) -> Compiled:
     times = DEFAULT_TIMES
     if len(given) == 2:
         options = given[1].run([])
-        if set(options) - {"timestampFormat"}:
-            raise Unsupported(f"to_json with the options {options}")
         times = options.get("timestampFormat", times)
+        without_zone = times.replace("XXX", "")  # as ``writer`` writes them
+        known = {"timestampFormat": times, "timestampNTZFormat": without_zone}
+        if not options.items() <= known.items():
+            raise Unsupported(f"to_json with the options {options}")
     return Compiled(STRING, applied(writer(given[0].type, times), [given[0].run]))
 
 
