@@ -74,6 +74,13 @@ def test_a_single_word_is_the_name_of_a_view(store: ViewStore, tmp_path: Path) -
     assert "there are: cards" in said
 
 
+def test_a_table_shows_small_and_large_numbers_as_they_are(store: ViewStore, tmp_path: Path) -> None:
+    command, views = CommandLine("127.0.0.1:1"), ("--views", str(tmp_path / "views.db"))
+    sql = "SELECT 1234.5 AS money, 0.0012 AS rate, -5e-324 AS tiny, 1.79e308 AS large"
+    said = command.ok("view", "query", sql, *views).splitlines()
+    assert said[-1].split() == ["1,234.50", "0.0012", "-5e-324", "1.79e+308"]
+
+
 def test_watch_ends_with_ctrl_c_and_when_nobody_reads_any_more(store: ViewStore, tmp_path: Path) -> None:
     write(store, 0, ("a", 1), ("b", 1))
     command = CommandLine("127.0.0.1:1")

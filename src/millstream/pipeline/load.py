@@ -36,6 +36,7 @@ def user_modules() -> dict[str, ModuleType]:
 def load_topology(file: str | Path, name: str | None = None) -> Topology:
     """The topology that ``file`` defines; ``name`` chooses where it defines several."""
     path = Path(file)
+    _check_names(path)
     module = _run(path)
     found: dict[int, Topology] = {}
     for value in vars(module).values():
@@ -94,6 +95,18 @@ def _run(path: Path) -> ModuleType:
     finally:
         sys.path.remove(str(path.resolve().parent))
     return module
+
+
+def _check_names(path: Path) -> None:
+    """Refuse a folder in which Spark's Python processes would import the wrong modules, and fail in many
+    ways that don't name the cause."""
+    own = {file.stem for file in path.resolve().parent.glob("*.py")}
+    if hidden := sorted(own & sys.stdlib_module_names):
+        raise TopologyError(
+            f"{hidden[0]}.py has the name of a module of Python's own, which everything that runs in this"
+            " folder, Spark included, would import instead; rename it",
+            where=shown(str(path)),
+        )
 
 
 def user_line(error: BaseException, path: Path) -> str:

@@ -71,3 +71,11 @@ def test_a_pipeline_imports_what_stands_beside_it(tmp_path: Path) -> None:
     (tmp_path / "neighbour_of_a_pipeline.py").write_text("TOPIC = 'lines'\n")
     path = write(tmp_path, "from neighbour_of_a_pipeline import TOPIC\n" + GOOD.replace('"lines"', "TOPIC"))
     assert load_topology(path).sources[0].topic == "lines"
+
+
+def test_a_file_that_hides_a_module_of_pythons_own_is_named(tmp_path: Path) -> None:
+    (tmp_path / "types.py").touch()
+    job = tmp_path / "job.py"
+    job.write_text('from millstream import Topology\nflow = Topology("t")\n')
+    with pytest.raises(TopologyError, match=r"types\.py has the name of a module of Python's own"):
+        load_topology(job)
