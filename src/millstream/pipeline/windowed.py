@@ -160,7 +160,7 @@ class Aggregate(StatefulChannel):
                 return f"{name}= has DISTINCT, which Spark's own windows can't have"
             for token, following in pairwise(tokens):
                 if token.text.lower() in _BY_TIME and following.text == "(":
-                    return f"{name}= has {token.text}, which goes by time, and Spark's own by arrival"
+                    return f"{name}= has {token.text}, for which the order of rows matters"
         return None
 
     def _reason(self) -> str | None:

@@ -79,7 +79,7 @@ def _under(flow: Topology) -> Aggregate:
         ),
         (
             lambda flow: source(flow).window(by="card", size="1 m").agg(k="coalesce(last (kind), 'none')"),
-            "k= has last, which goes by time, and Spark's own by arrival",
+            "k= has last, for which the order of rows matters",
         ),
         (lambda flow: source(flow).window(by="card", size="1 m").agg(first="max(amount)"), None),
     ],
