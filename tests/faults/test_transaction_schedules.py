@@ -16,7 +16,7 @@ import pytest
 from tests.support.transaction_clients import FIRST_PROTOCOL, SECOND_PROTOCOL, Producer, TwoPhaseProducer
 from tests.support.transaction_world import TIMEOUT_MS, Call, Damaged, World, epochs_written, visible
 
-SCHEDULES = int(os.environ.get("SCHEDULES", "4000"))
+SCHEDULES = int(os.environ.get("SCHEDULES", "2000"))
 
 
 @pytest.fixture(autouse=True)
