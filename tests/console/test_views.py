@@ -115,7 +115,7 @@ def test_a_table_that_updates_by_itself(
         rows(page, "1", "50", "240").wait_for()
         page.evaluate("window.sameAsBefore = true")
         page.evaluate(WATCH_FLASHES)
-        page.wait_for_function("window.updates > 0")
+        page.wait_for_function("() => window.updates > 0")
         first = page.locator("tbody tr").first
         assert first.locator("td").nth(4).inner_text() == "2026-01-31 13:00:00", "the reader's zone"
         written(store, batch, card(0, spent=99999.25 + night), card(3, note="new"))
