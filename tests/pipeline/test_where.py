@@ -30,7 +30,6 @@ def test_a_row_that_is_left_out_moves_time_on(
     kept = events.where("kind = 'kept'").select("id", "card", "at")
     windows = kept.window(by="card", size="10 seconds", emit="final", engine=engine).agg(n="count(*)")
     windows.to_topic("windows", key="card")
-    # Offsets that no sample of one row in so many would hit.
     produce(millstream_broker, [event(1, "kept", "00:00:00"), event(2, "other", "00:01:00")])
     run(flow)
     produce(millstream_broker, [event(3, "other", "00:01:01")])

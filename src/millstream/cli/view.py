@@ -138,9 +138,9 @@ def watch(
 ) -> None:
     """Print a view's rows, and then every change as it is committed.
 
-    No change is missed and none comes twice. Changes are kept for a day, at most 100,000 of
-    them; a watcher that falls further behind says so and prints all rows again. It waits for a database that
-    goes away. Ctrl-C, and `| head`, end it.
+    No change is missed and none comes twice. Changes are kept for a day, at most 100,000 of them; a watcher
+    that falls further behind says so and prints all rows again. It waits for a database that goes away.
+    Ctrl-C, and `| head`, end it.
     """
     from millstream.cli.signals import Interrupts
     from millstream.pipeline.view_changes import Watcher

@@ -42,6 +42,7 @@ _STRICT_SQL = "map('allowSingleQuotes', 'false')"
 # reads a time of day as one of today. Either is looked for only in values that may have it.
 _MISREAD = "^(-?[0-9]{13,}| *T?[0-9]{1,2}:.*)$"
 _MAY_BE_MISREAD = '[^0-9A-Za-z_."][0-9]{13}|" *T?[0-9]{1,2}:'
+# And it makes 128 to 255 a negative byte.
 _MISREAD_BYTE = "^(12[89]|1[3-9][0-9]|2[0-4][0-9]|25[0-5])$"
 BETWEEN = "|sample|"  # what stands between the reason and the record in a sample of what did not parse
 _SAMPLE = "coalesce(CAST(substring(value, 1, 500) AS string), 'no value')"
@@ -269,9 +270,11 @@ def _read_wrongly(fields: tuple[Field, ...], text: str) -> str:
     misread = _misread(fields, text)
     found = [f"array_contains(array({asked}), true)"] if asked else []
     if misread:
+        suspect = f"{text} RLIKE '{_MAY_BE_MISREAD}'"
         negative = [_holds(f"{_DATA}.{quoted(field.name)}", field.type, _negative_byte) for field in fields]
-        suspects = [f"{text} RLIKE '{_MAY_BE_MISREAD}'", *(one for one in negative if one != "false")]
-        found.append(f"(({' OR '.join(suspects)}) AND array_contains({misread}, true))")
+        if small := ", ".join(one for one in negative if one != "false"):
+            suspect += f" OR array_contains(array({small}), true)"
+        found.append(f"(({suspect}) AND array_contains({misread}, true))")
     return " OR ".join(found) or "false"
 
 

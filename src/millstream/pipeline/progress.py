@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from types import MappingProxyType
 from typing import Any
 
 from pyspark.sql.streaming.listener import (
@@ -156,10 +155,7 @@ class Progress:
 
 
 def progress_of(
-    query: Query,
-    report: dict[str, Any],
-    delivered: Delivered,
-    before: Mapping[str, OperatorStatus] = MappingProxyType({}),
+    query: Query, report: dict[str, Any], delivered: Delivered, before: Mapping[str, OperatorStatus]
 ) -> Progress:
     """Spark's report in our words, with what was ``delivered`` to each sink. Spark counts a source once for
     every time it is scanned, so rows are counted by what we observe on the way. ``before``: the operators

@@ -453,19 +453,21 @@ class StreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _planned_starts(self, planned: Sequence[TopicPartition]) -> Offsets:
         """The earliest offsets of a batch's partitions; without those whose topic was deleted since."""
-
-        def look() -> Offsets:
-            there = self.cluster.topics({partition.topic for partition in planned})
-            if gone := sorted({partition.topic for partition in planned} - set(there)):
-                self._lost(
-                    DataLoss(
-                        f"{', '.join(gone)}: deleted after a batch of it was planned. The batch can't be read"
-                        f" any more. To go on without it: {TO_GO_ON}"
-                    )
-                )
-            return self.cluster.ends([p for p in planned if p.topic in there], EARLIEST)
-
-        return again_if_topics_go(look)
+        try:
+            return self.cluster.ends(planned, EARLIEST)
+        except RequestFailed as problem:
+            if problem.code != UNKNOWN_TOPIC:
+                raise
+        topics = {partition.topic for partition in planned}
+        there = self.cluster.topics(topics)
+        gone = ", ".join(sorted(topics - set(there)))
+        self._lost(
+            DataLoss(
+                f"{gone}: deleted after a batch of it was planned. The batch can't be read any more. To go on"
+                f" without it: {TO_GO_ON}"
+            )
+        )
+        return self.cluster.ends([p for p in planned if p.topic in there], EARLIEST)
 
     def _check_cut(self, partition: TopicPartition, begun: int, end: int) -> int:
         if end < begun:

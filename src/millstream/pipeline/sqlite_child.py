@@ -1,9 +1,9 @@
 """SQL of others on a SQLite file, in a process that can be killed.
 
 SQLite looks at its clock between the steps of its machine, but one step may take for ever: a LIKE with many
-wildcards, a printf of a million digits. And sorting writes temporary files. So users' SQL runs here,
-with the operating system's limits on memory and files, and the process that asked kills this one when the
-time is over (``Child``).
+wildcards, a printf of a million digits. And sorting writes temporary files. So users' SQL runs here, with the
+operating system's limits on memory and files, and the process that asked kills this one when the time is over
+(``Child``).
 
 Between the two go marshalled tuples: first the limits, then questions, each with its answer:
 

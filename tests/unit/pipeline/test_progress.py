@@ -20,7 +20,7 @@ def test_an_operator_that_did_not_run_in_a_batch_is_as_it_was_and_counts_nothing
     events.window(by="k", size="1 minute", every="event", name="moving").agg(n="count(*)").to_topic("counts")
     (query,) = plan(flow).queries
     ran = report(4, watermark=5, waits_for=6, timer=7, may_move=8, entries=2, bytes=90, late=3)
-    before = progress_of(query, ran, Delivered({})).operators
+    before = progress_of(query, ran, Delivered({}), {}).operators
     # Spark runs a batch of no records to close windows of its own; what is summed over no rows is null.
     idle = report(5, watermark=None, waits_for=None, timer=None, may_move=None, entries=None, bytes=None)
     after = progress_of(query, idle, Delivered({}), before)
