@@ -6,6 +6,7 @@ import argparse
 import os
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -23,6 +24,8 @@ DISK_MB = 3000
 
 
 def main() -> int:
+    # A shell has what it runs in the background ignore it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     options = _arguments()
     scratch = Path(tempfile.mkdtemp(prefix=f"campaign-{options.seed}-", dir=os.environ.get("CAMPAIGN_DIR")))
     screen = Screen()

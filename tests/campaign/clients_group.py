@@ -52,11 +52,14 @@ def member(address: str, journal: Journal, options: dict[str, Any]) -> None:
                 uncommitted = True
             if uncommitted and chance.random() < 0.3:
                 try:
-                    consumer.commit(asynchronous=False)
-                    uncommitted = False
+                    committed = consumer.commit(asynchronous=False)
+                    errors = [one.error for one in committed if one.error is not None]
                 except KafkaException as error:
-                    # A rebalance came between: the partition's next owner reads these again.
-                    uncommitted = error.args[0].code() != KafkaError._NO_OFFSET
+                    errors = [error.args[0]]
+                for error in errors:
+                    journal.note("tally", f"commits refused with {error.name()}", 1)
+                # After a rebalance the partition's next owner reads these again.
+                uncommitted = any(error.code() != KafkaError._NO_OFFSET for error in errors)
         if uncommitted:
             with suppress(KafkaException):
                 consumer.commit(asynchronous=False)

@@ -29,6 +29,7 @@ from confluent_kafka import TopicPartition as Theirs
 
 from millstream.pipeline.views import open_reader
 from tests.support.serve import MILLSTREAM, ServeProcess
+from tests.support.sessions import signal_session
 from tests.support.topics import create_topic
 from tests.support.waiting import wait_for
 
@@ -153,7 +154,7 @@ class Driver:
     def kill(self, everything: bool) -> None:
         """kill -9 of all its processes, or of the driver alone: its JVM is then at work a little longer."""
         if everything:
-            os.killpg(self.process.pid, signal.SIGKILL)
+            signal_session(self.process.pid, signal.SIGKILL)
         else:
             self.process.kill()
         self.process.wait()
@@ -173,8 +174,7 @@ class Driver:
         return bool(workers)
 
     def clean(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        signal_session(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
 

@@ -167,7 +167,7 @@ def that_it_stopped_is_told(address: str, http: str) -> None:
 
     status, said = get(f"http://{http}/readyz")
     assert status == 503
-    assert "1 partitions take no writes" in said
+    assert "1 partition stopped: no writes" in said
     assert "t-0: the disk failed to sync" in said
     assert get(f"http://{http}/healthz")[0] == 200
     metrics = get(f"http://{http}/metrics")[1].splitlines()

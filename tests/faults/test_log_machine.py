@@ -26,6 +26,7 @@ class LogMachine(RuleBasedStateMachine):
         self.synced = 0
         self.written = 0
         self.sequence = 0
+        self.epoch = 0
         self.sent: dict[int, tuple[list[bytes], int]] = {}  # by sequence: what, and where it stands
 
     @initialize(
@@ -46,6 +47,8 @@ class LogMachine(RuleBasedStateMachine):
     def _open(self) -> None:
         self.directory = LogDirectory.open("/data", files=self.disk, clock=self.clock)
         self.log = self.directory.open_log(TOPIC, 0, self.config)
+        assert self.log.leader_epoch >= self.epoch, "the leader epoch went back"
+        self.epoch = self.log.leader_epoch
 
     @property
     def end(self) -> int:
@@ -150,6 +153,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(seed=st.integers(0, 10**6))
     def power_loss(self, seed: int) -> None:
         self.disk = self.disk.power_loss(seed)
+        self.epoch = 0  # an epoch without records is not synced; what a commit names, recovery is told
         self._open()
         assert self.log.end_offset >= self.synced
         self._forget_from(self.log.end_offset, gone=True)

@@ -73,6 +73,20 @@ def test_a_cut_tail_puts_the_log_into_a_new_epoch() -> None:
     assert reopen(disk.process_killed()).epochs.end_of(1, 16) == (1, 16)
 
 
+def test_the_epoch_only_grows_when_everything_was_trimmed_before_a_crash() -> None:
+    disk = SimulatedDisk()
+    _, log = open_log(disk)
+    epochs = [log.leader_epoch]
+    for _ in range(4):
+        append(log)
+        log.delete_records(-1)  # the log is empty now, and starts where it ends
+        log.apply_retention(NOW)
+        disk = disk.process_killed()
+        log = reopen(disk)
+        epochs.append(log.leader_epoch)
+    assert epochs == [0, 1, 2, 3, 4]
+
+
 def test_a_tail_that_was_synced_is_damage_and_its_offsets_are_not_given_again() -> None:
     disk = SimulatedDisk()
     directory, log = open_log(disk)

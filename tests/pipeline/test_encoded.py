@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.schema_registry import SchemaRegistryClient
@@ -81,10 +83,13 @@ def test_records_of_several_schemas_are_read_as_one_and_what_is_not_is_rejected(
         new({"eur": n / 2 if n % 2 else None, "card": f"c{n}", "n": n, "at": 1000 * n}, value_of("payments"))
         for n in range(50, 100)
     ]
+    number = fastavro.parse_schema({**NEW, "fields": [*NEW["fields"][:3], {"name": "at", "type": "long"}]})
+    beyond = io.BytesIO()
+    fastavro.schemaless_writer(beyond, number, {"eur": None, "card": "x", "n": 1, "at": 2**62})
     produce(
         millstream_broker.address,
         "payments",
-        [*values, b"no header", b"\0\0\0\xff\xffxx", values[0][:-1]],
+        [*values, b"no header", b"\0\0\0\xff\xffxx", values[0][:-1], values[-1][:5] + beyond.getvalue()],
     )
 
     flow = Topology("reads")
@@ -103,9 +108,10 @@ def test_records_of_several_schemas_are_read_as_one_and_what_is_not_is_rejected(
     assert (found["c51"]["eur"], found["c51"]["at"][:19]) == (25.5, "1970-01-01T00:00:51")
     bad = [record for _, record in consume(millstream_broker.address, "bad", 1)]
     said = sorted((dict(record.headers)["millstream-reason"] or b"").decode() for record in bad)
-    assert said[0].startswith("it begins with byte 110")
-    assert said[1] == "the bytes end too early"
-    assert said[2].endswith("has no schema 65535")
+    assert said[0] == "a time is outside of the years 1 to 9999"
+    assert said[1].startswith("it begins with byte 110")
+    assert said[2] == "the bytes end too early"
+    assert said[3].endswith("has no schema 65535")
 
 
 def test_protobuf_and_json_are_read_into_the_columns_of_their_schemas(
@@ -148,7 +154,7 @@ def test_rows_are_written_by_a_schema_that_is_registered_and_read_by_confluents_
     client: SchemaRegistryClient,
     tmp_path: Path,
 ) -> None:
-    first_row = b'{"card": "c1", "eur": 9.5, "at": "2026-01-02T03:04:05Z", "tags": ["a"]}'
+    first_row = b'{"card": "c1", "eur": 9.5, "at": "2026-01-02T03:04:05Z", "tags": ["a", null]}'
     produce(millstream_broker.address, "payments", [first_row, b'{"card": "c2"}'])
 
     def flow() -> Topology:
@@ -159,7 +165,9 @@ def test_rows_are_written_by_a_schema_that_is_registered_and_read_by_confluents_
         rows.to_topic("as-avro", key="card", format="avro", registry=registry.url, delete_when="eur IS NULL")
         rows.to_topic("as-json", value=["card", "tags"], format="json-schema", registry=registry.url)
         orders = rows.select("card AS id", "array(1, 2) AS ns")
-        orders.to_topic("as-proto", format="protobuf", schema=PROTO["order.proto"], registry=registry.url)
+        proto = {"format": "protobuf", "schema": PROTO["order.proto"], "registry": registry.url}
+        orders.to_topic("as-proto", **proto)
+        rows.select("card AS zip").to_topic("as-place", message="Place", **proto)
         return made
 
     run(flow())
@@ -176,13 +184,24 @@ def test_rows_are_written_by_a_schema_that_is_registered_and_read_by_confluents_
     )
     assert second is None, "deleted"
     people = values("as-json", JSONDeserializer(None, schema_registry_client=client))
-    assert sorted(people, key=str) == [{"card": "c1", "tags": ["a"]}, {"card": "c2"}]
+    assert sorted(people, key=str) == [{"card": "c1", "tags": ["a", None]}, {"card": "c2"}]
     order = proto_classes(PROTO, tmp_path)["shop.Order"]
     read = ProtobufDeserializer(order, {"use.deprecated.format": False}, client)
     assert sorted((one.id, list(one.ns)) for one in values("as-proto", read)) == [
         ("c1", [1, 2]),
         ("c2", [1, 2]),
     ]
+    read = ProtobufDeserializer(
+        proto_classes(PROTO, tmp_path)["shop.Place"], {"use.deprecated.format": False}, client
+    )
+    assert sorted(one.zip for one in values("as-place", read)) == ["c1", "c2"]
+
+    unfit = Topology("writes")
+    unfit.source("payments", schema="card string").to_topic(
+        "as-place", format="protobuf", schema=PROTO["order.proto"], registry=registry.url
+    )
+    with pytest.raises(TopologyError, match=r"'card' is not a field of shop\.Order, the first message"):
+        run(unfit, "unfit")
 
     client.set_compatibility("as-avro-value", "FORWARD")
     changed = Topology("writes")

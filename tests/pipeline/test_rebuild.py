@@ -31,29 +31,31 @@ def flow(version: str, size: str, guarantee: str) -> Topology:
     made = Topology("spending", guarantee=guarantee)
     payments = made.source("payments", schema=SCHEMA, time="paid_at")
     counts = payments.window(by="card", size=size).agg(n="count(*)", spent="sum(amount)")
-    coded = counts.select("*", f"'{version}' AS code")
+    coded = counts.select("*", f"'{version}' AS code", *["n * 2 AS twice"] * (version == "v2"))
     coded.to_topic("alerts", key="card")
     coded.to_view("spending", key="card", changelog="spending.changes")
     return made
 
 
 class Reading(threading.Thread):
-    """Reads the view in a loop, as somebody who depends on it does; ``seen`` are the versions it was of."""
+    """Reads the view in a loop, as somebody who depends on it does; ``seen`` are the versions it was of, and
+    whether it had the column that is new."""
 
     def __init__(self, views: Path) -> None:
         super().__init__(daemon=True)
         self.views = views
         self.ended = threading.Event()
-        self.seen: list[tuple[str, ...]] = []
+        self.seen: list[tuple[tuple[str, ...], bool]] = []
         self.problem: BaseException | None = None
 
     def run(self) -> None:
         try:
             while not self.ended.is_set():
                 reader = open_reader(self.views)
-                _, rows = reader.query("SELECT DISTINCT code FROM spending ORDER BY code")
+                columns, rows = reader.query("SELECT * FROM spending")
                 reader.close()
-                found = tuple(code for (code,) in rows)
+                codes = {row[columns.index("code")] for row in rows}
+                found = tuple(sorted(codes)), "twice" in columns
                 if self.seen[-1:] != [found]:
                     self.seen.append(found)
         except BaseException as problem:
@@ -122,7 +124,9 @@ def test_the_views_are_swapped_under_their_readers_and_the_new_checkpoint_goes_o
         reading.ended.set()
         reading.join()
     assert reading.problem is None
-    assert reading.seen == [("v1",), ("v2",)], "the old view or the new one, and never both or none"
+    assert reading.seen == [(("v1",), False), (("v2",), True)], (
+        "the old view or the new one, and never both or none"
+    )
     changes = [(one.kind, one.key["card"], one.new and one.new["n"]) for one in watcher.read(1)]
     assert changes == [("update", "a", 2), ("update", "b", 1)]
     written = [json.loads(record.value())["code"] for record in records(millstream_broker, "alerts")]

@@ -9,6 +9,7 @@ import re
 import signal
 import socket
 import subprocess
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from tests.pipeline.test_job import produce, records
 from tests.support.apache_kafka import free_port
 from tests.support.command import run_command, users_environment
 from tests.support.serve import MILLSTREAM
+from tests.support.sessions import members, signal_session
 from tests.support.waiting import wait_for
 
 PIPELINE = """\
@@ -122,6 +124,79 @@ def test_a_killed_jvm_is_one_line_and_the_job_is_started_again_where_that_was_as
     assert "Spark's JVM has ended (SIGKILL)" in told
     assert "it is started again in 1 s (restart 1)" in told
     assert "Traceback" not in told
+
+
+SLOW = """\
+import pathlib, time
+from millstream import Processor, Topology
+
+flow = Topology("slow", guarantee="exactly-once")
+lines = flow.source("lines", schema="k string, at timestamp", time="at")
+
+
+class Wait(Processor):
+    def on_event(self, event, context):
+        pathlib.Path({home!r}, "begun").touch()
+        while not pathlib.Path({home!r}, "go").exists():
+            time.sleep(0.01)
+        context.emit(n=1)
+
+
+lines.process(key="k", with_=Wait, output="k string, n int").to_topic("out", key="k")
+"""
+
+
+@pytest.fixture
+def slow(tmp_path: Path, millstream_broker: Broker) -> Iterator[subprocess.Popen[str]]:
+    """A job in the middle of a batch, which ends when there is a file ``go``. It is that of the first line,
+    whose turn comes with the second."""
+    (tmp_path / "slow.py").write_text(SLOW.format(home=str(tmp_path)))
+    with Admin(Connection(millstream_broker.address)) as admin:
+        admin.create_topic("lines")
+    lines = [{"k": "a", "at": f"2026-01-01T0{hour}:00:00Z"} for hour in (1, 2)]
+    produce(millstream_broker, [json.dumps(line).encode() for line in lines], "lines")
+    job = subprocess.Popen(
+        [MILLSTREAM, "run", "slow.py", "-b", millstream_broker.address],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        wait_for((tmp_path / "begun").exists, timeout=300, what="a batch is under way")
+        yield job
+    finally:
+        signal_session(job.pid, signal.SIGKILL)
+        job.communicate()
+
+
+def test_sigterm_to_the_group_of_a_job_ends_it_after_the_batch_under_way(
+    slow: subprocess.Popen[str], tmp_path: Path, millstream_broker: Broker
+) -> None:
+    os.killpg(slow.pid, signal.SIGTERM)  # as `timeout` does
+    assert slow.stdout is not None
+    assert any("stopping after this batch" in line for line in slow.stdout)
+    (tmp_path / "go").touch()
+    out, err = slow.communicate(timeout=120)
+    assert (slow.returncode, err) == (0, "")
+    assert "slow ended: 2 records" in out
+    assert len(records(millstream_broker, "out")) == 1
+    wait_for(lambda: not members(slow.pid), timeout=90, what="no process is left")
+
+
+def test_sigterm_to_every_process_of_a_job_ends_it_in_order_too(slow: subprocess.Popen[str]) -> None:
+    signal_session(slow.pid, signal.SIGTERM)  # as systemd does; Python workers end at once
+    out, err = slow.communicate(timeout=120)
+    assert (slow.returncode, err) == (0, "")
+    assert "slow ended: 0 records" in out
+    wait_for(lambda: not members(slow.pid), timeout=90, what="no process is left")
+
+
+def test_a_job_that_is_killed_leaves_no_process_behind(slow: subprocess.Popen[str], tmp_path: Path) -> None:
+    slow.kill()
+    (tmp_path / "go").touch()
+    wait_for(lambda: not members(slow.pid), timeout=90, what="no process is left")
 
 
 def _java_of(process: int) -> int:
@@ -250,13 +325,5 @@ def test_ctrl_c_ends_the_demo_and_its_console_with_nothing_left_behind(tmp_path:
     assert opened.read_text().strip() == url
     assert "the demo was stopped" in out
     assert "Traceback" not in err
-    wait_for(lambda: not _group_exists(demo.pid), timeout=90, what="no process of the demo is left")
+    wait_for(lambda: not members(demo.pid), timeout=90, what="no process of the demo is left")
     assert list(temporary.glob("millstream-*")) == []
-
-
-def _group_exists(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    return True

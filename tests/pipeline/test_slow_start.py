@@ -14,8 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from millstream import Broker
+from millstream.client.admin import Admin
+from millstream.client.connect import Connection
 from millstream.pipeline.session import _launcher
-from millstream.pipeline.source_process import RUNNER
+from millstream.pipeline.source_process import PROGRAMS, SOURCE
+from tests.support.jobs import produce, records
+from tests.support.serve import MILLSTREAM
 
 SPARKS_PATIENCE = 10.0  # seconds, in PythonWorkerFactory.createSimpleWorker
 _CPU = Path("/sys/fs/cgroup/cpu")
@@ -66,20 +71,68 @@ def connected_after(command: list[str], group: Path, tmp_path: Path) -> float | 
             process.wait()
 
 
-def test_a_sources_process_connects_before_it_loads_anything(starved: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_process_connects_before_it_loads_anything(program: str, starved: Path, tmp_path: Path) -> None:
     """A second of CPU for PySpark and pandas would be 25 here."""
-    took = connected_after([_launcher(sys.executable), "-m", RUNNER], starved, tmp_path)
+    took = connected_after([_launcher(sys.executable), "-m", program], starved, tmp_path)
     assert took is not None, f"it had not connected after {SPARKS_PATIENCE:g} s"
+
+
+PIPELINE = """\
+from millstream import Processor, Topology
+
+flow = Topology("counts", guarantee="exactly-once")
+lines = flow.source("lines", schema="k string", time="log")
+
+
+class Count(Processor):
+    def on_event(self, event, context):
+        context.state = (context.state or 0) + 1
+        context.emit(n=context.state)
+
+
+lines.process(key="k", with_=Count, output="k string, n int").to_topic("out", key="k")
+"""
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_query_whose_process_was_too_slow_is_started_again(
+    program: str, tmp_path: Path, millstream_broker: Broker
+) -> None:
+    (tmp_path / "counts.py").write_text(PIPELINE)
+    python = tmp_path / "python"
+    python.write_text(
+        "#!/bin/sh\n"
+        f'[ "$3" = {program} ] && mkdir {tmp_path}/slow 2>/dev/null && exec sleep 100\n'
+        f'exec {sys.executable} "$@"\n'
+    )
+    python.chmod(0o755)
+    with Admin(Connection(millstream_broker.address)) as admin:
+        admin.create_topic("lines")
+    produce(millstream_broker, [b'{"k": "a"}'] * 2, "lines")
+    done = subprocess.run(
+        [MILLSTREAM, "run", "counts.py", "-b", millstream_broker.address, "--available-now"],
+        cwd=tmp_path,
+        env={**os.environ, "PYSPARK_PYTHON": str(python)},
+        capture_output=True,
+        text=True,
+        timeout=400,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "was not up in the 10 s that Spark gives it" in done.stderr
+    assert "It is started again (2 of 5)" in done.stderr
+    assert "counts ended: 2 records" in done.stdout
+    assert len(records(millstream_broker, "out")) == 2
 
 
 def test_what_else_is_asked_of_python_is_what_python_does() -> None:
     said = subprocess.run(
-        [_launcher(sys.executable), "-c", "import sys; print(sys.argv[1:])", "a b", RUNNER],
+        [_launcher(sys.executable), "-c", "import sys; print(sys.argv[1:])", "a b", SOURCE],
         capture_output=True,
         text=True,
         check=True,
     )
-    assert said.stdout == f"['a b', {RUNNER!r}]\n"
+    assert said.stdout == f"['a b', {SOURCE!r}]\n"
 
 
 def test_over_tcp_it_shows_its_secret_first(tmp_path: Path) -> None:
@@ -89,7 +142,7 @@ def test_over_tcp_it_shows_its_secret_first(tmp_path: Path) -> None:
             "PYTHON_WORKER_FACTORY_PORT": str(listening.getsockname()[1]),
             "PYTHON_WORKER_FACTORY_SECRET": "s3cret",
         }
-        command = [_launcher(sys.executable), "-m", RUNNER]
+        command = [_launcher(sys.executable), "-m", SOURCE]
         process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
         try:
             listening.settimeout(60)

@@ -10,6 +10,7 @@ import json
 import shutil
 import sqlite3
 import tempfile
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -29,6 +30,7 @@ class CatalogueFile(NamedTuple):
     problem: str = ""  # in words for a person; empty if it is whole
     on_disk: frozenset[tuple[str, int]] = frozenset()  # the partitions whose logs should be there
     commits: dict[tuple[str, int], HighestCommits] = {}  # noqa: RUF012
+    topic_ids: dict[str, uuid.UUID] = {}  # noqa: RUF012
 
     def findings(self, directory: Path) -> list[Finding]:
         path = str(directory / FILE_NAME)
@@ -74,7 +76,11 @@ def _read(db: sqlite3.Connection) -> CatalogueFile:
         if name in JSON_FACTS:
             json.loads(value)
     on_disk = set()
-    for name, partitions, overrides in db.execute("SELECT name, partitions, overrides FROM topics"):
+    topic_ids = {}
+    for name, topic_id, partitions, overrides in db.execute(
+        "SELECT name, id, partitions, overrides FROM topics"
+    ):
+        topic_ids[name] = uuid.UUID(bytes=topic_id)
         if json.loads(overrides).get("millstream.storage") != "memory":
             on_disk |= {(name, index) for index in range(partitions)}
     commits: dict[tuple[str, int], HighestCommits] = {}
@@ -82,4 +88,4 @@ def _read(db: sqlite3.Connection) -> CatalogueFile:
     for topic, partition, offset, epoch, group in rows:
         known = commits.get((topic, partition), HighestCommits())
         commits[topic, partition] = known.and_one(offset, epoch, group)
-    return CatalogueFile("", frozenset(on_disk), commits)
+    return CatalogueFile("", frozenset(on_disk), commits, topic_ids)

@@ -86,8 +86,8 @@ def judge(standing: Standing, *, force: bool) -> Verdict:
         )
     if standing.behind_commits:
         reasons.append(
-            f"at least {standing.behind_commits} changes of topics, groups' offsets or transactions that the "
-            f"leader made after {_time(standing.whole[0])} are not here"
+            f"changes of topics, groups' offsets or transactions that the leader made after "
+            f"{_time(standing.whole[0])} are not here: {standing.behind_commits} or more"
         )
     if standing.was_connected and not standing.is_last:
         assert standing.heard_ms is not None

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millstream.broker import copy_state
+from millstream.broker.codes import OFFSET_OUT_OF_RANGE
 from millstream.broker.database import set_fact
 from millstream.broker.lag_account import LagAccount, Told
 from millstream.broker.leader_link import LeaderLink
@@ -43,8 +44,8 @@ from millstream.errors import (
     ProtocolError,
     RequestRefused,
 )
-from millstream.log.copying import CORRUPT_MESSAGE, append_copied, jump, start_segments
-from millstream.wire.apis import AFTER_DAMAGE, COPY_CATALOGUE, FENCE, FOLLOW, LAST_WORD
+from millstream.log.copying import CORRUPT_MESSAGE, append_copied, jump, start_segment
+from millstream.wire.apis import AFTER_MISSING, COPY_CATALOGUE, FENCE, FOLLOW, LAST_WORD
 from millstream.wire.replica import VERSION as FETCH_VERSION
 from millstream.wire.replica import fetch_request, read_copied
 from millstream.wire.standby import SPOKEN
@@ -155,7 +156,9 @@ class Standby:
             started = self._node.clock.monotonic()
             try:
                 await self._follow()
-            except (BrokerUnavailable, ProtocolError, _Again, OSError) as error:
+            except _Again as error:
+                _log.info("the copy of %s starts over: %s", self.leader, error)
+            except (BrokerUnavailable, ProtocolError, OSError) as error:
                 if self.is_connected:
                     self.breaks += 1
                     _log.warning("the leader at %s is lost: %s; trying again", self.leader, error)
@@ -368,7 +371,7 @@ class Standby:
                 worker.cancel()
             await asyncio.gather(*workers, return_exceptions=True)
         for partition, end in aim.ends.items():
-            start_segments(partition.log, self._bases[partition], end)
+            start_segment(partition.log, self._bases[partition], end)
             jump(partition.log, end)
 
     async def _copy_some(self, link: LeaderLink, aim: _Aim, waiting: deque[Partition]) -> None:
@@ -384,16 +387,16 @@ class Standby:
             )
             by_place = {(partition.topic.id_bytes, partition.index): partition for partition in chosen}
             taken = 0
-            damaged: list[Partition] = []
+            missing: list[Partition] = []
             for topic_id, index, error, records in read_copied(body):
                 partition = by_place[topic_id, index]
-                if error == CORRUPT_MESSAGE:
-                    damaged.append(partition)
+                if error in (CORRUPT_MESSAGE, OFFSET_OUT_OF_RANGE):
+                    missing.append(partition)
                 elif error:
                     raise _Again(f"{partition}: the leader answers with error {error}")
                 taken += self._append(partition, records, aim.ends[partition])
             self.copied_bytes += taken
-            for partition in damaged:
+            for partition in missing:
                 await self._pass_over(link, partition, aim.ends[partition])
             for partition in chosen:
                 if partition.log.end_offset < aim.ends[partition]:
@@ -405,17 +408,19 @@ class Standby:
             alone = not taken
 
     async def _pass_over(self, link: LeaderLink, partition: Partition, upto: int) -> None:
-        """The leader's records are damaged here: it serves them to nobody, and goes on after them."""
+        """The leader's records are damaged here, or were deleted since it named the cut: it serves them to
+        nobody, and goes on after them."""
         log = partition.log
         place = {"topic_id": partition.topic.id.hex, "partition": partition.index, "offset": log.end_offset}
-        answer, _ = await link.ask(AFTER_DAMAGE, place)
+        answer, _ = await link.ask(AFTER_MISSING, place)
         after = min(answer["offset"], upto)
         if after <= log.end_offset:
             raise _Again(f"{partition}: the leader can't read its records from offset {log.end_offset} on")
-        _log.error(
-            "%s: the leader's records %d to %d are damaged; the copy does not have them either",
-            partition, log.end_offset, after - 1,
-        )  # fmt: skip
+        if not answer["deleted"]:
+            _log.error(
+                "%s: the leader's records %d to %d are damaged; the copy does not have them either",
+                partition, log.end_offset, after - 1,
+            )  # fmt: skip
         jump(log, after)
 
     def _append(self, partition: Partition, records: memoryview, upto: int) -> int:

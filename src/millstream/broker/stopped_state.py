@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from millstream.units import count
+
 if TYPE_CHECKING:
     from millstream.broker.node import Node
     from millstream.broker.partition import Partition
@@ -23,7 +25,9 @@ def stopped_partitions(node: Node) -> list[Partition]:
 
 def not_ready_because(stopped: list[Partition]) -> str:
     """What ``/readyz`` says of them, a line for each."""
-    lines = [f"not ready: {len(stopped)} partitions take no writes until the broker is restarted"]
+    lines = [
+        f"not ready: {count(len(stopped), 'partition')} stopped: no writes until the broker is restarted"
+    ]
     lines += [str(partition.log.failed) for partition in stopped[:_NAMED]]
     if len(stopped) > _NAMED:
         lines.append(f"and {len(stopped) - _NAMED} more")

@@ -50,7 +50,10 @@ def check(
     summary: Summary | None = None
     with _progress() as advance:
         for item in check_directory(
-            directory, expected=catalogue.expected, first=catalogue.findings(directory)
+            directory,
+            expected=catalogue.expected,
+            topic_ids=catalogue.topic_ids,
+            first=catalogue.findings(directory),
         ):
             if isinstance(item, Progress):
                 advance(item)
@@ -98,7 +101,7 @@ def accept_loss(
     catalogue = read_catalogue(directory)
     if catalogue.problem:
         raise DataDirectoryError(catalogue.problem)
-    for finding in accept_losses(directory, partitions, catalogue.expected):
+    for finding in accept_losses(directory, partitions, catalogue.expected, topic_ids=catalogue.topic_ids):
         print(finding.message.partition(". Stop the broker")[0])
     print(f"accepted for {count(len(partitions), 'partition')}; the next start goes on without these records")
 

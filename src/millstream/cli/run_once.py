@@ -213,7 +213,8 @@ def spinner(what: str) -> Iterator[None]:
 def _watch(job: Job, interrupts: Interrupts) -> None:
     while job.running and not interrupts:
         time.sleep(0.1)
-        if (error := job.failed()) is not None:
+        # What fails after an interrupt may fail because of it: systemd also ends the Python processes.
+        if not interrupts and (error := job.failed()) is not None:
             job.stop()
             raise error
     if interrupts:

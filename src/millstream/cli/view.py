@@ -233,15 +233,17 @@ def _object(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A value that JSON has no form of is text."""
-    if isinstance(value, float) and not math.isfinite(value):
-        from millstream.pipeline.view_values import float_text
+    """A value as JSON: what it has no form of is text, and a nested value is what it is."""
+    from millstream.pipeline.view_values import JsonText, float_text
 
+    if isinstance(value, float) and not math.isfinite(value):
         return float_text(value)
+    if isinstance(value, JsonText):
+        return json.loads(value)
     return base64.b64encode(value).decode() if isinstance(value, bytes) else value
 
 
 def _cell(value: Any) -> str | int | None:
     if isinstance(value, float) and round(value, 2) == value and abs(value) < 1e15:
         return f"{value:,.2f}"  # two digits, where they are all of it
-    return value if value is None or isinstance(value, int) else str(_plain(value))
+    return value if value is None or isinstance(value, int | str) else str(_plain(value))

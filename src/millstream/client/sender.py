@@ -241,7 +241,7 @@ def _refusal(answer: Produced, size: int) -> RequestFailed:
         return refused(
             answer.code,
             what,
-            f"a batch of {size} bytes is larger than the topic takes: raise the topic's max.message.bytes, or"
-            " make batches smaller (Spark: option kafka.batch.size)",
+            f"a batch of {size} bytes is larger than the topic takes: raise the topic's max.message.bytes; if"
+            " the batch holds several records, smaller batches help too (Spark: option kafka.batch.size)",
         )
     return fenced(answer.code, what, answer.message)

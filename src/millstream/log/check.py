@@ -7,6 +7,7 @@ it should be, a ``Progress`` now and then, and one ``Summary`` at the end.
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +17,11 @@ from millstream.log.aborted import ENTRY, VERSION
 from millstream.log.archive import JOURNAL
 from millstream.log.checkpoints import LOG_START_OFFSETS, RECOVERY_POINTS, read_offsets, write_offsets
 from millstream.log.compaction import as_swapped, read_checkpoint
-from millstream.log.directory import CLEAN_SHUTDOWN, LOCK, machine_stopped, partition_of
+from millstream.log.directory import CLEAN_SHUTDOWN, LOCK, META_PROPERTIES, machine_stopped, partition_of
+from millstream.log.epochs import LeaderEpochs
 from millstream.log.files import DIRECTORY, FilePool, Files, OsFiles, read_file
 from millstream.log.index import OffsetIndex, TimeIndex
+from millstream.log.partition_metadata import read_topic_id
 from millstream.log.producers import Producers
 from millstream.log.replay import Replay
 from millstream.log.scan import Batch, Damage, is_cut_off
@@ -31,7 +34,14 @@ from millstream.log.segment import (
     file_name,
     offset_of,
 )
-from millstream.log.shortfall import ACCEPTED_LOSSES, HighestCommits, Known, described
+from millstream.log.shortfall import (
+    ACCEPTED_LOSSES,
+    HighestCommits,
+    Known,
+    began_before,
+    described,
+    of_another_topic,
+)
 from millstream.log.snapshots import SNAPSHOT_SUFFIX, load_snapshot
 from millstream.log.transactions import Aborted, Transactions
 
@@ -124,6 +134,7 @@ class Summary:
 
 
 Expected = Mapping[tuple[str, int], HighestCommits]  # the partitions that should be there
+TopicIds = Mapping[str, uuid.UUID]
 
 
 def check_directory(
@@ -131,23 +142,33 @@ def check_directory(
     *,
     files: Files | None = None,
     expected: Expected | None = None,
+    topic_ids: TopicIds | None = None,
     first: Sequence[Finding] = (),
 ) -> Iterator[Finding | Progress | Summary]:
-    """Check every partition, also those that the catalogue has and the directory has not. Findings that were
-    made before come ``first``. Raises DataDirectoryError if the directory can't be read or a broker uses
-    it."""
+    """Check every partition, also those that the catalogue has and the directory has not. ``topic_ids`` are
+    the catalogue's. Findings that were made before come ``first``. Raises DataDirectoryError if the directory
+    can't be read, is no broker's, or a broker uses it."""
     checking = _open(path, files)
+    if not checking.is_used:
+        raise DataDirectoryError(f"{path} is no broker's data directory: there is no {META_PROPERTIES} in it")
     checking.expected = expected or {}
+    checking.topic_ids = topic_ids or {}
     yield from checking.run(first)
 
 
 def accept_losses(
-    path: str | Path, names: Sequence[str], expected: Expected, *, files: Files | None = None
+    path: str | Path,
+    names: Sequence[str],
+    expected: Expected,
+    *,
+    topic_ids: TopicIds | None = None,
+    files: Files | None = None,
 ) -> list[Finding]:
     """Have the next start go on without what is missing of these partitions; what that is. Raises
     DataDirectoryError if nothing is missing of one of them, and changes nothing then."""
     checking = _open(path, files)
     checking.expected = expected
+    checking.topic_ids = topic_ids or {}
     found = []
     accepted = read_offsets(checking.files, f"{checking.root}/{ACCEPTED_LOSSES}")
     for name in names:
@@ -184,10 +205,12 @@ class _Check:
         self.root = root
         self.pool = FilePool(files)
         self.partitions = sorted(n for n, size in listing.items() if size == DIRECTORY and partition_of(n))
+        self.is_used = bool(self.partitions or listing.keys() & {LOCK, META_PROPERTIES, RECOVERY_POINTS})
         self.summary = Summary(CLEAN_SHUTDOWN in listing, len(self.partitions))
         self.read = 0
         self.total = 0
         self.expected: Expected = {}
+        self.topic_ids: TopicIds = {}
         self.points = read_offsets(files, f"{root}/{RECOVERY_POINTS}")
         self.starts = read_offsets(files, f"{root}/{LOG_START_OFFSETS}")
         self.machine_stopped = not self.summary.clean_shutdown and machine_stopped(files, root)
@@ -243,9 +266,22 @@ class _Check:
         known = self.known(key)
         recovery_point = known.recovery_point
         directory = f"{self.root}/{partition}"
+        wanted, named = self.topic_ids.get(key[0]), read_topic_id(self.files, directory)
+        if wanted is not None and named is not None and named != wanted:
+            yield Finding(
+                SHORT, partition, directory, 0, of_another_topic(partition, directory, named, wanted)
+            )
+            return
         listing, stages = as_swapped(self.files, directory, listing)
         _, gaps_below = read_checkpoint(self.files, directory)
         bases = sorted(offset_of(n) for n in listing if n.endswith(LOG_SUFFIX) and offset_of(n) >= 0)
+        if self.summary.clean_shutdown and bases:
+            epochs = LeaderEpochs(self.files, directory)
+            epochs.load()
+            if began := began_before(epochs.entries, bases[0], JOURNAL in listing):
+                path = f"{directory}/{file_name(bases[0])}{LOG_SUFFIX}"
+                message = f"offsets {began.start} to {began.stop - 1} are missing: the log began there"
+                yield Finding(GAP, partition, path, 0, message)
         end = 0
         transactions = self._transactions(directory, listing, bases, is_compacted=gaps_below > 0)
         for number, base in enumerate(bases):

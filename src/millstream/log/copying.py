@@ -16,10 +16,28 @@ from collections.abc import Sequence
 from millstream.errors import CorruptBatch, LogError
 from millstream.log.partition import PartitionLog
 from millstream.log.replay import Replay
-from millstream.records.batch import CONTROL, BatchHeader, batches, verify
+from millstream.records.batch import (
+    CONTROL,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    BatchHeader,
+    batches,
+    read_header,
+    verify,
+)
+from millstream.records.build import assemble
 from millstream.records.markers import read_marker
 
 CORRUPT_MESSAGE = 2
+_MOST_OFFSETS = 1 << 31  # of one batch
+_NOBODYS = {
+    "attributes": 0,
+    "base_timestamp": NO_TIMESTAMP,
+    "max_timestamp": NO_TIMESTAMP,
+    "producer_id": NO_PRODUCER_ID,
+    "producer_epoch": -1,
+    "base_sequence": -1,
+}
 
 # This is the other half of ``PartitionLog.append``, apart from it because no producer comes this way; so it
 # keeps the same books by the same private names.
@@ -52,7 +70,7 @@ def append_copied(
                 _write(log, data[start:end])
                 taken += end - start
                 start = position
-                start_segments(log, bases, header.base_offset)
+                start_segment(log, bases, header.base_offset)
             if header.base_offset > log.end_offset and not log.segments.last.gaps:
                 log.compaction.expect_gaps()
             _keep_books(log, replay, data, position, header)
@@ -64,9 +82,11 @@ def append_copied(
     return taken + end - start
 
 
-def start_segments(log: PartitionLog, bases: Sequence[int], upto: int) -> None:
-    """Start every segment that the leader has up to ``upto``; they may be empty."""
-    while (base := _next_base(log, bases)) <= upto:
+def start_segment(log: PartitionLog, bases: Sequence[int], upto: int) -> None:
+    """Start the last segment that the leader has up to ``upto``, which may be empty. Those between this one
+    and the copy's last have no records any more: the leader has compacted them since it named them."""
+    base = bases[bisect_right(bases, upto) - 1]
+    if base > log.segments.last.base_offset:
         jump(log, base)
         if log.segments.last.size:
             log.roll()
@@ -75,9 +95,23 @@ def start_segments(log: PartitionLog, bases: Sequence[int], upto: int) -> None:
 
 
 def jump(log: PartitionLog, offset: int) -> None:
-    """The leader has no records between the end and ``offset``."""
-    if log.end_offset < offset:
-        log.end_offset = log.written_offset = offset
+    """The leader has no records between the end and ``offset``. A batch without records covers these offsets,
+    as compaction leaves them: a file that ends before the next segment begins would be taken for damaged. May
+    raise OSError."""
+    while log.end_offset < offset:
+        if not log.segments.last.gaps:
+            log.compaction.expect_gaps()  # readers pass over batches without records only there
+        covered = min(offset - log.end_offset, _MOST_OFFSETS)
+        batch = assemble(
+            b"",
+            base_offset=log.end_offset,
+            leader_epoch=log.leader_epoch,
+            last_offset_delta=covered - 1,
+            record_count=0,
+            **_NOBODYS,
+        )
+        _place(log, read_header(batch))
+        _write(log, memoryview(batch))
 
 
 def _next_base(log: PartitionLog, bases: Sequence[int]) -> int:
@@ -88,6 +122,17 @@ def _next_base(log: PartitionLog, bases: Sequence[int]) -> int:
 def _keep_books(
     log: PartitionLog, replay: Replay, data: memoryview, position: int, header: BatchHeader
 ) -> None:
+    _place(log, header)
+    if header.leader_epoch > log.epochs.latest:
+        log.epochs.begin(header.leader_epoch, header.base_offset)
+        log.leader_epoch = header.leader_epoch
+    marker = None
+    if header.attributes & CONTROL:
+        marker = read_marker(data, position, header)
+    replay.tell(header, marker)
+
+
+def _place(log: PartitionLog, header: BatchHeader) -> None:
     segment = log.segments.last
     # By where the batch before it ended: who asks for an offset in a gap is given what follows the gap.
     log._recent_offsets.append(log.end_offset)
@@ -97,13 +142,6 @@ def _keep_books(
     )
     segment.size += header.size
     log.end_offset = header.next_offset
-    if header.leader_epoch > log.epochs.latest:
-        log.epochs.begin(header.leader_epoch, header.base_offset)
-        log.leader_epoch = header.leader_epoch
-    marker = None
-    if header.attributes & CONTROL:
-        marker = read_marker(data, position, header)
-    replay.tell(header, marker)
 
 
 def _write(log: PartitionLog, data: memoryview) -> None:

@@ -50,7 +50,7 @@ from millstream.log.retention import RetentionClock
 from millstream.log.room import DiskRoom
 from millstream.log.scan import WINDOW
 from millstream.log.segment import INDEX_SUFFIXES, LOG_SUFFIX, file_name, offset_of
-from millstream.log.shortfall import ACCEPTED_LOSSES, HighestCommits, Known, described
+from millstream.log.shortfall import ACCEPTED_LOSSES, HighestCommits, Known, described, of_another_topic
 from millstream.log.snapshots import SNAPSHOT_SUFFIX
 
 _log = logging.getLogger(__name__)
@@ -260,18 +260,14 @@ class LogDirectory:
         machine_stopped = self._machine_stopped and not clean
         known_end = 0
         try:
-            is_named = self._set_stranger_aside(path, wanted)
-            known = Known(
-                self._recovery_points.get(key, 0),
-                self._start_offsets.get(key, 0),
-                wanted.commits,
-                was_there=key in self._recovery_points or key in self._start_offsets,
-            )
+            is_accepted = self._accepted.get(key, -1) >= self._known(wanted).end_offset
+            is_named = self._check_topic(path, wanted, keep=clean and not can_fetch, is_accepted=is_accepted)
+            known = self._known(wanted)
             known_end = known.end_offset
             new = not self._files.exists(path)
             if new:
                 known = known.without_directory()
-            is_accepted = self._accepted.get(key, -1) >= known.end_offset
+            is_accepted = is_accepted or self._accepted.get(key, -1) >= known.end_offset
             if new and not can_fetch and not is_accepted:
                 missing = known.missing(None, machine_stopped=machine_stopped)
                 if missing:
@@ -304,13 +300,28 @@ class LogDirectory:
         self.logs[key] = log
         return log
 
-    def _set_stranger_aside(self, path: str, wanted: Wanted) -> bool:
-        """A topic was deleted and created again, and the broker was killed before the old directory was gone:
-        it is not the new topic's log. Whether the directory that stays names this topic."""
+    def _known(self, wanted: Wanted) -> Known:
+        key = (wanted.topic, wanted.partition)
+        return Known(
+            self._recovery_points.get(key, 0),
+            self._start_offsets.get(key, 0),
+            wanted.commits,
+            was_there=key in self._recovery_points or key in self._start_offsets,
+        )
+
+    def _check_topic(self, path: str, wanted: Wanted, *, keep: bool, is_accepted: bool) -> bool:
+        """Whether the directory names this topic. One that names another is set aside: the topic was deleted
+        and created again, and the broker was killed before the old directory was gone. After an orderly end
+        (``keep``) there can be none, so somebody has put the wrong files there. Raises LogOffline then,
+        unless that is accepted."""
         found = read_topic_id(self._files, path) if wanted.topic_id is not None else None
-        if found is not None and found != wanted.topic_id:
+        if found is not None and wanted.topic_id is not None and found != wanted.topic_id:
+            if keep and not is_accepted:
+                why = of_another_topic(f"{wanted.topic}-{wanted.partition}", path, found, wanted.topic_id)
+                raise LogOffline(why, self._known(wanted).end_offset)
             aside = self.set_aside(Path(path))
-            self.forget_offsets([(wanted.topic, wanted.partition)])
+            if not is_accepted:
+                self.forget_offsets([(wanted.topic, wanted.partition)])
             _log.warning(
                 "%s is of another topic of that name, with the id %s; it was set aside as %s",
                 path,

@@ -3,6 +3,9 @@
 Kept in Kafka's ``leader-epoch-checkpoint``, a line ``epoch offset`` for each. An epoch ends where the next
 one begins. After a crash a partition goes on in a new epoch: a reader that had seen records which the crash
 took along finds out by asking where its epoch ended.
+
+The latest epoch never goes back, whatever happens to its records. Clients compare positions by epoch before
+they compare offsets: a consumer that has committed under epoch 3 does not commit again under epoch 1.
 """
 
 from __future__ import annotations
@@ -17,21 +20,29 @@ NONE = (-1, -1)
 class LeaderEpochs:
     """The epochs of one partition, oldest first."""
 
-    __slots__ = ("_entries", "_files", "_path")
+    __slots__ = ("_entries", "_files", "_path", "_written")
 
     def __init__(self, files: Files, directory: str) -> None:
         self._files = files
         self._path = f"{directory}/{CHECKPOINT}"
         self._entries: list[tuple[int, int]] = []
+        self._written: list[tuple[int, int]] = []  # as the checkpoint has them
 
     def load(self) -> None:
         self._entries = _in_order(read_lines(self._files, self._path) or [])
+        self._written = list(self._entries)
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the checkpoint says what is known here."""
+        return self._entries == self._written
 
     def write(self, *, sync: bool = False) -> None:
         """Without ``sync``, a crash may lose the newest epoch: it stands in the batches as well."""
         write_lines(
             self._files, self._path, [f"{epoch} {offset}" for epoch, offset in self._entries], sync=sync
         )
+        self._written = list(self._entries)
 
     def text_upto(self, offset: int) -> bytes:
         """What the checkpoint of a log that ends at ``offset`` would hold."""
@@ -66,8 +77,11 @@ class LeaderEpochs:
         return True
 
     def cut_end(self, offset: int) -> None:
-        """The log ends at ``offset`` now."""
+        """The log ends at ``offset`` now, and goes on there in the latest epoch."""
+        latest = self._entries[-1:]
         self._entries = [entry for entry in self._entries if entry[1] < offset]
+        if latest and self._entries[-1:] != latest:
+            self._entries.append((latest[0][0], offset))
 
     def cut_start(self, offset: int) -> None:
         """The log starts at ``offset`` now; the epoch it starts in begins there."""

@@ -632,16 +632,17 @@ class PartitionLog:
         if self.failed is not None:
             return
         self._write_staged_early()
-        if not self._changed:
-            return
         last = self.segments.last
         try:
+            if not self.epochs.is_written:
+                self.epochs.write(sync=True)
+            if not self._changed:
+                return
             last.write_indexes(final=True)
             last.index.sync()
             last.times.sync()
             last.aborted.sync()
             self.write_snapshot(self.end_offset, sync=True)
-            self.epochs.write(sync=True)
         except OSError as error:
             raise refused(self, "close", error) from error
         self._unsynced.names = True

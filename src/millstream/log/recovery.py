@@ -42,7 +42,7 @@ from millstream.log.segment import (
     file_name,
     offset_of,
 )
-from millstream.log.shortfall import Known, described
+from millstream.log.shortfall import Known, began_before, described
 from millstream.log.snapshots import SNAPSHOT_SUFFIX, load_snapshot
 from millstream.log.transactions import Transactions
 from millstream.records.batch import NO_TIMESTAMP, BatchHeader
@@ -106,7 +106,8 @@ class _Opening:
         log, known = self.log, self.known
         self._check_length(max(log.archive.end_offset, 0))
         start = max(known.end_offset, log.archive.end_offset)
-        log.epochs.begin(log.epochs.latest, start)
+        is_lost = start > 0 and not self.is_copy  # what readers may have seen
+        log.epochs.begin(self._next_epoch() if is_lost else log.epochs.latest, start)
         log.epochs.write()
         log.log_start_offset = max(known.start_offset, log.archive.oldest_offset(start))
         log.start_at(start, new_directory=new)
@@ -133,6 +134,18 @@ class _Opening:
                 known.end_offset,
             )
 
+    def _check_start(self) -> None:
+        """Say what is missing at the start of a log that was closed in order: its epochs tell where it
+        began."""
+        log, first = self.log, self.segments[0].base_offset
+        has_archive = log.archive.is_known or log.config.remote_storage_enable
+        if not self.is_copy and (began := began_before(log.epochs.entries, first, has_archive)):
+            _log.error(
+                "%s: offsets %d to %d are missing: the log began there, and its first segment begins at %d. "
+                "Put the files back from a backup to have them again",
+                log.path, began.start, began.stop - 1, first,
+            )  # fmt: skip
+
     def take(self, clean: bool) -> None:
         """Take over what is there."""
         log = self.log
@@ -144,6 +157,7 @@ class _Opening:
             recovered = False
             self.end = end
             self._check_length(end)
+            self._check_start()
             self._check_indexes(self.segments)
             self.replay_from = self._load_state(self.replay, newest=end, replay_to=end)
             self._drop_snapshots(end)
@@ -165,12 +179,16 @@ class _Opening:
         elif recovered:
             # Readers that saw more than what is left find out by where their epoch ended.
             log.epochs.cut_end(go_on)
-            log.epochs.begin(log.epochs.latest + 1, go_on)
+            log.epochs.begin(self._next_epoch(), go_on)
             log.epochs.write()
         log.adopt(self.segments, start, end)
         if go_on > end or any(damage.tail for damage in self.segments[-1].damage):
             log.start_at(go_on)
             log.sync_names()
+
+    def _next_epoch(self) -> int:
+        """One that no reader has seen: the checkpoint may be older than what they committed under."""
+        return max(self.log.epochs.latest, self.known.commits.leader_epoch) + 1
 
     def list_files(self) -> None:
         listing = self.files.listing(self.log.path)

@@ -121,9 +121,8 @@ class Ring:
         if start > log.log_start_offset and log.start_moves is not None:
             log.start_moves(log, start)
         removed = log.segments.remove_first(count)
-        if start > log.log_start_offset:
-            log.log_start_offset = start
-            log.epochs.cut_start(start)
+        log.log_start_offset = max(log.log_start_offset, start)
+        log.epochs.cut_start(start)  # also where a trim had moved the start before
         for segment in removed:
             segment.let_go()
         self._dropped += removed

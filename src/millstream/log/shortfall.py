@@ -22,11 +22,15 @@ that there was one.
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from millstream.log.checkpoints import RECOVERY_POINTS
 
 ACCEPTED_LOSSES = "accepted-losses"  # a checkpoint file: how far a person gave up the records of a partition
+
+_ANY_EPOCH = 1 << 30  # no log gets there; a client may commit any number
 
 
 class HighestCommits(NamedTuple):
@@ -37,6 +41,7 @@ class HighestCommits(NamedTuple):
     group: str = ""
     read_offset: int = 0
     read_group: str = ""
+    leader_epoch: int = -1  # the newest that a client has named
 
     def and_one(self, offset: int, leader_epoch: int, group: str) -> HighestCommits:
         found = self
@@ -44,6 +49,8 @@ class HighestCommits(NamedTuple):
             found = found._replace(offset=offset, group=group)
         if leader_epoch >= 0 and offset > found.read_offset:
             found = found._replace(read_offset=offset, read_group=group)
+        if found.leader_epoch < leader_epoch < _ANY_EPOCH:
+            found = found._replace(leader_epoch=leader_epoch)
         return found
 
 
@@ -79,7 +86,15 @@ class Known(NamedTuple):
     def without_directory(self) -> Known:
         """The same of a log whose directory is missing: there was one if anybody ever committed."""
         offset, group = self.commits[:2]
-        return self._replace(commits=HighestCommits(offset, group, offset, group))
+        return self._replace(commits=self.commits._replace(read_offset=offset, read_group=group))
+
+
+def began_before(epochs: Sequence[tuple[int, int]], first: int, has_archive: bool) -> range | None:
+    """The offsets that are missing at the start of a log that was closed in order, whose first segment begins
+    at ``first``. A closed log's first epoch begins where the log does. What is older may be in an archive."""
+    if not epochs or has_archive or epochs[0][1] >= first:
+        return None
+    return range(epochs[0][1], first)
 
 
 def described(name: str, path: str, end: int | None, missing: str, known: Known) -> str:
@@ -92,4 +107,15 @@ def described(name: str, path: str, end: int | None, missing: str, known: Known)
     return (
         f"{name} is offline: {found}, but {missing}. Stop the broker; put the partition's files back from a "
         f"backup, or give the records up with `millstream log accept-loss {directory} {name}`; start it again"
+    )
+
+
+def of_another_topic(name: str, path: str, named: uuid.UUID, wanted: uuid.UUID) -> str:
+    """What to tell of a directory whose ``partition.metadata`` names another topic."""
+    directory = path.rpartition("/")[0]
+    return (
+        f"{name} is offline: the directory {path} is that of another topic: its partition.metadata names the "
+        f"id {named}, and the catalogue has {wanted}. Stop the broker; put the partition's files back from a "
+        "backup, or have this directory set aside and the records given up with "
+        f"`millstream log accept-loss {directory} {name}`; start it again"
     )

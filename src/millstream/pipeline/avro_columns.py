@@ -25,6 +25,10 @@ from millstream.registry.avro import Enum
 Ints = Any  # an int64 array of numpy's
 # Items that take no bytes are not bounded by the size of the value.
 _MOST_EMPTY_ITEMS = 10_000
+# The years 1 to 9999, which is all that Python and most databases have, in days and in microseconds.
+DAYS = -719_162, 2_932_896
+MICROS = DAYS[0] * 86_400 * 10**6, (DAYS[1] + 1) * 86_400 * 10**6 - 1
+_EXACT = decimal.Context(prec=100)
 
 
 class Rows:
@@ -151,28 +155,44 @@ class Booleans:
 
 
 class Longs:
-    """Whole numbers, as themselves, as other numbers, or as times."""
+    """Whole numbers, as themselves, as other numbers, or as times.
+
+    ``written`` and ``wanted`` say how many of their units make a second, where the unit changes on the way.
+    """
 
     least = 1
 
-    def __init__(self, type: pa.DataType, logical: str | None) -> None:
+    def __init__(self, type: pa.DataType, written: int = 1, wanted: int = 1) -> None:
         self.type = type
-        self._factor = 1000 if pa.types.is_timestamp(type) and str(logical).endswith("millis") else 1
+        self._times, self._over = max(wanted // written, 1), max(written // wanted, 1)
+        self._least, self._most, self._beyond = -(2**63), 2**63 - 1, "a time does not fit 64 bits"
+        if pa.types.is_int32(type):
+            self._least, self._most, self._beyond = -(2**31), 2**31 - 1, "a number does not fit 32 bits"
+        elif pa.types.is_date32(type):
+            self._least, self._most, self._beyond = *DAYS, "a date is outside of the years 1 to 9999"
+        elif pa.types.is_timestamp(type):
+            self._least, self._most, self._beyond = *MICROS, "a time is outside of the years 1 to 9999"
 
     def read(self, source: Rows, rows: Ints) -> pa.Array:
         found = source.long(rows)
-        if pa.types.is_int32(self.type) or pa.types.is_date32(self.type):
-            wrong = found != found.astype(np.int32)
-            if wrong.any():
-                source.fail(rows[wrong], "a number does not fit 32 bits")
-            made = pa.array(found.astype(np.int32))
-            return made.view(pa.date32()) if pa.types.is_date32(self.type) else made
+        if self._over > 1:
+            found = self._coarser(source, rows, found)
+        wrong = (found < -(-self._least // self._times)) | (found > self._most // self._times)
+        if wrong.any():
+            source.fail(rows[wrong], self._beyond)
+            found = np.where(wrong, 0, found)
+        found = found * self._times
+        if pa.types.is_date32(self.type):
+            return pa.array(found.astype(np.int32)).view(self.type)
         if pa.types.is_timestamp(self.type):
-            wrong = np.abs(found) > (2**63 - 1) // self._factor
-            if wrong.any():
-                source.fail(rows[wrong], "a time is beyond all calendars")
-            return pa.array(found * self._factor).view(self.type)
+            return pa.array(found).view(self.type)
         return pa.array(found.astype(self.type.to_pandas_dtype()), self.type)
+
+    def _coarser(self, source: Rows, rows: Ints, found: Ints) -> Ints:
+        lost = found % self._over != 0
+        if lost.any():
+            source.fail(rows[lost], "a time is finer than microseconds")
+        return found // self._over
 
 
 class Floats:
@@ -217,40 +237,58 @@ class Slices:
 
 
 class Decimals:
-    """Two's complement, the most significant byte first, of any length; to 128 bits, the least first."""
+    """Two's complement, the most significant byte first, of any length; to 128 bits, the least first.
 
-    def __init__(self, type: pa.DataType, size: int | None) -> None:
+    ``scale`` is the writer's. A value is the same in the column or it is wrong; no digit is lost.
+    """
+
+    def __init__(self, type: pa.DataType, scale: int, size: int | None) -> None:
         self.type = type
         self.least = 1 if size is None else size
+        self._scale = scale
         self._size = size
+        # As many bytes as certainly hold no more digits than Arrow's decimals have, before and after.
+        digits = 38 - max(type.scale - scale, 0)
+        self._fast = (10**digits).bit_length() // 8 if digits > 0 and scale <= 38 else 0
 
     def read(self, source: Rows, rows: Ints) -> pa.Array:
         sizes = source.long(rows) if self._size is None else np.full(len(rows), self._size, np.int64)
         at = source.take(rows, sizes)
         if not len(rows):
             return pa.array([], self.type)
-        wrong = (sizes > 16) | (sizes == 0)
-        if wrong.any():
-            source.fail(rows[wrong & (sizes > 0)], "a decimal of more than 38 digits")
-            sizes = np.where(wrong, 1, sizes)
+        if (sizes > self._fast).any():
+            return self._one_by_one(source, rows, at, sizes)
         last = len(source.data) - 1
-        sign = np.where(source.data[np.minimum(at, last)] >= 0x80, 0xFF, 0).astype(np.uint8)
+        negative = (source.data[np.minimum(at, last)] >= 0x80) & (sizes > 0)
+        sign = np.where(negative, 0xFF, 0).astype(np.uint8)
         places = at[:, None] + sizes[:, None] - 1 - np.arange(16)
         within = np.arange(16) < sizes[:, None]
         digits = np.where(within, source.data[np.clip(places, 0, last)], sign[:, None]).astype(np.uint8)
         made = pa.Array.from_buffers(
-            pa.decimal128(38, self.type.scale), len(rows), [None, pa.py_buffer(np.ascontiguousarray(digits))]
+            pa.decimal128(38, self._scale), len(rows), [None, pa.py_buffer(np.ascontiguousarray(digits))]
         )
         try:
             return made.cast(self.type)
         except pa.ArrowInvalid:
-            limit = decimal.Decimal(10) ** (self.type.precision - self.type.scale)
-            values = made.to_pylist()
-            large = np.array([abs(value) >= limit for value in values])
-            source.fail(rows[large], f"a decimal of more than {self.type.precision} digits")
-            return pa.array(
-                [None if big else value for big, value in zip(large, values, strict=True)], self.type
-            )
+            return self._one_by_one(source, rows, at, sizes)
+
+    def _one_by_one(self, source: Rows, rows: Ints, at: Ints, sizes: Ints) -> pa.Array:
+        """The same in whole numbers of any size, to tell those that do not fit from the others."""
+        limit = 10**self.type.precision
+        made: list[decimal.Decimal | None] = []
+        for row, first, size in zip(rows.tolist(), at.tolist(), sizes.tolist(), strict=True):
+            number = int.from_bytes(source.data[first : first + size].tobytes(), "big", signed=True)
+            more = self.type.scale - self._scale
+            number, rest = (number * 10**more, 0) if more >= 0 else divmod(number, 10**-more)
+            fits = not rest and abs(number) < limit
+            if not fits:
+                source.fail(np.array([row]), f"a decimal does not fit {_said(self.type)}")
+            made.append(decimal.Decimal(number).scaleb(-self.type.scale, _EXACT) if fits else None)
+        return pa.array(made, self.type)
+
+
+def _said(type: pa.DataType) -> str:
+    return f"decimal({type.precision},{type.scale})"
 
 
 class Symbols:

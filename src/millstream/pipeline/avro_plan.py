@@ -2,7 +2,11 @@
 
 A plan is made once for a pair of schemas, the writer's and the reader's. Fields that the reader does not want
 are passed over, those that the writer did not have get their default, and types are read as the reader's.
-Times are taken in whatever unit they were written.
+
+A value that was written with a logical type keeps its meaning: decimals get another scale and times another
+unit where the value stays the same, and a row where it can't is wrong. A value that was written without one
+means what the reader says, which is Avro's rule; columns that were named without a schema say too little for
+that (DDL's ``timestamp`` has no unit), so these take only what says for itself what it is.
 """
 
 from __future__ import annotations
@@ -14,6 +18,8 @@ import pyarrow as pa
 
 from millstream.errors import InvalidSchema
 from millstream.pipeline.avro_columns import (
+    DAYS,
+    MICROS,
     Booleans,
     Branches,
     Cast,
@@ -43,15 +49,16 @@ from millstream.registry.avro import (
     describe,
     fits,
 )
-from millstream.registry.avro_resolution import same_name, written_field
+from millstream.registry.avro_resolution import clash, same_name, ticks, written_field
 
 
-def plan(reader: Type, writer: Type) -> Plan:
-    """How what was written with one schema is read as the columns of another.
+def plan(reader: Type, writer: Type, *, by_columns: bool = False) -> Plan:
+    """How what was written with one schema is read as the columns of another; ``by_columns``, if the reader's
+    was made from columns.
 
     Raises InvalidSchema if it can't be, or if the reader's has no columns: a schema within itself.
     """
-    return _Planner().plan(reader, writer)
+    return _Planner(by_columns=by_columns).plan(reader, writer)
 
 
 def arrow_type(type: Type) -> pa.DataType:
@@ -59,6 +66,8 @@ def arrow_type(type: Type) -> pa.DataType:
     return _Planner().target(type)
 
 
+_MICROS = 10**6  # of a second, which is what columns count
+_MOST_DIGITS = 38
 _LOGICAL: dict[str, pa.DataType] = {
     "date": pa.date32(),
     "timestamp-millis": pa.timestamp("us", tz="UTC"),
@@ -81,18 +90,21 @@ _PLAIN: dict[str, pa.DataType] = {
 
 
 class _Planner:
-    def __init__(self) -> None:
+    """``raw``: values are of no interest, only how long they are; logical types mean nothing."""
+
+    def __init__(self, *, by_columns: bool = False, raw: bool = False) -> None:
+        self._by_columns = by_columns
+        self._raw = raw
         self._within: list[int] = []  # named types that are being planned
 
     # The reader's side -------------------------------------------------------------------------------
 
     def target(self, type: Type) -> pa.DataType:
-        if type.logical == "decimal" and type.kind in ("bytes", "fixed"):
-            precision, scale = type.properties.get("precision"), type.properties.get("scale", 0)
-            if isinstance(precision, int) and isinstance(scale, int) and 0 < precision <= 38:
-                return pa.decimal128(precision, scale)
-        if type.logical in _LOGICAL and type.kind in ("int", "long"):
-            return _LOGICAL[str(type.logical)]
+        logical = None if self._raw else type.logical
+        if logical == "decimal" and type.digits[0] <= _MOST_DIGITS:
+            return pa.decimal128(*type.digits)
+        if logical in _LOGICAL:
+            return _LOGICAL[str(logical)]
         if isinstance(type, Array):
             return pa.list_(self.target(type.items))
         if isinstance(type, Map):
@@ -118,7 +130,7 @@ class _Planner:
             return pa.null()
         if len(branches) == 1:
             return self.target(branches[0])
-        kinds = {branch.kind for branch in branches if branch.logical is None}
+        kinds = {branch.kind for branch in branches if self._raw or branch.logical is None}
         if len(kinds) == len(branches) and kinds in ({"int", "long"}, {"float", "double"}):
             return pa.int64() if "int" in kinds else pa.float64()
         # As Spark's own reader of Avro: a column for each, of which one is filled.
@@ -140,9 +152,35 @@ class _Planner:
             return self._record(reader, writer, target)
         if isinstance(reader, Enum) and isinstance(writer, Enum):
             return Symbols(reader, writer)
+        if not self._raw:
+            self._check_meaning(reader, writer)
         if isinstance(reader, Fixed) and isinstance(writer, Fixed) and reader.size == writer.size:
-            return Decimals(target, writer.size) if pa.types.is_decimal(target) else Slices(writer.size)
+            return self._bytes(reader, writer, target, writer.size)
+        if self._by_columns and isinstance(writer, Enum) and reader.kind == "string":
+            return Symbols(writer, writer)
+        if self._by_columns and isinstance(writer, Fixed) and reader.kind == "bytes":
+            return self._bytes(reader, writer, target, writer.size)
         return self._scalar(reader, writer, target)
+
+    def _check_meaning(self, reader: Type, writer: Type) -> None:
+        wrong = clash(reader, writer)
+        if wrong is not None:
+            raise InvalidSchema(wrong)
+        if self._by_columns and reader.logical is not None and writer.logical is None:
+            alike = {"long": ("int", "long"), "int": ("int",), "bytes": ("bytes", "fixed")}
+            if writer.kind in alike.get(reader.kind, ()):
+                raise InvalidSchema(_unclear(reader, writer))
+
+    def _bytes(self, reader: Type, writer: Type, target: pa.DataType, size: int | None) -> Plan:
+        scale = (writer if writer.logical == "decimal" else reader).digits[1] if _is_number(reader) else 0
+        if pa.types.is_decimal(target):
+            return Decimals(target, scale, size)
+        if _is_number(reader) and not self._raw and scale != reader.digits[1]:
+            raise InvalidSchema(
+                f"decimals of more than {_MOST_DIGITS} digits are read as their bytes, and these are of scale"
+                f" {scale}, not {reader.digits[1]}"
+            )
+        return Slices(size)
 
     def _or_wrong(self, reader: Type, writer: Type) -> Plan | str:
         """A branch that the reader does not know is wrong only in rows that have it."""
@@ -202,7 +240,7 @@ class _Planner:
 
     def _skipping(self, writer: Type) -> Plan:
         """Something that is read only to get past it; a schema within itself can't be."""
-        return _Planner().plan(writer, writer)
+        return _Planner(raw=True).plan(writer, writer)
 
     def _scalar(self, reader: Type, writer: Type, target: pa.DataType) -> Plan:
         wrong = InvalidSchema(f"{describe(writer)} can't be read as {describe(reader)}")
@@ -213,16 +251,32 @@ class _Planner:
         if writer.kind in ("int", "long") and reader.kind in ("int", "long", "float", "double"):
             if writer.kind == "long" and reader.kind == "int":
                 raise wrong
-            return Longs(target, writer.logical)
+            if self._raw or ticks(reader) is None:
+                return Longs(target)
+            wanted = _MICROS if pa.types.is_timestamp(target) else ticks(reader)
+            return Longs(target, ticks(writer) or ticks(reader) or _MICROS, wanted or _MICROS)
         if writer.kind in ("float", "double") and reader.kind in ("float", "double"):
             if writer.kind == "double" and reader.kind == "float":
                 raise wrong
             return Cast(target, Floats("<f4" if writer.kind == "float" else "<f8"))
         if writer.kind in ("bytes", "string") and reader.kind in ("bytes", "string"):
-            if pa.types.is_decimal(target):
-                return Decimals(target, None)
-            return Texts() if reader.kind == "string" else Slices(None)
+            return Texts() if reader.kind == "string" else self._bytes(reader, writer, target, None)
         raise wrong
+
+
+def _is_number(type: Type) -> bool:
+    return type.logical == "decimal"
+
+
+def _unclear(reader: Type, writer: Type) -> str:
+    """Why a column takes no value that does not say what it is, and what to do."""
+    if reader.logical == "decimal":
+        return f"{describe(writer)} has no scale, so it is no decimal; name the column as binary"
+    kind = "bigint" if writer.kind == "long" else "int"
+    return (
+        f"{describe(writer)} has no logical type that says which time it counts; name the column as {kind}"
+        f" and make a time of it, or give an Avro schema with the logical type"
+    )
 
 
 def _takes_null(reader: Type) -> bool:
@@ -236,7 +290,12 @@ def _same(branch: Named, writer: Type) -> bool:
 
 
 def _default(each: Field, target: pa.DataType) -> Any:
-    return _default_value(each.type, each.default, target)
+    made = _default_value(each.type, each.default, target)
+    try:
+        pa.scalar(made, target)
+    except (pa.ArrowInvalid, OverflowError) as error:
+        raise InvalidSchema(f"the default of field {each.name!r} is no {target}: {error}") from None
+    return made
 
 
 def _default_value(type: Type, value: Any, target: pa.DataType) -> Any:
@@ -261,6 +320,10 @@ def _default_value(type: Type, value: Any, target: pa.DataType) -> Any:
         return decimal.Decimal(number).scaleb(-target.scale)
     if type.kind in ("bytes", "fixed"):
         return value.encode("latin-1")
-    if pa.types.is_timestamp(target):
-        return value * (1000 if str(type.logical).endswith("millis") else 1)
+    if pa.types.is_timestamp(target) or pa.types.is_date(target):
+        least, most = MICROS if pa.types.is_timestamp(target) else DAYS
+        value *= _MICROS // (ticks(type) or _MICROS)
+        if not least <= value <= most:
+            raise InvalidSchema("a default is a time outside of the years 1 to 9999")
+        return value
     return float(value) if type.kind in ("float", "double") else value

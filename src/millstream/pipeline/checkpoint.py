@@ -175,15 +175,22 @@ class Checkpoint:
         made = plan(flow, queries)
         changed = differences(queries, shapes(made))
         if changed:
+            of_operators = any(  # what has changed
+                shape["operators"] and differences({name: shape}, shapes(made))
+                for name, shape in queries.items()
+            )
             raise TopologyError(
                 f"the checkpoint {self.location} can't be continued: since it was made, the topology has"
                 " changed\n"
                 + "\n".join(f"  - {line}" for line in changed)
-                + "\nChange the file back; or give up the state of an operator, with --reset-operator NAME;"
-                " or give a new directory with --checkpoint: the job then starts again where its sources say"
-                " (start=), and builds its state from there"
-                + ("; or rebuild its views and go on from there, with --rebuild" * bool(made.views))
-                + ". An operator that has a name (name=) keeps its state when the rows that it takes change",
+                + "\nChange the file back; "
+                + "or give up the state of an operator, with --reset-operator NAME; " * of_operators
+                + "or give a new directory with --checkpoint: the job then starts again where its sources say"
+                " (start=)"
+                + ", and builds its state from there" * any(shape["operators"] for shape in queries.values())
+                + "; or rebuild its views and go on from there, with --rebuild" * bool(made.views)
+                + ". An operator that has a name (name=) keeps its state when the rows that it takes change"
+                * of_operators,
                 where=flow.at,
             )
         resets = {name: dict(shape.get("resets", {})) for name, shape in queries.items()}

@@ -127,6 +127,7 @@ class Delivery:
         self._known_targets: tuple[float, Targets] | None = None
         self._relay: Relay | None = None  # where tasks and driver are on one machine
         self.delivered: dict[int, Delivered] = {}  # batches not yet reported
+        self.begun = False  # whether this run has come to a batch
         self.failure: MillstreamError | None = None
         self.waiting: str | None = None  # why the batch under way has to be run again
         self.unkeyed = 0
@@ -188,6 +189,7 @@ class Delivery:
         }
 
     def __call__(self, batch: DataFrame, number: int) -> None:
+        self.begun = True
         with self._lock:
             try:
                 self._deliver(batch, number)

@@ -38,6 +38,7 @@ class Encoded:
     text: str  # of the schema to read as; empty for a JSON schema that DDL stands for
     dependencies: Dependencies = ()
     message: str | None = None
+    by_columns: bool = False  # whether the schema stands for columns that were named without one
     own_ids: bool = False  # whether OWN means the declared schema
 
     @property
@@ -58,6 +59,7 @@ class Encoding:
     subject: str
     registry: str
     text: str | None  # of the schema; None: made from the columns
+    message: str | None = None  # of a Protobuf schema; the first without
 
     @property
     def type(self) -> str:
@@ -69,10 +71,13 @@ def declare_encoding(
     schema: str | None,
     subject: str,
     registry: str | None,
+    message: str | None,
     value: str | Sequence[str] | None,
     at: str,
 ) -> Encoding | None:
     """What a sink was asked for; None for plain JSON."""
+    if message is not None and format != "protobuf":
+        raise TopologyError("message= goes with format='protobuf'", where=at)
     if format == "json":
         if schema is not None or registry is not None:
             raise TopologyError(
@@ -93,16 +98,19 @@ def declare_encoding(
         raise TopologyError(str(error), where=at) from None
     if schema is not None and text is None:
         raise TopologyError(f"schema={schema!r} is neither a schema nor a file of one", where=at)
-    return Encoding(format, subject, registry_url(registry), text)
+    return Encoding(format, subject, registry_url(registry), text, message)
 
 
 def own_value(encoded: Encoded, value: Any) -> bytes:
-    """A value by the declared schema, as if the registry had it as ``OWN``: for tests, which have none."""
+    """A value by the declared schema, as if the registry had it as ``OWN``: for tests, which have none.
+    It is JSON's, for Avro also Python's own."""
     from millstream.registry.framing import framed
-    from millstream.registry.values import encoder
+    from millstream.registry.values import encoder, plain
 
     if not encoded.text:
         return framed(OWN, json.dumps(value).encode())
+    if encoded.format == "avro":
+        value = plain(value)
     return encoder(encoded.parsed(), OWN, encoded.message)(value)
 
 
@@ -299,7 +307,7 @@ def _from_columns(format: str, given: object, url: str) -> tuple[Encoded, Schema
         {"name": f.name, "type": ["null", _avro_type(f.type, f.name)], "default": None} for f in schema.fields
     ]
     text = json.dumps({"type": "record", "name": "Columns", "fields": fields})
-    return Encoded(format, url, text), schema
+    return Encoded(format, url, text, by_columns=True), schema
 
 
 _AVRO: dict[str, Any] = {
@@ -358,7 +366,8 @@ _JSON_SCHEMAS: dict[str, dict[str, Any]] = {
 
 
 def json_schema_of(fields: list[tuple[str, str]], title: str) -> str:
-    """The JSON schema of rows with these columns: a null is left out, and nothing else may be there."""
+    """The JSON schema of rows with these columns: a column that is null is left out, and nothing else may be
+    there."""
     return json.dumps({"title": title, **_json_object(fields)})
 
 
@@ -367,11 +376,17 @@ def _json_object(fields: list[tuple[str, str]]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
+def _json_or_null(kind: str) -> dict[str, Any]:
+    """An item of an array or a value of a map, which can't be left out where it is null."""
+    made = _json_type(kind)
+    return {**made, "type": [made["type"], "null"]} if "type" in made else made
+
+
 def _json_type(kind: str) -> dict[str, Any]:
     if kind.startswith("array<"):
-        return {"type": "array", "items": _json_type(kind[6:-1])}
+        return {"type": "array", "items": _json_or_null(kind[6:-1])}
     if kind.startswith("map<string,"):
-        return {"type": "object", "additionalProperties": _json_type(kind[11:-1])}
+        return {"type": "object", "additionalProperties": _json_or_null(kind[11:-1])}
     if kind.startswith("struct<"):
         return _json_object([(field.name, field.type) for field in schema_of(kind[7:-1]).fields])
     if kind.startswith("decimal"):

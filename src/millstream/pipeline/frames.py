@@ -47,11 +47,11 @@ class Frames:
         run: str = "",
         output_mode: str = "update",
         keeping: Callable[[Stateful], Keeping] = lambda stateful: Keeping(),
-        encode: Callable[[TopicSink, str], str] | None = None,
+        encode: Callable[[TopicSink, str], str | None] | None = None,
         counted: Collection[str] = (),
     ) -> None:
         """``encode`` gives the SQL function that makes a sink's values of structs of a type; where there is
-        none, in tests, they stay JSON. ``counted`` are the counts that somebody wants (counting.py)."""
+        none, as in tests, they stay JSON. ``counted`` are the counts that somebody wants (counting.py)."""
         self.encode = encode
         self._counts = counted
         self._read = read

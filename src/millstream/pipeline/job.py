@@ -31,7 +31,7 @@ from millstream.pipeline.load import user_modules
 from millstream.pipeline.offsets import to_json
 from millstream.pipeline.plan import Plan, Query, plan
 from millstream.pipeline.rounds import Round
-from millstream.pipeline.starting import ATTEMPTS, TOO_SLOW, Starting, busy
+from millstream.pipeline.starting import TOO_SLOW, Starting, busy
 from millstream.pipeline.state_limit import StateLimit
 from millstream.pipeline.stateful import Stateful
 from millstream.pipeline.streams import REJECTED_COLUMNS, Rejected, Source
@@ -84,12 +84,16 @@ def _set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
                 spark.conf.unset(setting)
 
 
+_SETTING = threading.Lock()  # a query that is started again must not find the settings of another
+
+
 def _started(spark: SparkSession, settings: Mapping[str, str], writer: DataStreamWriter) -> StreamingQuery:
-    with _set(spark, settings):
+    with _SETTING, _set(spark, settings):
         return writer.start()
 
 
 _REBUILD_ROWS = 200_000
+_REPORT_S = 5.0  # for Spark to report a batch that is done
 _CLEAN_UP_AFTER = 5  # minutes, in which a run that was taken over has noticed
 _COMPACTED = {"cleanup.policy": "compact"}
 
@@ -132,6 +136,8 @@ class Job:
         self._listener: Any = None
         self._spark: SparkSession | None = None
         self._queries: dict[str, StreamingQuery] = {}
+        self._starting: Starting | None = None
+        self._staying: threading.Thread | None = None
         self._deliveries: dict[str, Delivery] = {}
         self._claimed: Claim | None = None
         self._groups: dict[str, str] = {}
@@ -263,10 +269,10 @@ class Job:
                     )
                 for number, view in views.items():
                     self.own_views.append(view)
+                    if self.settings.rebuild:  # what is there stays as it is until the swap
+                        self._store.check(view, where=query.sinks[number].at)
+                        views[number] = view = replace(view, name=beside("next", view.name))
                     self._store.prepare(view, where=query.sinks[number].at)
-                    if self.settings.rebuild:
-                        views[number] = replace(view, name=beside("next", view.name))
-                        self._store.prepare(views[number], where=query.sinks[number].at)
         titles = {self._title(query): query for query in self.plan.queries}
         for query, _, views in outputs:
             self._deliveries[query.name] = self._delivery(query, views)
@@ -297,9 +303,18 @@ class Job:
             if (carry := self.settings.round.carries.get(query.name)) is not None:
                 self.checkpoint.carry_watermark(query.name, carry.batch, carry.by_ms)
             starters[query.name] = partial(_started, spark, settings, writer)
-        starting = Starting(starters, say=self._say, stopping=lambda: stopping() or self._stopping.is_set())
+        starting = self._starting = Starting(
+            starters,
+            say=self._say,
+            begun=lambda name: self._deliveries[name].begun,
+            stopping=lambda: stopping() or self._stopping.is_set(),
+        )
         self._queries = starting.queries
         starting.run()
+        self._staying = threading.Thread(
+            target=self._stay, args=(starting,), name="first-batches", daemon=True
+        )
+        self._staying.start()
         if not self.settings.rebuild:  # the ledger is that of the job which is running
             threading.Thread(target=self._keep_fresh, name="ledger-refresh", daemon=True).start()
         if self._status is not None:
@@ -470,7 +485,10 @@ class Job:
 
     @property
     def running(self) -> bool:
-        return any(query.isActive for query in self._queries.values())
+        return any(query.isActive or self._comes_back(name) for name, query in self._queries.items())
+
+    def _comes_back(self, query: str) -> bool:
+        return self._starting is not None and self._starting.comes_back(query)
 
     def last_progress(self, patience: float = 30.0) -> dict[str, Progress]:
         """The last batch of each query, once all have ended. Spark reports batches a little later than it
@@ -496,12 +514,15 @@ class Job:
         if (problem := self._limit.exceeded or self._failure) is not None:
             return problem
         for name, query in self._queries.items():
-            error = None if query.isActive or self._stopping.is_set() else query.exception()
-            if error is not None and TOO_SLOW.search(str(error)):
+            if query.isActive or self._stopping.is_set() or self._comes_back(name):
+                continue
+            error = query.exception()
+            assert self._starting is not None
+            if error is not None and not self._deliveries[name].begun and TOO_SLOW.search(str(error)):
                 return MillstreamError(
-                    f"query {name!r} could not be started in {ATTEMPTS} attempts: Spark waits 10 s for a"
-                    f" Python process, and {busy()}. Nothing was lost. Start the job again when the machine"
-                    " has less to do, or with --restart on-failure"
+                    f"query {name!r} could not be started in {self._starting.attempts[name]} attempts: Spark"
+                    f" waits 10 s for a Python process, and {busy()}. Nothing was lost. Start the job again"
+                    " when the machine has less to do, or with --restart on-failure"
                 )
             if error is not None:
                 return TopologyError(f"query {name!r} failed: {condensed(error)}", where=line_in(str(error)))
@@ -519,14 +540,25 @@ class Job:
         deliver it; one that has nothing to do is stopped. (Spark can't interrupt a thread that waits for
         Python, so stopping it in the middle of a delivery would only wait, and then fail.)
         """
-        self._stopping.set()
+        self._no_more_starts()
         deadline = time.monotonic() + patience
         for query in self._queries.values():
             while query.isActive and time.monotonic() < deadline:
                 if str(query.status["message"]).startswith("Waiting"):
                     query.stop()
                 time.sleep(0.02)
+        self.last_progress(_REPORT_S)  # the batch under way is counted with the others
         self.close()
+
+    @staticmethod
+    def _stay(starting: Starting) -> None:
+        with suppress(Exception):  # there is no JVM any more, which all others notice too
+            starting.stay()
+
+    def _no_more_starts(self) -> None:
+        self._stopping.set()
+        if self._staying is not None:
+            self._staying.join()
 
     def close(self) -> None:
         """Let go of the listener and the views; the session is the caller's."""
@@ -536,7 +568,7 @@ class Job:
             with suppress(Py4JError):  # there is no JVM to remove it from
                 self._spark.streams.removeListener(self._listener)
             self._listener = None
-        self._stopping.set()
+        self._no_more_starts()
         for delivery in self._deliveries.values():
             delivery.close()
         self._ticks.close()

@@ -230,7 +230,10 @@ def _encoded(json: str, sink: TopicSink, row: Row, arm: Arm, frames: Frames) -> 
     assert frames.encode is not None
     columns = row.sql(f"struct({', '.join(sink.value) if isinstance(sink.value, tuple) else '*'})")
     [(_, kind)] = frames.tap(arm.base).select(fn.expr(columns).alias("value")).dtypes
-    made = f"{frames.encode(sink, kind)}({columns})"
+    function = frames.encode(sink, kind)
+    if function is None:
+        return json
+    made = f"{function}({columns})"
     if sink.delete_when is None:
         return made
     return f"if(coalesce(({row.sql(sink.delete_when)}), false), NULL, {made})"

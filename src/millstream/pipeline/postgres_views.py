@@ -36,7 +36,7 @@ from millstream.pipeline.view_query import (
 )
 from millstream.pipeline.view_sql import PART, VERSION
 from millstream.pipeline.view_store import TABLES, Reader, Store
-from millstream.pipeline.view_values import TEXTS, base_of, local_time_text, time_text
+from millstream.pipeline.view_values import TEXTS, JsonText, base_of, key_bytes, local_time_text, time_text
 from millstream.pipeline.views import (
     Applied,
     Changes,
@@ -45,7 +45,6 @@ from millstream.pipeline.views import (
     beside,
     is_ours,
     not_taken,
-    other_type,
     quoted_name,
     quoted_text,
     shown,
@@ -108,47 +107,28 @@ class PostgresStore(Store):
             self._db.execute(_LOCK)
             self._db.execute(TABLES.encode())
 
-    def prepare(self, view: View, *, where: str | None = None) -> None:
-        """Make the table, or add the columns that are new. Another key or type than before is refused."""
+    def _check(self, view: View, where: str | None) -> None:
         for name in (view.name, *(name for name, _ in view.columns)):
             if len(name.encode()) > _MAX_NAME:
                 raise TopologyError(
                     f"{name!r} is too long a name for PostgreSQL, which takes {_MAX_NAME} bytes", where=where
                 )
-        super().prepare(view, where=where)
+        super()._check(view, where)
 
-    def _create(self, view: View, where: str | None) -> None:
-        from psycopg import errors
+    def _kind(self, kind: str) -> str:
+        return _type(kind)
 
-        columns = ", ".join(f"{quoted_name(name)} {_type(kind)}" for name, kind in view.columns)
-        key = ", ".join(map(quoted_name, view.key))
-        try:
-            self._run(f"CREATE TABLE {quoted_name(view.name)} ({columns}, PRIMARY KEY ({key}))")
-        except errors.DuplicateTable:
-            raise TopologyError(
-                f"there is a table {view.name!r} in {self.where} that is not a view of a pipeline's; give the"
-                " view another name",
-                where=where,
-            ) from None
-        if not is_ours(view.name):
+    def _create(self, name: str, columns: str, key: str) -> None:
+        self._run(f"CREATE TABLE {quoted_name(name)} ({columns}, PRIMARY KEY ({key}))")
+        if not is_ours(name):
             self._run(
-                f"CREATE TABLE {quoted_name(beside('changes', view.name))} ({VERSION} bigint,"
+                f"CREATE TABLE {quoted_name(beside('changes', name))} ({VERSION} bigint,"
                 f" {PART} smallint, {columns})"
             )
             self._run(
-                f"CREATE INDEX {quoted_name(beside('by_version', view.name))}"
-                f" ON {quoted_name(beside('changes', view.name))} ({VERSION})"
+                f"CREATE INDEX {quoted_name(beside('by_version', name))}"
+                f" ON {quoted_name(beside('changes', name))} ({VERSION})"
             )
-
-    def _widen(self, view: View, there: dict[str, str], where: str | None) -> None:
-        for name, spark in view.columns:
-            kind = _type(spark)
-            if name not in there:
-                for table in (view.name, *([] if is_ours(view.name) else [beside("changes", view.name)])):
-                    self._run(f"ALTER TABLE {quoted_name(table)} ADD COLUMN {quoted_name(name)} {kind}")
-            elif there[name] != kind:
-                raise other_type(view, name, there[name], kind, self.where, at=where)
-        self._tables.pop(view, None)
 
     def _columns(self, table: str) -> dict[str, str]:
         return _columns(self._db, table)
@@ -257,11 +237,11 @@ class PostgresStore(Store):
 
 
 def _columns(db: psycopg.Connection, table: str) -> dict[str, str]:
-    """The columns of a table and their types, in order."""
+    """The columns of a table and their types, in order; none if it is not there."""
     return dict(
         db.execute(
             "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute"
-            " WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
+            " WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
             (quoted_name(table),),
         ).fetchall()
     )
@@ -410,8 +390,10 @@ class PostgresReader(Reader):
 
     def key_condition(self, name: str, key: Sequence[str]) -> str:
         """The SQL condition that picks a key's row."""
+        wanted = self._key(name, key)
+        kinds = self._columns(name)
         return " AND ".join(
-            f"{quoted_name(column)} = {quoted_text(value)}" for column, value in self._key(name, key)
+            f"{quoted_name(column)} = {_literal(value, column, kinds[column])}" for column, value in wanted
         )
 
     def _columns(self, table: str) -> dict[str, str]:
@@ -507,14 +489,25 @@ def _connect(url: str) -> psycopg.Connection:
     try:
         # The name is what an administrator sees in pg_stat_activity.
         db = psycopg.connect(url, autocommit=True, connect_timeout=10, application_name="millstream")
-        # JSON as the server writes it: Python would make doubles of its numbers.
+
+        class JsonLoader(TextLoader):
+            """JSON as the server writes it: Python would make doubles of its numbers."""
+
+            def load(self, data: Any) -> str:
+                return JsonText(super().load(data))
+
         for kind in ("json", "jsonb"):
-            db.adapters.register_loader(kind, TextLoader)
+            db.adapters.register_loader(kind, JsonLoader)
         return db
     except psycopg.ProgrammingError as error:
         raise ConfigError(f"--views {shown(url)}: {_reason(error)}") from None
     except psycopg.OperationalError as error:
         raise _Unreachable(f"can't reach {shown(url)}: {_reason(error)}") from None
+
+
+def _literal(value: str, column: str, declared: str) -> str:
+    """A key's value in SQL, in the notation of its type. The same text means the same row in SQLite."""
+    return quoted_text(rf"\x{key_bytes(value, column).hex()}" if declared == "bytea" else value)
 
 
 def _reason(error: Exception) -> str:

@@ -8,23 +8,27 @@ run again.
 
 from __future__ import annotations
 
+import decimal
 import functools
+import json
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millstream.errors import InvalidSchema, RegistryRefused, UndecodableRecord
 from millstream.pipeline import avro_columns, avro_plan
 from millstream.pipeline.arrow_types import arrow_schema
 from millstream.pipeline.encoded import DATA, OWN, REASON, Encoded
-from millstream.pipeline.schema import Field
+from millstream.pipeline.schema import Field, from_ddl, map_parts
 from millstream.registry.avro import AvroSchema, Record
 from millstream.registry.client import RegistryClient
 from millstream.registry.framing import HEADER, message_indexes
 from millstream.registry.protobuf import ProtobufSchema
 from millstream.registry.schema import ParsedSchema
-from millstream.registry.values import message_class, message_path
+from millstream.registry.values import json_text, message_class, message_path
 
 _PATIENCE = 30.0  # seconds for a registry that is being restarted
 _NO_SUCH_SCHEMA = 40403
@@ -132,7 +136,7 @@ class AvroDecoder(Decoder):
         reader = self._encoded.parsed()
         assert isinstance(schema, AvroSchema)
         assert isinstance(reader, AvroSchema)
-        return avro_plan.plan(reader.root, schema.root)
+        return avro_plan.plan(reader.root, schema.root, by_columns=self._encoded.by_columns)
 
     def _decoded(self, plan: Any, data: Any, at: Any, end: Any) -> tuple[pa.Array, dict[int, str]]:
         found, wrong = avro_columns.decode(plan, data, at, end)
@@ -193,10 +197,12 @@ class ProtobufDecoder(Decoder):
 
 
 class JsonDecoder(Decoder):
-    """Tells only whether the header is good: the text behind it is read as that of any JSON source."""
+    """Tells only whether the header is good: the text behind it is read as that of any JSON source. But in
+    JSON Schema 1.0 is an integer, which readers of JSON take for something else; it is made a 1."""
 
     def __init__(self, encoded: Encoded, fields: tuple[Field, ...]) -> None:
         super().__init__(encoded, fields)
+        self._whole = _whole_fields(fields)
         self.type = pa.binary()
 
     def _plan(self, schema: ParsedSchema | None) -> bool:
@@ -205,4 +211,68 @@ class JsonDecoder(Decoder):
     def _decoded(self, plan: Any, data: Any, at: Any, end: Any) -> tuple[pa.Array, dict[int, str]]:
         from millstream.records.numpy_columns import slices
 
-        return slices(data, at, end - at), {}
+        found = slices(data, at, end - at)
+        if self._whole is not None:
+            rows = np.flatnonzero(
+                pc.match_substring_regex(found, _MAYBE_WHOLE).to_numpy(zero_copy_only=False)
+            )
+            if len(rows):
+                texts = found.to_pylist()
+                for row in rows.tolist():
+                    texts[row] = _with_whole(texts[row], self._whole)
+                found = pa.array(texts, pa.binary())
+        return found, {}
+
+
+# A whole number that does not look like one: 1.0, 2e3, 1.5e1.
+_MAYBE_WHOLE = r"[0-9]\.0+[\s,}\]]|[0-9][eE][+-]?[0-9]"
+_INTEGERS = ("tinyint", "smallint", "int", "bigint")
+_MOST_DIGITS = 20  # more than a bigint has
+Change = Callable[[Any], Any]
+
+
+def _with_whole(text: bytes, change: Change) -> bytes:
+    """A JSON text with its integers written as such; what is no JSON stays as it is, and is told later."""
+    try:
+        value = json.loads(text, parse_float=decimal.Decimal, parse_constant=decimal.Decimal)
+        made = change(value)
+        return json_text(made).encode()
+    except (ValueError, ArithmeticError, RecursionError):
+        return text
+
+
+def _whole_fields(fields: tuple[Field, ...]) -> Change | None:
+    parts = {field.name: made for field in fields if (made := _whole(field.type)) is not None}
+    if not parts:
+        return None
+
+    def change(value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return {name: parts[name](each) if name in parts else each for name, each in value.items()}
+
+    return change
+
+
+def _whole(kind: str) -> Change | None:
+    """Makes the integers of a value of a type whole; None if the type has none."""
+    if kind in _INTEGERS:
+        return _as_whole
+    if kind.startswith("struct<"):
+        return _whole_fields(from_ddl(kind[len("struct<") : -1]).fields)
+    if kind.startswith("array<"):
+        item = _whole(kind[len("array<") : -1])
+        return item and (lambda value: [item(each) for each in value] if isinstance(value, list) else value)
+    if kind.startswith("map<"):
+        inner = _whole(map_parts(kind)[1])
+        return inner and (
+            lambda value: {k: inner(each) for k, each in value.items()} if isinstance(value, dict) else value
+        )
+    return None
+
+
+def _as_whole(value: Any) -> Any:
+    if not isinstance(value, decimal.Decimal) or not value.is_finite() or value.adjusted() > _MOST_DIGITS:
+        return value
+    whole = int(value)
+    return whole if whole == value else value

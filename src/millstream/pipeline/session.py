@@ -16,13 +16,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from millstream.errors import ConfigError, MillstreamError
 from millstream.pipeline import source_process
-from millstream.pipeline.source_process import RUNNER
+from millstream.pipeline.source_process import PROGRAMS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -106,8 +106,7 @@ def spark_session(
     for key, value in settings.items():
         builder = builder.config(key, value)
     with _workers_python(local=local):
-        if log_file is not None:
-            _launch_java(builder._options, log_file)
+        _launch_java(builder._options, log_file)
         session = builder.getOrCreate()
     if local:
         # A checksum file beside every file of a checkpoint would be as many files again.
@@ -131,8 +130,8 @@ def _socket_settings(home: str) -> Mapping[str, str]:
 @contextmanager
 def _workers_python(*, local: bool) -> Iterator[None]:
     """What Spark starts as ``python`` in a session that begins within: the user's choice, or this one. On
-    this machine it is a script in front of it, because a source's process has to be another program than
-    Spark asks for (source_process.py), and Spark has no setting for that."""
+    this machine it is a script in front of it, because the process of a source or a processor has to be
+    another program than Spark asks for (source_process.py), and Spark has no setting for that."""
     before = {name: os.environ.get(name) for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")}
     python = before["PYSPARK_PYTHON"] or sys.executable
     if local:
@@ -150,14 +149,20 @@ def _workers_python(*, local: bool) -> Iterator[None]:
 
 
 def _launcher(python: str) -> str:
-    home = Path(tempfile.mkdtemp(prefix="millstream-python-"))
-    atexit.register(shutil.rmtree, home, ignore_errors=True)
-    script = home / "python"
-    script.write_text(
-        "#!/bin/sh\n"
-        f'[ "$2" = {RUNNER} ] && exec {shlex.quote(python)} -m {source_process.__name__}\n'
-        f'exec {shlex.quote(python)} "$@"\n'
+    run = shlex.quote(python)
+    return _script(
+        "python",
+        f'case "$2" in {"|".join(PROGRAMS)}) exec {run} -m {source_process.__name__} "$2";; esac\n'
+        f'exec {run} "$@"\n',
     )
+
+
+def _script(name: str, body: str) -> str:
+    """The path of a program for the shell, which is there as long as this process."""
+    home = Path(tempfile.mkdtemp(prefix="millstream-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    script = home / name
+    script.write_text(f"#!/bin/sh\n{body}")
     script.chmod(0o755)
     return str(script)
 
@@ -186,17 +191,30 @@ def is_local(master: str | None) -> bool:
     return master is None or master.startswith("local")
 
 
-def _launch_java(options: Mapping[str, str], log_file: Path) -> None:
-    """Start the JVM that the session will find, with its output in a file: some of what it prints comes
-    before any of its log settings are read."""
+def _launch_java(options: Mapping[str, str], log_file: Path | None) -> None:
+    """Start the JVM that the session will find. Its output goes to a file, if there is one: some of what it
+    prints comes before any of its log settings are read.
+
+    A signal that ends a job reaches more than this process: ``timeout`` and a terminal signal its process
+    group, systemd every process of the unit. A JVM that left then would take the batch under way with it. So
+    the JVM and its Python workers are a group of their own, and the JVM ignores SIGTERM. It leaves when its
+    input ends, which also happens when this process is killed.
+    """
     from pyspark import SparkConf, SparkContext
+    from pyspark.find_spark_home import _find_spark_home
     from pyspark.java_gateway import launch_gateway
 
-    if SparkContext._gateway is None:
-        conf = SparkConf(loadDefaults=False).setAll(list(options.items()))
-        with log_file.open("ab") as log:
-            gateway = launch_gateway(conf, {"stdout": log, "stderr": log})
-        SparkContext._ensure_initialized(gateway=gateway)
+    if SparkContext._gateway is not None:
+        return
+    conf = SparkConf(loadDefaults=False).setAll(list(options.items()))
+    submit = shlex.quote(str(Path(_find_spark_home()) / "bin" / "spark-submit"))
+    how: dict[str, Any] = {
+        "executable": _script("spark-submit", f"trap '' TERM\nexec {submit} \"$@\"\n"),
+        "process_group": 0,
+    }
+    with log_file.open("ab") if log_file is not None else nullcontext() as log:
+        gateway = launch_gateway(conf, how if log is None else {**how, "stdout": log, "stderr": log})
+    SparkContext._ensure_initialized(gateway=gateway)
 
 
 def prepare_java() -> None:

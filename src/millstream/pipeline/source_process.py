@@ -1,4 +1,5 @@
-"""The process that Spark starts for each streaming source, connected before it loads anything.
+"""The processes that Spark starts beside its daemon, connected before they load anything: one for each
+streaming source, and one for each processor before its query's first batch.
 
 Spark gives such a process ten seconds from its start to connect (``PythonWorkerFactory``: not a setting), and
 its own program first imports PySpark, pandas and pyarrow. That is a second of CPU, which a machine with other
@@ -8,10 +9,14 @@ with a clock. ``session.py`` has Spark start it.
 """
 
 import os
+import signal
 import socket
 import struct
+import sys
 
-RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
+SOURCE = "pyspark.sql.streaming.python_streaming_source_runner"
+PROCESSOR = "pyspark.sql.streaming.transform_with_state_driver_worker"
+PROGRAMS = (SOURCE, PROCESSOR)  # of Spark's, each with a main() that talks over one connection
 _LENGTH = struct.Struct(">i")
 
 
@@ -43,14 +48,15 @@ def _received(connection: socket.socket, size: int) -> bytes:
     return data
 
 
-def main() -> None:
+def main(program: str) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the JVM ignores it, and ends this process with it
     connection = connect()
     from importlib import import_module
 
-    runner = import_module(RUNNER)
+    runner = import_module(program)
     with connection.makefile("rwb", int(os.environ.get("SPARK_BUFFER_SIZE", 65536))) as stream:
         runner.main(stream, stream)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])

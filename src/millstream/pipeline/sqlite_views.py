@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from millstream.errors import MillstreamError, TopologyError
+from millstream.errors import MillstreamError
 from millstream.pipeline.sqlite_child import LOOK_AT_CLOCK, Child
 from millstream.pipeline.view_query import (
     READS,
@@ -32,11 +32,13 @@ from millstream.pipeline.view_values import (
     EXACT,
     NESTED,
     TEXTS,
+    JsonText,
     base_of,
     compare_decimals,
     decimal_text,
     digits_of,
     is_number,
+    key_bytes,
     local_time_text,
     time_text,
 )
@@ -46,7 +48,6 @@ from millstream.pipeline.views import (
     beside,
     is_ours,
     not_taken,
-    other_type,
     quoted_name,
     quoted_text,
 )
@@ -168,36 +169,24 @@ class SqliteStore(Store):
     def _tell(self, view: str) -> None:
         """Whoever follows sees it by himself (``SqliteReader.wait``)."""
 
-    def _create(self, view: View, where: str | None) -> None:
-        if self._columns(view.name):
-            raise TopologyError(
-                f"there is a table {view.name!r} in {self.where} that is not a view of a pipeline's; give the"
-                " view another name",
-                where=where,
-            )
-        columns = ", ".join(f"{quoted_name(name)} {_affinity(kind)}" for name, kind in view.columns)
-        key = ", ".join(map(quoted_name, view.key))
-        self._run(f"CREATE TABLE {quoted_name(view.name)} ({columns}, PRIMARY KEY ({key})) WITHOUT ROWID")
-        if not is_ours(view.name):
+    def _kind(self, kind: str) -> str:
+        return _affinity(kind)
+
+    @staticmethod
+    def _folded(column: str) -> str:
+        return column.lower()
+
+    def _create(self, name: str, columns: str, key: str) -> None:
+        self._run(f"CREATE TABLE {quoted_name(name)} ({columns}, PRIMARY KEY ({key})) WITHOUT ROWID")
+        if not is_ours(name):
             self._run(
-                f"CREATE TABLE {quoted_name(beside('changes', view.name))} ({VERSION} INTEGER,"
+                f"CREATE TABLE {quoted_name(beside('changes', name))} ({VERSION} INTEGER,"
                 f" {PART} INTEGER, {columns})"
             )
             self._run(
-                f"CREATE INDEX {quoted_name(beside('by_version', view.name))}"
-                f" ON {quoted_name(beside('changes', view.name))} ({VERSION})"
+                f"CREATE INDEX {quoted_name(beside('by_version', name))}"
+                f" ON {quoted_name(beside('changes', name))} ({VERSION})"
             )
-
-    def _widen(self, view: View, there: dict[str, str], where: str | None) -> None:
-        known = {name.lower(): declared for name, declared in there.items()}
-        for name, spark in view.columns:
-            kind = _affinity(spark)
-            if name.lower() not in known:
-                for table in (view.name, *([] if is_ours(view.name) else [beside("changes", view.name)])):
-                    self._run(f"ALTER TABLE {quoted_name(table)} ADD COLUMN {quoted_name(name)} {kind}")
-            elif known[name.lower()] != kind:
-                raise other_type(view, name, known[name.lower()], kind, self.where, at=where)
-        self._tables.pop(view, None)
 
 
 def _affinity(kind: str) -> str:
@@ -205,7 +194,10 @@ def _affinity(kind: str) -> str:
     if base == "decimal":
         precision, scale = digits_of(kind)
         return "NUMERIC" if is_number(kind) else f"{EXACT}({precision},{scale})"
-    return _AFFINITY.get(base, "TEXT")
+    return "JSON TEXT" if base in NESTED else _AFFINITY.get(base, "TEXT")
+
+
+sqlite3.register_converter("JSON", lambda data: JsonText(data.decode()))  # by the first word of a type
 
 
 class _DecimalSum:
@@ -234,7 +226,11 @@ class SqliteReader(Reader):
         if not path.is_file():
             raise MillstreamError(f"there are no views in {path}; a pipeline with .to_view(...) makes them")
         self._db = sqlite3.connect(
-            f"file:{quote(str(path))}?mode=ro", uri=True, timeout=10, isolation_level=None
+            f"file:{quote(str(path))}?mode=ro",
+            uri=True,
+            timeout=10,
+            isolation_level=None,
+            detect_types=sqlite3.PARSE_DECLTYPES,  # for JSON alone; no other type of ours has a converter
         )
         self._db.create_collation(COLLATION, compare_decimals)
         self._db.create_aggregate("decimal_sum", 1, _DecimalSum)
@@ -330,7 +326,7 @@ class SqliteReader(Reader):
         wanted = self._key(name, key)
         kinds = self._columns(name)
         return " AND ".join(
-            f"{quoted_name(column)} = {_literal(value, kinds[column])}" for column, value in wanted
+            f"{quoted_name(column)} = {_literal(value, column, kinds[column])}" for column, value in wanted
         )
 
     def _columns(self, table: str) -> dict[str, str]:
@@ -364,10 +360,12 @@ class SqliteReader(Reader):
         return int(number)
 
 
-def _literal(value: str, declared: str) -> str:
+def _literal(value: str, column: str, declared: str) -> str:
     """What somebody asks for, in SQL. SQLite reads text as a number by itself where the column has numbers,
     and finds it with the index."""
-    if declared == "BLOB" or "\0" in value:  # SQL ends at a NUL
+    if declared == "BLOB":
+        return f"x'{key_bytes(value, column).hex()}'"
+    if "\0" in value:  # SQL ends at a NUL
         return f"CAST(x'{value.encode().hex()}' AS {declared})"
     if declared == "REAL" and value.lower() in _NOT_FINITE:
         return _NOT_FINITE[value.lower()]

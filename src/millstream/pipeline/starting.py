@@ -4,6 +4,9 @@ impatient, and with a word about what is waited for.
 Every source of a query is a Python process. Six queries that start at once are six such processes, and on a
 busy machine none of them gets enough of it. So no more are started at once than there are cores.
 
+A processor has such a process as well, which Spark starts with the query's first batch: maybe days after the
+query itself. Until then a query that fails for want of time is started again, since nothing of it has run.
+
 The first is started alone. Spark keeps the environment of these processes in one map for all sources of a
 session, and every source adds its entries when it starts, without a lock
 (``PythonStreamingSourceRunner.init``). Two at once can leave the map with another size than it has entries;
@@ -21,6 +24,7 @@ from typing import Any, Protocol
 ATTEMPTS = 5
 _SLOW_S = 15.0  # after which it is said what is waited for; then after twice that, and so on
 _LOOK_EVERY_S = 0.02
+_STAY_EVERY_S = 0.1
 # Spark's words for a Python process that it did not wait for long enough.
 TOO_SLOW = re.compile(r"worker failed to connect back|waiting for the Python worker to connect back", re.I)
 
@@ -38,13 +42,15 @@ class Started(Protocol):
 
 
 class Starting:
-    """The queries of one job. ``clock`` and ``sleep`` are those of tests, if given."""
+    """The queries of one job. ``begun`` says whether a query has come to deliver a batch. ``clock`` and
+    ``sleep`` are those of tests, if given."""
 
     def __init__(
         self,
         starters: Mapping[str, Callable[[], Started]],
         *,
         say: Callable[[str], None],
+        begun: Callable[[str], bool] = lambda name: False,
         stopping: Callable[[], bool] = lambda: False,
         at_once: int | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -52,12 +58,14 @@ class Starting:
     ) -> None:
         self._starters = starters
         self._say = say
+        self._begun = begun
         self._stopping = stopping
         self._at_once = at_once or max(2, os.cpu_count() or 1)
         self._clock = clock
         self._sleep = sleep
-        self._attempts = dict.fromkeys(starters, 0)
-        self._began: dict[str, float] = {}
+        self.attempts = dict.fromkeys(starters, 0)
+        self._stays = True
+        self._since: dict[str, float] = {}
         self._told: dict[str, float] = {}
         self.queries: dict[str, Any] = {}
 
@@ -72,15 +80,38 @@ class Starting:
         while not self._stopping() and self._waiting():
             self._sleep(_LOOK_EVERY_S)
 
+    def stay(self) -> None:
+        """After ``run``, until every query has begun its first batch or has failed for good."""
+        try:
+            while not self._stopping() and any(
+                not self._begun(name) and (query.isActive or self.comes_back(name))
+                for name, query in list(self.queries.items())
+            ):
+                self._waiting()
+                self._sleep(_STAY_EVERY_S)
+        finally:
+            self._stays = False
+
+    def comes_back(self, name: str) -> bool:
+        """Whether a query that has ended is about to be started again."""
+        query = self.queries[name]
+        return (
+            self._stays
+            and self.attempts[name] < ATTEMPTS
+            and not self._begun(name)
+            and not query.isActive
+            and TOO_SLOW.search(str(query.exception())) is not None
+        )
+
     def _has_room(self) -> bool:
         waiting = len(self._waiting())
         return waiting < (self._at_once if waiting < len(self.queries) else 1)
 
     def _start(self, name: str) -> None:
-        self._attempts[name] += 1
-        self._began[name] = self._clock()
+        self._since[name] = self._clock()
         self._told[name] = _SLOW_S
         self.queries[name] = self._starters[name]()
+        self.attempts[name] += 1  # last: others ask meanwhile whether the one that failed comes back
 
     def _waiting(self) -> list[str]:
         """Those that have no sources yet; what failed for want of time is started again."""
@@ -90,17 +121,17 @@ class Starting:
                 if str(query.status["message"]).startswith("Initializing"):
                     self._tell(name)
                     waiting.append(name)
-            elif self._attempts[name] < ATTEMPTS and TOO_SLOW.search(str(query.exception())):
+            elif self.comes_back(name):
                 self._say(
-                    f"query {name!r}: a Python process of its source was not up in the 10 s that Spark"
-                    f" gives it; {busy()}. It is started again ({self._attempts[name] + 1} of {ATTEMPTS})"
+                    f"query {name!r}: a Python process of its own was not up in the 10 s that Spark gives"
+                    f" it; {busy()}. It is started again ({self.attempts[name] + 1} of {ATTEMPTS})"
                 )
                 self._start(name)
                 waiting.append(name)
         return waiting
 
     def _tell(self, name: str) -> None:
-        waited = self._clock() - self._began[name]
+        waited = self._clock() - self._since[name]
         if waited >= self._told[name]:
             self._told[name] *= 2
             self._say(

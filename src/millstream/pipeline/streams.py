@@ -328,6 +328,7 @@ class Stream:
         schema: str | None = None,
         subject: str | None = None,
         registry: str | None = None,
+        message: str | None = None,
     ) -> Stream:
         """Write every row as a record. Gives the stream back, so that more sinks can follow.
 
@@ -337,6 +338,7 @@ class Stream:
         written without a value: for a compacted topic, and for ``flow.table``, its key is deleted.
         ``format``: ``"avro"``, ``"protobuf"`` or ``"json-schema"`` instead of JSON; the schema, given or made
         from the columns, is registered as ``subject`` (``TOPIC-value``) in ``registry`` when the job starts.
+        ``message`` names one of several messages of a Protobuf schema; without it the first is written.
         """
         at = caller()
         check_topic(topic, at)
@@ -351,7 +353,7 @@ class Stream:
             if key is None:
                 raise TopologyError("delete_when= needs key=: a record without a value deletes it", where=at)
         columns = value if value is None or isinstance(value, str) else tuple(value)
-        encoding = declare_encoding(format, schema, subject or f"{topic}-value", registry, value, at)
+        encoding = declare_encoding(format, schema, subject or f"{topic}-value", registry, message, value, at)
         self.flow._add_sink(TopicSink(self, topic, at, key, columns, time, delete_when, encoding))
         return self
 

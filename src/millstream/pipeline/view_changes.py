@@ -84,7 +84,9 @@ class Watcher:
         self._name = view
         self._ready: deque[Change] = deque()
         try:
-            picked = [f"({condition})"] if condition else []
+            if condition:
+                self._reader.check_condition(view, condition)
+            picked = [f"({condition}\n)"] if condition else []  # it may end with a comment
             if key:
                 picked.append(self._reader.key_condition(view, key))
             self._condition = " AND ".join(picked) or None

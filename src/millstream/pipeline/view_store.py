@@ -20,11 +20,11 @@ import json
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
-from millstream.errors import MillstreamError
+from millstream.errors import MillstreamError, TopologyError
 from millstream.pipeline.view_sql import PART, VERSION, Tables, last_of_each
 from millstream.pipeline.view_tombstones import Tombstones, are_needed, created, ordered
 from millstream.pipeline.views import (
@@ -41,6 +41,7 @@ from millstream.pipeline.views import (
     check_owner,
     check_types,
     is_ours,
+    other_type,
     quoted_name,
     quoted_text,
 )
@@ -127,10 +128,17 @@ class Store(ABC):
         """A row as readers are given it."""
 
     @abstractmethod
-    def _create(self, view: View, where: str | None) -> None: ...
+    def _kind(self, kind: str) -> str:
+        """The database's type for one of Spark's, as ``_columns`` has it."""
 
     @abstractmethod
-    def _widen(self, view: View, there: dict[str, str], where: str | None) -> None: ...
+    def _create(self, name: str, columns: str, key: str) -> None:
+        """Make a view's table and that of its changes; columns and key are SQL."""
+
+    @staticmethod
+    def _folded(column: str) -> str:
+        """What two names of a column have in common that the database finds the same."""
+        return column
 
     @abstractmethod
     def _tell(self, view: str) -> None:
@@ -139,46 +147,84 @@ class Store(ABC):
     # ---- a view -------------------------------------------------------------------------------------
 
     def prepare(self, view: View, *, where: str | None = None) -> None:
-        """Make the table, or add the columns that are new. Another key than before is refused."""
-
-        check_types(view, at=where)
+        """Make the table, or add the columns that are new. What ``check`` refuses is refused."""
 
         def make() -> None:
             with self._lock, self._transaction():
-                name = quoted_text(view.name)
-                known = self._ask(
-                    f"SELECT key_columns, order_column FROM millstream_views"
-                    f" WHERE name = {name}{self._for_update}"
-                )
                 if view.job is not None:
-                    self._claim(view, view.job, where)
-                order = quoted_text(view.order) if view.order is not None else "NULL"
-                if known:
-                    check_key(view, json.loads(known[0][0]), self.where, at=where)
-                    self._widen(view, self._columns(view.name), where)
-                    self._run(f"UPDATE millstream_views SET order_column = {order} WHERE name = {name}")
-                else:
-                    self._create(view, where)
-                    key = quoted_text(json.dumps(view.key))
-                    self._run(
-                        "INSERT INTO millstream_views (name, key_columns, order_column)"
-                        f" VALUES ({name}, {key}, {order})"
-                    )
-                if are_needed(view):
-                    self._make_tombstones(view)
-                    if known and known[0][1] != view.order:
-                        self._run(Tombstones(self._of(view)).forget_living())
+                    self._claim(view.name, view.job)
+                self._check(view, where)
+                self._make(view, {name: self._kind(kind) for name, kind in view.columns})
 
+        check_types(view, at=where)
         self._again(make)
 
-    def _claim(self, view: View, job: str, where: str | None) -> None:
-        """Note the job that keeps a view, unless another does."""
+    def check(self, view: View, *, where: str | None = None) -> None:
+        """Refuse a view of another job, another key or other types than before, and a table that is no view;
+        change nothing."""
+
+        def look() -> None:
+            with self._lock, self._transaction():
+                self._check(view, where)
+
+        check_types(view, at=where)
+        self._again(look)
+
+    def _check(self, view: View, where: str | None) -> None:
         name = quoted_text(view.name)
+        for (owner,) in self._ask(f"SELECT job FROM millstream_owners WHERE view = {name}"):
+            if view.job is not None:
+                check_owner(view, owner, self.where, at=where)
+        known = self._ask(f"SELECT key_columns FROM millstream_views WHERE name = {name}{self._for_update}")
+        there = {self._folded(column): kind for column, kind in self._columns(view.name).items()}
+        if there and not known:
+            raise TopologyError(
+                f"there is a table {view.name!r} in {self.where} that is not a view of a pipeline's; give the"
+                " view another name",
+                where=where,
+            )
+        if known:
+            check_key(view, json.loads(known[0][0]), self.where, at=where)
+            for column, spark in view.columns:
+                kind = self._kind(spark)
+                if (before := there.get(self._folded(column), kind)) != kind:
+                    raise other_type(view, column, before, kind, self.where, at=where)
+
+    def _make(self, view: View, columns: Mapping[str, str]) -> None:
+        """The view's tables, with these columns of the database's types and all that were there."""
+        name = quoted_text(view.name)
+        known = self._ask(f"SELECT order_column FROM millstream_views WHERE name = {name}")
+        order = quoted_text(view.order) if view.order is not None else "NULL"
+        if known:
+            self._widen(view.name, columns)
+            if not is_ours(view.name):
+                self._widen(beside("changes", view.name), columns)
+            self._run(f"UPDATE millstream_views SET order_column = {order} WHERE name = {name}")
+        else:
+            listed = ", ".join(f"{quoted_name(column)} {kind}" for column, kind in columns.items())
+            self._create(view.name, listed, ", ".join(map(quoted_name, view.key)))
+            self._run(
+                "INSERT INTO millstream_views (name, key_columns, order_column)"
+                f" VALUES ({name}, {quoted_text(json.dumps(view.key))}, {order})"
+            )
+        self._tables.pop(view, None)
+        if are_needed(view):
+            self._make_tombstones(view)
+            if known and known[0][0] != view.order:
+                self._run(Tombstones(self._of(view)).forget_living())
+
+    def _widen(self, table: str, columns: Mapping[str, str]) -> None:
+        there = {self._folded(column) for column in self._columns(table)}
+        for column, kind in columns.items():
+            if self._folded(column) not in there:
+                self._run(f"ALTER TABLE {quoted_name(table)} ADD COLUMN {quoted_name(column)} {kind}")
+
+    def _claim(self, view: str, job: str) -> None:
+        """Note the job that keeps a view, unless another does."""
         self._run(
-            f"INSERT INTO millstream_owners VALUES ({name}, {quoted_text(job)}) ON CONFLICT (view) DO NOTHING"
+            f"INSERT INTO millstream_owners VALUES ({quoted_text(view)}, {quoted_text(job)})"
+            " ON CONFLICT (view) DO NOTHING"
         )
-        ((owner,),) = self._ask(f"SELECT job FROM millstream_owners WHERE view = {name}")
-        check_owner(view, owner, self.where, at=where)
 
     def _make_tombstones(self, view: View) -> None:
         kinds = self._columns(view.name)
@@ -186,8 +232,11 @@ class Store(ABC):
             self._run(sql)
         if view.order not in self._columns(beside("gone", view.name)):
             self._run(ordered(view, kinds))
-        if self._ask(Tombstones(self._of(view)).any()):
-            self._buried.add(view.name)
+        self._look_for_tombstones(self._of(view))
+
+    def _look_for_tombstones(self, tables: Tables) -> None:
+        if self._ask(Tombstones(tables).any()):
+            self._buried.add(tables.view.name)
 
     def drop(self, name: str) -> None:
         """Remove a view and its rows."""
@@ -432,11 +481,12 @@ class Store(ABC):
             yield applied
 
     def _replace(self, view: View, applied: Applied, tell: bool) -> None:
-        tables, next_ = self._of(view), beside("next", view.name)
-        there = self._columns(next_)
-        for name, kind in self._columns(view.name).items():
-            if name not in there:  # what the topology does not give any more is null from now on
-                self._run(f"ALTER TABLE {tables.next} ADD COLUMN {quoted_name(name)} {kind}")
+        next_ = beside("next", view.name)
+        for (job,) in self._ask(f"SELECT job FROM millstream_owners WHERE view = {quoted_text(next_)}"):
+            self._claim(view.name, job)
+        self._make(view, self._columns(next_))
+        self._widen(next_, self._columns(view.name))  # what the topology does not give any more is null
+        tables = self._of(view)
         version, total = self._next_version(view.name)
         changed = sum(self._run(sql) for sql in tables.note_replaced(version))
         if changed:
@@ -448,6 +498,7 @@ class Store(ABC):
         if are_needed(view):
             for sql in Tombstones(tables).replace():
                 self._run(sql)
+            self._look_for_tombstones(tables)
         self._remove(next_)
 
     def forget_rebuilt(self, views: Sequence[str]) -> None:
@@ -503,6 +554,17 @@ class Reader(ABC):
         with self._snapshot():
             _, found = self._found("SELECT name, version FROM millstream_views")
             return {name: version for name, version in found if not is_ours(name)}
+
+    def check_condition(self, name: str, condition: str) -> None:
+        """Refuse a condition that is none. It stands alone here: what the database says of it is about
+        nothing that its author has not written."""
+        with self._snapshot():
+            self._view(name)
+        try:
+            with self._snapshot():
+                self._found(f"EXPLAIN SELECT * FROM {quoted_name(name)} WHERE {condition}")
+        except MillstreamError as error:
+            raise MillstreamError(f"the condition {condition!r}: {error}") from None
 
     def present(self, name: str, condition: str | None) -> Present:
         """The rows of a view and the version they are of."""

@@ -10,11 +10,14 @@ Nothing here needs Arrow or Spark: readers of views have neither. Nested values:
 
 from __future__ import annotations
 
+import base64
 import datetime
 import math
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
+
+from millstream.errors import MillstreamError
 
 NESTED = ("array", "map", "struct", "variant")
 TEXTS = ("string", "char", "varchar")
@@ -24,6 +27,12 @@ _ORDERED = (
     *("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "decimal"),
     *(*TEXTS, "binary", "date", "timestamp", "timestamp_ntz"),
 )
+
+
+class JsonText(str):
+    """A nested value as readers give it: its JSON. Being a kind of its own, it is told from plain text."""
+
+    __slots__ = ()
 
 
 def base_of(kind: str) -> str:
@@ -39,6 +48,16 @@ def has_order(kind: str) -> bool:
 def is_key(kind: str) -> bool:
     """Whether values of a type can be told apart: Spark does not compare maps."""
     return "map<" not in kind and base_of(kind) != "variant"
+
+
+def key_bytes(value: str, column: str) -> bytes:
+    """A binary key as a person gives it: in base64, which is how binary values are shown."""
+    try:
+        return base64.b64decode(value, validate=True)
+    except ValueError:  # also what is not ASCII
+        raise MillstreamError(
+            f"the key column {column!r} is binary: give its value in base64, as `view query` shows it"
+        ) from None
 
 
 # ---- numbers -----------------------------------------------------------------------------------------

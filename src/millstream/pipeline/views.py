@@ -95,6 +95,9 @@ class ViewStore(Protocol):
         view of another job. Called again, it changes nothing. ``where`` is the line of the user's file that
         declares the view."""
 
+    def check(self, view: View, *, where: str | None = None) -> None:
+        """Refuse what ``prepare`` refuses, and change nothing."""
+
     def apply(self, query: str, batch: int, changes: Iterable[Changes]) -> int | None:
         """Write a batch. Returns how many rows had no key and were left out; None: it was written before.
         Raises ViewsRebuilt."""
@@ -163,6 +166,9 @@ class ViewReader(Protocol):
 
     def key_condition(self, name: str, key: Sequence[str]) -> str:
         """The SQL condition that picks a key's row."""
+
+    def check_condition(self, name: str, condition: str) -> None:
+        """Refuse a condition that is none."""
 
     def present(self, name: str, condition: str | None) -> Present:
         """The rows of a view and the version they are of."""

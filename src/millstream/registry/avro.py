@@ -19,6 +19,21 @@ PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "str
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ORDERS = ("ascending", "descending", "ignore")
 _WHOLE = {"int": 2**31, "long": 2**63}
+# What logical types of the specification stand on. Others, and these on anything else, are to be ignored.
+_STANDS_ON: dict[str, tuple[str, ...]] = {
+    "decimal": ("bytes", "fixed"),
+    "big-decimal": ("bytes",),
+    "uuid": ("string", "fixed"),
+    "duration": ("fixed",),
+    "date": ("int",),
+    "time-millis": ("int",),
+    "time-micros": ("long",),
+    **{
+        f"{local}timestamp-{unit}": ("long",)
+        for local in ("", "local-")
+        for unit in ("millis", "micros", "nanos")
+    },
+}
 _NONE: Any = object()  # no default, which is not the same as a default of null
 
 
@@ -34,8 +49,23 @@ class Type:
 
     @property
     def logical(self) -> str | None:
+        """What the values mean beyond their kind. One that is not valid here is ignored, as the specification
+        asks for."""
         name = self.properties.get("logicalType")
-        return name if isinstance(name, str) else None
+        if not isinstance(name, str) or self.kind not in _STANDS_ON.get(name, ()):
+            return None
+        return None if name == "decimal" and not self._is_decimal() else name
+
+    @property
+    def digits(self) -> tuple[int, int]:
+        """The precision and the scale of a decimal."""
+        return self.properties["precision"], self.properties.get("scale", 0)
+
+    def _is_decimal(self) -> bool:
+        precision, scale = self.properties.get("precision"), self.properties.get("scale", 0)
+        if type(precision) is not int or type(scale) is not int:  # a bool is none
+            return False
+        return precision > 0 and 0 <= scale <= precision
 
 
 @dataclass(slots=True, eq=False)

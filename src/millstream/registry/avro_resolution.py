@@ -1,13 +1,14 @@
 """Whether data of one Avro schema can be read with another: the rules of Avro's schema resolution.
 
-The names of what goes wrong are those of Avro's own library. Two rules are the specification's and not that
-library's: decimals of another precision or scale, and times of another unit, do not match. The bytes could be
-read, as other values than those that were written, and nobody would notice.
+The names of what goes wrong are those of Avro's own library. What that library does not compare are logical
+types: decimals of another precision or scale, times of another unit, and another logical type altogether (a
+``date`` as a ``timestamp-millis``) do not match here. The bytes could be read, as other values than those
+that were written, and nobody would notice. A value without a logical type is read as the
+reader's says: a ``long`` that is read as ``timestamp-millis`` is that many milliseconds, which is the
+specification's rule.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 from millstream.registry.avro import Array, Enum, Field, Fixed, Map, Named, Record, Type, Union, describe
 from millstream.registry.schema import Difference
@@ -20,12 +21,7 @@ PROMOTIONS: dict[str, tuple[str, ...]] = {
     "string": ("bytes",),
     "bytes": ("string",),
 }
-# Logical types whose underlying values mean another thing than those of the other members of their family.
-_UNITS = (
-    ("timestamp-millis", "timestamp-micros", "timestamp-nanos"),
-    ("local-timestamp-millis", "local-timestamp-micros", "local-timestamp-nanos"),
-    ("time-millis", "time-micros"),
-)
+_TICKS = {"millis": 10**3, "micros": 10**6, "nanos": 10**9}
 
 
 def problems(reader: Type, writer: Type) -> list[Difference]:
@@ -174,14 +170,43 @@ def written_field(each: Field, writer: Record) -> Field | None:
     return None
 
 
+def ticks(type: Type) -> int | None:
+    """How many of the units that a type counts make a second; None if it is not a time."""
+    return _TICKS.get((type.logical or "").rpartition("-")[2])
+
+
+def clash(reader: Type, writer: Type) -> str | None:
+    """Why values of one scalar type never mean what the other would make of them; None where they do, where
+    one of the two has no meaning of its own, and where they differ in a unit or a scale only."""
+    numbers = ("decimal", "big-decimal")
+    if (reader.kind == "string" and writer.logical in numbers) or (
+        writer.kind == "string" and reader.logical in numbers
+    ):
+        return f"{_said(writer)} is not {_said(reader)}"
+    if reader.logical is None or writer.logical is None or _family(reader) == _family(writer):
+        return None
+    return f"{_said(writer)} is not {_said(reader)}"
+
+
+def _family(type: Type) -> str | None:
+    return type.logical if ticks(type) is None else str(type.logical).rpartition("-")[0]
+
+
+def _said(type: Type) -> str:
+    return f"a {type.logical or type.kind}"
+
+
 def _mismatch(reader: Type, writer: Type, path: str) -> Difference:
     return Difference("TYPE_MISMATCH", path, f"{describe(reader)}, was {describe(writer)}")
 
 
 def _logical(reader: Type, writer: Type, path: str) -> list[Difference]:
     """The same bytes, but of another meaning."""
+    wrong = clash(reader, writer)
+    if wrong is not None:
+        return [Difference("LOGICAL_TYPE_MISMATCH", path, wrong)]
     if reader.logical == writer.logical == "decimal":
-        then, now = _decimal(writer), _decimal(reader)
+        then, now = writer.digits, reader.digits
         if then != now:
             return [
                 Difference(
@@ -190,11 +215,7 @@ def _logical(reader: Type, writer: Type, path: str) -> list[Difference]:
                     f"precision and scale {now[0]}, {now[1]}, were {then[0]}, {then[1]}",
                 )
             ]
-    for family in _UNITS:
-        if reader.logical in family and writer.logical in family and reader.logical != writer.logical:
-            return [Difference("UNIT_MISMATCH", path, f"{reader.logical}, was {writer.logical}")]
+    then_ticks, now_ticks = ticks(writer), ticks(reader)
+    if then_ticks is not None and now_ticks is not None and then_ticks != now_ticks:
+        return [Difference("UNIT_MISMATCH", path, f"{reader.logical}, was {writer.logical}")]
     return []
-
-
-def _decimal(type: Type) -> tuple[Any, Any]:
-    return type.properties.get("precision"), type.properties.get("scale", 0)

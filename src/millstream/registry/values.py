@@ -114,7 +114,7 @@ def _avro_reader(schema: AvroSchema) -> Read:
             raise UndecodableRecord(f"not a value of its Avro schema: {reason[:200]}") from None
         if stream.tell() != len(payload):
             raise UndecodableRecord(f"{len(payload) - stream.tell()} bytes too many for its Avro schema")
-        return _plain(value)
+        return plain(value)
 
     return read
 
@@ -139,7 +139,9 @@ def _avro_writer(schema: AvroSchema, id_: int) -> Write:
 
 def _avro(type: Type, value: Any, path: str) -> Any:
     """A JSON value as fastavro takes it for a type; UndecodableRecord says which part does not fit."""
-    wrong = UndecodableRecord(f"{path or 'the value'}: {json.dumps(value)[:80]} is not {_a(type)}")
+    wrong = UndecodableRecord(
+        f"{path or 'the value'}: {json.dumps(value, default=str)[:80]} is not {_a(type)}"
+    )
     match type:
         case Union():
             for branch in type.branches:
@@ -188,9 +190,15 @@ def _avro_record(type: Record, value: dict[str, Any], path: str) -> dict[str, An
     return made
 
 
+def _instant(text: str) -> dt.datetime:
+    """A time that does not say where is in UTC; fastavro would take it for this machine's."""
+    found = dt.datetime.fromisoformat(text)
+    return found if found.tzinfo is not None else found.replace(tzinfo=dt.UTC)
+
+
 _PARSERS: dict[str, Callable[[str], Any]] = {
-    "timestamp-millis": dt.datetime.fromisoformat,
-    "timestamp-micros": dt.datetime.fromisoformat,
+    "timestamp-millis": _instant,
+    "timestamp-micros": _instant,
     "local-timestamp-millis": dt.datetime.fromisoformat,
     "local-timestamp-micros": dt.datetime.fromisoformat,
     "date": dt.date.fromisoformat,
@@ -202,7 +210,12 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
 
 
 def _avro_scalar(type: Fixed | Primitive, value: Any, wrong: UndecodableRecord) -> Any:
-    parse = _PARSERS.get(type.logical or "")
+    if type.logical == "uuid" and type.kind == "fixed" and isinstance(value, str) and len(value) > 16:
+        try:
+            return uuid.UUID(value).bytes
+        except ValueError:
+            raise wrong from None
+    parse = _PARSERS.get(type.logical or "") if type.kind != "fixed" or type.logical == "decimal" else None
     if parse is not None and (isinstance(value, str) or type.logical == "decimal"):
         try:
             return parse(str(value))
@@ -231,13 +244,13 @@ def _a(type: Type) -> str:
     return f"an {said}" if said[0] in "aeiou" else f"a {said}"
 
 
-def _plain(value: Any) -> Any:
-    """What fastavro gives, as JSON has it."""
+def plain(value: Any) -> Any:
+    """What fastavro gives, and Python has, as Avro's JSON has it."""
     if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_plain(each) for each in value]
-    if isinstance(value, bytes):
+        return {key: plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if isinstance(value, bytes | bytearray):
         return value.decode("latin-1")
     if isinstance(value, dt.datetime | dt.date | dt.time):
         return value.isoformat()
@@ -300,16 +313,17 @@ def message_path(schema: ProtobufSchema, name: str | None) -> tuple[int, ...]:
 
 def _protobuf_writer(schema: ProtobufSchema, id_: int, name: str | None) -> Write:
     from google.protobuf import json_format
+    from google.protobuf.message import EncodeError
 
     indexes = message_path(schema, name)
     kind = message_class(schema, indexes)
 
     def write(value: Any) -> bytes:
         try:
-            message = json_format.ParseDict(value, kind())
-        except (json_format.ParseError, TypeError, ValueError, AttributeError) as error:
+            data = json_format.ParseDict(value, kind()).SerializeToString()
+        except (json_format.ParseError, EncodeError, TypeError, ValueError, AttributeError) as error:
             raise UndecodableRecord(f"not a {kind.DESCRIPTOR.full_name}: {str(error)[:200]}") from None
-        return framed(id_, message.SerializeToString(), indexes)
+        return framed(id_, data, indexes)
 
     return write
 
@@ -324,13 +338,36 @@ def _json_value(payload: bytes) -> Any:
         raise UndecodableRecord(f"not JSON: {error}") from None
 
 
+def _with_floats(value: Any) -> Any:
+    """A value without decimals, which validators do not calculate with."""
+    if isinstance(value, dict):
+        return {key: _with_floats(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_with_floats(each) for each in value]
+    return float(value) if isinstance(value, decimal.Decimal) else value
+
+
+def json_text(value: Any) -> str:
+    """JSON, with decimals in all their digits. UndecodableRecord if it has none for a number."""
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{json_text(str(key))}:{json_text(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(json_text, value)) + "]"
+    if isinstance(value, decimal.Decimal):
+        return str(value)
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        raise UndecodableRecord(f"{value} is no number of JSON") from None
+
+
 def _json_writer(schema: JsonSchema, id_: int) -> Write:
     validator = schema.validator()
 
     def write(value: Any) -> bytes:
-        error = next(iter(validator.iter_errors(value)), None)
+        error = next(iter(validator.iter_errors(_with_floats(value))), None)
         if error is not None:
             raise UndecodableRecord(f"{error.json_path}: {error.message[:200]}")
-        return framed(id_, json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())
+        return framed(id_, json_text(value).encode())
 
     return write

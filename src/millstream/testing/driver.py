@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 from millstream.errors import MillstreamError
 from millstream.pipeline.changelog import records_of
@@ -115,7 +115,10 @@ class Driver:
             return to_bytes(row)
         from millstream.pipeline.encoded import own_value
 
-        return own_value(encoded, json.loads(to_bytes(row) or b""))
+        if encoded.format != "avro" or isinstance(row, str):
+            return own_value(encoded, json.loads(to_bytes(row) or b""))
+        is_dataclass = dataclasses.is_dataclass(row) and not isinstance(row, type)
+        return own_value(encoded, dataclasses.asdict(cast(Any, row)) if is_dataclass else row)
 
     def _begin(self, topic: str, records: list[Record]) -> None:
         """The clock starts with the first event."""

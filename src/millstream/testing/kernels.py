@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import functions as fn
 
+from millstream.errors import MillstreamError, TopologyError
 from millstream.pipeline.decode import decoded
 from millstream.pipeline.frames import Frames
 from millstream.pipeline.kernel.channels import AHEAD, LATE
@@ -24,6 +25,7 @@ from millstream.pipeline.kernel.state import Store, to_bytes
 from millstream.pipeline.kernel.step import Bucket, Operator
 from millstream.pipeline.kernel_frames import Kernels
 from millstream.pipeline.placing import PLACE, Places
+from millstream.pipeline.sinks import TopicSink
 from millstream.pipeline.stateful import Stateful
 from millstream.pipeline.streams import Source, Stream
 from millstream.testing.dataframe import DataFrame
@@ -137,11 +139,24 @@ def at_the_time(frame: Any, stream: Stream, engine: Engine) -> Any:
     return frame
 
 
+def _checked(sink: TopicSink, kind: str) -> None:
+    """What a test sees of an encoded topic is JSON. But a schema that its columns do not fit is told, as when
+    a job is planned."""
+    from millstream.pipeline.encoded_rows import check_columns
+
+    assert sink.encoding is not None
+    try:
+        check_columns(sink.encoding, kind)
+    except MillstreamError as error:
+        said = f"topic {sink.topic!r} as {sink.encoding.format}: {error}"
+        raise TopologyError(said, where=sink.at) from None
+
+
 class BatchFrames(Frames):
     """The DataFrames of one batch. ``raw`` gives a source's records of it."""
 
     def __init__(self, raw: Callable[[Source], pa.Table], engine: Engine, states: States, turn: Turn) -> None:
-        super().__init__(lambda source: None)
+        super().__init__(lambda source: None, encode=_checked)
         self._raw, self._engine = raw, engine
         self.kernels: InProcess = InProcess(self.rows, engine, states, turn)
 

@@ -111,11 +111,11 @@ APIS: dict[int, Api] = {
 
 # Requests of one millstream broker to another, with keys that Kafka leaves free, in ``wire.standby``'s own
 # format. Only a standby is told of them: another client has no use for them.
-FOLLOW, COPY_CATALOGUE, AFTER_DAMAGE, STANDBY_STATUS, PROMOTE, FENCE, LAST_WORD = range(500, 507)
+FOLLOW, COPY_CATALOGUE, AFTER_MISSING, STANDBY_STATUS, PROMOTE, FENCE, LAST_WORD = range(500, 507)
 PRIVATE: dict[int, Api] = {
     FOLLOW: Api("Follow", NEVER),
     COPY_CATALOGUE: Api("CopyCatalogue", NEVER),
-    AFTER_DAMAGE: Api("AfterDamage", NEVER),
+    AFTER_MISSING: Api("AfterMissing", NEVER),
     STANDBY_STATUS: Api("StandbyStatus", NEVER),
     PROMOTE: Api("Promote", NEVER),
     FENCE: Api("Fence", NEVER),

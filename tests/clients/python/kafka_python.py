@@ -50,9 +50,12 @@ class Client:
 
     def consume(self, group: str, topic: str, protocol: str) -> None:
         stop = Stop()
-        with KafkaConsumer(
-            topic, **self.address, **READING, group_id=group, heartbeat_interval_ms=500
-        ) as consumer:
+        with KafkaConsumer(**self.address, **READING, group_id=group, heartbeat_interval_ms=500) as consumer:
+            # Known before it joins. A leader that does not know the topic yet assigns nothing, and on a busy
+            # machine this client sometimes stays with that.
+            while not consumer.partitions_for_topic(topic) and not stop:
+                pass
+            consumer.subscribe([topic])
             while not stop:
                 for records in consumer.poll(100).values():
                     for each in records:

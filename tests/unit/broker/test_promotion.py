@@ -42,7 +42,7 @@ def test_only_a_leader_that_said_so_has_nothing_unknown() -> None:
             SOUND._replace(missing=MISSING),
             "20 records that the leader had are not here: payments-3: offsets 100",
         ),
-        (SOUND._replace(behind_commits=2), "2 changes of topics"),
+        (SOUND._replace(behind_commits=2), "are not here: 2 or more"),
         (SOUND._replace(heard_ms=None), "not stopped in order"),
         (SOUND._replace(was_connected=True), "the leader was there when this standby was stopped"),
     ],

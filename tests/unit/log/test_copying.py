@@ -11,13 +11,15 @@ from hypothesis import strategies as st
 
 from millstream.clock import ManualClock
 from millstream.errors import AppendRefused, LogError, NotLeader
-from millstream.log.copying import append_copied, jump, start_segments
+from millstream.log.copying import append_copied, jump, start_segment
 from millstream.log.directory import LogDirectory, partition_of
+from millstream.log.files import Files
 from millstream.log.memory import MemoryFiles
 from millstream.log.partition import PartitionLog
 from millstream.records.batch import batches
 from millstream.records.build import Record, build_batch
 from tests.support.compacting import compact_now
+from tests.support.disk import SimulatedDisk
 from tests.support.logs import (
     NOW,
     TOPIC,
@@ -25,6 +27,7 @@ from tests.support.logs import (
     a_transactional_batch,
     an_idempotent_batch,
     append,
+    contents,
     open_log,
     settings,
 )
@@ -51,11 +54,11 @@ def copy_all(leader: PartitionLog, copy: PartitionLog, *, most: int = 1 << 20) -
             jump(copy, next(d.next_offset for d in leader.damage if d.first_offset <= copy.end_offset))
             continue
         append_copied(copy, data, bases=bases_of(leader), upto=end, now_ms=NOW)
-    start_segments(copy, bases_of(leader), end)
+    start_segment(copy, bases_of(leader), end)
     copy.epochs.replace(leader.epochs.entries)
 
 
-def a_copy(files: MemoryFiles | None = None) -> tuple[LogDirectory, PartitionLog]:
+def a_copy(files: Files | None = None) -> tuple[LogDirectory, PartitionLog]:
     directory = LogDirectory.open("/data", files=files or MemoryFiles(), clock=ManualClock(NOW))
     return directory, directory.open_log(TOPIC, 0, settings(), is_copy=True)
 
@@ -82,6 +85,48 @@ def test_segments_begin_where_the_leaders_do_also_if_they_are_empty() -> None:
     copy_all(leader, copy)
     assert bases_of(copy) == [0, 1, 2]
     assert bytes_of(copy) == bytes_of(leader)
+
+
+def test_segments_that_the_leader_has_compacted_away_since_are_not_made_and_the_rest_is_read() -> None:
+    """The leader named eight segments, and has merged the first ones since. The copy has to do without."""
+    _, leader = open_log(segment_bytes=SMALL)
+    for number in range(12):
+        append(leader, b"%d" % number + bytes(500))
+    bases = bases_of(leader)
+    assert len(bases) > 4
+    disk = SimulatedDisk()
+    directory, copy = a_copy(disk)
+    for offset in (0, 8, 11):  # all that compaction left
+        data = memoryview(leader.read(offset, 1).bytes())
+        append_copied(copy, data, bases=bases, upto=leader.end_offset, now_ms=NOW)
+    start_segment(copy, bases, leader.end_offset)
+    kept = [0, 8, 11]
+    assert [offset for offset, _ in contents(copy, 0)] == kept
+    assert all(segment.size for segment in list(copy.segments)[:-1])
+    directory.close()
+    for _ in range(2):  # after an orderly end, and after a kill
+        again = a_copy(disk)[1]
+        assert [offset for offset, _ in contents(again, 0)] == kept
+        assert not again.damage
+        disk = disk.process_killed()
+
+
+def test_a_gap_at_the_end_of_a_cut_is_no_damage() -> None:
+    files = MemoryFiles()
+    directory, copy = a_copy(files)
+    append_copied(copy, memoryview(bytes(a_batch(b"a"))), bases=[0], upto=1, now_ms=NOW)
+    jump(copy, 20)  # deleted at the leader before they could be copied
+    start_segment(copy, [0, 20], 20)
+    _, leader = open_log()
+    leader.start_at(20)
+    append(leader, b"b")
+    append_copied(copy, memoryview(leader.read(20, 1000).bytes()), bases=[0, 20], upto=21, now_ms=NOW)
+    assert [offset for offset, _ in contents(copy, 0)] == [0, 20]
+    directory.close()
+    directory = LogDirectory.open("/data", files=files, clock=ManualClock(NOW))
+    again = directory.open_log(TOPIC, 0, settings(), is_copy=True)
+    assert [offset for offset, _ in contents(again, 0)] == [0, 20]
+    assert not again.damage
 
 
 def test_producers_go_on_at_the_copy_where_they_were() -> None:
@@ -120,7 +165,8 @@ def test_gaps_in_the_leaders_offsets_are_gaps_in_the_copy() -> None:
     copy_all(leader, copy)
     assert bases_of(copy) == [0, 10]
     assert copy.end_offset == 11
-    assert bytes_of(copy) == bytes_of(leader)
+    assert contents(copy, 0) == [(0, b"a"), (10, b"b")]
+    assert not copy.damage, "nothing is missing that the leader has"
 
 
 def test_the_copy_of_a_compacted_log_finds_times_as_its_leader_does(caplog: pytest.LogCaptureFixture) -> None:

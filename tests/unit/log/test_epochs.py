@@ -47,6 +47,17 @@ def test_an_epoch_without_records_leaves_no_trace() -> None:
     assert epochs.latest == 6
 
 
+def test_the_latest_epoch_does_not_go_back_when_its_records_go() -> None:
+    _, epochs = some_epochs()
+    epochs.cut_start(50)
+    epochs.cut_end(50)
+    assert epochs.latest == 5
+    assert epochs.end_of(5, 50) == (5, 50)
+    _, epochs = some_epochs()
+    epochs.cut_end(20)
+    assert epochs.entries == [(0, 0), (2, 10), (5, 20)]
+
+
 def test_the_checkpoint_is_kafkas_and_brings_the_epochs_back() -> None:
     files, epochs = some_epochs()
     epochs.write()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from millstream.clock import ManualClock
-from millstream.errors import LogOffline
+from millstream.errors import DataDirectoryError, LogOffline
 from millstream.log.check import SHORT, Finding, accept_losses, check_directory
 from millstream.log.directory import LogDirectory, Wanted
 from millstream.log.partition import PartitionLog
@@ -45,6 +45,21 @@ def a_disk(*, clean: bool, synced: int = 10, written: int = 10) -> SimulatedDisk
     if clean:
         directory.close()
     return disk.process_killed()
+
+
+def a_disk_of_six_segments() -> SimulatedDisk:
+    """Of a broker that was stopped in order; each segment has one record."""
+    disk = SimulatedDisk()
+    directory, log = started(disk)
+    for number in range(6):
+        append(log, b"%d" % number)
+        log.roll()
+    directory.close()
+    return disk
+
+
+def findings(disk: SimulatedDisk) -> list[Finding]:
+    return [item for item in check_directory("/data", files=disk) if isinstance(item, Finding)]
 
 
 def remove_directory(disk: SimulatedDisk) -> None:
@@ -256,3 +271,83 @@ def test_a_plain_file_in_the_place_of_a_partition_puts_only_that_partition_offli
     assert contents(whole) == [(0, b"kept")]
     directory.close()
     assert (tmp_path / "t-0").is_file()
+
+
+def test_a_log_without_its_directory_goes_on_in_an_epoch_that_no_reader_has_committed_under() -> None:
+    disk = a_disk(clean=True)
+    remove_directory(disk)
+    committed = HighestCommits().and_one(8, 3, "g").and_one(5, 2, "h")
+    accept_losses("/data", ["t-0"], {KEY: committed}, files=disk)
+    assert started(disk, committed)[1].leader_epoch == 4
+
+
+def test_a_first_segment_that_is_gone_is_told_and_the_rest_is_served(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    disk = a_disk_of_six_segments()
+    disk.remove("/data/t-0/00000000000000000000.log")
+    disk.remove("/data/t-0/00000000000000000001.log")
+    (finding,) = findings(disk)
+    assert "offsets 0 to 1 are missing" in finding.message
+    assert finding.loses_records
+    _, log = started(disk)
+    assert [offset for offset, _ in contents(log)] == [2, 3, 4, 5]
+    assert "offsets 0 to 1 are missing" in caplog.text
+
+
+def test_segments_that_retention_deleted_are_not_missed(caplog: pytest.LogCaptureFixture) -> None:
+    disk = a_disk_of_six_segments()
+    directory, log = started(disk)  # which appends nothing
+    log.delete_records(3)
+    assert log.apply_retention(NOW)
+    directory.close()
+    assert not findings(disk)
+    _, log = started(disk)
+    assert log.log_start_offset == 3
+    assert "missing" not in caplog.text
+
+
+def test_segments_that_a_ring_dropped_below_a_trim_are_not_missed(caplog: pytest.LogCaptureFixture) -> None:
+    disk = SimulatedDisk()
+    config = settings(millstream_overload="drop", millstream_overload_bytes=16 * 1024, segment_bytes=1024)
+    directory = LogDirectory.open("/data", files=disk, clock=ManualClock(NOW))
+    log = directory.open_log("t", 0, config)
+    for _ in range(20):
+        append(log, bytes(900))
+    log.delete_records(15)
+    for _ in range(4):
+        append(log, bytes(900))
+    assert log.segments[0].base_offset > 0
+    directory.close()
+    assert not findings(disk)
+    LogDirectory.open("/data", files=disk, clock=ManualClock(NOW)).open_log("t", 0, config)
+    assert "missing" not in caplog.text
+
+
+def test_a_directory_of_another_topic_is_not_served_as_an_empty_one() -> None:
+    """Found after an orderly end: somebody has put wrong files there."""
+    ours, other = uuid.UUID(int=1), uuid.UUID(int=2)
+    disk = SimulatedDisk()
+    directory, log = started(disk, topic_id=other)
+    for number in range(5):
+        append(log, b"%d" % number)
+    directory.close()
+    (finding,) = [
+        item
+        for item in check_directory("/data", files=disk, topic_ids={"t": ours})
+        if isinstance(item, Finding)
+    ]
+    assert finding.kind == SHORT
+    assert str(other) in finding.message
+    directory, log = started(disk, topic_id=ours)
+    assert "is that of another topic" in str(log.offline)
+    directory.close()
+    accept_losses("/data", ["t-0"], {KEY: NONE}, topic_ids={"t": ours}, files=disk)
+    directory, log = started(disk, topic_id=ours)
+    assert log.offline is None
+    assert append(log) == 5, "no offset is given twice"
+
+
+def test_a_directory_that_is_no_brokers_is_not_said_to_be_in_order(tmp_path: Path) -> None:
+    with pytest.raises(DataDirectoryError, match="is no broker's data directory"):
+        list(check_directory(tmp_path))

@@ -46,6 +46,15 @@ def test_one_that_came_to_a_batch_does(tmp_path: Path) -> None:
         Checkpoint(str(tmp_path)).claim(flow_of("sum(v)"))
 
 
+def test_advice_about_operators_is_given_only_where_one_has_changed(tmp_path: Path) -> None:
+    started(tmp_path, flow_of(others=("a",)), batches=1)
+    with pytest.raises(
+        TopologyError, match="which reads a, is gone\nChange the file back; or give a"
+    ) as gone:
+        Checkpoint(str(tmp_path)).claim(flow_of())
+    assert "--reset-operator" not in str(gone.value)
+
+
 def test_state_is_given_up_where_that_is_asked_for(tmp_path: Path) -> None:
     started(tmp_path, flow_of("count(*)"), batches=1)
     claim = Checkpoint(str(tmp_path)).claim(flow_of("sum(v)"), reset=["window 1"])

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
+import decimal
+import io
 import json
+import uuid
 from pathlib import Path
+from typing import Any
 
+import fastavro
 import pytest
 
 from millstream import Topology
@@ -90,6 +96,85 @@ def test_json_with_a_schema_has_the_columns_of_its_properties_and_needs_what_is_
         assert reason == "field name is missing"
 
 
+@pytest.mark.parametrize("number", ["1.0", "1e0", "10e-1", "0.1e1", "1.000"])
+def test_what_json_schema_calls_an_integer_is_read_as_one(number: str) -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "n": {"type": "integer"},
+            "x": {"type": "number"},
+            "ns": {"type": "array", "items": {"type": "integer"}},
+            "in": {"type": "object", "properties": {"n": {"type": "integer"}}},
+        },
+    }
+    flow = Topology("t")
+    flow.source("s", format="json-schema", schema=json.dumps(schema)).to_topic("out")
+    with Driver(flow) as driver:
+        text = f'{{"n": {number}, "x": 2.50, "ns": [{number}, 2], "in": {{"n": {number}}}}}'
+        driver.feed("s", bytes(5) + text.encode())
+        driver.feed("s", bytes(5) + b'{"n": 1.5}')
+        driver.feed("s", bytes(5) + b'{"n": 1e999999999}')
+        driver.feed("s", bytes(5) + b'{"n": 1.0')
+        assert driver.topic("out") == [{"n": 1, "x": 2.5, "ns": [1, 2], "in": {"n": 1}}]
+        reasons = [row["reason"] for row in driver.stream("s.rejected")]
+        assert len(reasons) == 3
+        assert reasons[0] == "field n: 1.5 is not bigint"
+
+
+@dataclasses.dataclass
+class Native:
+    raw: bytes
+    id: uuid.UUID
+    short: uuid.UUID
+    at: dt.datetime
+    of_day: dt.time
+    d: decimal.Decimal
+    more: tuple[bytes, ...]
+
+
+def test_a_dict_of_pythons_own_values_is_encoded_as_they_are() -> None:
+    def field(called: str, kind: Any, /, **more: Any) -> dict[str, Any]:
+        return {"name": called, "type": {"type": kind, **more} if more else kind}
+
+    fields = [
+        field("raw", "bytes"),
+        field("id", "string", logicalType="uuid"),
+        field("short", "fixed", name="U", size=16, logicalType="uuid"),
+        field("at", "long", logicalType="timestamp-micros"),
+        field("of_day", "long", logicalType="time-micros"),
+        field("d", "bytes", logicalType="decimal", precision=30, scale=10),
+        field("more", "array", items="bytes"),
+    ]
+    one = uuid.UUID(int=2**100 + 7)
+    at = dt.datetime(2026, 1, 2)  # noqa: DTZ001  (without a zone, which means UTC wherever the test runs)
+    number = decimal.Decimal("12345678901234567890.0123456789")
+    given = Native(b"\x01\xff", one, one, at, dt.time(0, 0, 1), number, (b"\xfe",))
+    flow = Topology("t")
+    schema = json.dumps({"type": "record", "name": "R", "fields": fields})
+    flow.source("s", format="avro", schema=schema).to_topic("out")
+    with Driver(flow) as driver:
+        driver.feed("s", given)
+        driver.feed("s", dataclasses.asdict(given))
+        expected = {
+            "raw": b"\x01\xff",
+            "id": str(one),
+            "short": one.bytes,
+            "at": dt.datetime(2026, 1, 2, tzinfo=dt.UTC),
+            "of_day": 1_000_000,
+            "d": number,
+            "more": [b"\xfe"],
+        }
+        assert driver.stream("s") == [expected, expected]
+
+
+def test_a_dict_with_a_uuid_and_a_time_of_day_is_json() -> None:
+    flow = Topology("t")
+    flow.source("s", schema="id string, at string").to_topic("out")
+    with Driver(flow) as driver:
+        driver.feed("s", {"id": uuid.UUID(int=7), "at": dt.time(1, 2)})
+        assert driver.topic("out") == [{"id": str(uuid.UUID(int=7)), "at": "01:02:00"}]
+
+
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
@@ -112,6 +197,33 @@ def test_what_can_not_be_read_is_rejected_with_the_reason(value: bytes | None, r
         assert driver.topic("out") == []
         assert [row["reason"] for row in driver.stream("payments.rejected")] == [reason]
         assert [record.value for record in driver.records("bad")] == [value]
+
+
+@pytest.mark.parametrize(
+    ("kind", "number", "reason"),
+    [
+        ({"type": "long", "logicalType": "timestamp-micros"}, 1767225601123000000, "a time is outside"),
+        ({"type": "long", "logicalType": "timestamp-millis"}, 2**63 - 1, "a time is outside"),
+        ({"type": "long", "logicalType": "local-timestamp-micros"}, -(2**63), "a time is outside"),
+        ({"type": "int", "logicalType": "date"}, 2**31 - 1, "a date is outside"),
+        ({"type": "array", "items": {"type": "long", "logicalType": "timestamp-millis"}}, [2**62], "a time"),
+    ],
+)  # fmt: skip
+def test_a_time_outside_of_the_years_1_to_9999_is_rejected(kind: Any, number: Any, reason: str) -> None:
+    def record(type_: Any) -> dict[str, Any]:
+        return {"type": "record", "name": "R", "fields": [{"name": "x", "type": type_}]}
+
+    plain = {"type": "array", "items": "long"} if isinstance(number, list) else kind["type"]
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(record(plain)), {"x": number})
+    flow = Topology("t")
+    events = flow.source("events", format="avro", schema=json.dumps(record(kind)))
+    events.to_topic("out")
+    with Driver(flow) as driver:
+        driver.feed("events", bytes(5) + out.getvalue())
+        assert driver.topic("out") == []
+        [rejected] = driver.stream("events.rejected")
+        assert rejected["reason"].startswith(reason)
 
 
 def test_columns_may_be_named_with_ddl_whatever_else_was_written() -> None:

@@ -10,11 +10,13 @@ SLOW = "org.apache.spark.SparkException: Python worker failed to connect back."
 
 
 class Fake:
-    """A query that takes some looks to get its sources, then runs, or fails."""
+    """A query that takes some looks to get its sources, then runs, or fails. It may fail some looks later
+    than it has its sources, too."""
 
-    def __init__(self, looks: int = 3, failure: str = "") -> None:
+    def __init__(self, looks: int = 3, failure: str = "", sources: int | None = None) -> None:
         self._looks = looks
         self._failure = failure
+        self._until = 0 if sources is None else looks - sources
 
     @property
     def isActive(self) -> bool:
@@ -23,7 +25,9 @@ class Fake:
 
     @property
     def status(self) -> dict[str, str]:
-        return {"message": "Initializing sources" if self._looks > 0 else "Waiting for data to arrive"}
+        return {
+            "message": "Initializing sources" if self._looks > self._until else "Waiting for data to arrive"
+        }
 
     def exception(self) -> Any:
         return Exception(self._failure)
@@ -38,12 +42,14 @@ class World:
         self.begun: list[tuple[str, float]] = []
         self.most = 0
         self._queries = queries
+        self.delivering: set[str] = set()
         self._now_starting: dict[str, Fake] = {}
 
     def starting(self, at_once: int = 2, stop_at: float = 1e9) -> Starting:
         return Starting(
             {name: lambda name=name: self._begin(name) for name in self._queries},  # type: ignore[misc]
             say=self.said.append,
+            begun=self.delivering.__contains__,
             stopping=lambda: self.now >= stop_at,
             at_once=at_once,
             clock=lambda: self.now,
@@ -85,6 +91,40 @@ def test_a_query_whose_process_was_too_slow_is_started_again_and_it_is_said() ->
     assert "was not up in the 10 s that Spark gives it" in world.said[0]
     assert "load of this machine" in world.said[0]
     assert f"(3 of {ATTEMPTS})" in world.said[1]
+
+
+def test_a_query_whose_first_batch_fails_for_want_of_time_is_started_again() -> None:
+    """It has its sources by then: what was too slow is the process of a processor."""
+    world = World(q=[Fake(50, SLOW, sources=2), Fake(sources=2)], other=[Fake()])
+    starting = world.starting(stop_at=100)
+    starting.run()
+    assert starting.queries["q"].isActive
+    starting.stay()
+    assert [name for name, _ in world.begun] == ["q", "other", "q"]
+    assert f"(2 of {ATTEMPTS})" in world.said[0]
+
+
+def test_a_query_that_ended_comes_back_until_it_has_begun_a_batch_or_was_given_up() -> None:
+    world = World(q=[Fake(1, SLOW) for _ in range(99)])
+    starting = world.starting()
+    starting.queries["q"] = Fake(1, SLOW)
+    assert starting.comes_back("q")
+    world.delivering.add("q")
+    assert not starting.comes_back("q")
+    world.delivering.clear()
+    starting.stay()
+    assert starting.attempts["q"] == ATTEMPTS
+    assert not starting.comes_back("q")
+
+
+def test_nothing_is_looked_after_once_every_query_has_begun() -> None:
+    world = World(q=[Fake()])
+    starting = world.starting()
+    starting.run()
+    world.delivering.add("q")
+    before = world.now
+    starting.stay()
+    assert world.now == before
 
 
 def test_it_is_given_up_after_some_attempts() -> None:

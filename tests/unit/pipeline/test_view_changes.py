@@ -181,6 +181,11 @@ def test_a_view_that_is_removed_or_was_never_there_is_an_error(store: Store, whe
 def test_a_wrong_condition_or_key_is_said_at_once(store: Store, where: str) -> None:
     with pytest.raises(MillstreamError, match="colour"):
         Watcher(where, "cards", condition="colour = 1")
+    with pytest.raises(MillstreamError, match=r"the condition 'n >': .*input") as unfinished:
+        Watcher(where, "cards", condition="n >")
+    assert ")" not in str(unfinished.value).partition(" (in ")[0], "nothing but what was written"
+    with Watcher(where, "cards", condition="n > 5 -- large ones"):
+        pass
     with pytest.raises(MillstreamError, match="give a value for each"):
         Watcher(where, "cards", key=["a", "b"])
     with pytest.raises(MillstreamError):

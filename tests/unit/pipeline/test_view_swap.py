@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -92,6 +93,63 @@ def test_a_swap_that_fails_changes_nothing(store: ViewStore, where: str) -> None
     with store.swapping(["cards"], []) as applied:
         assert applied is None
     assert rows(where) == [("a", 3)]
+
+
+def columns(where: str) -> dict[str, list[str]]:
+    """The columns of every view that a reader finds."""
+    reader = open_reader(where)
+    try:
+        return {view.name: [name for name, _ in view.columns] for view in reader.described()}
+    finally:
+        reader.close()
+
+
+def test_a_view_has_its_new_columns_and_order_from_the_swap_on(store: ViewStore, where: str) -> None:
+    fill(store, CARDS, "old", 0, {"a": 1, "b": 1}, "v1")
+    wider = replace(CARDS, columns=(*CARDS.columns, ("seq", "bigint")), order="seq")
+    built = replace(wider, name=NEXT.name)
+    store.check(wider)
+    store.prepare(built)
+    store.apply("new", 0, [Changes(built, [("a", 2, "v2", 5), ("b", 2, "v2", 5)], [False, True])])
+    assert columns(where) == {"cards": ["card", "n", "code"]}, "what is there stays as it is"
+    fill(store, CARDS, "old", 1, {"b": 3}, "v1")
+    with store.swapping(["cards"], ["old"]):
+        pass
+    assert columns(where) == {"cards": ["card", "n", "code", "seq"]}
+    assert rows(where, "SELECT * FROM cards") == [("a", 2, "v2", 5)]
+    store.apply("new", 1, [Changes(wider, [("a", 3, "v2", 4), ("b", 3, "v2", 4)], [False, False])])
+    assert rows(where, "SELECT * FROM cards") == [("a", 2, "v2", 5)], "both are older than what is known"
+
+
+def test_a_view_that_is_new_is_there_from_the_swap_on_and_is_the_jobs(store: ViewStore, where: str) -> None:
+    new = replace(CARDS, name="more", order="n", job="spending")
+    store.check(new)
+    built = replace(new, name=beside("next", "more"))
+    store.prepare(built)
+    store.apply("new", 0, [Changes(built, [("a", 1, "v2")], [False])])
+    assert list(columns(where)) == ["cards"]
+    with store.swapping(["cards", "more"], []):
+        pass
+    assert rows(where, "SELECT * FROM more") == [("a", 1, "v2")]
+    store.apply("new", 1, [Changes(new, [("a", 0, "v2")], [False])])
+    assert rows(where, "SELECT * FROM more") == [("a", 1, "v2")]
+    with pytest.raises(TopologyError, match="belongs to job 'spending'"):
+        store.check(replace(new, job="another"))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"key": ("code",)}, "has the key card, not code"),
+        ({"columns": (("card", "string"), ("n", "string"), ("code", "string"))}, "column 'n' of view"),
+        ({"name": "millstream_owners"}, "is not a view of a pipeline's"),
+    ],
+)
+def test_what_could_not_be_swapped_is_refused_before_it_is_built(
+    store: ViewStore, change: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(TopologyError, match=says):
+        store.check(replace(CARDS, **change))
 
 
 def test_a_held_query_waits_before_it_writes_and_goes_on_when_the_time_is_over(

@@ -201,6 +201,20 @@ def test_a_reader_asks_by_sql_and_by_key_and_can_change_nothing(store: ViewStore
         store.drop("cards")
 
 
+def test_a_binary_key_is_asked_for_in_base64_as_it_is_shown(where: str) -> None:
+    hashes = View("hashes", (("hash", "binary"), ("n", "int")), ("hash",))
+    store = open_store(where)
+    store.prepare(hashes)
+    store.apply("q", 0, [Changes(hashes, [(b"\x00\xff'", 1), (b"", 2)], [False, False])])
+    store.close()
+    reader = open_reader(where)
+    assert reader.get("hashes", ["AP8n"])[1] == [(b"\x00\xff'", 1)]
+    assert reader.get("hashes", [""])[1] == [(b"", 2)]
+    with pytest.raises(MillstreamError, match="'hash' is binary: give its value in base64"):
+        reader.get("hashes", ["\x00\xff'"])
+    reader.close()
+
+
 def test_readers_see_a_batch_whole_and_are_not_held_up(store: ViewStore, where: str) -> None:
     store.apply("q", 0, [change(("a", 1, 1), ("b", 1, 1))])
     reader = open_reader(where)

@@ -11,7 +11,7 @@ from millstream.broker.dispatch import Client, Reply, serves
 from millstream.broker.promotion import described
 from millstream.errors import BrokerUnavailable, CatalogueFailed, RequestRefused
 from millstream.wire.apis import (
-    AFTER_DAMAGE,
+    AFTER_MISSING,
     COPY_CATALOGUE,
     FENCE,
     FOLLOW,
@@ -73,15 +73,17 @@ async def copy_catalogue(node: Node, asked: Fields) -> tuple[Fields, bytes]:
     return {}, node.followers.read_catalogue(asked["session"], asked["position"])
 
 
-@_answers(AFTER_DAMAGE)
-async def after_damage(node: Node, asked: Fields) -> tuple[Fields, bytes]:
-    """Where a log goes on after records that are damaged and can't be copied."""
+@_answers(AFTER_MISSING)
+async def after_missing(node: Node, asked: Fields) -> tuple[Fields, bytes]:
+    """Where a log goes on after records that can't be copied: damaged ones, or ``deleted`` ones."""
     topic = node.hosted.get(bytes.fromhex(asked["topic_id"]))
     if topic is None or asked["partition"] >= len(topic.partitions):
         raise RequestRefused(0, "there is no such partition")
-    offset = asked["offset"]
-    damage = topic.partitions[asked["partition"]].log.damage
-    return {"offset": max((d.next_offset for d in damage if d.first_offset <= offset), default=offset)}, b""
+    offset, log = asked["offset"], topic.partitions[asked["partition"]].log
+    if offset < log.log_start_offset:
+        return {"offset": log.log_start_offset, "deleted": True}, b""
+    after = max((d.next_offset for d in log.damage if d.first_offset <= offset), default=offset)
+    return {"offset": after, "deleted": False}, b""
 
 
 @_answers(STANDBY_STATUS)

@@ -8,6 +8,7 @@ import datetime as dt
 import json
 import math
 import re
+import uuid
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -390,10 +391,10 @@ def _json_object(text: str, path: str) -> str | None:
 
 def json_ready(value: Any) -> Any:
     """What ``json.dumps`` does not know, as a source of JSON would write it."""
-    if isinstance(value, dt.datetime):
+    if isinstance(value, dt.datetime | dt.date | dt.time):
         return value.isoformat()
-    if isinstance(value, dt.date):
-        return value.isoformat()
+    if isinstance(value, uuid.UUID):
+        return str(value)
     if isinstance(value, Decimal):
         return float(value)
     if isinstance(value, bytes | bytearray):
