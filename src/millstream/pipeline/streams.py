@@ -203,11 +203,15 @@ class Stream:
             if source.no_time is not None:
                 raise TopologyError(source.no_time, where=at)
             if isinstance(source, Rejected):
-                raise TopologyError("rejected records have no event time; they can't be windowed", where=at)
+                raise TopologyError(
+                    "rejected records have no event time, and this operator goes by time; write them to a"
+                    " topic and read that with time='log'",
+                    where=at,
+                )
             if isinstance(source, Source) and source.time is None:
                 raise TopologyError(
-                    f"a window needs to know the time of an event: give source {source.topic!r} ({source.at})"
-                    " time='a timestamp column', 'log' or 'processing'",
+                    f"source {source.topic!r} ({source.at}) does not say which time its events have, and this operator"
+                    " goes by time: give the source time='a timestamp column', 'log' or 'processing'",
                     where=at,
                 )
         if self.time is None:
