@@ -97,7 +97,7 @@ def _wrong(build: Callable[[Topology], object], says: str) -> object:
         _wrong(
             lambda f: payments(f).select("card").window(by="card", size="1 m"), "left column 'paid_at' out"
         ),
-        _wrong(lambda f: payments(f).rejected.window(by="topic", size="1 m"), "can't be windowed"),
+        _wrong(lambda f: payments(f).rejected.window(by="topic", size="1 m"), "have no event time"),
         _wrong(lambda f: payments(f).window(by="card", size="1 m").agg(), "at least one aggregate"),
         _wrong(
             lambda f: payments(f).window(by="card AS Window_Start", size="1 m").agg(n="count(*)"),
