@@ -93,7 +93,10 @@ def _wrong(build: Callable[[Topology], object], says: str) -> object:
         _wrong(lambda f: payments(f).window(by="crad", size="1 m"), "did you mean 'card'"),
         _wrong(lambda f: payments(f).window(by="upper(card)", size="1 m"), "AS name"),
         _wrong(lambda f: payments(f).window(by="card", gap="1 m", emit="once"), "not 'once'"),
-        _wrong(lambda f: payments(f, time=None).window(by="card", size="1 m"), "time='a timestamp column'"),
+        _wrong(
+            lambda f: payments(f, time=None).window(by="card", size="1 m"),
+            "give it time='a timestamp column'",
+        ),
         _wrong(
             lambda f: payments(f).select("card").window(by="card", size="1 m"), "left column 'paid_at' out"
         ),
