@@ -210,8 +210,8 @@ class Stream:
                 )
             if isinstance(source, Source) and source.time is None:
                 raise TopologyError(
-                    f"this operator goes by time, and source {source.topic!r} ({source.at}) does not say which"
-                    " time its events have: give it time='a timestamp column', 'log' or 'processing'",
+                    f"this operator goes by time, and source {source.topic!r} ({source.at}) does not say"
+                    " which time its events have: give it time='a timestamp column', 'log' or 'processing'",
                     where=at,
                 )
         if self.time is None:
