@@ -123,5 +123,5 @@ def test_a_pattern_that_makes_no_sense_is_refused_at_its_line(make: Callable[[],
 
 def test_a_stream_without_a_time_can_have_no_pattern() -> None:
     source = Topology("fraud").source("payments", schema="card string, eur double")
-    with pytest.raises(TopologyError, match="the time of an event"):
+    with pytest.raises(TopologyError, match="which time its events have"):
         source.pattern(by="card", within="1 minute", steps=SMALL)
