@@ -421,6 +421,20 @@ def test_a_long_poll_waits_for_min_bytes() -> None:
     with_server(steps)
 
 
+@pytest.mark.parametrize("bounds", [{"max_bytes": 10}, {"max_bytes": 2**31 - 1, "min_bytes": 2**31 - 1}])
+def test_a_long_poll_does_not_wait_for_more_than_it_may_get(bounds: dict[str, int]) -> None:
+    async def steps(server: Server, connect: Connect) -> None:
+        server.node.config = dataclasses.replace(server.node.config, fetch_max_bytes=1024)
+        reader, writer = connect(), connect()
+        reader.give(fetch(1, "t", wait=20_000, **({"min_bytes": 10_000} | bounds)))
+        for number in range(1 + 1024 // len(records())):
+            writer.give(produce(number, "t"))
+        (frame,) = await reader.answers(1)
+        assert answer(FETCH, 12, frame)[1].responses[0].partitions[0].records
+
+    with_server(steps)
+
+
 def test_a_long_poll_ends_empty_when_its_time_is_up() -> None:
     async def steps(server: Server, connect: Connect) -> None:
         reader = connect()

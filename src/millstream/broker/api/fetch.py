@@ -1,15 +1,16 @@
-"""Fetch: records out of the log, at once or when there are enough of them.
+"""Fetch: read records from the log, at once or when there are enough of them.
 
-A request is answered at once if it asks for no waiting, if what is there reaches ``min_bytes``, or if any of
-its partitions has an error. Otherwise it waits with its partitions and is looked at again when records are
-appended to one of them, or when its time is up. Who reads committed records only is given those below the
-last stable offset, with the aborted transactions among them, and is looked at again when that offset moves.
+A request gets its response at once if it asks for no waiting, if the records that are there reach
+``min_bytes``, or if any of its partitions has an error. Otherwise it waits on its partitions. It is
+checked again when records are appended to one of them, or when its time is up. A reader of committed
+records gets those below the last stable offset, with the aborted transactions among them. Its request is
+also checked again when that offset moves.
 
-What is only in the archive is read from there by threads: a request that wants any waits for that, up to
-``remote.fetch.max.wait.ms``, and is then answered with what has come (``ArchivedSlot``).
+Records that are only in the archive are read by threads. A request that wants any of them waits for that,
+up to ``remote.fetch.max.wait.ms``, and then returns what has arrived (``ArchivedSlot``).
 
-Records are never cut below one batch: the first partition that has any gives a whole batch even where it is
-larger than every limit, since the reader could never get past it otherwise.
+A batch is never cut: the first partition that has records returns a whole batch even if it is larger than
+every limit, because the reader could never get past it otherwise.
 """
 
 from __future__ import annotations
@@ -61,21 +62,23 @@ if TYPE_CHECKING:
 READ_COMMITTED = 1
 API_KEY = 1
 _NONE_ABORTED: Sequence[tuple[int, int]] = ()
-MANY_PARTITIONS = 1000  # of a session, from which a Fetch is worked on in slices
-ARCHIVED = 1 << 15  # in place of an error code, between ourselves: the records are in the archive
+MANY_PARTITIONS = 1000  # partitions of a session from which a Fetch is processed in slices
+ARCHIVED = 1 << 15  # an internal error code: the records are in the archive
 
-# A log, an offset and a number of bytes that are wanted from the archive.
+# A log, an offset and a number of bytes to read from the archive.
 Archived = tuple[PartitionLog, int, int]
 
 serves_directly(API_KEY, versions=(FIRST, LAST))
 
-# What an answer is made of: a topic, or the name of one that is not there, and what its partitions gave.
+# The content of a response: a topic, or the name or id of a missing one, and its partitions' results.
 TopicResults = list[tuple[HostedTopic | TopicKey, list[Fetched]]]
 
 
 class FetchShape:
-    """What the requests of one reader have in common: everything before and after its partitions, while it
-    reads one topic and is in no session. (librdkafka asks for all its partitions each time.)"""
+    """What the requests of one reader have in common: everything before and after the partitions.
+
+    Only for a reader of one topic that uses no session. (librdkafka names all its partitions each time.)
+    """
 
     __slots__ = ("after", "before", "request", "size", "version")
 
@@ -87,7 +90,7 @@ class FetchShape:
         self.size = len(request.topics[0][1]) * partition_size(version)
 
     def read(self, buffer: bytearray, view: memoryview, position: int, stop: int) -> FetchRequest | None:
-        """The request, if it has this shape."""
+        """The request, or None if it does not have this shape."""
         start = position + len(self.before)
         end = start + self.size
         if (
@@ -141,9 +144,13 @@ def fetch(
     node = connection.node
     meter = connection.fetch_meter
     throttled = 0.0
+    most = min(request.max_bytes, node.config.fetch_max_bytes)
     if meter is not None:
         throttled = meter.wait(node.clock.monotonic())
-        request = request._replace(max_bytes=min(request.max_bytes, meter.burst))
+        most = min(most, meter.burst)
+    if most < request.max_bytes or most < request.min_bytes:
+        # A reader that waits for more than it may get would wait for its time-out every time.
+        request = request._replace(max_bytes=most, min_bytes=min(request.min_bytes, most))
     session: FetchSession | None = None
     if request.session_id != NO_SESSION or request.session_epoch != FINAL_EPOCH:
         try:
@@ -153,7 +160,7 @@ def fetch(
             connection.answer_parts(parts, size)
             return
     if throttled:
-        # A session that this one begins has told nothing yet: it is begun by the next.
+        # A session that this request begins would have sent nothing yet, so the next request begins it.
         known = NO_SESSION if session is None or request.session_epoch == 0 else session.id
         nothing = fetch_answer(version, known, 0, (), math.ceil(throttled * 1000))
         connection.answer_parts(*_frame(version, correlation_id, nothing))
@@ -174,7 +181,7 @@ def _respond(
     session: FetchSession | None,
     words: memoryview | None,
 ) -> None:
-    """Answer with what there is, or wait for more. ``words`` are the request's own bytes."""
+    """Respond with what there is, or wait for more. ``words`` are the request's own bytes."""
     node = connection.node
     reading = _read_topics(node, request, {}) if session is None else _read_session(node, request, session)
     if reading.archived:
@@ -190,20 +197,20 @@ def _respond(
     else:
         same = None if words is None else bytes(words)
         waiter = FetchSlot(connection, version, correlation_id, request, session, same)
-        waiter.missing = max(1, _min_bytes(node, request) - reading.size)
+        waiter.missing = max(1, request.min_bytes - reading.size)
         connection.place(waiter)
         waiter.wait()
 
 
 class Reading:
-    """What a request's partitions have to give at this moment."""
+    """What a request's partitions can return at this moment."""
 
     __slots__ = ("archived", "failed", "followed", "size", "topics")
 
     def __init__(self) -> None:
-        self.archived: list[Archived] = []  # what is to be had from the archive
+        self.archived: list[Archived] = []  # what has to be read from the archive
         self.topics: TopicResults = []
-        self.followed: list[tuple[Followed, HostedTopic | TopicKey, Fetched]] = []  # in a session
+        self.followed: list[tuple[Followed, HostedTopic | TopicKey, Fetched]] = []  # of a session
         self.size = 0
         self.failed = False
 
@@ -243,7 +250,7 @@ class Reading:
 
 
 class WaitingFetch(Slot):
-    """A Fetch that is answered later: what was asked, and until when."""
+    """A Fetch whose response comes later: the request and its deadline."""
 
     __slots__ = ("correlation_id", "deadline", "request", "session", "version")
 
@@ -270,7 +277,7 @@ class WaitingFetch(Slot):
 
 
 class ArchivedSlot(WaitingFetch):
-    """A Fetch that waits for the archive. What arrives is put in with what the other partitions have then."""
+    """A Fetch that waits for the archive. What arrives is combined with the other partitions' records."""
 
     __slots__ = ("_arrived", "_awaited")
 
@@ -284,7 +291,7 @@ class ArchivedSlot(WaitingFetch):
     ) -> None:
         super().__init__(connection, version, correlation_id, request, session)
         self._arrived: dict[object, Any] = {}
-        self._awaited = 0  # 0 again: answered
+        self._awaited = 0  # reads still awaited; 0 again once the response is sent
 
     def ask(self, wanted: list[Archived]) -> None:
         node = self.connection.node
@@ -319,8 +326,11 @@ class ArchivedSlot(WaitingFetch):
 
 
 class FetchSlot(WaitingFetch):
-    """A Fetch that waits for records. ``words`` are the request's own bytes: of those who wait with the same
-    words, as the readers of one topic's end do, one is worked for and all are answered."""
+    """A Fetch that waits for records.
+
+    ``words`` are the request's own bytes. Of the requests that wait with the same bytes, as readers at
+    the end of one topic do, one is processed and all get its response.
+    """
 
     __slots__ = ("committed", "missing", "partitions", "words")
 
@@ -336,14 +346,14 @@ class FetchSlot(WaitingFetch):
         super().__init__(connection, version, correlation_id, request, session)
         self.words = words
         self.committed = request.isolation_level == READ_COMMITTED
-        self.missing = 0  # bytes before it is worth looking again
+        self.missing = 0  # bytes still missing before another check is worthwhile
         self.partitions: list[Partition] = []
 
     def wait(self) -> None:
         node = self.connection.node
         for key, wanted in self._wanted():
             topic = node.hosted.get(key)
-            if topic is not None and wanted[0] < len(topic.partitions):  # it may be deleted since
+            if topic is not None and wanted[0] < len(topic.partitions):  # it may have been deleted meanwhile
                 partition = topic.partitions[wanted[0]]
                 partition.add_waiter(self)
                 self.partitions.append(partition)
@@ -400,13 +410,9 @@ def _resolve(slot: FetchSlot | ArchivedSlot, body: list[Part]) -> None:
     slot.resolve(parts, size)
 
 
-def _min_bytes(node: Node, request: FetchRequest) -> int:
-    return min(request.min_bytes, node.config.fetch_max_bytes)
-
-
 def _read_topics(node: Node, request: FetchRequest, shared: dict[object, Any]) -> Reading:
     reading = Reading()
-    left = min(request.max_bytes, node.config.fetch_max_bytes)
+    left = request.max_bytes
     committed = request.isolation_level == READ_COMMITTED
     hosted = node.hosted
     for key, of_topic in request.topics if len(request.topics) < MANY else sliced(request.topics):
@@ -428,7 +434,7 @@ def _read_topics(node: Node, request: FetchRequest, shared: dict[object, Any]) -
 
 
 def _once(wanted: list[Wanted]) -> Iterable[Wanted]:
-    """Each partition once, with what was asked of it last, as Kafka does."""
+    """Each partition once, with the last of what was asked for it, as Kafka does."""
     return {each[0]: each for each in wanted}.values()
 
 
@@ -436,7 +442,7 @@ def _read_session(
     node: Node, request: FetchRequest, session: FetchSession, shared: dict[object, Any] | None = None
 ) -> Reading:
     reading = Reading()
-    left = min(request.max_bytes, node.config.fetch_max_bytes)
+    left = request.max_bytes
     committed = request.isolation_level == READ_COMMITTED
     hosted = node.hosted
     for followed in sliced(list(session.partitions.values())):
@@ -517,7 +523,7 @@ def _from_archive(
     committed: bool,
     arrived: ArchiveRead | LogError | None,
 ) -> Fetched:
-    """What came from the archive for a partition, or ``ARCHIVED``, if it was not asked yet."""
+    """What came from the archive for a partition, or ``ARCHIVED`` if it has not been read yet."""
     if isinstance(arrived, LogError):
         return Fetched(index, arrived.code, -1, -1, -1, None, None)
     found = Fetched(
@@ -537,7 +543,7 @@ def _from_archive(
 def _ask_archive(
     reading: Reading, fetched: Fetched, topic: HostedTopic | None, wanted: Wanted, left: int
 ) -> Fetched:
-    """Note that a partition's records are to be had from the archive; until then there are none."""
+    """Note that a partition's records have to be read from the archive. Until then it returns none."""
     index, _, offset, _, max_bytes = wanted
     assert topic is not None
     reading.archived.append((topic.partitions[index].log, offset, max(0, min(max_bytes, left))))
@@ -545,7 +551,7 @@ def _ask_archive(
 
 
 class ReadRecords:
-    """Records that were read already: for all who wait for the same, or from the archive."""
+    """Records already in memory: shared by requests that wait for the same, or read from the archive."""
 
     __slots__ = ("data", "size")
     position = 0
@@ -562,7 +568,7 @@ class ReadRecords:
 
 
 def _whole(body: list[Part]) -> list[Part]:
-    """The body in one piece, for the many who get the same; one that comes from files stays as it is."""
+    """The body in one piece, for the requests that share it. A body that comes from files stays as it is."""
     try:
         return [b"".join(body)]  # type: ignore[arg-type]
     except TypeError:
@@ -570,7 +576,7 @@ def _whole(body: list[Part]) -> list[Part]:
 
 
 def _frame(version: int, correlation_id: int, body: list[Part]) -> tuple[list[Part], int]:
-    """A whole answer in parts, and its size."""
+    """A whole response in parts, and its size."""
     if len(body) == 1 and type(only := body[0]) is bytes:
         size = len(only)
         if version >= FLEXIBLE:
