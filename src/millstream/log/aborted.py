@@ -1,4 +1,4 @@
-"""A segment's index of aborted transactions, in Kafka's format: what readers of committed records leave out.
+"""A segment's index of aborted transactions, in Kafka's format: what readers of committed records skip.
 
     .txnindex   2  version, 0
                 8  producer id
@@ -6,10 +6,10 @@
                 8  last offset: its marker's, which is in this segment
                 8  last stable offset when it was aborted
 
-Entries are in the order of their last offsets. There is no file where there are none. Like the other
-indexes it is derived from the log; unlike them nothing shows that an entry is missing, so it is synced with
-its segment, before that counts as synced. New entries wait in memory and go to the file a page at a time;
-of the file a page at most is kept in memory.
+Entries are in the order of their last offsets. A segment without aborted transactions has no such file.
+Like the other indexes it is derived from the log. Unlike them, it does not show when an entry is missing,
+so it is synced together with its segment, before the segment counts as synced. New entries wait in memory
+and are written to the file a page at a time. At most one page of the file is cached in memory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from millstream.log.transactions import Aborted
 
 ENTRY = Struct(">hqqqq")
 VERSION = 0
-_PAGE = 256  # entries read at once, and entries that wait in memory at most
+_PAGE = 256  # entries read at once, and the most that wait in memory
 
 
 class AbortedIndex:
@@ -36,7 +36,7 @@ class AbortedIndex:
         self._in_file = size // ENTRY.size
         self._whole = size % ENTRY.size == 0
         self._pending: list[Aborted] = []
-        self._page_first = 0  # the number of the first entry of the file's remembered page
+        self._page_first = 0  # number of the first entry on the file's cached page
         self._unsynced = False
         self.count = self._in_file
 
@@ -57,7 +57,7 @@ class AbortedIndex:
         return len(self._pending) >= _PAGE
 
     def write(self) -> None:
-        """Put the waiting entries into the file, which is created if it is not there."""
+        """Write the waiting entries to the file, creating it if needed."""
         if not self._pending:
             return
         data = b"".join(ENTRY.pack(VERSION, *entry) for entry in self._pending)
@@ -70,7 +70,7 @@ class AbortedIndex:
     def sync(self) -> None:
         """Sync the file if it was written to; from any thread."""
         if self._unsynced:
-            self._unsynced = False  # first: what is written meanwhile needs another one
+            self._unsynced = False  # cleared first: a write during the sync needs another sync
             try:
                 (self._file.file or self._pool.files.open(self._file.path)).sync()
             except OSError:
@@ -78,7 +78,7 @@ class AbortedIndex:
                 raise
 
     def clear(self) -> None:
-        """Drop all entries, and whatever else is in the file."""
+        """Drop all entries, and anything else in the file."""
         if self._in_file or not self._whole:
             self._file.get().truncate(0)
             self._unsynced = True
@@ -88,7 +88,7 @@ class AbortedIndex:
         self._whole = True
 
     def let_go(self) -> None:
-        """Close the file, as far as nobody else uses it."""
+        """Close the file, unless something else still uses it."""
         self._file.let_go()
 
     def entry(self, number: int) -> Aborted:
@@ -102,7 +102,7 @@ class AbortedIndex:
         return Aborted._make(ENTRY.unpack_from(page, at)[1:])
 
     def _last_offset(self, number: int) -> int:
-        """Of an entry that may be the only one wanted from there: no page is read for it."""
+        """The last offset of one entry. Reads no page for it, because its neighbours may not be needed."""
         at = (number - self._page_first) * ENTRY.size
         if number < self._in_file and not 0 <= at < len(self._file.page):
             found: int = ENTRY.unpack(self._file.get().pread(ENTRY.size, number * ENTRY.size))[3]
@@ -110,7 +110,7 @@ class AbortedIndex:
         return self.entry(number).last_offset
 
     def versions(self) -> Iterator[int]:
-        """The version that each entry in the file is of."""
+        """The version of each entry in the file."""
         data = self._file.get().pread(self._in_file * ENTRY.size, 0) if self._in_file else b""
         return (fields[0] for fields in ENTRY.iter_unpack(data[: self._in_file * ENTRY.size]))
 
@@ -119,20 +119,20 @@ class AbortedIndex:
 
     @property
     def is_whole(self) -> bool:
-        """The file has no part of an entry at its end."""
+        """True if the file does not end with a partial entry."""
         return self._whole
 
     def intact(self, base_offset: int, ceiling: int) -> bool:
-        """Could this be the index of a segment with offsets from ``base_offset`` up to ``ceiling``? Looks at
-        its last entry only."""
+        """True if this could be the index of a segment with offsets from ``base_offset`` up to
+        ``ceiling``. Looks only at its last entry."""
         last = self.last() if self._whole else None
         if last is None:
             return self._whole
         return 0 <= last.first_offset < last.last_offset and base_offset <= last.last_offset < ceiling
 
     def collect(self, start: int, upto: int, found: list[tuple[int, int]]) -> bool:
-        """Add producer id and first offset of the transactions with offsets from ``start`` up to ``upto``,
-        not included; whether later segments can have none."""
+        """Add the producer id and first offset of each transaction with offsets from ``start`` up to
+        ``upto``, exclusive. True if later segments can have no more of them."""
         low, high = 0, self.count
         while low < high:
             middle = (low + high) // 2

@@ -1,4 +1,4 @@
-"""What a producer is told of a batch that was appended."""
+"""The result of an append: what the producer's response says about the batch."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 
 class Appended(NamedTuple):
-    """What a producer is told."""
+    """The result of an append."""
 
     base_offset: int
     log_append_time: int  # -1 for CreateTime
     log_start_offset: int
-    duplicate: bool  # it was here before, at base_offset
+    duplicate: bool  # the batch was already in the log, at base_offset
 
 
-# A named tuple is made by a call of a Python function; this is as fast as a plain one.
+# Calling the class runs a Python function. This is as fast as building a plain tuple.
 appended: Callable[[tuple[int, int, int, bool]], Appended] = partial(tuple.__new__, Appended)

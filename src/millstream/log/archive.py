@@ -1,21 +1,21 @@
-"""What of a partition is in the archive: written down beside its log, in ``archived-segments``.
+"""The journal of what a partition has in the archive: the file ``archived-segments`` beside its log.
 
-The file is a journal, a line for each step, with its checksum; a step counts once its line is synced:
+Each line of the journal is one step, with a checksum. A step counts once its line is synced:
 
-    copying NAME      before the first byte goes to the archive: if no ``kept`` follows, what is there of it
-                      is removed
-    kept SEGMENT      it was read back and is whole: from here on the local segment may be deleted
-    dropped NAME      it is not served any more: what is there of it is removed
-    gone NAME         that was done
+    copying NAME      before the first byte is written to it: if no ``kept`` follows, any part of
+                      the object is removed
+    kept SEGMENT      it was read back and is complete: from here on the local segment may be deleted
+    dropped NAME      it is no longer served: the object is removed
+    gone NAME         the object has been removed
 
-So a crash between any two steps leaves nothing in the archive that nobody knows of, and takes nothing away
-that is not there. A line that was cut off by a crash is as if it had not been written. If the file is lost,
-or damaged in the middle, it is built anew from what is in the archive (``archive_adoption``).
+So a crash between any two steps leaves no unknown object in the archive, and loses no object that is
+listed as kept. A line that a crash cut off is treated as if it had not been written. If the file is lost,
+or damaged in the middle, it is rebuilt from the contents of the archive (``archive_adoption``).
 
-Segments in the archive stand in the order of their offsets. Where one is in both places the local one is
-read. The list is replaced when it changes, never changed in place: readers in other threads go on with the
-one they have. Writing to the journal blocks for a sync and is done by one thread at a time, between ``open``
-and ``let_go``: a topic that is deleted meanwhile and created again has a journal of the same name.
+Archived segments are listed in the order of their offsets. A segment that is in both places is read locally.
+The list is replaced when it changes, never changed in place: readers in other threads continue with the list
+they have. A write to the journal blocks for a sync. One thread at a time writes, between ``open`` and
+``let_go``, because a topic that is deleted and created again meanwhile has a journal of the same name.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 CORRUPT_MESSAGE = 2
 JOURNAL = "archived-segments"
 _COPYING, _KEPT, _DROPPED, _GONE = "copying", "kept", "dropped", "gone"
-_DEAD_LINES = 1000  # of segments that are gone, before the file is written anew at the next start
+_DEAD_LINES = 1000  # lines about segments that are gone, before the next start rewrites the file
 
 
 class Archive:
@@ -59,37 +59,40 @@ class Archive:
     def __init__(self, files: Files, directory: str) -> None:
         self._files = files
         self._path = f"{directory}/{JOURNAL}"
-        self._file: File | None = None  # the journal, while it is written to
+        self._file: File | None = None  # the journal, while it is open for writing
         self._end = 0  # of the journal
-        self.is_known = False  # there is a journal, and it is sound
+        self.is_known = False  # the journal exists and is sound
         self.segments: Sequence[ArchivedSegment] = ()
         self._bases: list[int] = []
-        self.size = 0  # bytes of log
-        self.newest_timestamp = -1  # of all of it
-        self.leftovers: dict[str, None] = {}  # names of objects that are to be removed
+        self.size = 0  # bytes of log in the archive
+        self.newest_timestamp = -1  # of all archived segments
+        self.leftovers: dict[str, None] = {}  # names of objects to be removed
 
-    # What is there
+    # The archived segments
 
     @property
     def end_offset(self) -> int:
-        """All below is in the archive, as far as it was ever there; -1 if nothing is."""
+        """The offset after the last archived record; -1 if nothing is archived. Older records that are
+        not in the archive are not copied any more."""
         return self.segments[-1].end_offset if self.segments else -1
 
     def oldest_offset(self, local: int) -> int:
-        """Where the log begins whose oldest local offset is ``local``."""
+        """Where the whole log begins if its oldest local offset is ``local``."""
         return min(self.segments[0].base_offset, local) if self.segments else local
 
     def before(self, offset: int) -> Sequence[ArchivedSegment]:
-        """The segments that begin before an offset: those that are not here, for the oldest local one."""
+        """The segments that begin before an offset. For the oldest local offset: those that are only in
+        the archive."""
         return self.segments[: bisect_right(self._bases, offset - 1)]
 
     def number_of(self, offset: int) -> int:
-        """The number of the segment that holds an offset, or of the last one before it; -1 if none is."""
+        """The number of the segment that holds an offset, or of the last one before it; -1 if there is
+        none."""
         return bisect_right(self._bases, offset) - 1
 
     def referral(self, name: str, offset: int, local: int) -> LogError:
-        """What to tell the reader of an offset below ``local``, the oldest one here: to look in the archive,
-        or that it is nowhere."""
+        """The error for a read below ``local``, the oldest local offset: either the offset is in the
+        archive, or it is missing in both places."""
         if offset < self.end_offset:
             return OffsetArchived(f"{name}: offset {offset} is in the archive")
         return LogError(
@@ -105,12 +108,12 @@ class Archive:
         self.newest_timestamp = max((segment.max_timestamp for segment in segments), default=-1)
 
     def add(self, segment: ArchivedSegment) -> None:
-        """It is kept: remember it."""
+        """Add a segment that is kept."""
         self.leftovers.pop(segment.name, None)
         self._replace((*self.segments, segment))
 
     def remove_first(self, count: int) -> None:
-        """The oldest are dropped: serve them no more."""
+        """Stop serving the oldest segments, which were dropped."""
         self.leftovers.update(dict.fromkeys(segment.name for segment in self.segments[:count]))
         self._replace(tuple(self.segments[count:]))
 
@@ -121,14 +124,14 @@ class Archive:
     # The journal
 
     def create(self) -> None:
-        """Begin with nothing in the archive."""
+        """Start a journal with nothing in the archive."""
         if not self.is_known:
             replace_file(self._files, self._path, b"")
             self._end = 0
             self.is_known = True
 
     def open(self) -> None:
-        """Before writing. Raises OSError."""
+        """Open the journal for writing. Raises OSError."""
         self._file = self._files.open(self._path)
 
     def let_go(self) -> None:
@@ -154,12 +157,12 @@ class Archive:
             file.pwrite(data, self._end)
             file.sync()
         except OSError:
-            file.truncate(self._end)  # a part of it must not stand before what comes next
+            file.truncate(self._end)  # a partial line must not precede the next step
             raise
         self._end += len(data)
 
     def load(self) -> None:
-        """Read the journal, which is there."""
+        """Read the journal, which must exist."""
         data = read_file(self._files, self._path)
         kept: dict[str, ArchivedSegment] = {}
         leftovers: dict[str, None] = {}
@@ -180,7 +183,7 @@ class Archive:
                 if number < len(lines) - 1:
                     _log.error("%s is damaged in line %d; it is built anew", self._path, number + 1)
                     return
-                break  # cut off by a crash: the next step takes its place
+                break  # a crash cut it off: the next step overwrites it
             self._end += len(line)
         self.is_known = True
         self.leftovers = leftovers
@@ -198,7 +201,7 @@ class Archive:
         self._end = len(data)
 
     def adopt(self, segments: Sequence[ArchivedSegment], leftovers: Sequence[str]) -> None:
-        """Take what was found in the archive itself; the others of its objects are to be removed."""
+        """Take over what was found in the archive itself. The objects in ``leftovers`` are to be removed."""
         self._replace(tuple(segments))
         self.leftovers = dict.fromkeys(leftovers)
         self._rewrite()

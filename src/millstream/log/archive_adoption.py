@@ -1,9 +1,9 @@
-"""Finding out from the archive itself what of a partition is in it.
+"""Rebuilds a partition's journal of archived segments from the contents of the archive.
 
-Needed where the journal beside the log is lost or damaged: the data directory was restored without it, or the
-partition's directory is gone. Objects that are whole and follow one another are served again; what is there
-twice, or cut off, is left over from a crash and is removed. Where the log has given the same offsets to other
-records since, nothing is taken and nothing removed: a person has to decide.
+This is needed if the journal beside the log is lost or damaged: the data directory was restored without
+it, or the partition's directory is gone. Complete objects that follow one another are served again.
+Duplicates and cut-off objects are left over from a crash and are removed. If the log has given the same
+offsets to other records since, nothing is adopted and nothing is removed: a person has to decide.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _NONE = Section(0, 0, 0)
 
 
 class Found(NamedTuple):
-    segments: list[ArchivedSegment]  # one after the other, without a gap
+    segments: list[ArchivedSegment]  # consecutive, without a gap
     leftovers: list[str]
-    epochs: bytes = b""  # as they are kept in the last of them
-    snapshot: bytes = b""  # the same of the producers
+    epochs: bytes = b""  # the leader epochs, as stored in the last segment
+    snapshot: bytes = b""  # the producers' state, as stored in the last segment
 
 
 def find_archived(store: ArchiveStore, prefix: str) -> Found:
-    """What the archive has of a partition. Blocks; raises ArchiveError."""
+    """Find what the archive holds of a partition. Blocks; raises ArchiveError."""
     whole: list[ArchivedSegment] = []
     leftovers: list[str] = []
     for name in store.names(prefix):
@@ -53,7 +53,7 @@ def find_archived(store: ArchiveStore, prefix: str) -> Found:
             leftovers.append(segment.name)
             continue
         if chain and segment.base_offset > chain[-1].end_offset:
-            # Retention deletes from the oldest on: what is before a gap was on its way out.
+            # Retention deletes the oldest segments first: those before a gap were being deleted.
             leftovers += [older.name for older in chain]
             chain.clear()
         chain.append(segment)
@@ -69,7 +69,7 @@ def _section(store: ArchiveStore, segment: ArchivedSegment, name: str) -> bytes:
 
 
 def adopt(log: PartitionLog, found: Found) -> bool:
-    """Serve what was found. False, and nothing changed, where it does not fit to the log."""
+    """Serve what was found. False, with nothing changed, if it does not fit the log."""
     segments = found.segments
     end = segments[-1].end_offset if segments else -1
     local = log.segments[0].base_offset
@@ -88,7 +88,7 @@ def adopt(log: PartitionLog, found: Found) -> bool:
             )
             return False
         log.epochs.put_before(found.epochs)
-        log.epochs.begin(log.epochs.latest + 1, end)  # what came after the archive's end is lost
+        log.epochs.begin(log.epochs.latest + 1, end)  # records after the archive's end are lost
         log.epochs.write(sync=True)
         log.start_at(end)
         (empty,) = log.segments.remove_first(1)

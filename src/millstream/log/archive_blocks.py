@@ -1,11 +1,11 @@
-"""Blocks of archived objects in memory: a bounded cache that all readers share.
+"""A bounded cache of blocks of archived objects, shared by all readers.
 
-- A block is downloaded once, however many readers want it at the same time: the first one fetches it, the
-  others wait for that.
-- What was not used for longest goes first. Blocks that readers still hold live on with them, so the bound is
-  on what is kept, not on what is in use; how much that can be is bounded by the number of reader threads.
-- Read-ahead has the next blocks fetched before anybody waits for them, by threads of its own: readers wait
-  for what they fetch, so a reader's place is never what one of them waits for.
+- A block is downloaded once, however many readers want it at the same time: the first one fetches it, and
+  the others wait for that download.
+- The least recently used block is evicted first. Readers keep the blocks that they hold alive, so the
+  bound applies to the cache, not to the blocks in use. The number of reader threads bounds those.
+- Read-ahead fetches the next blocks before a reader asks for them, on separate threads: readers wait for
+  these downloads, so a download must never wait for a free reader thread.
 
 For threads; calls block.
 """
@@ -26,7 +26,7 @@ Key = tuple[str, int]  # an object's name, and the number of a block in it
 
 
 class Blocks:
-    """See the module's description."""
+    """A cache of an archive's blocks; see the module docstring."""
 
     def __init__(self, store: ArchiveStore, capacity: int, ahead: Executor) -> None:
         self._store = store
@@ -41,7 +41,7 @@ class Blocks:
         self.downloaded = 0  # bytes
 
     def read(self, name: str, object_size: int, start: int, size: int) -> bytes:
-        """Bytes of an object; fewer than ``size`` only at its end. Raises ArchiveError."""
+        """Read bytes of an object; fewer than ``size`` only at its end. Raises ArchiveError."""
         end = min(start + size, object_size)
         if start >= end:
             return b""
@@ -54,7 +54,7 @@ class Blocks:
         return b"".join(parts)
 
     def read_ahead(self, name: str, object_size: int, position: int) -> None:
-        """Somebody who reads on will want what follows ``position`` next."""
+        """Fetch the blocks from ``position`` on: a sequential reader wants them next."""
         first = position // BLOCK
         for number in range(first, min(first + _AHEAD, -(-object_size // BLOCK))):
             key = (name, number)
@@ -109,7 +109,7 @@ class Blocks:
         found.set_exception(error)
 
     def forget(self, name: str) -> None:
-        """The object is gone."""
+        """Drop the blocks of an object that is gone or has to be read again."""
         with self._lock:
             for key in [key for key in self._blocks if key[0] == name]:
                 self.held -= len(self._blocks.pop(key))

@@ -1,7 +1,8 @@
-"""Copying a sealed segment to the archive: what the server's loop decides, and what a thread does.
+"""Copies a sealed segment to the archive: the server's loop decides what to copy, a thread copies it.
 
-A segment is copied when all of it is decided (below the last stable offset) and synced: the archive never has
-what the log could lose. It counts as archived once it was read back and that is written down (``archive``).
+A segment is copied when all of it is decided (below the last stable offset) and synced, so the archive
+never has records that the log could lose. The copy counts as archived once it was read back and the
+journal says so (``archive``).
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _INDEXES = ((INDEX, INDEX_SUFFIX), (TIME_INDEX, TIME_INDEX_SUFFIX), (ABORTED, AB
 
 
 class Copy(NamedTuple):
-    """One segment to be copied."""
+    """One segment to copy."""
 
     archive: Archive
     files: Files
@@ -47,17 +48,17 @@ class Copy(NamedTuple):
     snapshot_path: str
     epochs: bytes
     identity: dict[str, Any]
-    segment: ArchivedSegment  # as it is going to be, but for its sections
+    segment: ArchivedSegment  # as it will be archived, without its sections
 
 
 def unarchived_bytes(log: PartitionLog) -> int:
-    """How far archiving is behind: bytes of sealed segments that are here only."""
+    """How far archiving is behind: the bytes of sealed segments that are only local."""
     end = log.archive.end_offset
     return sum(s.size for s in log.segments if s is not log.segments.last and s.base_offset >= end)
 
 
 def next_copy(log: PartitionLog, prefix: str, identity: dict[str, Any]) -> Copy | None:
-    """The oldest segment that is to be copied and can be. For the loop."""
+    """The oldest segment that is not archived and can be copied now. For the loop."""
     upto = min(log.last_stable_offset, log.synced_offset)
     for number, segment in enumerate(log.segments):
         if segment is log.segments.last:
@@ -93,7 +94,7 @@ def next_copy(log: PartitionLog, prefix: str, identity: dict[str, Any]) -> Copy 
 
 
 class Pace:
-    """How fast copies may go, all together, and whether they may go on at all."""
+    """Limits how fast all copies together may go, and stops them at shutdown."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -103,7 +104,7 @@ class Pace:
         self.bytes_per_second: float = inf
 
     def stop(self) -> None:
-        """Have all copies given up."""
+        """Make all copies give up."""
         self._stopping.set()
 
     @property
@@ -111,7 +112,7 @@ class Pace:
         return self._stopping.is_set()
 
     def take(self, size: int) -> float:
-        """Account for ``size`` more bytes; the seconds until they may go."""
+        """Account for ``size`` more bytes and return the seconds until they may go."""
         with self._lock:
             now = self._clock.monotonic()
             pause = max(0.0, self._next - now)
@@ -119,7 +120,7 @@ class Pace:
         return pause
 
     def wait(self, size: int) -> None:
-        """Until ``size`` more bytes may go. Raises ArchiveError if none may any more."""
+        """Wait until ``size`` more bytes may go. Raises ArchiveError if copying has stopped."""
         if self._stopping.wait(self.take(size)):
             raise ArchiveError("the broker is shutting down")
 
@@ -127,12 +128,13 @@ class Pace:
 def copy_segment(
     copy: Copy, store: ArchiveStore, pace: Pace, is_ours: Callable[[], None] = lambda: None
 ) -> ArchivedSegment:
-    """Copy it, read it back, write it down. For a thread. Raises ArchiveError, or OSError where the journal
-    can't be written or the log was deleted meanwhile; either way the local segment stays what counts.
+    """Copy a segment, read it back and note it in the journal. For a thread. Raises ArchiveError, or
+    OSError if the journal can't be written or the log was deleted meanwhile. After either error, the
+    local segment remains the one that counts.
 
-    ``is_ours`` raises ArchiveError if this is not the archive any more. It is called between writing and
-    reading back: an archive that was unmounted before it was written to fails this check, and one that was
-    mounted again since then does not have the object."""
+    ``is_ours`` raises ArchiveError if this is no longer the broker's archive. It is called between
+    writing and reading back: an archive that was unmounted before the write fails this check, and one
+    that was mounted again since then does not have the object."""
     files = copy.files
     sources = [Source(LOG, files.open(copy.path + LOG_SUFFIX), copy.log_size)]
     for section, suffix in _INDEXES:
@@ -150,7 +152,7 @@ def copy_segment(
     store.put(copy.segment.object, _paced(pace, writing.chunks()))
     is_ours()
     written = check_written(store, writing)
-    pace.wait(0)  # the journal is not written to once the broker ends
+    pace.wait(0)  # the journal is not written once the broker shuts down
     copy.archive.write_kept(written)
     return written
 

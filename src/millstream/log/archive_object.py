@@ -1,4 +1,4 @@
-"""An archived segment: one object that holds all of it, and can be told to be whole.
+"""The format of an archived segment: one object with all its files, which shows whether it is complete.
 
     log           the batches, as they were in the .log file: positions are the same
     index         the offset index
@@ -11,8 +11,8 @@
      4            the manifest's CRC-32C
      8            "MSTREAM1"
 
-The end comes last, so that an object that was cut off has none. All but the log is what a local segment has
-in files beside it; from an object alone its segment can be served again.
+The trailer comes last, so an object that was cut off has none. All sections but the log are files that a
+local segment has beside it. An object alone is enough to serve its segment again.
 """
 
 from __future__ import annotations
@@ -53,21 +53,21 @@ class Section(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ArchivedSegment:
-    """What is known of an archived segment without looking into it."""
+    """What is known about an archived segment without reading its object."""
 
     name: str  # of the object, without suffix
     base_offset: int
     end_offset: int
-    newest_ms: int  # what retention goes by
-    first_timestamp: int  # of its first batch, -1 if its records carry no times
-    max_timestamp: int  # of all of it
-    aborted: int  # transactions whose aborts are in it
+    newest_ms: int  # the time that retention uses
+    first_timestamp: int  # of the first batch; -1 if its records carry no timestamps
+    max_timestamp: int  # of all its records
+    aborted: int  # number of transactions whose abort markers are in it
     object_size: int
     sections: dict[str, Section] = field(hash=False)
 
     @property
     def size(self) -> int:
-        """Bytes of log."""
+        """The size of its log in bytes."""
         return self.sections[LOG].size
 
     @property
@@ -89,7 +89,7 @@ class ArchivedSegment:
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> ArchivedSegment:
-        """Raises KeyError, TypeError or ValueError if this is none."""
+        """Raises KeyError, TypeError or ValueError if the fields are not a segment's."""
         sections = {name: Section(*section) for name, section in fields["sections"].items()}
         for name in (LOG, INDEX, TIME_INDEX):
             sections[name]
@@ -115,10 +115,11 @@ class Source(NamedTuple):
 
 
 class Writing:
-    """The bytes of an object, a chunk at a time; what they were is known when all were taken."""
+    """Produces the bytes of an object in chunks. Its size and checksums are known after the last chunk."""
 
     def __init__(self, segment: ArchivedSegment, sources: list[Source], identity: dict[str, Any]) -> None:
-        """``segment`` has no sections yet; ``identity`` says whose it is, for people and for adoption."""
+        """``segment`` has no sections yet. ``identity`` says which log it belongs to, for people and for
+        adoption."""
         self._segment = segment
         self._sources = sources
         self._identity = identity
@@ -144,7 +145,7 @@ class Writing:
     def _manifest(self, sections: dict[str, Section]) -> bytes:
         fields = self._segment.to_json()
         fields["sections"] = {name: list(section) for name, section in sections.items()}
-        # The manifest says how large the object is, and is part of it: its size has to settle.
+        # The manifest contains the size of the object that it is part of, so repeat until the size settles.
         size = 0
         while True:
             fields["object_size"] = size
@@ -162,7 +163,7 @@ class Writing:
 
 
 def check_written(store: ArchiveStore, writing: Writing) -> ArchivedSegment:
-    """Read an object back and compare; what was written. Raises ArchiveError."""
+    """Read an object back, compare it, and return what was written. Raises ArchiveError."""
     written = writing.written
     assert written is not None
     crc = 0
@@ -178,7 +179,7 @@ def check_written(store: ArchiveStore, writing: Writing) -> ArchivedSegment:
 
 
 def read_manifest(store: ArchiveStore, name: str) -> tuple[ArchivedSegment, dict[str, Any]] | None:
-    """What an object holds, and all that its manifest says; None if it is not whole."""
+    """The segment that an object holds, and all fields of its manifest; None if it is not complete."""
     size = store.size(name)
     if size < _END.size:
         return None

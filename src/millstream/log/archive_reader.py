@@ -1,10 +1,11 @@
-"""Reading archived segments as if they were local ones.
+"""Reads archived segments with the same code as local ones.
 
-An object's sections are given to ``Segment`` in place of its files, so that finding an offset, a time or an
-aborted transaction, checking batches and reporting damage are the same code in both places. Only writing is
-not possible: an index that turns out to be wrong can't be built anew there and is an ArchiveError.
+``Segment`` gets an object's sections in place of its files. So the same code finds an offset, a time or
+an aborted transaction, checks batches and reports damage in both places. Only writing is impossible: an
+index that turns out to be wrong can't be rebuilt in the archive, and raises ArchiveError.
 
-For threads; calls block. A reader has segments of its own for each call, nothing but the blocks is shared.
+For threads; calls block. Each call has its own segments; calls share the blocks, and what is known about
+damage.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from millstream.log.segments import Segments
 from millstream.log.time_search import run_here
 from millstream.records.batch import Buffer
 
-MOST = 8 * 1024 * 1024  # bytes read at once, whatever is asked for: they are in memory until they are sent
-BELIEVED = 5.0  # seconds for which an object that was found damaged is not looked at again
+MOST = 8 * 1024 * 1024  # bytes per read, however many are asked for: they stay in memory until they are sent
+BELIEVED = 5.0  # seconds before an object that was found damaged is checked again
 _NONE = Section(0, 0, 0)
 
 
 class ArchiveRead(NamedTuple):
-    """Batches, and what readers of committed records have to leave out of them."""
+    """Batches, and the aborted transactions that readers of committed records leave out."""
 
     data: bytes
     aborted: list[tuple[int, int]]
@@ -91,7 +92,7 @@ class _ObjectFiles:
 
 
 class ArchiveReader:
-    """Reads the archived segments of any log. ``clock`` is one that never goes back, in seconds."""
+    """Reads the archived segments of any log. ``clock`` is a monotonic clock, in seconds."""
 
     def __init__(self, blocks: Blocks, clock: Callable[[], float] = time.monotonic) -> None:
         self.blocks = blocks
@@ -100,15 +101,15 @@ class ArchiveReader:
 
     @contextlib.contextmanager
     def _opened(self, archived: ArchivedSegment) -> Iterator[Segments]:
-        """A segment to be read. What is wrong with its object is believed for a few seconds, so that it is
-        downloaded and told of once for all readers that try again. Then it is looked at again: somebody may
-        have repaired it."""
+        """Open a segment for reading. Damage in its object is remembered for a few seconds, so it is
+        downloaded and reported once for all readers that retry. Then the object is checked again: a
+        person may have repaired it."""
         found_at, damage = self._damage.get(archived.name, (0.0, []))
         if damage and self._clock() - found_at >= BELIEVED:
             damage = []
             self._damage.pop(archived.name, None)
             self.blocks.forget(archived.object)
-        # The pool only opens files, which is all that a segment asks of it while it is read.
+        # The pool only opens files, and a segment that is only read needs nothing else from it.
         pool = FilePool(cast(Files, _ObjectFiles(self.blocks, archived)), limit=16)
         sections = archived.sections
         segment = Segment(
@@ -139,8 +140,8 @@ class ArchiveReader:
         *,
         committed: bool,
     ) -> ArchiveRead:
-        """Batches from the one that holds ``offset``, which is in segment ``number``; one at least. Raises
-        ArchiveError, or LogError with code 2 where they are damaged."""
+        """Read batches, starting with the one that holds ``offset``, which is in segment ``number``; at
+        least one. Raises ArchiveError, or LogError with code 2 if they are damaged."""
         archived = segments[number]
         end = archived.end_offset
         with self._opened(archived) as opened:
@@ -156,7 +157,7 @@ class ArchiveReader:
         return ArchiveRead(data, self._aborted(segments[number:], offset, upto) if committed else [], upto)
 
     def _aborted(self, segments: Iterable[ArchivedSegment], start: int, upto: int) -> list[tuple[int, int]]:
-        """As ``Segments.aborted``, over what is in the archive; the caller asks the local ones itself."""
+        """Like ``Segments.aborted``, over the archived segments. The caller asks the local ones itself."""
         found: list[tuple[int, int]] = []
         for archived in segments:
             if archived.aborted:
@@ -179,7 +180,7 @@ class ArchiveReader:
         return None
 
     def newest(self, segments: Iterable[ArchivedSegment], start: int) -> tuple[int, int]:
-        """(offset, timestamp) of the first record from ``start`` on with the largest timestamp of all."""
+        """(offset, timestamp) of the first record from ``start`` on that has the largest timestamp."""
         best = (-1, -1)
         for archived in segments:
             if archived.max_timestamp > best[1] and archived.end_offset > start:

@@ -1,16 +1,16 @@
-"""The archive as a place for whole objects: a directory, or anything that fsspec knows by a URL.
+"""The archive as a store of whole objects: a directory, or any URL that fsspec supports.
 
-What is promised, whatever is behind it:
+The guarantees, whatever the storage is:
 
-- An object is written once, under a name that nobody had before, and never changed. One whose writing failed
-  may be there in part: nobody is told its name, and it is removed.
-- ``put`` returns when the object would survive: in a directory of this machine it is synced.
-- ``remove`` of what is not there does nothing; so whoever does not know whether it happened does it again.
-- Everything that goes wrong is an ArchiveError, and of those an ArchiveMissing means that it is not there,
-  while any other may pass.
+- An object is written once, under a name that was never used before, and never changes. If writing fails,
+  part of it may remain: its name is not given to any reader, and it is removed.
+- ``put`` returns when the object is durable: in a directory of this machine it is synced.
+- ``remove`` of a missing object does nothing, so a caller that does not know whether it succeeded repeats it.
+- Every failure is an ArchiveError. An ArchiveMissing among them means that the object does not exist; any
+  other may be temporary.
 
-The calls block; they are for threads. Each thread has a connection of its own: not every file system's can be
-shared.
+The calls block; they are for threads. Each thread has its own connection: some file systems' connections
+can't be shared.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from typing import Any
 
 from millstream.errors import ArchiveError, ArchiveMissing, ConfigError
 
-_PART = 8 * 1024 * 1024  # bytes that a storage with uploads in parts is sent at once
+_PART = 8 * 1024 * 1024  # bytes per part, for storage that uploads in parts
 
 
 class ArchiveStore:
-    """What is below one URL. Names have slashes and no leading one."""
+    """The objects below one URL. Names contain slashes and don't start with one."""
 
     def __init__(self, url: str, options: str = "") -> None:
-        """``options`` is a JSON object for fsspec. Raises ConfigError; does not look whether it answers."""
+        """``options`` is a JSON object for fsspec. Raises ConfigError; does not check whether the storage
+        responds."""
         self.url = url
         try:
             self._options = json.loads(options or "{}")
@@ -46,13 +47,13 @@ class ArchiveStore:
             raise ConfigError(f"millstream.archive.url: {url} needs a package: {error}") from None
         except (ValueError, TypeError) as error:
             raise ConfigError(f"millstream.archive.url: {url} can't be used: {error}") from None
-        except Exception:  # noqa: S110  (it connects at once, and does not answer now: a matter of time)
+        except Exception:  # noqa: S110  (it connects at once and does not respond now: that may pass)
             pass
 
     def _connect(self) -> tuple[Any, str]:
         from fsspec.core import url_to_fs
 
-        # fsspec would give the same one again, also when its connection is lost.
+        # By default fsspec returns the same instance again, even after its connection is lost.
         fs, root = url_to_fs(self.url, skip_instance_cache=True, **self._options)
         self._of_thread.found = fs, root.rstrip("/")
         return self._of_thread.found  # type: ignore[no-any-return]
@@ -63,7 +64,7 @@ class ArchiveStore:
 
     @contextlib.contextmanager
     def _told_apart(self, doing: str, name: str) -> Iterator[None]:
-        """Whatever a file system raises, as our own."""
+        """Turn any exception of a file system into an ArchiveError."""
         try:
             yield
         except ArchiveError:
@@ -71,7 +72,7 @@ class ArchiveStore:
         except FileNotFoundError:
             raise ArchiveMissing(f"there is no {name} in the archive {self.url}") from None
         except Exception as error:
-            self._of_thread.__dict__.clear()  # a connection that is lost is made anew
+            self._of_thread.__dict__.clear()  # reconnect after a lost connection
             what = str(error) or type(error).__name__
             raise ArchiveError(f"can't {doing} {name} in the archive {self.url}: {what}") from error
 
@@ -79,7 +80,7 @@ class ArchiveStore:
         with self._told_apart("write", name):
             fs, path = self._at(name)
             parent = path.rpartition("/")[0]
-            if not fs.exists(parent):  # where directories are more than a part of a name
+            if not fs.exists(parent):  # file systems where directories exist apart from names
                 fs.makedirs(parent, exist_ok=True)
             with fs.open(path, "wb", block_size=_PART) as file:
                 for chunk in chunks:
@@ -88,7 +89,7 @@ class ArchiveStore:
                 _sync(path, upto=os.path.dirname(path[: -len(name) - 1]))
 
     def read(self, name: str, start: int, end: int) -> bytes:
-        """The bytes from ``start`` up to ``end``, all of them."""
+        """Read the bytes from ``start`` up to ``end``, all of them."""
         with self._told_apart("read", name):
             fs, path = self._at(name)
             data: bytes = fs.cat_file(path, start=start, end=end)
@@ -106,7 +107,7 @@ class ArchiveStore:
             return int(fs.info(path)["size"])
 
     def names(self, prefix: str) -> list[str]:
-        """The names of all objects below a prefix, which ends where a slash follows."""
+        """The names of all objects below a prefix. The prefix ends where a slash follows."""
         with self._told_apart("list", prefix):
             fs, path = self._at(prefix)
             fs.invalidate_cache()
@@ -122,7 +123,7 @@ class ArchiveStore:
             fs.rm_file(path)
 
     def remove_all(self, prefix: str) -> None:
-        """Everything below a prefix."""
+        """Remove everything below a prefix."""
         with self._told_apart("remove", prefix), contextlib.suppress(FileNotFoundError):
             fs, path = self._at(prefix)
             fs.invalidate_cache()
@@ -135,7 +136,7 @@ def _is_local(fs: Any) -> bool:
 
 
 def _sync(path: str, *, upto: str) -> None:
-    """Sync a file and the directories that lead to it, up to one that was there before: some are new."""
+    """Sync a file and its parent directories up to ``upto``, which existed before: some are new."""
     while len(path) >= len(upto):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:

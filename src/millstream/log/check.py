@@ -1,7 +1,7 @@
-"""Reading every byte of a stopped broker's directory, and saying what is wrong with it. Changes nothing.
+"""Reads every byte of a stopped broker's directory and reports what is wrong with it. Changes nothing.
 
-``check_directory`` is the engine of ``millstream log check``: it yields a ``Finding`` for whatever is not as
-it should be, a ``Progress`` now and then, and one ``Summary`` at the end.
+``check_directory`` is the engine of ``millstream log check``. It yields a ``Finding`` for everything that
+is wrong, a ``Progress`` now and then, and one ``Summary`` at the end.
 """
 
 from __future__ import annotations
@@ -52,17 +52,17 @@ _BUILD_ANEW = (
 )
 
 DAMAGE = "damage"  # records that are lost
-TORN = "torn"  # the end of a write that a crash cut off: cut at the next start
-INDEX = "index"  # derived data that is wrong or missing: built anew when it is needed
+TORN = "torn"  # the end of a write that a crash cut off: the next start truncates it
+INDEX = "index"  # derived data that is wrong or missing: rebuilt when it is needed
 GAP = "gap"  # offsets that are in no file
-SHORT = "short"  # a log that ends before it is known to have ended: the partition stays offline
+SHORT = "short"  # a log that ends before its last known end: the partition stays offline
 CATALOGUE = "catalogue"  # the broker does not start with it
-TRANSACTIONS = "transactions"  # an index of aborted transactions that is wrong: nothing shows that in use
+TRANSACTIONS = "transactions"  # a wrong index of aborted transactions: nothing else reveals it
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is not as it should be. ``position`` is a byte in ``file``."""
+    """Something that is wrong. ``position`` is a byte position in ``file``."""
 
     kind: str
     partition: str
@@ -76,7 +76,7 @@ class Finding:
 
     @property
     def misleads_readers(self) -> bool:
-        """Who reads committed records may be given aborted ones, or not given committed ones."""
+        """True if readers of committed records may get aborted ones, or miss committed ones."""
         return self.kind == TRANSACTIONS
 
     @property
@@ -91,7 +91,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far the check is."""
+    """How far the check has come."""
 
     partition: str
     bytes_read: int
@@ -100,7 +100,7 @@ class Progress:
 
 @dataclass(slots=True)
 class Summary:
-    """What was read, and how many findings of each kind there were."""
+    """What was read, and the number of findings of each kind."""
 
     clean_shutdown: bool
     partitions: int = 0
@@ -133,7 +133,7 @@ class Summary:
         )
 
 
-Expected = Mapping[tuple[str, int], HighestCommits]  # the partitions that should be there
+Expected = Mapping[tuple[str, int], HighestCommits]  # the partitions that should exist
 TopicIds = Mapping[str, uuid.UUID]
 
 
@@ -145,9 +145,9 @@ def check_directory(
     topic_ids: TopicIds | None = None,
     first: Sequence[Finding] = (),
 ) -> Iterator[Finding | Progress | Summary]:
-    """Check every partition, also those that the catalogue has and the directory has not. ``topic_ids`` are
-    the catalogue's. Findings that were made before come ``first``. Raises DataDirectoryError if the directory
-    can't be read, is no broker's, or a broker uses it."""
+    """Check every partition, including those that only the catalogue knows. ``topic_ids`` are the
+    catalogue's. Findings that the caller has already made are yielded ``first``. Raises DataDirectoryError
+    if the directory can't be read, is not a broker's, or is used by a running broker."""
     checking = _open(path, files)
     if not checking.is_used:
         raise DataDirectoryError(f"{path} is no broker's data directory: there is no {META_PROPERTIES} in it")
@@ -164,8 +164,8 @@ def accept_losses(
     topic_ids: TopicIds | None = None,
     files: Files | None = None,
 ) -> list[Finding]:
-    """Have the next start go on without what is missing of these partitions; what that is. Raises
-    DataDirectoryError if nothing is missing of one of them, and changes nothing then."""
+    """Make the next start continue without what is missing from these partitions. Returns what is
+    missing. Raises DataDirectoryError, and changes nothing, if nothing is missing from one of them."""
     checking = _open(path, files)
     checking.expected = expected
     checking.topic_ids = topic_ids or {}
@@ -247,7 +247,7 @@ class _Check:
                 yield from self.length_of(key)
 
     def length_of(self, key: tuple[str, int]) -> Iterator[Finding | Progress]:
-        """Check one partition, or say that its directory is missing."""
+        """Check one partition, or report that its directory is missing."""
         name = f"{key[0]}-{key[1]}"
         if name in self.partitions:
             yield from self._partition(name, self.files.listing(f"{self.root}/{name}"))
@@ -310,13 +310,13 @@ class _Check:
                 yield Finding(
                     INDEX, partition, f"{directory}/{name}", 0, "the producers' snapshot is damaged"
                 )
-        if bases or JOURNAL not in listing:  # else all of it may be in the archive
+        if bases or JOURNAL not in listing:  # otherwise all of it may be in the archive
             yield from self._length(partition, known, end)
 
     def _transactions(
         self, directory: str, listing: dict[str, int], bases: list[int], *, is_compacted: bool
     ) -> _Transactions:
-        """As it was when the first segment was begun, as far as that is known."""
+        """The state at the start of the first segment, as far as it is known."""
         replay = Replay(Producers(), Transactions(), now_ms=0)
         is_known = bases[:1] == [0]
         name = f"{file_name(bases[0])}{SNAPSHOT_SUFFIX}" if bases else ""
@@ -333,7 +333,7 @@ class _Check:
         recovery_point: int,
         transactions: _Transactions,
     ) -> Generator[Finding | Progress, None, int]:
-        """Check one segment and its indexes; returns the offset after its last record."""
+        """Check one segment and its indexes. Returns the offset after its last record."""
         path = segment.log.path
         last = ceiling == _NO_CEILING
         indexes = _Indexes(self.files, segment)
@@ -365,7 +365,7 @@ class _Check:
             message = f"the file ends after offset {end - 1}, the next one starts at {ceiling}"
             yield Finding(GAP, partition, path, segment.size, message)
         if self.summary.clean_shutdown or not last:
-            # Those of the last segment are built anew anyway after a crash.
+            # After a crash, the last segment's indexes are rebuilt anyway.
             for file, position, message in indexes.wrong():
                 yield Finding(INDEX, partition, file, position, message)
             for position, message in transactions.wrong(segment):
@@ -375,17 +375,17 @@ class _Check:
 
 
 class _Transactions:
-    """A partition's indexes of aborted transactions, compared with what its batches say. Where a batch is
-    damaged nobody knows what it began or ended: then no more is said. Compaction takes aborted records away
-    and leaves markers for a while: then a transaction may begin later than its entry says, or have no records
-    left at all."""
+    """Compares a partition's indexes of aborted transactions with its batches. After a damaged batch
+    nothing more is reported, because it may have begun or ended any transaction. Compaction removes
+    aborted records and keeps markers for a while: a transaction may then begin later than its entry says,
+    or have no records left."""
 
     def __init__(self, replay: Replay, *, is_known: bool, is_compacted: bool) -> None:
         self._replay = replay
         self._is_known = is_known
         self._is_compacted = is_compacted
-        self._aborted: list[Aborted] = []  # of the segment at hand
-        self._markers: set[tuple[int, int]] = set()  # offset and producer of those that ended nothing
+        self._aborted: list[Aborted] = []  # of the current segment
+        self._markers: set[tuple[int, int]] = set()  # offset and producer of markers that ended nothing
         self.aborted = 0
 
     @property
@@ -411,7 +411,7 @@ class _Transactions:
         return entry.producer_id == expected.producer_id and entry.first_offset <= expected.first_offset
 
     def wrong(self, segment: Segment) -> Iterator[tuple[int, str]]:
-        """(position, message) for every entry of the segment's index that is not so, or not there."""
+        """(position, message) for every wrong or missing entry of the segment's index."""
         expected = {entry.last_offset: entry for entry in self._aborted}
         self._aborted.clear()
         index = segment.aborted
@@ -432,7 +432,7 @@ class _Transactions:
 
 
 class _Indexes:
-    """A segment's indexes, compared with its batches as they go by."""
+    """Compares a segment's indexes with its batches as they are scanned."""
 
     def __init__(self, files: Files, segment: Segment) -> None:
         self._files = files
@@ -457,7 +457,7 @@ class _Indexes:
             self._right_times.add(number)
 
     def wrong(self) -> Iterator[tuple[str, int, str]]:
-        """(file, position, message) for everything in the indexes that is not so."""
+        """(file, position, message) for everything that is wrong in the indexes."""
         segment = self._segment
         for index in (segment.index, segment.times):
             if index is segment.times:

@@ -15,14 +15,14 @@ from millstream.log.files import Files, read_file, replace_file
 
 _log = logging.getLogger(__name__)
 
-RECOVERY_POINTS = "recovery-point-offset-checkpoint"  # below it everything was synced
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"  # everything below it was synced
 LOG_START_OFFSETS = "log-start-offset-checkpoint"  # where the records begin, if not where the files do
 
 Offsets = dict[tuple[str, int], int]
 
 
 def read_lines(files: Files, path: str) -> list[list[str]] | None:
-    """The entries of a checkpoint file, split into words; None if it is missing or not one."""
+    """The entries of a checkpoint file, split into words; None if it is missing or damaged."""
     try:
         entries = checkpoint_entries(read_file(files, path))
     except FileNotFoundError:
@@ -33,7 +33,7 @@ def read_lines(files: Files, path: str) -> list[list[str]] | None:
 
 
 def checkpoint_entries(data: bytes) -> list[list[str]] | None:
-    """The entries in a checkpoint's text; None if it is not one."""
+    """The entries in a checkpoint's text; None if it is not a checkpoint."""
     try:
         lines = data.decode().splitlines()
     except UnicodeDecodeError:

@@ -1,24 +1,23 @@
-"""Compaction of one log: what is dirty, when it is due, and putting the new segments in the old ones' places.
+"""Compaction of one log: measures what is dirty, decides when a pass is due, and swaps in the new segments.
 
-A log is **clean** up to the offset that the last pass got to, and **dirty** from there on. What may be
-cleaned are sealed segments that are synced, below the last stable offset, and older than
-``min.compaction.lag.ms``. It is due when the share of dirty bytes is above ``min.cleanable.dirty.ratio``,
-or a dirty record has waited for ``max.compaction.lag.ms``. The work is done elsewhere, by
-``compaction_pass``.
+A log is **clean** up to the offset that the last pass reached, and **dirty** from there on. A pass may clean
+sealed segments that are synced, below the last stable offset, and older than ``min.compaction.lag.ms``. It
+is due when the share of dirty bytes is above ``min.cleanable.dirty.ratio``, or a dirty record has waited for
+``max.compaction.lag.ms``. The work itself is done elsewhere, by ``compaction_pass``.
 
-A group of segments is replaced in steps, after each of which a crash leaves either all of the old or all of
-the new:
+A group of segments is replaced in steps. A crash after any of them leaves either all of the old segments
+or all of the new one:
 
-1. The new segment's files are there, whole and synced, as ``.cleaned``.
-2. Its indexes become ``.swap``, then, when the disk knows that, its log does: **from here on it counts**.
-3. The old files become ``.deleted``, and readers are given the new one.
-4. When the disk knows that, ``.swap`` is taken off.
+1. The new segment's files exist, complete and synced, as ``.cleaned``.
+2. Its indexes become ``.swap``. Once that is durable, its log does too: **from here on it counts**.
+3. The old files become ``.deleted``, and readers get the new segment.
+4. Once that is durable, the suffix ``.swap`` is removed.
 
-``finish_swaps`` does the rest of it at the next start: a ``.log.swap`` is put in its place, and a
-``.log.cleaned`` is thrown away with whatever belongs to it.
+``finish_swaps`` completes these steps at the next start: a ``.log.swap`` replaces the old files, and a
+``.log.cleaned`` is deleted with everything that belongs to it.
 
-``compaction-checkpoint`` in the log's directory keeps, in one line, how far the log is clean, and below which
-offset it may have gaps; the second is written before the first such segment counts.
+``compaction-checkpoint`` in the log's directory keeps, in one line, how far the log is clean, and the
+offset below which it may have gaps. The latter is written before the first segment with gaps counts.
 """
 
 from __future__ import annotations
@@ -54,10 +53,10 @@ EVERYWHERE = (1 << 63) - 1
 
 
 class Dirt(NamedTuple):
-    """How dirty a log is, of what may be cleaned now."""
+    """How dirty a log is, counting only what may be cleaned now."""
 
     dirty_from: int
-    dirty_to: int  # what comes after may not be cleaned yet
+    dirty_to: int  # later offsets may not be cleaned yet
     clean_bytes: int
     dirty_bytes: int
     is_overdue: bool  # a record has waited for max.compaction.lag.ms
@@ -68,22 +67,22 @@ class Dirt(NamedTuple):
 
 
 class Compaction:
-    """What one log knows of its compaction. On the log's thread, but for ``commit`` and ``save``."""
+    """The state of one log's compaction. For the log's thread, except ``save`` and ``allow_gaps``."""
 
     def __init__(self, log: PartitionLog) -> None:
         self._log = log
         self._path = f"{log.path}/{CHECKPOINT}"
         self.clean_to = 0
         self.gaps_below = 0
-        self.is_swapping = False  # nothing else may take segments away
-        self.dirt: Dirt | None = None  # as it was last looked at
+        self.is_swapping = False  # while True, nothing else may remove segments
+        self.dirt: Dirt | None = None  # as of the last ``look``
         self.last: Finished | None = None  # the last pass since this process started
-        self.last_ms = -1  # when that was
+        self.last_ms = -1  # when it finished
         self._refused: tuple[str, TopicConfig] | None = None
-        self._saving = threading.Lock()  # two threads must not write one temporary file
+        self._saving = threading.Lock()  # two threads must not write the same temporary file
 
     def load(self) -> None:
-        """Read the checkpoint; before segments are looked at."""
+        """Read the checkpoint. Must come before any segment is opened."""
         self.clean_to, self.gaps_below = read_checkpoint(self._log.pool.files, self._log.path)
 
     def save(self) -> None:
@@ -92,8 +91,8 @@ class Compaction:
             self._write(self.gaps_below)
 
     def allow_gaps(self, below: int) -> None:
-        """There may be gaps below this offset; durable once this returns. May raise OSError, with nothing
-        changed."""
+        """Note that there may be gaps below this offset; durable once this returns. May raise OSError,
+        with nothing changed."""
         with self._saving:
             if below > self.gaps_below:
                 self._write(below)
@@ -104,28 +103,28 @@ class Compaction:
 
     @property
     def uncleanable(self) -> str:
-        """Why the log is not compacted any more, under the settings it has; empty if nothing is wrong."""
+        """Why the log is no longer compacted under its current settings; empty if nothing is wrong."""
         reason, config = self._refused or ("", None)
         return reason if config is self._log.config else ""
 
     def give_up(self, reason: str) -> None:
-        """Compact it no more, until its settings are changed or it is opened again."""
+        """Stop compacting the log until its settings change or it is opened again."""
         self._refused = reason, self._log.config
 
     def expect_gaps(self) -> None:
-        """There may be gaps anywhere from now on: this is a copy of a log that has some. Durable once this
-        returns. May raise OSError."""
+        """Note that there may be gaps anywhere from now on, because this is a copy of a log that has
+        some. Durable once this returns. May raise OSError."""
         self.allow_gaps(EVERYWHERE)
         self._log.segments.last.gaps = True
 
-    # What is to be done
+    # What is dirty, and what to clean
 
     def look(self, now_ms: int) -> Dirt:
-        """How dirty the log is. May raise OSError."""
+        """Measure how dirty the log is. May raise OSError."""
         log = self._log
         start, end = log.log_start_offset, log.end_offset
         if not start <= self.clean_to <= end:
-            # Trimmed, or the end of it was lost: then nobody knows how far it is clean.
+            # The log was trimmed, or lost its end: how far it is clean is no longer known.
             self.clean_to = start
         limit = min(log.last_stable_offset, log.segments.last.base_offset, log.synced_offset)
         overdue_ms = now_ms - log.config.max_compaction_lag_ms
@@ -156,10 +155,10 @@ class Compaction:
         return dirt.is_overdue or dirt.ratio > self._log.config.min_cleanable_dirty_ratio
 
     def job(self, dirt: Dirt, now_ms: int, memory: int) -> Job | None:
-        """What a pass over the log has to know; None if it is not the moment for one. May raise OSError."""
+        """The input of a pass over the log; None if no pass is possible now. May raise OSError."""
         log = self._log
         if log.written_offset != log.end_offset:
-            return None  # what producers last wrote may be undone still
+            return None  # the producers' latest batches may still be undone
         segments = [
             (segment, log.segments.ceiling(number, log.end_offset))
             for number, segment in enumerate(log.segments)
@@ -195,14 +194,14 @@ class Compaction:
         )
 
     def is_current(self, job: Job) -> bool:
-        """Whether the log still has all segments that the pass was to read."""
+        """True if the log still has all segments that the pass was to read."""
         here = {segment.base_offset for segment in self._log.segments}
         return here.issuperset(job.bases)
 
-    # Putting it in place
+    # Swapping in the result
 
     def begin(self, group: Group) -> Swap | None:
-        """Begin to replace a group; None if its segments are no longer those that were read."""
+        """Begin to replace a group; None if the segments that were read are no longer there."""
         log = self._log
         if log.failed is not None or "compact" not in log.config.cleanup_policy:
             return None
@@ -216,20 +215,21 @@ class Compaction:
         return Swap(log, old, ceiling, group)
 
     def discard(self) -> None:
-        """Remove what a pass that did not get to its end has written. May raise OSError."""
+        """Remove the files of a pass that did not finish. May raise OSError."""
         files, path = self._log.pool.files, self._log.path
         for name in files.listing(path):
             if name.endswith(CLEANED_SUFFIX):
                 files.remove(f"{path}/{name}")
 
     def finished(self, finished: Finished, now_ms: int) -> None:
-        """A pass is done, and all of it is in place; to be followed by ``save``."""
+        """Note that a pass is done and swapped in completely. The caller then calls ``save``."""
         self.clean_to = finished.clean_to
         self.last, self.last_ms = finished, now_ms
 
 
 class Swap:
-    """One group on its way; ``prepare``, ``commit``, ``swap``, a sync of the directory, ``settle``."""
+    """The replacement of one group: ``prepare``, ``commit``, ``swap``, a sync of the directory,
+    ``settle``."""
 
     def __init__(self, log: PartitionLog, old: list[Segment], ceiling: int, group: Group) -> None:
         self._log = log
@@ -248,18 +248,18 @@ class Swap:
         )
 
     def prepare(self) -> None:
-        """Write down what has to be on the disk before the new segment counts. Blocks for syncs; from any
-        thread. May raise OSError: then ``cancel``, and the log is as it was."""
+        """Write what has to be durable before the new segment counts. Blocks for syncs; from any thread.
+        May raise OSError: then call ``cancel``, and the log is unchanged."""
         self._log.compaction.allow_gaps(self._ceiling)
-        # What producers did is not to be read from the segments any more, which lose most of it.
+        # The producers' state can't be rebuilt from the segments any more: they lose most of it.
         sync_if_there(self._log.pool.files, self._log.snapshot_path(self._ceiling))
 
     def cancel(self) -> None:
         self._log.compaction.is_swapping = False
 
     def commit(self) -> None:
-        """Have the new segment count, also after a crash. Blocks for syncs; from any thread. May raise
-        OSError, and then nobody knows whether it counts."""
+        """Make the new segment count, even after a crash. Blocks for syncs; from any thread. May raise
+        OSError, and then it is unknown whether it counts."""
         log, files = self._log, self._log.pool.files
         path = self.segment.path
         for suffix in INDEX_SUFFIXES:
@@ -269,7 +269,7 @@ class Swap:
         files.sync_directory(log.path)
 
     def swap(self) -> None:
-        """Give readers the new segment and take the old ones' files away. May raise OSError."""
+        """Give readers the new segment and rename the old files for deletion. May raise OSError."""
         log, files = self._log, self._log.pool.files
         log.segments.replace(self._old, self.segment)
         names: list[str] = []
@@ -281,24 +281,25 @@ class Swap:
         log.retention.remove_later(names, log.clock.now_ms())
 
     def settle(self) -> None:
-        """Take the suffix off, once the disk knows that the old files are gone. May raise OSError."""
+        """Remove the suffix, once the renaming of the old files is durable. May raise OSError."""
         self.segment.move(SWAP_SUFFIX, "")
         self._log.compaction.is_swapping = False
 
 
 def read_checkpoint(files: Files, path: str) -> tuple[int, int]:
-    """Up to where the log in the directory ``path`` is clean, and below which offset it may have gaps."""
+    """The offset up to which the log in the directory ``path`` is clean, and the one below which it may
+    have gaps."""
     name = f"{path}/{CHECKPOINT}"
     if not files.exists(name):
         return 0, 0
     lines = read_lines(files, name) or []
     if len(lines) == 1 and len(lines[0]) == 2 and all(word.isdigit() for word in lines[0]):
         return int(lines[0][0]), int(lines[0][1])
-    return 0, EVERYWHERE  # damaged: then there may be gaps anywhere
+    return 0, EVERYWHERE  # damaged, so there may be gaps anywhere
 
 
 def finish_swaps(files: Files, path: str) -> None:
-    """Bring what a crash left of a swap to its end, or to what was before. May raise OSError."""
+    """Complete a swap that a crash interrupted, or undo it. May raise OSError."""
     listing = files.listing(path)
     staged = [name for name in listing if name.endswith((CLEANED_SUFFIX, SWAP_SUFFIX))]
     if not staged:
@@ -315,14 +316,14 @@ def finish_swaps(files: Files, path: str) -> None:
             _log.info("%s/%s was on its way when the last process ended; it is put in its place", path, name)
             for other in covered_by(files, path, listing, offset_of(name)):
                 files.remove(f"{path}/{other}")
-    files.sync_directory(path)  # before the mark is gone that tells they are to go
+    files.sync_directory(path)  # before the ``.swap`` suffix is removed: it says which files to delete
     for name in swapped:
         files.rename(f"{path}/{name}", f"{path}/{name.removesuffix(SWAP_SUFFIX)}")
     files.sync_directory(path)
 
 
 def as_swapped(files: Files, path: str, listing: dict[str, int]) -> tuple[dict[str, int], dict[str, str]]:
-    """The listing as ``finish_swaps`` would leave it, and the suffix that a file has until then."""
+    """The listing as ``finish_swaps`` would leave it, and the suffix that each file has until then."""
     swapped = {offset_of(name) for name in listing if name.endswith(LOG_SUFFIX + SWAP_SUFFIX)}
     covered = {name for base in swapped for name in covered_by(files, path, listing, base)}
     after = {name: size for name, size in listing.items() if name not in covered}
@@ -337,8 +338,8 @@ def as_swapped(files: Files, path: str, listing: dict[str, int]) -> tuple[dict[s
 
 
 def covered_by(files: Files, path: str, listing: dict[str, int], base: int) -> list[str]:
-    """The files of the segments that the new one, which begins at ``base``, was made of, but for the first's:
-    their places are taken by its own."""
+    """The files of the segments that the new segment at ``base`` replaces, except the first segment's:
+    the new files take over their names."""
     name = file_name(base) + LOG_SUFFIX + SWAP_SUFFIX
     segment = Segment(
         FilePool(files), f"{path}/{file_name(base)}", base, size=listing[name], gaps=True, stage=SWAP_SUFFIX

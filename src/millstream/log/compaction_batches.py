@@ -1,17 +1,19 @@
-"""What compaction leaves of a batch. Kafka's rules:
+"""Decides what compaction keeps of each batch, by Kafka's rules.
 
-1. Of the records that a pass has the keys of, the newest of each key stays; records without a key go.
+1. Of the records whose keys the pass has noted, the newest of each key stays. Records without a key are
+   removed.
 2. A tombstone (a record without a value) that is the newest of its key stays until the batch's **delete
-   horizon**, so that readers see the deletion. The horizon is set by the first pass that meets the tombstone,
-   ``delete.retention.ms`` ahead; it takes the place of the batch's base timestamp and is marked in the
-   attributes. What it stands for is removed by the first pass after it.
-3. The records of aborted transactions go. A marker stays while a batch of its transaction was met by the same
-   pass; after that it gets a delete horizon, as a tombstone does.
-4. Batches keep their base offset, last offset delta, producer, epoch and sequence, whatever is left in them.
-5. A batch without a record goes, but for the last one of a producer that is known still (its sequence number
-   and epoch have to outlive a restart), and for the last one of a segment: where a segment ends stays to be
-   seen from its last batch.
-6. A batch whose records can't be read, though its checksum is right, stays as it came.
+   horizon**, so that readers see the deletion. The first pass that meets the tombstone sets the horizon,
+   ``delete.retention.ms`` ahead. It replaces the batch's base timestamp, and a bit in the attributes
+   marks it. The first pass after the horizon removes the tombstone.
+3. The records of aborted transactions are removed. A marker stays while the same pass meets a batch of
+   its transaction. After that it gets a delete horizon, as a tombstone does.
+4. Batches keep their base offset, last offset delta, producer, epoch and sequence, whatever they still
+   contain.
+5. A batch without records is removed, except the last one of a producer that is still known (its sequence
+   number and epoch have to survive a restart), and the last one of a segment, which shows where the
+   segment ends.
+6. A batch whose records can't be read, although its checksum is right, stays unchanged.
 
 Pure: batches in, batches out.
 """
@@ -43,18 +45,18 @@ from millstream.records.markers import Marker, read_marker
 
 
 class Transactions:
-    """The transactions that a pass meets: which batches are aborted, and which markers are needed still."""
+    """The transactions that a pass meets: which batches are aborted, and which markers are still needed."""
 
     def __init__(self, aborted: Iterable[tuple[int, int, Aborted | None]]) -> None:
-        """``aborted``: first offset, producer id, and the entry of the index if it is in what is cleaned."""
+        """``aborted``: first offset, producer id, and the index entry if it is within what is cleaned."""
         self._coming = list(aborted)
         heapify(self._coming)
         self._aborting: dict[int, tuple[Aborted | None, bool]] = {}  # by producer: entry, a batch was met
         self._committing: set[int] = set()
-        self.kept: list[Aborted] = []  # whose markers stay because of their batches, for the new index
+        self.kept: list[Aborted] = []  # aborts whose markers stay because of their batches, for the new index
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """A batch of records follows."""
+        """Take the next batch of records. True if its transaction was aborted."""
         if not header.attributes & TRANSACTIONAL:
             return False
         self._begin(header.last_offset)
@@ -65,7 +67,7 @@ class Transactions:
         return False
 
     def is_spent(self, header: BatchHeader, data: Buffer) -> bool:
-        """A control batch follows: is it a marker that ends nothing any more?"""
+        """Take the next control batch. True if it is a marker that is no longer needed."""
         self._begin(header.last_offset)
         if header.record_count == 0:
             return True
@@ -89,13 +91,13 @@ class Transactions:
 
 
 class Left(NamedTuple):
-    """What is left of a batch."""
+    """What compaction keeps of a batch."""
 
-    data: Buffer | None  # None: nothing
+    data: Buffer | None  # None: the batch is removed
     is_changed: bool
     records: int
-    newest_ms: int  # of its records
-    keyless: int = 0  # records that went for want of a key
+    newest_ms: int  # of the records that are left
+    keyless: int = 0  # records that were removed because they have no key
     is_unreadable: bool = False
 
 
@@ -103,7 +105,7 @@ GONE = Left(None, True, 0, NO_TIMESTAMP)
 
 
 class BatchCleaner:
-    """Decides batch by batch, in order from the log's start."""
+    """Cleans batches one by one, in order from the log's start."""
 
     def __init__(
         self,
@@ -115,8 +117,8 @@ class BatchCleaner:
         now_ms: int,
         delete_retention_ms: int,
     ) -> None:
-        """``latest`` holds the keys up to ``latest_offset``; ``producers`` are those that are known still, by
-        id: epoch and last batch's last offset, -1 if there is a marker only."""
+        """``latest`` holds the keys up to ``latest_offset``. ``producers`` are those still known, by id:
+        epoch and the last offset of the last batch, -1 if there is only a marker."""
         self.transactions = transactions
         self._latest = latest
         self._latest_offset = latest_offset
@@ -125,7 +127,8 @@ class BatchCleaner:
         self._new_horizon = now_ms + delete_retention_ms
 
     def clean(self, header: BatchHeader, data: Buffer) -> Left:
-        """What is left of a whole batch, whose checksum was right, unless it ends a segment."""
+        """Clean a complete batch with a correct checksum. If the batch ends a segment, the caller keeps
+        at least its header."""
         keep_empty = self._is_last_of_producer(header)
         if header.attributes & CONTROL:
             return self._control(header, data, keep_empty)
@@ -200,7 +203,7 @@ class BatchCleaner:
 
 
 def emptied(header: BatchHeader, data: Buffer) -> Left:
-    """The header of a batch alone."""
+    """Reduce a batch to its header."""
     if header.record_count == 0:
         return Left(data, False, 0, NO_TIMESTAMP)
     attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON)
@@ -209,7 +212,7 @@ def emptied(header: BatchHeader, data: Buffer) -> Left:
 
 
 def uncompressed(header: BatchHeader, data: Buffer) -> Buffer:
-    """The records of a whole batch. Raises CorruptBatch."""
+    """The uncompressed records of a complete batch. Raises CorruptBatch."""
     body = decompress(header.codec, memoryview(data)[HEADER_SIZE : header.size])
     check_plausible(header, len(body))
     return body

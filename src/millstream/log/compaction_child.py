@@ -1,9 +1,9 @@
-"""The process that does a pass of compaction: ``python -m millstream.log.compaction_child``.
+"""The process that runs a compaction pass: ``python -m millstream.log.compaction_child``.
 
-A job comes as a line of JSON on its input; what the pass reports goes to its output, a line of JSON each:
+A job is one line of JSON on standard input. The pass reports on standard output, one line of JSON each:
 ``{"group": [...]}``, at the end ``{"finished": [...]}``, or ``{"damaged": "..."}`` or ``{"error": "...",
-"errno": N}``. It ends with the process that started it, whatever happens to that: nobody else may write
-beside the log that the next one opens.
+"errno": N}``. The process always ends with its parent, however that ends: the next broker opens the same
+log, and nothing else may write beside it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Child:
-    """A pass in a process of its own, from the side of the one that started it."""
+    """A pass in a separate process, seen from the process that started it."""
 
     def __init__(self, job: Job, max_bytes_per_second: float) -> None:
         """May raise OSError."""
@@ -39,13 +39,13 @@ class Child:
         self._request = json.dumps({"job": asdict(job), "max_bytes_per_second": max_bytes_per_second}) + "\n"
 
     def events(self) -> Generator[Group | Finished, None, None]:
-        """What ``compact`` would give. Raises DamagedLog, or OSError."""
+        """Yield what ``compact`` would. Raises DamagedLog, or OSError."""
         process = self._process
         assert process.stdin is not None
         assert process.stdout is not None
         with process:
             try:
-                with suppress(BrokenPipeError):  # it has ended already; how, is said below
+                with suppress(BrokenPipeError):  # it has ended already; its exit code is reported below
                     process.stdin.write(self._request)
                     process.stdin.close()
                 for line in process.stdout:
@@ -72,7 +72,7 @@ def _event(said: dict[str, Any]) -> Group | Finished:
 
 
 class _Pace:
-    """Lets no more bytes pass in a second than it was told to."""
+    """Sleeps so that no more than the given bytes pass per second."""
 
     def __init__(self, bytes_per_second: float) -> None:
         self._rate = bytes_per_second

@@ -1,17 +1,18 @@
-"""One pass of compaction over a log: what it reads, and the segments that it writes beside those.
+"""One pass of compaction over a log: what it reads, and the segments that it writes beside the old ones.
 
-1. From the first dirty offset on, the keys of the records are noted, with the newest offset of each, as many
-   as the memory holds. Where that ends, the pass ends; the next one goes on from there.
-2. All segments from the start of the log up to there are read again, and what ``compaction_batches`` leaves
-   of them is written to new ones, with their indexes, under names that end with ``.cleaned``. Small segments
-   that follow one another become one. A segment that stays as it is is not written.
+1. From the first dirty offset on, the pass notes the keys of the records with the newest offset of each,
+   as many as fit in the memory. The pass covers the log up to where the memory was full; the next one
+   continues there.
+2. It reads all segments from the start of the log up to that offset again. What ``compaction_batches``
+   keeps is written to new segments, with indexes, under names that end with ``.cleaned``. Small
+   neighbouring segments become one. A segment that does not change is not written.
 
-A pass reads sealed, synced segments alone, which nobody changes, and what it writes nobody else looks at:
-so it runs in a process of its own (``compaction_child``). Whoever started it puts the new segments in their
-places (``compaction``), one group after the other, as they are reported.
+A pass reads only sealed, synced segments, which nothing changes, and nothing else reads its output. So it
+can run in a separate process (``compaction_child``). The process that started it swaps the new segments
+in (``compaction``), one group after the other, as they are reported.
 
-Damage ends the pass before anything of that group is reported: no record is dropped for the sake of one that
-can't be read.
+Damage ends the pass before any of that group is reported: no record is dropped because of a newer one
+that can't be read.
 """
 
 from __future__ import annotations
@@ -43,36 +44,36 @@ _MAX_RELATIVE_OFFSET = 0x7FFFFFFF
 
 
 class DamagedLog(MillstreamError):
-    """A segment holds bytes that are no batch, or not the one that was written."""
+    """A segment contains bytes that are not a batch, or not the batch that was written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a pass has to know; plain numbers and text, to be told to another process."""
+    """The input of a pass: plain numbers and text, so that it can be sent to another process."""
 
     path: str  # the log's directory
-    bases: list[int]  # of the segments that may be cleaned, oldest first; empty ones are left out
+    bases: list[int]  # of the segments that may be cleaned, oldest first, without empty ones
     sizes: list[int]  # of their log files
-    ceilings: list[int]  # all their offsets are below
-    dirty_from: int  # the first offset that no pass has noted yet
-    gaps_below: int  # segments that begin before this have been compacted before
+    ceilings: list[int]  # of the segments: all their offsets are below
+    dirty_from: int  # the first offset whose keys no pass has noted yet
+    gaps_below: int  # segments that begin before this were compacted before
     now_ms: int
     delete_retention_ms: int
     segment_bytes: int
     segment_index_bytes: int
     index_interval_bytes: int
     memory: int  # bytes for the keys
-    # Producers that are known still, by id: epoch and last offset of the last batch, -1 if a marker is all.
+    # Producers that are still known, by id: epoch and last offset of the last batch, -1 for only a marker.
     producers: dict[int, tuple[int, int]] = field(default_factory=dict)
     # Aborted transactions whose markers are in later segments: producer id and first offset.
     aborted: list[tuple[int, int]] = field(default_factory=list)
 
 
 class Group(NamedTuple):
-    """Segments that are read, and the one written for them, which is synced; its files' sizes."""
+    """The segments that were read, and the sizes of the files of the synced segment written for them."""
 
     bases: list[int]
-    is_changed: bool  # False: the one segment of the group stays as it is, and nothing was written
+    is_changed: bool  # False: the group's only segment stays unchanged, and nothing was written
     size: int
     index_size: int
     times_size: int
@@ -80,7 +81,7 @@ class Group(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """The end of a pass."""
+    """The result of a completed pass."""
 
     clean_to: int  # the next pass notes keys from here on
     keys: int
@@ -88,18 +89,18 @@ class Finished(NamedTuple):
     bytes_after: int
     records_before: int
     records_after: int
-    keyless: int  # records that were removed because they had no key
-    unreadable: int  # batches that were kept because their records can't be read
+    keyless: int  # records removed because they had no key
+    unreadable: int  # batches kept because their records can't be read
 
 
-Pace = Callable[[int], None]  # told of bytes read or written; takes its time
+Pace = Callable[[int], None]  # gets the number of bytes read or written; blocks to slow the pass down
 
 
 _Events = Generator[Group | Finished, None, None]
 
 
 def compact(files: Files, job: Job, pace: Pace = lambda size: None) -> _Events:
-    """Do a pass. Raises DamagedLog, or OSError."""
+    """Run a pass. Raises DamagedLog, or OSError."""
     yield from _Pass(files, job, pace).run()
 
 
@@ -155,7 +156,8 @@ class _Pass:
     # The keys
 
     def _note_keys(self) -> tuple[LatestOffsets, int]:
-        """The keys from the first dirty offset on, and the offset up to which they are all of them."""
+        """Note the keys from the first dirty offset on. Returns them, and the offset up to which they are
+        complete."""
         job = self._job
         dirty = [
             segment for segment in self._segments if self._ceilings[segment.base_offset] > job.dirty_from
@@ -172,7 +174,7 @@ class _Pass:
                     elif not transactions.is_aborted(header) and header.next_offset > job.dirty_from:
                         body = uncompressed(header, data)
                         if latest.count == 0 and header.record_count > latest.limit:
-                            latest = LatestOffsets(header.record_count)  # a pass has to get somewhere
+                            latest = LatestOffsets(header.record_count)  # every pass has to make progress
                         if not latest.note(
                             body,
                             header.record_count,
@@ -182,7 +184,7 @@ class _Pass:
                         ):
                             return latest, clean_to
                 except CorruptBatch:
-                    pass  # it stays as it is: see BatchCleaner
+                    pass  # the batch stays unchanged: see BatchCleaner
                 clean_to = max(clean_to, header.next_offset)
             clean_to = max(clean_to, self._ceilings[segment.base_offset])
         return latest, clean_to
@@ -198,7 +200,7 @@ class _Pass:
             yield item.header, file.pread(item.header.size, item.position)
 
     def _transactions(self, start: int) -> Transactions:
-        """Those whose markers are at ``start`` or after."""
+        """The transactions whose markers are at ``start`` or later."""
         aborted: list[tuple[int, int, Aborted | None]] = [
             (first, producer_id, None) for producer_id, first in self._job.aborted
         ]
@@ -210,7 +212,7 @@ class _Pass:
     # The segments
 
     def _clean(self, segments: list[Segment], cleaner: BatchCleaner) -> Iterator[Group]:
-        """Write what is left of the segments; as many into one as fit, by the size of what is left so far."""
+        """Write what is kept of the segments, as many into one as fit by the size of what is kept so far."""
         group: list[Segment] = []
         for number, segment in enumerate(segments):
             if not group:
@@ -225,7 +227,7 @@ class _Pass:
     def _clean_segment(
         self, segment: Segment, following: Segment | None, cleaner: BatchCleaner, out: _Output
     ) -> bool:
-        """Write what is left of a segment; whether it is the last one of its group."""
+        """Write what is kept of a segment. True if it is the last one of its group."""
         position = 0
         ends = False
         for header, data in self._batches(segment):
@@ -247,7 +249,7 @@ class _Pass:
         return ends
 
     def _fits(self, out: Segment, more: int, last: Segment, following: Segment) -> bool:
-        """Can ``following`` come after ``last`` in the segment ``out``, with as much ``more`` in it?"""
+        """True if ``following`` fits after ``last`` in the segment ``out`` with ``more`` bytes added."""
         job = self._job
         return (
             out.size + more + following.size <= job.segment_bytes
@@ -270,7 +272,7 @@ class _Pass:
 
 
 class _Output:
-    """The segment that is written for a group."""
+    """The new segment of a group."""
 
     def __init__(self, files: Files, pool: FilePool, first: Segment, interval: int, pace: Pace) -> None:
         self._files = files
@@ -280,12 +282,12 @@ class _Output:
         self.segment.start_indexes()
         self._file = self.segment.log.get(create=True)
         self._file.truncate(0)
-        self._source: tuple[Segment, int, int] | None = None  # bytes to be copied: from, start and end
+        self._source: tuple[Segment, int, int] | None = None  # bytes still to copy: from, start and end
         self._staged = bytearray()
         self.is_changed = False
 
     def put(self, data: Buffer | None, last_offset: int, newest_ms: int) -> None:
-        """Another batch in the place of one, or none."""
+        """Replace a batch, or remove it."""
         self.is_changed = True
         if data is not None:
             self._copy_source()
@@ -295,7 +297,7 @@ class _Output:
                 self._write_staged()
 
     def copy(self, source: Segment, position: int, size: int, last_offset: int, newest_ms: int) -> None:
-        """A batch as it is. As long as all are, nothing is written."""
+        """Keep a batch unchanged. Nothing is written while all batches are."""
         if self._source is not None and self._source[0] is source and self._source[2] == position:
             self._source = source, self._source[1], position + size
         else:
@@ -336,11 +338,11 @@ class _Output:
         self._pace(len(data))
 
     def finish(self, aborted: list[Aborted]) -> tuple[int, int, int, int]:
-        """Write and sync all of it; the sizes of the files."""
+        """Write and sync everything. Returns the sizes of the files."""
         segment = self.segment
         self._copy_source()
         self._write_staged()
-        # There always is a file for these, so that it takes the place of the old one's.
+        # The file is always created, so that it replaces the old segment's file.
         self._files.open(segment.aborted.path, create=True).truncate(0)
         for entry in aborted:
             segment.aborted.append(entry)

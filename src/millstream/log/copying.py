@@ -1,11 +1,11 @@
-"""A log that is a copy: it takes batches as another broker's log has them, offsets, epochs and all.
+"""Appends to a log that is a copy: it takes batches exactly as the leader's log has them.
 
-Nothing is given out here: offsets, leader epochs, where a segment begins and where the log does are the
-leader's. What a copy checks is that the bytes are whole (the checksum) and follow on what is there. Gaps that
-compaction or damage left in the leader's offsets are gaps here.
+A copy assigns nothing itself: offsets, leader epochs, segment boundaries and the log start offset are the
+leader's. It checks that the bytes are intact (the checksum) and continue its own log. Gaps that
+compaction or damage left in the leader's offsets are gaps in the copy.
 
-What a copy may have to take back (its leader lost the end of its log in a crash, or another broker was
-promoted) is moved into a directory of its own, never dropped: ``LogDirectory.cut_log``.
+A copy may have to give up its end, because the leader lost it in a crash or another broker was promoted.
+Those records move to a separate directory and are never dropped: ``LogDirectory.cut_log``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from millstream.records.build import assemble
 from millstream.records.markers import read_marker
 
 CORRUPT_MESSAGE = 2
-_MOST_OFFSETS = 1 << 31  # of one batch
+_MOST_OFFSETS = 1 << 31  # the most that one batch can cover
 _NOBODYS = {
     "attributes": 0,
     "base_timestamp": NO_TIMESTAMP,
@@ -39,25 +39,25 @@ _NOBODYS = {
     "base_sequence": -1,
 }
 
-# This is the other half of ``PartitionLog.append``, apart from it because no producer comes this way; so it
-# keeps the same books by the same private names.
+# The counterpart of ``PartitionLog.append``. It is separate because no producer is involved, and it
+# updates the same state through the same private names.
 
 
 def append_copied(
     log: PartitionLog, data: memoryview, *, bases: Sequence[int], upto: int, now_ms: int
 ) -> int:
-    """Append the whole batches in ``data`` below ``upto``, and start segments where the leader did: at
-    ``bases``, in order. Returns the bytes taken. Raises LogError if they don't follow on what is there."""
+    """Append the complete batches in ``data`` below ``upto``, starting segments where the leader did: at
+    ``bases``, in order. Returns the number of bytes taken. Raises LogError if they don't continue the log."""
     if log.failed is not None:
         raise log.failed
     replay = Replay(log.producers, log.transactions, now_ms)
-    taken = start = end = 0  # the bytes from start to end are on their way into the file
+    taken = start = end = 0  # the bytes from start to end are accepted and not yet written
     try:
         for position, header in batches(data):
             if header.base_offset >= upto:
                 break
             if header.last_offset < log.end_offset:
-                start = end = position + header.size  # the answer to a Fetch begins with the whole batch
+                start = end = position + header.size  # a Fetch response begins with the whole batch
                 continue
             if header.base_offset < log.end_offset:
                 raise LogError(
@@ -83,8 +83,9 @@ def append_copied(
 
 
 def start_segment(log: PartitionLog, bases: Sequence[int], upto: int) -> None:
-    """Start the last segment that the leader has up to ``upto``, which may be empty. Those between this one
-    and the copy's last have no records any more: the leader has compacted them since it named them."""
+    """Start the last segment that the leader has at or below ``upto``; it may be empty. The leader's
+    segments between the copy's last and this one no longer have records: the leader compacted them after
+    listing them."""
     base = bases[bisect_right(bases, upto) - 1]
     if base > log.segments.last.base_offset:
         jump(log, base)
@@ -95,12 +96,12 @@ def start_segment(log: PartitionLog, bases: Sequence[int], upto: int) -> None:
 
 
 def jump(log: PartitionLog, offset: int) -> None:
-    """The leader has no records between the end and ``offset``. A batch without records covers these offsets,
-    as compaction leaves them: a file that ends before the next segment begins would be taken for damaged. May
-    raise OSError."""
+    """Skip to ``offset``: the leader has no records between the log's end and it. Batches without records
+    cover the gap, as compaction leaves them, because a file that ends before the next segment begins
+    would count as damaged. May raise OSError."""
     while log.end_offset < offset:
         if not log.segments.last.gaps:
-            log.compaction.expect_gaps()  # readers pass over batches without records only there
+            log.compaction.expect_gaps()  # only there do readers skip batches without records
         covered = min(offset - log.end_offset, _MOST_OFFSETS)
         batch = assemble(
             b"",
@@ -134,7 +135,8 @@ def _keep_books(
 
 def _place(log: PartitionLog, header: BatchHeader) -> None:
     segment = log.segments.last
-    # By where the batch before it ended: who asks for an offset in a gap is given what follows the gap.
+    # Record where the previous batch ended: a reader that asks for an offset in a gap gets what follows
+    # the gap.
     log._recent_offsets.append(log.end_offset)
     log._recent_positions.append(segment.size)
     segment.added(

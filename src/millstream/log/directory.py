@@ -1,15 +1,15 @@
-"""A data directory: one lock, the checkpoints of all partitions in it, and a directory for each.
+"""A data directory: its lock, the checkpoints of all its partitions, and a directory for each partition.
 
 .reserve                           room for what a broker has to write on a full disk
 .lock                              held by the broker that uses the directory; names its process
-meta.properties                    whose directory this is
-.boot                              which start of the machine the last broker ran in
-.kafka_cleanshutdown               there only while no broker runs, and if the last one ended in order
+meta.properties                    which cluster and node the directory belongs to
+.boot                              which boot of the machine the last broker ran in
+.kafka_cleanshutdown               exists only after a clean shutdown, until the next broker starts
 recovery-point-offset-checkpoint   below it everything was synced
-log-start-offset-checkpoint        where the records begin, where that is not where the files do
-accepted-losses                    what a person gave up (``log.shortfall``); until the next start
+log-start-offset-checkpoint        where the records begin, if not where the files do
+accepted-losses                    losses that a person accepted (``log.shortfall``); until the next start
 TOPIC-PARTITION/                   a log; its ``partition.metadata`` names the topic's id
-TOPIC-PARTITION.ID-delete/         a log on its way out
+TOPIC-PARTITION.ID-delete/         a log that is being deleted
 TOPIC-PARTITION.ID-stray/          a log that the catalogue does not know: set aside, never deleted
 TOPIC-PARTITION.ID-cut/            the end of a log that its leader does not have: set aside, never deleted
 """
@@ -78,7 +78,7 @@ def partition_of(name: str) -> tuple[str, int] | None:
 
 
 class Wanted(NamedTuple):
-    """A log to be opened, and what the catalogue knows about it."""
+    """A log to open, and what the catalogue knows about it."""
 
     topic: str
     partition: int
@@ -88,7 +88,7 @@ class Wanted(NamedTuple):
 
 
 class LogDirectory:
-    """One data directory, in use by this process alone. Made by ``open``."""
+    """One data directory, in use by this process only. Created by ``open``."""
 
     def __init__(self, path: str, files: Files, clock: Clock, reserve: int) -> None:
         self.path = path
@@ -97,7 +97,7 @@ class LogDirectory:
         self._clock = clock
         self.pool = FilePool(files)
         self._retention_clock = RetentionClock()
-        self._forgetting = threading.Lock()  # logs are opened in several threads
+        self._forgetting = threading.Lock()  # several threads open logs
         self._unlock = take_lock(files, path)
         try:
             self._room = DiskRoom(files, path, reserve) if reserve else None
@@ -117,7 +117,7 @@ class LogDirectory:
         clock: Clock | None = None,
         reserve: int = 0,
     ) -> LogDirectory:
-        """Take the directory, which is made if it is not there, and ``reserve`` bytes of its disk. Raises
+        """Lock the directory, creating it if needed, and reserve ``reserve`` bytes of its disk. Raises
         DataDirectoryError if it can't be used, or if another broker uses it."""
         files = files or OsFiles()
         name = os.path.abspath(path)
@@ -136,7 +136,8 @@ class LogDirectory:
             ) from error
 
     def _begin(self) -> bool:
-        """Read the checkpoints, and take away the mark of a clean shutdown: until the next there was none."""
+        """Read the checkpoints and remove the clean shutdown mark. It stays away until the next clean
+        shutdown."""
         self._recovery_points = read_offsets(self._files, f"{self.path}/{RECOVERY_POINTS}")
         self._start_offsets = read_offsets(self._files, f"{self.path}/{LOG_START_OFFSETS}")
         self._accepted = read_offsets(self._files, f"{self.path}/{ACCEPTED_LOSSES}")
@@ -153,14 +154,14 @@ class LogDirectory:
         return clean
 
     def _note_boot(self) -> bool:
-        """Whether the machine may have stopped since the last broker ran. Write down which start this is."""
+        """True if the machine may have stopped since the last broker ran. Notes the current boot."""
         stopped = machine_stopped(self._files, self.path)
         if stopped:
             replace_file(self._files, f"{self.path}/{BOOT}", self._files.boot_id().encode())
         return stopped
 
     def claim(self, cluster_id: str, node_id: int) -> None:
-        """Check that this is the directory of that cluster and node, and write it down if it is new."""
+        """Check that the directory belongs to this cluster and node. A new directory gets their ids."""
         path = f"{self.path}/{META_PROPERTIES}"
         try:
             known = read_properties(self._files, self.path)
@@ -184,7 +185,7 @@ class LogDirectory:
                 )
 
     def work_aside(self, aside: Aside) -> None:
-        """Have what reads whole files done elsewhere from now on: see ``FilePool.aside``."""
+        """From now on, run work that reads whole files elsewhere: see ``FilePool.aside``."""
         self.pool.aside = aside
 
     def open_log(
@@ -197,9 +198,9 @@ class LogDirectory:
         is_new: bool = False,
         is_copy: bool = False,
     ) -> PartitionLog:
-        """Open a partition's log, made if it is not there, recovered if the last shutdown was not clean.
-        ``is_new``: the topic was just created, and what is known of another one of that name does not count.
-        ``is_copy``: of another broker's log, which alone gives offsets and epochs."""
+        """Open a partition's log. It is created if needed, and recovered if the last shutdown was not clean.
+        ``is_new``: the topic was just created, so offsets known of an earlier topic of that name do not
+        count. ``is_copy``: the log copies another broker's, and takes all offsets and epochs from it."""
         if is_new:
             self.forget_offsets([(topic, partition)])
         return self._open(Wanted(topic, partition, config, topic_id), clean=self.clean, is_copy=is_copy)
@@ -207,8 +208,8 @@ class LogDirectory:
     def open_logs(
         self, wanted: Sequence[Wanted], *, is_copy: bool = False, can_fetch: bool = False
     ) -> list[PartitionLog]:
-        """Open all logs of a broker that starts. One that is shorter than it is known to have been is opened
-        as an offline one, unless it is a copy that ``can_fetch`` the rest."""
+        """Open all logs of a starting broker. A log that is shorter than it is known to have been is
+        opened offline, unless it is a copy that ``can_fetch`` the rest."""
 
         def open_one(each: Wanted) -> PartitionLog:
             try:
@@ -219,7 +220,7 @@ class LogDirectory:
 
         if self.clean:
             return [open_one(each) for each in wanted]
-        # After a crash that is mostly waiting for the disk, which can do several.
+        # After a crash this mostly waits for the disk, which can serve several threads.
         with ThreadPoolExecutor(_OPENING_THREADS, "millstream-open") as threads:
             return list(threads.map(open_one, wanted))
 
@@ -229,7 +230,7 @@ class LogDirectory:
         return self._open(wanted, clean=self.clean, is_copy=False)
 
     def _offline_log(self, wanted: Wanted, why: LogOffline) -> PartitionLog:
-        """A log without files, which refuses everything. What is on the disk is left alone."""
+        """A log without files that refuses everything. What is on the disk is left alone."""
         files = MemoryFiles()
         path = f"{self.path}/{wanted.topic}-{wanted.partition}"
         files.make_directory(path)
@@ -310,10 +311,10 @@ class LogDirectory:
         )
 
     def _check_topic(self, path: str, wanted: Wanted, *, keep: bool, is_accepted: bool) -> bool:
-        """Whether the directory names this topic. One that names another is set aside: the topic was deleted
-        and created again, and the broker was killed before the old directory was gone. After an orderly end
-        (``keep``) there can be none, so somebody has put the wrong files there. Raises LogOffline then,
-        unless that is accepted."""
+        """True if the directory names this topic. A directory that names another topic is set aside: the
+        topic was deleted and created again, and the broker was killed before the old directory was gone.
+        After a clean shutdown (``keep``) that can't happen, so a person has put the wrong files there.
+        Then it raises LogOffline, unless the loss is accepted."""
         found = read_topic_id(self._files, path) if wanted.topic_id is not None else None
         if found is not None and wanted.topic_id is not None and found != wanted.topic_id:
             if keep and not is_accepted:
@@ -334,15 +335,16 @@ class LogDirectory:
 
     @property
     def full(self) -> str:
-        """What is to be said while the disk takes no records; empty while it does."""
+        """Why the disk takes no records; empty while it does."""
         return self._room.why if self._room is not None and self._room.is_full else ""
 
     def make_room(self) -> bool:
-        """Something that is not a log could not be written. From any thread; whether to try again."""
+        """Handle a full disk while writing something other than a log. From any thread. True if the write
+        should be retried."""
         return self._room is not None and self._room.refused()
 
     def look_for_room(self) -> None:
-        """To be called several times a second: records are refused while the disk is full."""
+        """Check the free space, and refuse records while the disk is full. Call several times a second."""
         if self._room is not None and self._room.look():
             why = LogFailed(self.full) if self.full else None
             for log in self.logs.values():
@@ -353,8 +355,8 @@ class LogDirectory:
         self.look_for_room()
 
     def forget_offsets(self, keys: Iterable[tuple[str, int]]) -> None:
-        """What the checkpoints say of logs that were deleted does not hold for new ones of the same names.
-        May raise OSError."""
+        """Forget the checkpoints of deleted logs: they do not apply to new logs of the same names. May
+        raise OSError."""
         with self._forgetting:
             known = [
                 (self._recovery_points.pop(key, None), self._start_offsets.pop(key, None)) for key in keys
@@ -364,14 +366,14 @@ class LogDirectory:
                 write_offsets(self._files, f"{self.path}/{LOG_START_OFFSETS}", self._start_offsets)
 
     def forget_all_but(self, known: set[tuple[str, int]]) -> None:
-        """Drop what the checkpoints say of partitions that are not among ``known``."""
+        """Forget the checkpoints of partitions that are not in ``known``."""
         for offsets in (self._recovery_points, self._start_offsets):
             for key in offsets.keys() - known:
                 del offsets[key]
 
     def cut_log(self, log: PartitionLog, offset: int) -> tuple[PartitionLog, Path]:
-        """Take what is at ``offset`` and after away from a copy; the log as it is then, opened anew, and the
-        directory in which the rest is kept, in files that any reader of logs reads."""
+        """Remove the records from ``offset`` on from a copy. Returns the reopened log, and the directory
+        that keeps the removed records, in ordinary log files."""
         log.close()
         key = (log.topic, log.partition)
         aside = self._new_name(log.path, CUT_SUFFIX)
@@ -419,7 +421,7 @@ class LogDirectory:
         target.sync()
 
     def restart_log(self, log: PartitionLog, offset: int) -> PartitionLog:
-        """An empty copy that begins at ``offset``, in place of a log whose leader has nothing of it left."""
+        """Replace a log with an empty copy that begins at ``offset``: its leader has nothing of it left."""
         key = (log.topic, log.partition)
         topic_id = read_topic_id(self._files, log.path)
         self.delete_log(*key)
@@ -431,21 +433,21 @@ class LogDirectory:
         return _in_place_of(log, self._open_again(log))
 
     def delete_log(self, topic: str, partition: int) -> None:
-        """Take a partition's log away. Once this returns it does not come back, even after a crash; its space
-        is given back a little later."""
+        """Delete a partition's log. Once this returns it does not come back, even after a crash. Its
+        space is freed a little later."""
         self.remove([self.drop_log(topic, partition)])
         self.forget_offsets([(topic, partition)])
 
     def drop_log(self, topic: str, partition: int) -> str:
-        """Have nothing to do with a partition's log any more; its directory, for ``remove``."""
+        """Stop using a partition's log. Returns its directory, for ``remove``."""
         log = self.logs.pop((topic, partition), None)
         if log is not None:
             log.abandon()
         return f"{self.path}/{topic}-{partition}"
 
     def remove(self, paths: Sequence[str]) -> None:
-        """Take directories away, those that are there. Once this returns they do not come back, even after a
-        crash; their space is given back a little later. From any thread. May raise OSError."""
+        """Delete the directories that exist. Once this returns they do not come back, even after a crash.
+        Their space is freed a little later. From any thread. May raise OSError."""
         renamed = []
         for path in paths:
             new = self._new_name(path, DELETE_SUFFIX)
@@ -457,7 +459,7 @@ class LogDirectory:
             self._files.discard(renamed)
 
     def strays(self, known: set[tuple[str, int]]) -> list[Path]:
-        """Directories of partitions that are not among ``known``."""
+        """Directories of partitions that are not in ``known``."""
         listing = self._files.listing(self.path)
         return [
             Path(self.path, name)
@@ -466,27 +468,27 @@ class LogDirectory:
         ]
 
     def set_aside(self, path: Path) -> Path:
-        """Rename a directory that nobody knows so that it is in nobody's way; its new name."""
+        """Rename an unknown directory out of the way; returns its new name."""
         new = self._new_name(str(path), STRAY_SUFFIX)
         self._files.rename(str(path), new)
         self._files.sync_directory(self.path)
         return Path(new)
 
     def _new_name(self, path: str, suffix: str) -> str:
-        # A file's name has 255 bytes at most, and a topic's may have 249.
+        # A file name has at most 255 bytes, and a topic name may have 249.
         head, _, name = path.rpartition("/")
         suffix = f".{uuid.uuid4().hex}{suffix}"
         return f"{head}/{name[: 255 - len(suffix)]}{suffix}"
 
     def checkpoint(self) -> None:
-        """Write down how far each log is synced and where it starts. To be called now and then: after a
-        crash, only what lies beyond is read and checked. Blocks for a sync. May raise OSError."""
+        """Save how far each log is synced and where it starts. Call now and then: after a crash, only the
+        records after that are read and checked. Blocks for a sync. May raise OSError."""
         for key, log in self.logs.items():
             self._recovery_points[key] = log.synced_offset
         write_offsets(self._files, f"{self.path}/{RECOVERY_POINTS}", self._recovery_points)
         self._save_start_offsets()
         if self._accepted:
-            # What was given up is known to nobody any more: the logs go on after it.
+            # The accepted losses are no longer needed: the logs continue after them.
             self._files.remove(f"{self.path}/{ACCEPTED_LOSSES}")
             self._accepted.clear()
 
@@ -499,8 +501,8 @@ class LogDirectory:
         write_offsets(self._files, f"{self.path}/{LOG_START_OFFSETS}", self._start_offsets)
 
     def close(self) -> None:
-        """Close every log; if all went well, leave the mark that the next start need not check anything."""
-        # Mostly waiting for the disk, which can do several at once.
+        """Close every log. If all went well, leave the mark that lets the next start skip its checks."""
+        # This mostly waits for the disk, which can serve several threads.
         with ThreadPoolExecutor(_CLOSING_THREADS, "millstream-close") as threads:
             clean = all(list(threads.map(_closes, self.logs.values())))
         try:
@@ -518,7 +520,7 @@ class LogDirectory:
 
 
 def _in_place_of(old: PartitionLog, new: PartitionLog) -> PartitionLog:
-    """A log opened anew asks and tells those that the old one did."""
+    """Give a reopened log the gate, the callback and the refusal of the old one."""
     new.transactions_gate = old.transactions_gate
     new.start_moves = old.start_moves
     new.refuse(old.refusal)
@@ -526,21 +528,22 @@ def _in_place_of(old: PartitionLog, new: PartitionLog) -> PartitionLog:
 
 
 def read_properties(files: Files, directory: str) -> dict[str, str]:
-    """Whose directory this is. Raises FileNotFoundError if nobody has used it."""
+    """The properties that say whose directory this is. Raises FileNotFoundError if it was never used."""
     text = read_file(files, f"{directory}/{META_PROPERTIES}").decode(errors="replace")
     return dict(line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
 
 
 def machine_stopped(files: Files, directory: str) -> bool:
-    """Whether the machine may have stopped since a broker ran here. Nobody can rule that out if the broker
-    did not write down which start of the machine that was."""
+    """True if the machine may have stopped since a broker ran here. That can't be ruled out if the broker
+    did not note which boot of the machine it ran in."""
     path, boot_id = f"{directory}/{BOOT}", files.boot_id()
     known = read_file(files, path).decode(errors="replace") if files.exists(path) else ""
     return not known or known != boot_id
 
 
 def take_lock(files: Files, directory: str) -> Callable[[], None]:
-    """Have a data directory for this process alone; what gives it back. Raises DataDirectoryError."""
+    """Lock a data directory for this process. Returns the function that unlocks it. Raises
+    DataDirectoryError."""
     path = f"{directory}/{LOCK}"
     try:
         return files.lock(path)
@@ -556,5 +559,5 @@ def _closes(log: PartitionLog) -> bool:
     try:
         log.close()
     except LogError:
-        return False  # it has logged why
+        return False  # the log has reported why
     return log.failed is None

@@ -1,16 +1,20 @@
-"""What a disk that refuses does to a log: which errors pass, and which end its writing for good.
+"""What a failing disk does to a log: which errors are temporary, and which stop its writes for good.
 
-- A full disk, a quota, a lack of descriptors *passes*: what was refused is undone, and the next is tried.
-- Anything else, above all a sync that fails, is *for good*: the operating system may have dropped what it
-  could not write and would call the next sync a success (fail-stop). Only a restart with recovery goes on.
+- A full disk, a quota or a lack of descriptors is *temporary*: the refused write is undone, and the next
+  one is tried.
+- Anything else, above all a failed sync, is *for good*: the operating system may have dropped what it could
+  not write, and would report the next sync as a success (fail-stop). Only a restart with recovery continues.
 
-After a failed sync the file's pages in memory are right and count as written, though the disk never got them:
-a process that reads them back finds nothing wrong, until the machine loses power or needs the memory. In the
-second case any of them may be read from the disk again, as it was before, with right ones after it. So a log
-whose sync failed leaves a mark with the offset up to which syncs had succeeded. Recovery keeps what follows
-only up to the first batch that is damaged: no sync has promised any of it, its producers send again what was
-not acknowledged, and a hole between records would hold up every reader. What it keeps it writes once more
-before it is believed. The mark is not synced: where the machine itself went down, so did those pages.
+After a failed sync, the file's pages in memory are correct and count as written, although the disk never
+got them. A process that reads them back finds nothing wrong, until the machine loses power or needs the
+memory. If it needs the memory, any of these pages may later be read from the disk in its old state, with
+correct pages after it.
+
+So a log whose sync failed leaves a mark with the offset up to which syncs had succeeded. Recovery keeps
+what follows that offset only up to the first damaged batch: no sync has promised any of it, producers
+send again what was not acknowledged, and a hole between records would hold up every reader. Recovery
+writes what it keeps once more before it trusts it. The mark is not synced: if the machine itself went
+down, those pages are gone too.
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-UNREADABLE = (errno.ENOTDIR, errno.EIO)  # damage to one partition, which leaves the others as they are
+UNREADABLE = (errno.ENOTDIR, errno.EIO)  # damage to one partition that leaves the others intact
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 PASSING = (*NO_ROOM, *_NO_DESCRIPTOR, errno.ENOMEM)
 _MARK = ".sync-failed"
@@ -37,7 +41,7 @@ _PIECE = 1 << 20
 
 
 def fail(log: PartitionLog, what: str) -> LogFailed:
-    """The log takes no more writes, for good."""
+    """Stop the log's writes for good."""
     failure = LogFailed(f"{log.name}: {what}")
     log.stop_for_good(failure)
     _log.error("%s", failure)
@@ -45,15 +49,15 @@ def fail(log: PartitionLog, what: str) -> LogFailed:
 
 
 def go_offline(log: PartitionLog, why: LogOffline) -> None:
-    """Have a log without files serve nobody: it takes no writes, and without offsets every read is out of
-    range, which is where ``PartitionLog.read`` refuses it."""
+    """Make a log without files serve nobody. It takes no writes. Without offsets every read is out of
+    range, and ``PartitionLog.read`` refuses those."""
     log.start_at(0)
     log.log_start_offset = log.end_offset = log.written_offset = log.synced_offset = -1
     log.stop_for_good(why)
 
 
 def out_of_range(log: PartitionLog, offset: int) -> LogError:
-    """What to tell the reader of an offset that the log does not have."""
+    """The error for a read of an offset that the log does not have."""
     if log.offline is not None:
         return LogOffline(str(log.offline))
     return OffsetOutOfRange(
@@ -62,7 +66,7 @@ def out_of_range(log: PartitionLog, offset: int) -> LogError:
 
 
 def refused(log: PartitionLog, action: str, error: OSError) -> LogFailed:
-    """The disk refused something: what to raise. The log is stopped if that does not pass."""
+    """The exception to raise when the disk refused something. Stops the log if the error is not temporary."""
     what = f"can't {action}: {error.strerror or error}"
     if log.failed is not None:
         return log.failed
@@ -75,12 +79,12 @@ def refused(log: PartitionLog, action: str, error: OSError) -> LogFailed:
 
 
 def sync_failed(log: PartitionLog, error: OSError) -> LogFailed:
-    """A sync failed: what to raise. From any thread."""
+    """The exception to raise when a sync failed. From any thread."""
     if error.errno in _NO_DESCRIPTOR:
-        # The file could not even be opened, so no page of it was dropped: the next sync writes them all.
+        # The file could not even be opened, so none of its pages was dropped: the next sync writes them all.
         _log.error("%s: can't sync: %s", log.name, error.strerror or error)
         return LogFailed(f"{log.name}: can't sync: {error.strerror or error}")
-    with contextlib.suppress(OSError):  # on a disk in that state
+    with contextlib.suppress(OSError):  # the disk may refuse this too
         mark = log.pool.files.open(f"{log.path}/{_MARK}", create=True)
         mark.pwrite(f"{log.synced_offset:020d}".encode(), 0)
     return fail(
@@ -91,12 +95,12 @@ def sync_failed(log: PartitionLog, error: OSError) -> LogFailed:
 
 
 def is_marked(files: Files, path: str) -> bool:
-    """A sync of the log in this directory failed, and nobody has recovered it since."""
+    """True if a sync of the log in this directory failed, and the log was not recovered since."""
     return files.exists(f"{path}/{_MARK}")
 
 
 def synced_before_failure(files: Files, path: str) -> int | None:
-    """The offset up to which a marked log was synced; None if the disk did not take that either."""
+    """The offset up to which a marked log was synced; None if the disk refused to store that too."""
     text = files.open(f"{path}/{_MARK}").pread(20, 0)
     return int(text) if len(text) == 20 and text.isdigit() else None
 
@@ -106,6 +110,6 @@ def unmark(files: Files, path: str) -> None:
 
 
 def write_again(file: File) -> None:
-    """Have the next sync write all of a file, also what counts as written."""
+    """Make the next sync write the whole file, including pages that count as written."""
     for position in range(0, file.size(), _PIECE):
         file.pwrite(file.pread(_PIECE, position), position)

@@ -1,18 +1,18 @@
-"""The seam to the operating system: every byte that the log reads or writes passes through here.
+"""The interface to the operating system: every byte that the log reads or writes passes through here.
 
-Two implementations: ``OsFiles`` (the real thing) and ``log.memory.MemoryFiles`` (memory-only topics, and
-brokers without a directory). Tests bring their own, which fail, tear writes, or forget what was not synced.
+There are two implementations: ``OsFiles`` (the real one) and ``log.memory.MemoryFiles`` (topics in memory,
+and brokers without a directory). Tests use their own, which fail, tear writes, or lose what was not synced.
 
-What an implementation promises:
+An implementation promises:
 
-- ``pwrite`` writes all of it or raises OSError; after an error any part may have been written.
-- What was written survives the process at once, and the machine only after ``File.sync``. A file that was
-  created or renamed survives the machine only after ``sync_directory`` of its directory.
-- A removed or renamed file stays readable through a ``File`` that was open before.
-- Other threads remove files at any moment. A file that is gone when it is to be removed, renamed as deleted
-  or listed is no error; a file that is gone when it is to be read is one.
-- A ``File`` has no ``close``: its descriptor is closed when nobody holds the object any more. A slice on its
-  way to a socket, or a sync in another thread, therefore never sees its descriptor closed or reused.
+- ``pwrite`` writes everything or raises OSError. After an error, any part may have been written.
+- Written data survives the process at once. It survives the machine only after ``File.sync``. A file that
+  was created or renamed survives the machine only after ``sync_directory`` of its directory.
+- A removed or renamed file stays readable through a ``File`` that was opened before.
+- Other threads may remove files at any moment. It is no error to remove, rename as deleted or list a file
+  that is gone. It is an error to read one.
+- A ``File`` has no ``close``: its descriptor is closed when the last reference to the object is gone. So
+  a slice on its way to a socket, or a sync in another thread, never sees its descriptor closed or reused.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from millstream.records.batch import Buffer
 _log = logging.getLogger(__name__)
 
 DIRECTORY = -1  # the "size" of a directory in a listing
-TEMPORARY_SUFFIX = ".tmp"  # of a file that is about to take another one's place
+TEMPORARY_SUFFIX = ".tmp"  # of a file that is about to replace another one
 
 
 class File(Protocol):
@@ -48,7 +48,7 @@ class File(Protocol):
     def truncate(self, size: int) -> None: ...
 
     def allocate(self, size: int) -> None:
-        """Have exactly so many bytes, in blocks of its own."""
+        """Make the file exactly this long, with all its blocks allocated."""
 
     def sync(self) -> None:
         """Block until everything written to this file, through any descriptor, is on the disk."""
@@ -56,50 +56,49 @@ class File(Protocol):
     def size(self) -> int: ...
 
     def fileno(self) -> int:
-        """The descriptor for sendfile, or -1 where there is none."""
+        """The descriptor for sendfile, or -1 if there is none."""
 
 
 class Files(Protocol):
-    """What is done with files by name."""
+    """Operations on files by name."""
 
     def open(self, path: str, *, create: bool = False) -> File: ...
 
     def listing(self, path: str) -> dict[str, int]:
-        """Names and sizes of what is in a directory; ``DIRECTORY`` for directories. A file that is removed
-        meanwhile may be left out."""
+        """Names and sizes of a directory's entries; ``DIRECTORY`` for directories. A file that is removed
+        meanwhile may be missing."""
 
     def exists(self, path: str) -> bool: ...
 
     def make_directory(self, path: str) -> None:
-        """With its parents; nothing happens if it is there."""
+        """Create a directory and its parents. Does nothing if it exists."""
 
     def rename(self, old: str, new: str) -> None:
-        """Replaces ``new`` if it is there. Raises FileNotFoundError if ``old`` is not."""
+        """Replaces ``new`` if it exists. Raises FileNotFoundError if ``old`` does not."""
 
     def remove(self, path: str) -> None:
-        """Nothing happens if it is not there."""
+        """Does nothing if the file does not exist."""
 
     def discard(self, paths: list[str]) -> None:
-        """Remove files and whole directories, without making the caller wait for large ones. Nothing happens
-        for those that are not there."""
+        """Remove files and whole directories without making the caller wait for large ones. Missing ones
+        are ignored."""
 
     def sync_directory(self, path: str) -> None: ...
 
     def modified_ms(self, path: str) -> int: ...
 
     def space(self, path: str) -> tuple[int, int]:
-        """How many bytes are free on the disk of a directory, and how many it has."""
+        """The free bytes and the total bytes of the disk that holds a directory."""
 
     def lock(self, path: str) -> Callable[[], None]:
-        """Take the lock file, for this process alone, and return what releases it. Raises
-        BlockingIOError if somebody else holds it."""
+        """Lock the file for this process and return a function that releases it. Raises BlockingIOError
+        if another process holds it."""
 
     def is_locked(self, path: str) -> bool:
-        """Does somebody hold the lock file? It is not taken."""
+        """True if a process holds the lock file. Does not take the lock."""
 
     def boot_id(self) -> str:
-        """Another one each time the machine starts: what was not synced may be gone then. Empty if nobody
-        knows."""
+        """Different each time the machine boots, when unsynced data may be gone. Empty if unknown."""
 
 
 def read_file(files: Files, path: str) -> bytes:
@@ -108,8 +107,8 @@ def read_file(files: Files, path: str) -> bytes:
 
 
 def replace_file(files: Files, path: str, data: bytes, *, sync: bool = True) -> None:
-    """Put ``data`` in place of a file: whatever happens meanwhile, the old or the new is there, whole.
-    With ``sync`` the new one survives the machine once this returns."""
+    """Replace a file's contents with ``data``. At any moment either the old or the new file exists,
+    complete. With ``sync``, the new one survives the machine once this returns."""
     temporary = path + TEMPORARY_SUFFIX
     file = files.open(temporary, create=True)
     file.truncate(0)
@@ -122,7 +121,7 @@ def replace_file(files: Files, path: str, data: bytes, *, sync: bool = True) -> 
 
 
 def rename_all(files: Files, paths: Iterable[str], suffix: str) -> list[str]:
-    """Add ``suffix`` to the names of files; the new names of those that were there."""
+    """Add ``suffix`` to the names of files. Returns the new names of those that existed."""
     renamed = []
     for path in paths:
         with contextlib.suppress(FileNotFoundError):
@@ -138,7 +137,7 @@ def sync_if_there(files: Files, path: str) -> None:
 
 
 class OsFile:
-    """A descriptor of the operating system's."""
+    """A file descriptor of the operating system."""
 
     __slots__ = ("_fd",)
 
@@ -214,8 +213,8 @@ class OsFiles:
             os.unlink(path)
 
     def discard(self, paths: list[str]) -> None:
-        # Unlinking a gigabyte holds the caller for tens of milliseconds: not in a server's loop. One thread
-        # for all, which nobody waits for at the end: the next process finds what is left by its name.
+        # Unlinking a gigabyte takes tens of milliseconds, too long for a server's loop. One thread
+        # removes everything. Nothing waits for it at shutdown: the next process finds the rest by name.
         with self._discarding:
             self._discarded += paths
             if self._discarder is None:
@@ -252,7 +251,7 @@ class OsFiles:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.ftruncate(fd, 0)
-            with contextlib.suppress(OSError):  # of a full disk: the lock is what counts, not whose it is
+            with contextlib.suppress(OSError):  # a full disk: only the lock itself counts
                 os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         except BaseException:
             os.close(fd)
@@ -290,7 +289,7 @@ def _remove(path: str) -> None:
 
 
 class LazyFile:
-    """A file that is opened when it is first needed, and let go when its pool needs the descriptor."""
+    """A file that is opened on first use, and closed when its pool needs the descriptor."""
 
     __slots__ = ("_pool", "file", "page", "path", "used")
 
@@ -298,7 +297,7 @@ class LazyFile:
         self._pool = pool
         self.path = path
         self.file: File | None = None
-        self.page = b""  # what its owner remembers of it, let go with it
+        self.page = b""  # a part that its owner caches, dropped together with the file
         self.used = False
 
     def let_go(self) -> None:
@@ -311,7 +310,7 @@ class LazyFile:
 
 
 def _nobody_watches() -> None:
-    """The log says so itself."""
+    """Do nothing: the log itself reports a full disk."""
 
 
 Aside = Callable[[Callable[[], Any], Callable[[Any], None]], None]
@@ -324,18 +323,18 @@ def _at_once(work: Callable[[], Any], done: Callable[[Any], None]) -> None:
 class FilePool:
     """Bounds how many files of a directory are open at once, however many segments there are.
 
-    The one let go is one that was not used since the pool last came round to it. Letting go only drops
-    the pool's hold: who still uses the file keeps its descriptor open.
+    It evicts a file that was not used since its last turn. Evicting only drops the pool's reference: a
+    user of the file keeps the descriptor open.
     """
 
     def __init__(self, files: Files, limit: int | None = None) -> None:
         self.files = files
-        # What to call where the disk took no more; whoever watches over its space sets it.
+        # Called when the disk is full; set by the owner of the disk's space.
         self.out_of_room: Callable[[], None] = _nobody_watches
-        # Does what reads a whole file, and has the log's thread called with what came of it, None where it
-        # failed. At once; a server sets another one, which keeps its loop free.
+        # Runs work that reads a whole file, and calls back on the log's thread with the result, or None
+        # if it failed. By default at once; a server sets a function that keeps its loop free.
         self.aside: Aside = _at_once
-        # Half of what the process may have: the other half is for connections.
+        # Half of the process's limit: the other half is for connections.
         self.limit = limit or min(max(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2, 16), 4096)
         self._open: deque[LazyFile] = deque()
         self._lock = threading.Lock()  # a closing directory closes its logs in several threads

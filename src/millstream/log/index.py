@@ -1,14 +1,16 @@
-"""A segment's two sparse indexes, in Kafka's formats. Both are derived from the log: what is lost or wrong is
-built anew, and whoever looks something up checks the answer against the batch it points to.
+"""A segment's two sparse indexes, in Kafka's formats, derived from the log.
 
     .index      4  offset relative to the segment's base: the last offset of the batch at that position
                 4  position of that batch in the .log file
     .timeindex  8  the largest timestamp of any batch so far
                 4  relative offset: the last offset of the first batch that has that timestamp
 
-Entries of batches that are staged, and in no file yet, are there already: ``written`` counts the others, and
-look-ups go by those alone. New entries wait in memory and go to the file a page at a time; a look-up reads
-one page of the file at most, after a few single entries, and remembers it for the next look-up nearby.
+A lost or wrong index is rebuilt from the log. Every look-up is checked against the batch that it points to.
+
+Entries of batches that are only staged are included. ``written`` counts the entries whose batches are in
+the log's file, and look-ups use only those. New entries wait in memory and are written to the file a page
+at a time. A look-up reads at most one page of the file, after a few single entries, and caches it for the
+next look-up nearby.
 """
 
 from __future__ import annotations
@@ -18,8 +20,8 @@ from struct import Struct
 from millstream.log.files import FilePool, LazyFile
 from millstream.records.batch import NO_TIMESTAMP
 
-UNINDEXED = 64 * 1024  # a log up to this size is walked as fast as an index for it is built
-_PAGE = 512  # entries read at once, and entries that wait in memory at most
+UNINDEXED = 64 * 1024  # walking a log up to this size is as fast as building its index
+_PAGE = 512  # entries read at once, and the most that wait in memory
 
 
 class SparseIndex:
@@ -45,7 +47,7 @@ class SparseIndex:
         self._in_file = size // entry.size
         self._whole = size % entry.size == 0
         self._pending = bytearray()
-        self._page_first = 0  # the number of the first entry of the file's remembered page
+        self._page_first = 0  # number of the first entry on the file's cached page
         self.count = self._in_file
         self.written = self._in_file  # entries whose batches are in the log's file
 
@@ -71,8 +73,8 @@ class SparseIndex:
         self.count += 1
 
     def find(self, key: int) -> int:
-        """The number of the last entry of a written batch whose first field is at most ``key``; -1 if there
-        is none."""
+        """The number of the last entry of a written batch whose first field is at most ``key``; -1 if
+        there is none."""
         return min(self._find(key), self.written - 1)
 
     def _find(self, key: int) -> int:
@@ -102,7 +104,7 @@ class SparseIndex:
             else:
                 high = middle
         self._page_first = low
-        # As much as fits: a reader that goes on from here finds the next ones in it too.
+        # As much as fits: a reader that continues from here finds the next entries in it too.
         self._file.page = file.pread(min(_PAGE, self._in_file - low) * size, low * size)
         return self._file.page
 
@@ -118,7 +120,7 @@ class SparseIndex:
 
     @property
     def is_empty(self) -> bool:
-        """No entries, and nothing else either."""
+        """True if there are no entries, and nothing else in the file."""
         return self._whole and self.count == 0
 
     @property
@@ -126,7 +128,7 @@ class SparseIndex:
         return len(self._pending) >= _PAGE * self._entry.size
 
     def write(self) -> None:
-        """Put the waiting entries into the file, which is created if it is not there."""
+        """Write the waiting entries to the file, creating it if needed."""
         file = self._file.get(create=True)
         if self._pending:
             file.pwrite(self._pending, self._in_file * self._entry.size)
@@ -151,8 +153,8 @@ class SparseIndex:
         self.written = min(self.written, count)
 
     def replace(self, entries: bytes, kept_from: int) -> None:
-        """Take these entries in the place of those before number ``kept_from``; later ones stay, as far as
-        they come after the new ones."""
+        """Replace the entries before number ``kept_from`` with these. Later entries stay if they come
+        after the new ones."""
         size = self._entry.size
         waiting = self._in_file
         kept = self._file.get(create=True).pread((waiting - kept_from) * size, kept_from * size)
@@ -171,23 +173,23 @@ class SparseIndex:
         self.written = max(self._in_file, self.count - min(unwritten, later))
 
     def let_go(self) -> None:
-        """Close the file, as far as nobody else uses it."""
+        """Close the file, unless something else still uses it."""
         self._file.let_go()
 
     def clear(self) -> None:
-        """Drop all entries, and whatever else is in the file."""
+        """Drop all entries, and anything else in the file."""
         self._pending.clear()
         self._file.get(create=True).truncate(0)
         self._in_file = self.count = self.written = 0
         self._file.page = b""
 
     def entries(self) -> bytes:
-        """Those that wait to be written."""
+        """The entries that wait to be written."""
         return bytes(self._pending)
 
 
 class OffsetIndex(SparseIndex):
-    """From an offset to a position in the log at or before it."""
+    """Maps an offset to a position in the log at or before it."""
 
     __slots__ = ()
     ENTRY = Struct(">ii")
@@ -199,7 +201,7 @@ class OffsetIndex(SparseIndex):
         self.push(last_offset - self.base_offset, position)
 
     def intact(self, log_size: int) -> bool:
-        """Could this be the index of a log of that size? Looks at its last entry only."""
+        """True if this could be the index of a log of that size. Looks only at its last entry."""
         if not self._whole or not self.count:
             return self._whole and log_size <= UNINDEXED
         relative, position = self.entry(self.count - 1)
@@ -214,7 +216,7 @@ class OffsetIndex(SparseIndex):
         return self.base_offset + relative, position
 
     def entry_near(self, number: int) -> tuple[int, int]:
-        """As ``entry``, from the remembered page where it is there."""
+        """Like ``entry``, but uses the cached page if it holds the entry."""
         start = (number - self._page_first) * 8
         if number < self._in_file and 0 <= start <= len(self._file.page) - 8:
             found = self._entry.unpack_from(self._file.page, start)
@@ -234,17 +236,17 @@ class OffsetIndex(SparseIndex):
 
 
 class TimeIndex(SparseIndex):
-    """From a timestamp to the offset from which to look for it."""
+    """Maps a timestamp to the offset at which to start searching for it."""
 
     __slots__ = ("_newest",)
     ENTRY = Struct(">qi")
 
     def __init__(self, pool: FilePool, path: str, base_offset: int, size: int = 0) -> None:
         super().__init__(pool, path, base_offset, self.ENTRY, size)
-        self._newest: int | None = None  # the last entry's timestamp, where it was asked for before
+        self._newest: int | None = None  # the last entry's timestamp, once it is known
 
     def append(self, timestamp: int, offset: int) -> None:
-        """Timestamps only grow: one that is not larger than the last is left out."""
+        """Add an entry. Timestamps must grow: one that is not larger than the last is left out."""
         if self._newest is None:
             self._newest = self.entry(self.count - 1)[0] if self.count else NO_TIMESTAMP
         if timestamp > self._newest:
@@ -260,7 +262,7 @@ class TimeIndex(SparseIndex):
         self._newest = None
 
     def intact(self, log_size: int) -> bool:
-        """Could this be the index of a log of that size? One is there for every log that has a record."""
+        """True if this could be the index of a log of that size. Every log that has a record has an entry."""
         if not self._whole or not self.count:
             return self._whole and log_size == 0
         timestamp, relative = self.entry(self.count - 1)

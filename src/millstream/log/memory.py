@@ -1,13 +1,13 @@
-"""Files in memory, within a bound for all of them together: for topics with ``millstream.storage=memory``.
+"""Files in memory under one common bound, for topics with ``millstream.storage=memory``.
 
 How it works:
 
-- Every byte of every file counts, and a write that would pass the bound first asks for room.
-- The owner of the topics makes room (``make_room``). It may *spill*: the oldest bytes of a file go to a
-  file without a name in the data directory, which is gone with the process, and are read from there.
-- Where no room can be made the write is refused as on a full disk, and the log undoes it.
+- Every byte of every file counts, and a write that would exceed the bound first asks for room.
+- The owner of the topics makes room (``make_room``). It may *spill*: the oldest bytes of a file move to
+  an unnamed file in the data directory, which disappears with the process, and are read from there.
+- If no room can be made, the write is refused as on a full disk, and the log undoes it.
 
-A lock guards all of it: compaction writes from a thread of its own.
+A lock guards everything: compaction writes from its own thread.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ NO_LIMIT = 1 << 62
 
 
 class MemoryFile:
-    """A file's bytes in this process; those who hold it keep it, also when its name is gone. The first
-    ``spilled`` of them may be on the disk."""
+    """A file's bytes in this process. A holder can still use it after its name is gone. Its first
+    ``spilled`` bytes may be on the disk."""
 
     __slots__ = ("_disk", "_files", "_lock", "counted", "data", "modified_ms", "spilled")
 
@@ -87,7 +87,8 @@ class MemoryFile:
     allocate = truncate
 
     def spill(self, most: int, directory: str) -> int:
-        """Move up to ``most`` of the oldest bytes in memory to a disk; how many. May raise OSError."""
+        """Move up to ``most`` of the oldest bytes in memory to a disk; returns how many. May raise
+        OSError."""
         with self._lock:
             if self._disk is None:
                 self._disk = tempfile.TemporaryFile(dir=directory, buffering=0)  # noqa: SIM115
@@ -109,20 +110,20 @@ class MemoryFile:
 
 
 class MemoryFiles:
-    """A file system that lives and dies with the process."""
+    """A file system that lives as long as the process."""
 
     def __init__(self, limit: int = NO_LIMIT) -> None:
         self.limit = limit
         self.used = 0  # bytes in memory, of files that have a name
         self.lock_all = threading.RLock()
-        # What to call for so many bytes more than there is room for.
+        # Called when a write needs this many more bytes than there is room for.
         self.make_room: Callable[[int], None] = lambda size: None
-        # What is in each directory, by name; None stands for a directory.
+        # The contents of each directory, by name; None stands for a directory.
         self._directories: dict[str, dict[str, MemoryFile | None]] = {"": {}}
         self._locks: set[str] = set()
 
     def take(self, size: int) -> None:
-        """Count so many bytes more. Raises OSError if there is no room for them."""
+        """Count ``size`` more bytes. Raises OSError if there is no room for them."""
         if self.used + size > self.limit:
             self.make_room(size)
             if self.used + size > self.limit:
@@ -130,13 +131,13 @@ class MemoryFiles:
         self.used += size
 
     def files_in(self, path: str, suffix: str) -> Iterator[MemoryFile]:
-        """The files in a directory whose names end so, by name."""
+        """The files in a directory whose names end with ``suffix``, sorted by name."""
         for name, file in sorted(self._directories.get(path, {}).items()):
             if file is not None and name.endswith(suffix):
                 yield file
 
     def _forget(self, file: MemoryFile | None) -> None:
-        """A file has no name any more."""
+        """Stop counting a file that no longer has a name."""
         if file is not None and file.counted:
             with self.lock_all:
                 file.counted = False
@@ -197,7 +198,7 @@ class MemoryFiles:
                     self._forget(file)
 
     def _tree(self, path: str) -> list[str]:
-        """A directory and all in it; nothing if it is none."""
+        """A directory and all directories below it; empty if ``path`` is not a directory."""
         here = self._directories.get(path)
         if here is None:
             return []

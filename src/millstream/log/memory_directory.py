@@ -1,13 +1,13 @@
-"""Logs in memory: of topics with ``millstream.storage=memory``, and of brokers without a directory.
+"""Logs in memory: topics with ``millstream.storage=memory``, and brokers without a directory.
 
-All of them share one bound (``millstream.memory.bytes``). Where it is reached, what gives way is what each
-topic has chosen with ``millstream.overload``, in this order:
+They all share one bound (``millstream.memory.bytes``). When it is reached, the setting
+``millstream.overload`` of each topic decides what makes room, in this order:
 
 1. ``buffer``: the oldest records spill to the disk of the data directory, and are read from there.
-2. ``drop``: rings forget their oldest segments, the largest ring first, however small they get.
-3. Else records are refused with KAFKA_STORAGE_ERROR, as on a full disk; producers try again. That is all
-   there is for ``backpressure``, and for ``buffer`` in a broker without a directory. Records are taken again
-   when a tenth of the memory is free.
+2. ``drop``: rings drop their oldest segments, the largest ring first, however small they become.
+3. Otherwise records are refused with KAFKA_STORAGE_ERROR, as on a full disk, and producers retry. This
+   always applies to ``backpressure``, and to ``buffer`` in a broker without a directory. Records are
+   accepted again when a tenth of the memory is free.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from millstream.log.segment import LOG_SUFFIX
 
 _log = logging.getLogger(__name__)
 
-_PIECE = 1024 * 1024  # bytes spilled at once, or more if more are asked for
+_PIECE = 1024 * 1024  # bytes spilled at once, or more if more are needed
 
 
 def share_of_memory() -> int:
-    """What topics in memory may have, unless the settings say otherwise: a quarter of the machine's."""
+    """The default bound for topics in memory: a quarter of the machine's memory."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
 
 
 class MemoryDirectory:
-    """See the module's description. ``spill_to`` is a directory on a disk; empty: there is none."""
+    """The logs in memory; see the module docstring. ``spill_to`` is a directory on a disk, empty for none."""
 
     def __init__(self, clock: Clock | None = None, *, limit: int = NO_LIMIT, spill_to: str = "") -> None:
         self._files = MemoryFiles(limit)
         self._files.make_room = self._make_room
         self._spill_to = spill_to
-        self._thread = threading.get_ident()  # the one that logs belong to
+        self._thread = threading.get_ident()  # the thread that owns the logs
         self._directory = LogDirectory.open("/memory", files=self._files, clock=clock)
         self._directory.pool.out_of_room = self._out_of_room
         self.full: LogFailed | None = None  # why records are refused
@@ -70,16 +70,16 @@ class MemoryDirectory:
         self._directory.delete_log(topic, partition)
 
     def drop_log(self, topic: str, partition: int) -> str:
-        """It is gone at once; there is nothing to be removed later."""
+        """Delete a log at once. Returns an empty path: nothing is left to remove later."""
         self.delete_log(topic, partition)
         return ""
 
     def spilled(self, log: PartitionLog) -> int:
-        """Bytes of a log that are on the disk now."""
+        """Bytes of a log that are currently on the disk."""
         return sum(file.spilled for file in self._files.files_in(log.path, LOG_SUFFIX))
 
     def _gives_way(self, log: PartitionLog) -> bool:
-        """Whether a log has a way out where the memory is full."""
+        """True if a log can make room when the memory is full."""
         policy = log.config.millstream_overload
         return policy == "drop" or (policy == "buffer" and bool(self._spill_to))
 
@@ -87,7 +87,7 @@ class MemoryDirectory:
         surplus = self._files.used + size - self._files.limit
         if self._spill_to:
             surplus -= self._spill(max(surplus, _PIECE))
-        while surplus > 0 and threading.get_ident() == self._thread:  # compaction has no say in logs
+        while surplus > 0 and threading.get_ident() == self._thread:  # compaction must not change logs
             rings = [log for log in list(self.logs.values()) if log.ring is not None]
             before = self._files.used
             if not any(
@@ -98,7 +98,7 @@ class MemoryDirectory:
             surplus -= before - self._files.used
 
     def _spill(self, wanted: int) -> int:
-        """Put so many bytes on the disk, the oldest segments first; how many it came to."""
+        """Move ``wanted`` bytes to the disk, the oldest segments first. Returns how many were moved."""
         found = 0
         buffering = [log for log in list(self.logs.values()) if log.config.millstream_overload == "buffer"]
         files = [
@@ -125,7 +125,7 @@ class MemoryDirectory:
                     log.suspend(self.full)
 
     def look(self) -> None:
-        """Take records again, if there is room."""
+        """Accept records again if there is room."""
         if self.full is not None and self.used <= self.limit - self.limit // 10:
             self.full = None
             _log.info("there is room in the memory for topics again: records are taken")
@@ -133,5 +133,5 @@ class MemoryDirectory:
                 log.suspend(None)
 
     def close(self) -> None:
-        """Everything is gone."""
+        """Drop all logs."""
         self._directory.logs.clear()

@@ -1,13 +1,13 @@
-"""A partition's log: appends, reads, and what of it has reached the file and the disk.
+"""A partition's log: appends, reads, and how much of it has reached the file and the disk.
 
     log_start_offset <= synced_offset <= written_offset <= end_offset
 
-``append`` gives offsets and stages small batches in memory; ``write_staged`` puts what is staged into the
-file with one write, and from then on it is read; ``sync`` makes it survive the machine. If a write fails,
-all that was staged is undone: offsets, index entries, producers' sequences, as if it had never been
-appended. If a sync fails the log takes no more writes, for good (``log.failing``).
+``append`` assigns offsets and stages small batches in memory. ``write_staged`` writes everything staged
+to the file in one write, and from then on readers see it. ``sync`` makes it survive the machine. If a
+write fails, everything staged is undone (offsets, index entries, producers' sequences), as if it had
+never been appended. If a sync fails, the log takes no more writes, for good (``log.failing``).
 
-All methods belong to one thread, but for ``sync``, which may run in another, one at a time.
+All methods belong to one thread, except ``sync``, which may run in another, one call at a time.
 """
 
 from __future__ import annotations
@@ -65,16 +65,16 @@ from millstream.records.markers import MARKER_SIZE, Marker, build_marker
 _log = logging.getLogger(__name__)
 
 STAGED_BELOW = 16 * 1024  # larger batches go straight to the file: copying them costs more than a write
-_RECENT = 1024  # appends whose positions are remembered for readers near the end
+_RECENT = 1024  # appends whose positions are cached for readers near the end
 _MAX_RELATIVE_OFFSET = 0x7FFFFFFF
 
-# Asked before a transactional batch is appended: (log, the transaction that the request names, producer id,
-# epoch). Raises AppendRefused if there is no such transaction.
+# Called before a transactional batch is appended, with the log, the transaction that the request names,
+# producer id and epoch. Raises AppendRefused if there is no such transaction.
 TransactionsGate = Callable[["PartitionLog", RequestTransaction | None, int, int], None]
 
 
 class PartitionLog:
-    """One partition. Opened by ``LogDirectory.open_log``, which also recovers it."""
+    """The log of one partition. ``LogDirectory.open_log`` opens and recovers it."""
 
     def __init__(
         self,
@@ -93,12 +93,12 @@ class PartitionLog:
         self.path = path
         self.pool = pool
         self.clock = clock
-        self.failed: LogFailed | None = None  # for good
-        self._undone: LogFailed | None = None  # what write_staged has yet to tell
-        self.suspended: LogFailed | None = None  # records are not to be taken for now
-        self.refusal: LogFailed | None = None  # nor anything of clients': another broker leads
-        self._stopped: LogFailed | None = None  # any of them: appends are refused
-        self.ring: Ring | None = None  # once it was one; see set_config()
+        self.failed: LogFailed | None = None  # set once the log takes no more writes, for good
+        self._undone: LogFailed | None = None  # a failure that write_staged has yet to raise
+        self.suspended: LogFailed | None = None  # records are refused for now
+        self.refusal: LogFailed | None = None  # all client writes are refused: another broker leads
+        self._stopped: LogFailed | None = None  # the first of these that is set: appends are refused
+        self.ring: Ring | None = None  # set once the log was a ring; see set_config()
         self.log_start_offset = 0
         self.end_offset = 0
         self.written_offset = 0
@@ -109,7 +109,7 @@ class PartitionLog:
         self.transactions = Transactions()
         self._open = self.transactions.open
         self.transactions_gate: TransactionsGate | None = None  # None: all transactional batches are taken
-        # Told the new start before the log's start moves there: what goes can still be read.
+        # Called with the new start before the log's start moves there, while the old records are readable.
         self.start_moves: Callable[[PartitionLog, int], None] | None = None
         self._newest_abort = -1  # no aborted transaction has offsets above this
         self.segments = Segments()
@@ -120,11 +120,11 @@ class PartitionLog:
         self._recent_offsets: list[int] = []  # of the last appends, all in the last segment
         self._recent_positions: list[int] = []
         self._unsynced = Unsynced(pool.files, path)
-        self._changed = False  # since it was opened
+        self._changed = False  # since the log was opened
         self.set_config(config)
 
     def set_config(self, config: TopicConfig) -> None:
-        """Settings may change while the log is in use; they count from the next append on."""
+        """Take over changed settings. They apply from the next append on."""
         self.config = config
         self._max_message_bytes = min(config.max_message_bytes, config.segment_bytes)
         self._segment_bytes = config.segment_bytes
@@ -132,11 +132,11 @@ class PartitionLog:
             self.ring = self.ring or Ring(self)
             self._segment_bytes = self.ring.set_config(config)
             if self.ring.is_bounded:
-                self.retention.remove_now()  # what it deleted before it was a ring counts, too
+                self.retention.remove_now()  # files deleted before it was a ring count towards its bound
             self._max_message_bytes = min(self._max_message_bytes, self.ring.limit)
         self._stamps_time = config.message_timestamp_type == "LogAppendTime"
         self._needs_keys, self._before_ms, self._after_ms, _ = self.rules = rules_of(config)
-        # An active segment is not compacted: none may be one for longer than a record may wait for that.
+        # The active segment is not compacted, so it must not stay active for longer than a record may wait.
         lag = config.max_compaction_lag_ms if self._needs_keys else config.segment_ms
         self._segment_ms = min(config.segment_ms, lag)
         self._interval = config.index_interval_bytes
@@ -144,13 +144,13 @@ class PartitionLog:
         self.syncs_every_append = config.flush_messages == 1
 
     def refuse(self, reason: LogFailed | None) -> None:
-        """Take no appends of clients: another broker's log is the one that counts. None takes it back."""
+        """Refuse clients' appends, because another broker's log is the authority. None accepts them again."""
         self.refusal = reason
         self.suspend(self.suspended)
 
     @property
     def last_stable_offset(self) -> int:
-        """What a reader of committed records may see up to: see ``transactions``."""
+        """The end of what readers of committed records may see: see ``transactions``."""
         unstable = self.transactions.first_unstable
         if unstable is None:
             return self.written_offset
@@ -166,7 +166,7 @@ class PartitionLog:
 
     @property
     def local_start_offset(self) -> int:
-        """All from here on is on this broker's disk; what is older is in the archive."""
+        """Records from here on are on this broker's disk; older ones are in the archive."""
         return max(self.log_start_offset, self.segments[0].base_offset)
 
     @property
@@ -176,13 +176,13 @@ class PartitionLog:
 
     @property
     def damage(self) -> list[Damage]:
-        """The damaged stretches found so far."""
+        """The damaged ranges found so far."""
         return [damage for segment in self.segments for damage in segment.damage]
 
-    # What recovery calls, to set the log up
+    # Called by recovery, to set the log up
 
     def adopt(self, segments: list[Segment], start_offset: int, end_offset: int) -> None:
-        """Take the segments found on disk, oldest first; all of it is synced."""
+        """Take over the segments found on disk, oldest first. All of them are synced."""
         self.segments = Segments(segments)
         self.log_start_offset = start_offset
         self.end_offset = self.written_offset = self.synced_offset = end_offset
@@ -192,12 +192,12 @@ class PartitionLog:
         self._commit()
 
     def start_at(self, offset: int, *, new_directory: bool = False) -> None:
-        """Go on at ``offset``, in a new segment: the first one, or after records that are missing."""
+        """Continue at ``offset`` in a new segment: the first one, or the one after missing records."""
         self.end_offset = self.written_offset = self.synced_offset = offset
         self.leader_epoch = self.epochs.latest
         self._start_segment()
         if self.producers.states:
-            # The snapshots there are of segments that retention may delete, and it deletes them along.
+            # Retention deletes snapshots along with their segments, so the existing ones may disappear.
             self.write_snapshot(offset, sync=True)
         self._unsynced.parent = new_directory
 
@@ -210,13 +210,13 @@ class PartitionLog:
         transaction: RequestTransaction | None = None,
         verdict: Verdict | None = None,
     ) -> Appended:
-        """Check a batch, stamp it with its offset, in place, and stage or write it. ``transaction`` is the
-        one that the request names.
+        """Check a batch, stamp it with its offset, in place, and stage or write it. ``transaction`` is
+        the one that the request names.
 
-        ``verdict`` is for a compressed batch whose records a thread has checked; without one, a batch that
-        is too large for this thread raises CheckApart. Raises AppendRefused, with nothing changed. Raises
-        LogFailed if the disk refuses; if that undid what was staged before, the next ``write_staged`` raises
-        it again, and no append is taken until then."""
+        ``verdict`` is for a compressed batch whose records a thread has checked. Without one, a batch
+        that is too large for this thread raises CheckApart. Raises AppendRefused, with nothing changed.
+        Raises LogFailed if the disk refuses. If that undid batches that were staged before, the next
+        ``write_staged`` raises it again, and no append is taken until then."""
         if self._stopped is not None:
             raise type(self._stopped)(str(self._stopped))
         size = len(records)
@@ -285,9 +285,9 @@ class PartitionLog:
     def append_marker(
         self, producer_id: int, epoch: int, *, commit: bool, coordinator_epoch: int, now_ms: int
     ) -> int:
-        """Stage the marker that ends a producer's transaction here; its offset. What it decides is seen once
-        it is written. Raises as ``append`` does."""
-        # Not where records are suspended: markers are few, and end things.
+        """Stage the marker that ends a producer's transaction here; returns its offset. Readers see the
+        outcome once the marker is written. Raises as ``append`` does."""
+        # Suspended records don't stop markers: there are few of them, and they end transactions.
         if stopped := self.failed or self._undone or self.refusal:
             raise type(stopped)(str(stopped))
         self.producers.check_marker(producer_id, epoch)
@@ -310,7 +310,7 @@ class PartitionLog:
         return offset
 
     def _place(self, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> None:
-        """Give the next offsets to a batch, in a new segment if the last one is full, and keep the books."""
+        """Assign the next offsets to a batch and account for it, in a new segment if the last is full."""
         segment = self.segments.last
         position = segment.size
         first_ms = segment.first_timestamp
@@ -336,15 +336,15 @@ class PartitionLog:
         self.end_offset = last_offset + 1
 
     def roll(self, size: int = 0) -> None:
-        """Seal the last segment and start another one at the end offset; an empty one stays. ``size`` is that
-        of the batch it is for."""
+        """Seal the last segment and start another one at the end offset. An empty segment stays. ``size``
+        is the size of the batch that needs it."""
         sealed = self.segments.last
         self._write_staged_early()
         try:
             if sealed.size:
                 sealed.write_indexes(final=True)
                 self.write_snapshot(self.end_offset)
-                # In this order: a sync that comes in between must find it in one place or the other.
+                # In this order, so that a concurrent sync finds the segment in one place or the other.
                 self._unsynced.sealed.append(sealed)
                 self._start_segment()
             if self.ring is not None:
@@ -359,7 +359,7 @@ class PartitionLog:
             self.roll()
 
     def _start_segment(self) -> None:
-        """A new last segment; raises OSError, with nothing changed, if its file can't be made."""
+        """Start a new last segment. Raises OSError, with nothing changed, if its file can't be created."""
         gaps = self.end_offset < self.compaction.gaps_below
         path = f"{self.path}/{file_name(self.end_offset)}"
         segment = Segment(self.pool, path, self.end_offset, gaps=gaps)
@@ -376,15 +376,15 @@ class PartitionLog:
         return f"{self.path}/{file_name(offset)}{SNAPSHOT_SUFFIX}"
 
     def write_snapshot(self, offset: int, *, sync: bool = False) -> None:
-        """Keep the producers' state, which is that of ``offset``; all before it is in the file."""
+        """Save the producers' state, which is that at ``offset``. Everything before it is in the file."""
         snapshot = snapshot_of(self.producers, self.transactions)
         replace_file(self.pool.files, self.snapshot_path(offset), snapshot, sync=sync)
 
     # Writing and syncing
 
     def write_staged(self) -> None:
-        """Put what is staged into the file. Raises LogFailed if the disk refuses: then everything appended
-        since the last call of this is undone, but for what ``written_offset`` covers."""
+        """Write what is staged to the file. Raises LogFailed if the disk refuses: then everything
+        appended since the last call is undone, except what ``written_offset`` covers."""
         if self._undone is not None:
             undone, self._undone = self._undone, None
             self._stopped = self.failed or self.refusal or self.suspended
@@ -394,8 +394,8 @@ class PartitionLog:
             self._staged.clear()
 
     def _write_staged_early(self) -> None:
-        """Before a large batch or a new segment. Whoever appended what is undone here hears of it from
-        ``write_staged``, which is where they look."""
+        """Write what is staged before a large batch or a new segment. If that undoes batches,
+        ``write_staged`` raises the failure too, because that is where those who appended them learn of it."""
         if not self._staged:
             return
         try:
@@ -422,11 +422,11 @@ class PartitionLog:
             try:
                 segment.write_indexes(final=False)
             except OSError as error:
-                # The entries wait on; indexes are derived data, the records are safe.
+                # The entries keep waiting. Indexes are derived data; the records are safe.
                 _log.warning("can't write %s: %s", segment.index.path, error)
 
     def _commit(self) -> None:
-        """All that was appended is in the file: this is what a failed write goes back to."""
+        """Note that everything appended is in the file: a failed write goes back to this state."""
         segment = self.segments.last
         segment.commit()
         self.producers.commit()
@@ -439,7 +439,7 @@ class PartitionLog:
             del self._recent_positions[: -_RECENT // 2]
 
     def _undo(self) -> None:
-        """As if nothing had been appended since the last write."""
+        """Go back to the state after the last write."""
         self.segments.last.undo()
         self.end_offset = self.written_offset
         kept = bisect_right(self._recent_offsets, self.written_offset - 1)
@@ -450,25 +450,25 @@ class PartitionLog:
         self.transactions.undo()
 
     def _cut_file(self, segment: Segment) -> None:
-        """Remove the part of a failed write that did get into the file. What stayed would be taken for
-        records after a crash, so if this fails too the log takes no more writes."""
+        """Remove what a failed write left in the file. After a crash it would be taken for records, so if
+        removing it fails too, the log takes no more writes."""
         try:
             segment.log.get().truncate(segment.written)
         except OSError as error:
             fail(self, f"can't undo a failed write to {segment.log.path}: {error.strerror or error}")
 
     def stop_for_good(self, failure: LogFailed) -> None:
-        """No more writes: what ``log.failing`` decides."""
+        """Take no more writes. ``log.failing`` decides this."""
         self.failed = self._stopped = failure
 
     def suspend(self, why: LogFailed | None) -> None:
-        """Take no more records, until this is called with None. Markers are taken, reads go on."""
+        """Take no more records until this is called with None. Markers and reads continue."""
         self.suspended = why
         self._stopped = self.failed or self._undone or self.refusal or why
 
     def sync(self) -> int:
-        """Block until all that was written when this was called is on the disk; the offset below which all
-        is. For a pool thread; one call at a time. An error fails the log for good."""
+        """Block until everything written before this call is on the disk; returns its end offset. For a
+        pool thread, one call at a time. Any error but a lack of descriptors stops the log for good."""
         if self.failed is not None:
             raise LogFailed(str(self.failed))
         upto = self.written_offset
@@ -484,7 +484,7 @@ class PartitionLog:
         return upto
 
     def sync_names(self) -> None:
-        """Make sure the disk knows every file of this log by name, before any of them is taken away."""
+        """Make every file name of this log durable, before any of its files is removed."""
         try:
             self._unsynced.sync_names()
         except OSError as error:
@@ -492,14 +492,14 @@ class PartitionLog:
 
     @property
     def wants_sync(self) -> bool:
-        """Enough was written for flush.messages, or a segment was sealed."""
+        """True if enough was written for flush.messages, or a segment was sealed."""
         return (
             bool(self._unsynced.sealed)
             or self.written_offset - self.synced_offset >= self.config.flush_messages
         )
 
     def sync_due(self, now_ms: int) -> bool:
-        """Something written has waited for flush.ms."""
+        """True if something written has waited for flush.ms."""
         return self._unsynced.has_waited(self.config.flush_ms, now_ms)
 
     # Reading
@@ -507,8 +507,8 @@ class PartitionLog:
     def read(
         self, offset: int, max_bytes: int, *, upto: int | None = None, at_least_one: bool = True
     ) -> Slice:
-        """Batches from the one that holds ``offset``; see Slice. Raises OffsetOutOfRange, OffsetArchived, or
-        LogError with code 2 where the records are damaged."""
+        """Batches, starting with the one that holds ``offset``; see Slice. Raises OffsetOutOfRange,
+        OffsetArchived, or LogError with code 2 if the records are damaged."""
         limit = self.written_offset
         if upto is not None and upto < limit:
             limit = upto
@@ -549,7 +549,7 @@ class PartitionLog:
         return self._recent_positions[bisect_right(self._recent_offsets, offset) - 1]
 
     def bytes_from(self, offset: int) -> int:
-        """How many bytes the log has from ``offset`` on; by the index, so a few KB more perhaps."""
+        """How many bytes the log has from ``offset`` on. From the index, so perhaps a few KB too many."""
         return self.segments.size_from(offset) if offset < self.end_offset else 0
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
@@ -569,19 +569,19 @@ class PartitionLog:
     # Transactions
 
     def open_transactions(self) -> dict[int, OpenTransaction]:
-        """By producer id, oldest first; those that are staged count, markers that are staged too."""
+        """Open transactions by producer id, oldest first. Staged batches and markers count."""
         return open_transactions(self.producers, self.transactions)
 
     def describe_producers(self) -> list[ProducerDescription]:
         return describe_producers(self.producers, self.transactions)
 
     def aborted(self, start_offset: int, upto: int) -> list[tuple[int, int]]:
-        """Producer id and first offset of the aborted transactions with offsets from ``start_offset`` up to
-        ``upto``, not included."""
+        """Producer id and first offset of the aborted transactions with offsets from ``start_offset`` up
+        to ``upto``, exclusive."""
         return self.segments.aborted(start_offset, upto) if start_offset <= self._newest_abort else []
 
     def aborted_in(self, offset: int, part: Slice) -> list[tuple[int, int]]:
-        """What a reader of committed records has to leave out of ``part``, which it read from ``offset``."""
+        """What readers of committed records leave out of ``part``, which was read from ``offset``."""
         if offset > self._newest_abort:
             return []
         recent = self._recent_offsets
@@ -595,12 +595,12 @@ class PartitionLog:
     # Deleting
 
     def delete_records(self, offset: int) -> int:
-        """Records below ``offset`` are no more, also after a crash; the new start. -1 stands for all that is
-        written. Blocks for a sync. Segments that are wholly below go with the next retention."""
+        """Move the start up to ``offset``, durably; -1 stands for everything written. Returns the start.
+        Blocks for a sync. The next retention deletes segments that are entirely below."""
         return self.retention.trim(self.written_offset if offset == -1 else offset)
 
     def apply_retention(self, now_ms: int) -> list[Segment]:
-        """Delete segments that are due, roll by ``segment.ms``; the segments that were deleted now."""
+        """Delete segments that are due, and roll by ``segment.ms``. Returns the segments deleted now."""
         if self.failed is not None:
             return []
         self.roll_by_time(now_ms)
@@ -612,7 +612,7 @@ class PartitionLog:
             raise refused(self, "delete old segments", error) from error
 
     def expire_producers(self, now_ms: int, idle_ms: int) -> int:
-        """Forget producers that have not written for ``idle_ms`` and have no open transaction; how many."""
+        """Forget producers without an open transaction that were idle for ``idle_ms``. Returns how many."""
         gone = self.producers.expire(now_ms - idle_ms, keep=self.transactions.open)
         for producer_id in gone:
             self.transactions.coordinators.pop(producer_id, None)
@@ -621,7 +621,7 @@ class PartitionLog:
     # Closing
 
     def abandon(self) -> None:
-        """The files are about to be deleted: no more appends or syncs. Slices can still be read."""
+        """Stop appends and syncs: the files are about to be deleted. Slices can still be read."""
         self.stop_for_good(LogFailed(f"{self.name}: the log is deleted"))
         self._unsynced.names = self._unsynced.parent = False
         for segment in self.segments:

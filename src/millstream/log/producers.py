@@ -1,18 +1,18 @@
-"""What each idempotent producer last wrote to a partition, so that a batch sent twice is kept once.
+"""The last batches of each idempotent producer in a partition, so that a batch sent twice is stored once.
 
 Rules (Kafka's own, for batches that a client sends):
 
-1. A batch whose epoch and sequence numbers equal one of the producer's last five is a duplicate: it is not
-   appended, and is answered with the first one's offset.
+1. A batch whose epoch and sequence numbers equal one of the producer's last five is a duplicate. It is
+   not appended; the response carries the offset of the first one.
 2. An epoch older than the producer's newest is refused (INVALID_PRODUCER_EPOCH).
-3. A newer epoch starts from sequence 0, else it is refused (OUT_OF_ORDER_SEQUENCE_NUMBER).
-4. In the same epoch the batch goes on where the last one ended, else it is refused. Sequence numbers go
-   from 0 to 2^31-1 and start at 0 again.
-5. A producer that nothing is known of may start anywhere: its records may have been deleted by retention.
-6. A marker of an older epoch is refused as a batch is; one of a newer epoch (transactions of KIP-890 end in
-   the next one) makes that the producer's, which starts from sequence 0.
+3. A newer epoch must start at sequence 0; otherwise it is refused (OUT_OF_ORDER_SEQUENCE_NUMBER).
+4. In the same epoch, a batch must continue where the last one ended; otherwise it is refused. Sequence
+   numbers run from 0 to 2^31-1 and then start at 0 again.
+5. An unknown producer may start anywhere: retention may have deleted its records.
+6. A marker of an older epoch is refused, as a batch is. A marker of a newer epoch (KIP-890 ends
+   transactions in the next epoch) makes that the producer's epoch, which starts at sequence 0.
 
-How its transactions stand is not kept here, but in ``transactions``.
+The state of a producer's transactions is not kept here, but in ``transactions``.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ SEQUENCE_MASK = 0x7FFFFFFF
 OUT_OF_ORDER_SEQUENCE_NUMBER = 45
 INVALID_PRODUCER_EPOCH = 47
 
-# One of a producer's last batches: base sequence, last sequence, last offset, offset delta, and when it came
-# by the broker's clock. Plain tuples, because making anything else costs a third of an append.
+# One of a producer's last batches: base sequence, last sequence, last offset, offset delta, and when it
+# arrived by the broker's clock. Plain tuples, because creating anything else costs a third of an append.
 KeptBatch = tuple[int, int, int, int, int]
 
-# A producer: its newest epoch, the sequence number that comes next, its last batches (oldest first), and when
-# it last wrote. Replaced as a whole, never changed, so that an append that fails to reach the file is undone
-# by putting the old one back.
+# A producer: its newest epoch, its next sequence number, its last batches (oldest first), and when it
+# last wrote. Replaced as a whole and never changed, so an append that fails to reach the file is undone
+# by putting the old state back.
 ProducerState = tuple[int, int, tuple[KeptBatch, ...], int]
 
 
 class Duplicate(NamedTuple):
-    """Where a batch that was sent again stands in the log."""
+    """The first appearance in the log of a batch that was sent again."""
 
     base_offset: int
     time_ms: int
@@ -53,10 +53,10 @@ class Producers:
 
     def __init__(self) -> None:
         self.states: dict[int, ProducerState] = {}
-        self._before: dict[int, ProducerState | None] = {}  # as it was at the last commit()
+        self._before: dict[int, ProducerState | None] = {}  # the states at the last commit()
 
     def check(self, producer_id: int, epoch: int, base_sequence: int, offset_delta: int) -> Duplicate | None:
-        """The first appearance of this batch if it is a duplicate, None if it may be appended; raises
+        """The first appearance of this batch if it is a duplicate; None if it may be appended. Raises
         AppendRefused otherwise."""
         state = self.states.get(producer_id)
         if state is None:
@@ -92,7 +92,7 @@ class Producers:
         base_offset: int,
         time_ms: int,
     ) -> None:
-        """Remember a batch that was appended."""
+        """Note a batch that was appended."""
         state = self.states.get(producer_id)
         if producer_id not in self._before:
             self._before[producer_id] = state
@@ -111,7 +111,7 @@ class Producers:
             raise _fenced(producer_id, epoch, state[0])
 
     def record_marker(self, producer_id: int, epoch: int, time_ms: int) -> None:
-        """Remember a marker that was appended. Of its own epoch, the batches before it are known still."""
+        """Note a marker that was appended. A marker of the current epoch keeps the earlier batches known."""
         state = self.states.get(producer_id)
         if producer_id not in self._before:
             self._before[producer_id] = state
@@ -121,7 +121,7 @@ class Producers:
             self.states[producer_id] = (epoch, state[1], state[2], time_ms)
 
     def commit(self) -> None:
-        """What was recorded so far is in the file."""
+        """Note that everything recorded so far is in the file."""
         self._before.clear()
 
     def undo(self) -> None:
@@ -134,7 +134,8 @@ class Producers:
         self._before.clear()
 
     def expire(self, older_than_ms: int, *, keep: Container[int] = ()) -> list[int]:
-        """Forget producers that last wrote before then, but for those to ``keep``; which."""
+        """Forget producers that last wrote before then, except those to ``keep``. Returns the forgotten
+        ones."""
         gone = [
             producer_id
             for producer_id, (_, _, _, time_ms) in self.states.items()

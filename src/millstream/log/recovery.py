@@ -1,20 +1,21 @@
-"""Opening a partition's log: what is on disk becomes what it was, and never more than was written.
+"""Opens a partition's log after a clean stop or a crash: restores what was written, and never more.
 
 After a clean shutdown little is read: the directory's listing, the last index entry of the last segment
-and the headers after it, the newest producer snapshot. Otherwise every segment that is not wholly below
-the recovery point (the offset up to which a sync is known to have finished) is read and every checksum
-verified:
+and the headers after it, and the newest producer snapshot. Otherwise every segment that is not entirely
+below the recovery point (the offset up to which a sync is known to have finished) is read, and every
+checksum is verified:
 
-- No valid batch follows the first bad one in the last segment, and its offset is at or above the recovery
-  point: a write was cut off. The file is cut there.
-- Anything else that is bad is damage: it stays in the file, is reported with its place, and is never served.
-- Indexes, producers' state, open and aborted transactions are built anew from the batches and from the
-  producers' snapshots: of a transaction that began before them, its first offset is known from there.
+- If no valid batch follows the first bad one in the last segment, and its offset is at or above the
+  recovery point, a write was cut off. The file is truncated there.
+- Anything else that is bad is damage: it stays in the file, is reported with its position, and is never
+  served.
+- Indexes, producers' state, and open and aborted transactions are rebuilt from the batches and the
+  producers' snapshots. A snapshot holds the first offset of a transaction that began before it.
 - A log that is shorter than it is known to have been is not opened until a person has accepted that
-  (``log.shortfall``). Offsets that may have been given before are not given again: the log then goes on after
-  them, in a new segment.
-- What was kept is synced, so that it does not vanish with a second crash after it was served; after a sync
-  that failed it is written once more before (``log.failing``).
+  (``log.shortfall``). Offsets that may have been assigned before are not assigned again: the log then
+  continues after them, in a new segment.
+- What was kept is synced, so that a second crash can't take it away after it was served. After a failed
+  sync it is first written once more (``log.failing``).
 """
 
 from __future__ import annotations
@@ -62,10 +63,10 @@ def open_partition(
     is_accepted: bool = False,
     is_copy: bool = False,
 ) -> None:
-    """Bring ``log`` to the state that its directory holds. May raise OSError; raises LogOffline if it is
-    shorter than ``known`` and that is not accepted. ``machine_stopped``: not only the process did. A copy of
-    another broker's log gives no offsets: what is missing at its end is fetched again, in the epochs of its
-    leader."""
+    """Bring ``log`` to the state that its directory holds. May raise OSError. Raises LogOffline if the
+    log is shorter than ``known`` and that is not accepted. ``machine_stopped``: not only the process
+    stopped. A copy of another broker's log assigns no offsets: it fetches what is missing at its end
+    again, in the epochs of its leader."""
     opening = _Opening(log, known, is_copy=is_copy, machine_stopped=machine_stopped, is_accepted=is_accepted)
     finish_swaps(log.pool.files, log.path)
     log.compaction.load()
@@ -79,7 +80,7 @@ def open_partition(
 
 
 class _Opening:
-    """One opening of one log."""
+    """The opening of one log."""
 
     def __init__(
         self, log: PartitionLog, known: Known, *, is_copy: bool, machine_stopped: bool, is_accepted: bool
@@ -95,28 +96,29 @@ class _Opening:
         self.segments: list[Segment] = []
         self.bases: list[int] = []
         self.end = NO_CEILING  # of the log, once it is known
-        self.cut_off_at: int | None = None  # the file ends in the middle of a batch that was synced
+        self.cut_off_at: int | None = None  # where the file ends in the middle of a batch that was synced
         self.now_ms = log.clock.now_ms()
         self.replay = Replay(log.producers, log.transactions, self.now_ms)
-        self.unsynced_from: int | None = None  # what no sync had covered when one failed
-        self.replay_from = 0  # batches from here on tell what producers did
+        self.unsynced_from: int | None = None  # set if a sync failed: where the unsynced records begin
+        self.replay_from = 0  # producers' state is replayed from the batches from here on
 
     def begin(self, *, new: bool) -> None:
-        """Begin a log without a single segment."""
+        """Begin a log that has no segments."""
         log, known = self.log, self.known
         self._check_length(max(log.archive.end_offset, 0))
         start = max(known.end_offset, log.archive.end_offset)
-        is_lost = start > 0 and not self.is_copy  # what readers may have seen
+        is_lost = start > 0 and not self.is_copy  # readers may have seen the lost records
         log.epochs.begin(self._next_epoch() if is_lost else log.epochs.latest, start)
         log.epochs.write()
         log.log_start_offset = max(known.start_offset, log.archive.oldest_offset(start))
         log.start_at(start, new_directory=new)
         if start:
-            # Else the next power loss takes the file away that says where the log goes on.
+            # Otherwise the next power loss removes the file that says where the log continues.
             log.sync_names()
 
     def _check_length(self, end: int) -> None:
-        """Raise LogOffline if more is known to have been here. Say so if the machine's stop explains it."""
+        """Raise LogOffline if the log is known to have been longer. If the machine's stop explains it,
+        log that."""
         log, known = self.log, self.known
         if self.is_copy:
             return
@@ -135,7 +137,7 @@ class _Opening:
             )
 
     def _check_start(self) -> None:
-        """Say what is missing at the start of a log that was closed in order: its epochs tell where it
+        """Log what is missing at the start of a log that was closed in order. Its epochs say where it
         began."""
         log, first = self.log, self.segments[0].base_offset
         has_archive = log.archive.is_known or log.config.remote_storage_enable
@@ -147,7 +149,7 @@ class _Opening:
             )  # fmt: skip
 
     def take(self, clean: bool) -> None:
-        """Take over what is there."""
+        """Take over the segments on disk."""
         log = self.log
         sync_failed = is_marked(self.files, log.path)
         if sync_failed:
@@ -177,7 +179,7 @@ class _Opening:
         if self.is_copy:
             log.epochs.cut_end(go_on)
         elif recovered:
-            # Readers that saw more than what is left find out by where their epoch ended.
+            # Readers that saw more than what is left find out from where their epoch ended.
             log.epochs.cut_end(go_on)
             log.epochs.begin(self._next_epoch(), go_on)
             log.epochs.write()
@@ -187,12 +189,12 @@ class _Opening:
             log.sync_names()
 
     def _next_epoch(self) -> int:
-        """One that no reader has seen: the checkpoint may be older than what they committed under."""
+        """An epoch that no reader has seen: the checkpoint may be older than what readers committed under."""
         return max(self.log.epochs.latest, self.known.commits.leader_epoch) + 1
 
     def list_files(self) -> None:
         listing = self.files.listing(self.log.path)
-        # At once: the log is about to write files of these names, and must not lose them to another thread.
+        # At once: the log is about to write files of these names, and another thread must not remove those.
         for name in listing:
             if name.endswith(TEMPORARY_SUFFIX):
                 self.files.remove(f"{self.log.path}/{name}")
@@ -225,8 +227,8 @@ class _Opening:
         self.snapshots.sort()
 
     def _clean_end(self) -> int | None:
-        """The end offset by the headers after the last index entry; None if they don't lead to the end of the
-        file, or the time index does not cover them: then this is not what a clean shutdown leaves."""
+        """The end offset, from the headers after the last index entry. None if they don't lead to the end of
+        the file, or the time index does not cover them: then the log is not as a clean shutdown leaves it."""
         segment = self.segments[-1]
         start, expected = 0, segment.base_offset
         if segment.index.count:
@@ -245,12 +247,12 @@ class _Opening:
         return expected
 
     def _check_indexes(self, segments: list[Segment]) -> None:
-        """Build anew what is missing or can't be an index. What only a look inside would show is found by
-        the look-ups, which check what they are told."""
+        """Rebuild indexes that are missing or can't belong to their log. Errors inside an index are found
+        by look-ups, which check every result."""
         for segment in segments:
             whole = segment.has_intact_index() and segment.times.intact(segment.size)
             if segment.size > 0 and not whole:
-                if not segment.gaps or segment.times.count:  # else all records may be gone, and their times
+                if not segment.gaps or segment.times.count:  # else all records may be gone
                     _log.warning("%s or its time index is missing or damaged; built anew", segment.index.path)
                 segment.rebuild_indexes(self._ceiling(segment))
             if not segment.aborted.intact(segment.base_offset, self._ceiling(segment)):
@@ -275,31 +277,32 @@ class _Opening:
     # After a crash
 
     def _recover(self, *, write: bool) -> int:
-        """Read and check what is not known to be synced, and ``write`` it once more; the end offset."""
+        """Read and check what is not known to be synced, and ``write`` it once more. Returns the end
+        offset."""
         doubtful = [s for s in self.segments if self._ceiling(s) > self.recovery_point]
         synced = self.segments[: len(self.segments) - len(doubtful)]
         self._check_indexes(synced)
         end = doubtful[0].base_offset
         newest = max(end, self.recovery_point)
         self.replay_from = self._load_state(self.replay, newest=newest, replay_to=end)
-        # What was aborted is built anew from the start of the segment, which may be before that.
+        # Aborted transactions are rebuilt from the start of the segment, which may be before that.
         aborting = self._state_at(doubtful[0])
         for segment in doubtful:
             base = segment.base_offset
             if base > self.replay_from or (base == self.replay_from and base not in self.snapshots):
-                self.log.write_snapshot(base)  # the one there may be lost or damaged
+                self.log.write_snapshot(base)  # an existing one may be lost or damaged
                 self.snapshots.append(base)
-            # The one that was just read stays: it may be all that is known of records deleted since, and
-            # what takes its place is not synced.
+            # A snapshot that was just read is not replaced: it may be all that is known of records
+            # deleted since, and its replacement would not be synced.
             end = self._recover_segment(segment, end, aborting)
             if write:
                 write_again(segment.log.get())
             segment.sync_sealed()
             if self.segments[-1] is segment:
-                break  # what followed was cut
+                break  # the segments after it were cut
         self.replay.commit()
         self._drop_snapshots(end)
-        self.files.sync_directory(self.log.path)  # so that none of them comes back
+        self.files.sync_directory(self.log.path)  # so that no removed snapshot comes back
         return end
 
     def _recover_segment(self, segment: Segment, end: int, aborting: Replay) -> int:
@@ -358,11 +361,11 @@ class _Opening:
         segment.size = segment.written = tail.position
 
     def _was_never_synced(self, offset: int) -> bool:
-        """Whether a sync failed that would have covered it, and none before it had."""
+        """True if a sync failed that would have covered the offset, and no earlier sync had covered it."""
         return self.unsynced_from is not None and offset >= self.unsynced_from
 
     def _cut_unsynced(self, segment: Segment, position: int, reason: str) -> None:
-        """A sync failed, and the disk does not have what the records from here on should be."""
+        """Cut the log where the disk does not have the right records, after a failed sync."""
         _log.warning(
             "%s: cut at byte %d, with all that follows: a sync failed before it reached the disk (%s)",
             segment.log.path,
@@ -381,8 +384,8 @@ class _Opening:
     # Producers and transactions
 
     def _load_state(self, replay: Replay, *, newest: int, replay_to: int) -> int:
-        """Bring a replay to ``replay_to``, by the newest snapshot that is not beyond ``newest`` and by the
-        batches in between; returns the snapshot's offset, or the log's start if there is none."""
+        """Bring a replay to ``replay_to``, from the newest snapshot that is not beyond ``newest`` and the
+        batches after it. Returns the snapshot's offset, or the log's start if there is none."""
         replay_from = self.segments[0].base_offset
         for offset in sorted((o for o in self.snapshots if o <= newest), reverse=True):
             path = self.log.snapshot_path(offset)
@@ -402,15 +405,15 @@ class _Opening:
         return replay_from
 
     def _state_at(self, segment: Segment) -> Replay:
-        """The state as it was when a segment was begun, apart from the log's own."""
+        """The state at the start of a segment, separate from the log's own."""
         replay = Replay(Producers(), Transactions(), self.now_ms)
         base = segment.base_offset
         self._load_state(replay, newest=base, replay_to=base)
         return replay
 
     def _drop_snapshots(self, end: int) -> None:
-        """Remove the snapshots that hold for no segment's start and are not the newest; those beyond the end
-        are of a log that is no more."""
+        """Remove all snapshots but the newest and those at a segment's start. Those beyond the end go
+        too: their records no longer exist."""
         newest = max((offset for offset in self.snapshots if offset <= end), default=-1)
         kept = {newest, *self.bases}
         for offset in self.snapshots:
@@ -418,6 +421,6 @@ class _Opening:
                 self.files.remove(self.log.snapshot_path(offset))
 
     def _note_epoch(self, header: BatchHeader) -> None:
-        """The newest leader epoch's checkpoint may be lost; it stands in the batches as well."""
+        """Note the epoch of a batch: the checkpoint may have lost the newest one."""
         if header.leader_epoch > self.log.epochs.latest:
             self.log.epochs.begin(header.leader_epoch, header.base_offset)

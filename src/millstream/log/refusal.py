@@ -1,6 +1,6 @@
-"""Why a batch is refused, with Kafka's error code and a message that says what was wrong.
+"""Finds out why a batch is refused, with Kafka's error code and a message that says what is wrong.
 
-An append asks all of it in one condition; only when that failed are the questions asked one by one, here.
+An append checks everything in one condition. Only if it fails are the checks made one by one, here.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ UNSUPPORTED_COMPRESSION_TYPE = 76
 INVALID_RECORD = 87
 
 HIGHEST_CODEC = 4
-# What a producer may send: plain batches, with attributes up to HIGHEST_CODEC, and transactional ones.
+# The attributes that a producer may send: plain batches, up to HIGHEST_CODEC, and transactional ones.
 FROM_PRODUCERS = frozenset(codec | bit for codec in range(HIGHEST_CODEC + 1) for bit in (0, TRANSACTIONAL))
 _FROM_CLIENTS = CODEC_MASK | TRANSACTIONAL | CONTROL | LOG_APPEND_TIME
 
 
 def refusal(records: bytearray | memoryview, config: TopicConfig) -> AppendRefused:
-    """What is wrong with the header of these records. Their checksum, and what is in them, is asked later
+    """What is wrong with the header of these records. Their checksum and contents are checked later
     (``log.validation``)."""
     size = len(records)
     if size < HEADER_SIZE:

@@ -1,7 +1,7 @@
-"""What producers did, read from the batches that are in a log's files.
+"""Derives the state of producers and transactions from the batches in a log's files.
 
-A ``Replay`` leads producers' and transactions' state from one offset to a later one. Batches are given in
-order; their checksums are the caller's affair.
+A ``Replay`` moves this state from one offset to a later one. Batches must be given in order; the caller
+verifies their checksums.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 class Replay:
-    """State that follows the batches it is shown."""
+    """The state of producers and transactions after the batches it was shown."""
 
     __slots__ = ("_now_ms", "producers", "transactions")
 
@@ -30,21 +30,21 @@ class Replay:
         self._now_ms = now_ms
 
     def show(self, segment: Segment, batch: Batch) -> Aborted | None:
-        """A batch of the segment's; the transaction it aborted, if it did that."""
+        """Take the segment's next batch. Returns the transaction that it aborted, if any."""
         header = batch.header
         if header.producer_id < 0:
             return None
         return self.tell(header, _marker_at(segment, batch) if header.attributes & CONTROL else None)
 
     def tell(self, header: BatchHeader, marker: EndOfTransaction | None) -> Aborted | None:
-        """The same, where the marker is known, if it is one."""
+        """Like ``show``, with the marker already read if the batch is one."""
         producer_id, attributes = header.producer_id, header.attributes
         if producer_id < 0:
             return None
-        # Else when it came is not known: better kept a little longer than forgotten early.
+        # Otherwise its time is unknown: it is better kept a little longer than forgotten too early.
         time_ms = header.max_timestamp if attributes & LOG_APPEND_TIME else self._now_ms
         if attributes & CONTROL and header.record_count == 0:
-            # Compaction took the marker and left the batch, for the producer's epoch.
+            # Compaction removed the marker and kept the batch, for the producer's epoch.
             self.producers.record_marker(producer_id, header.producer_epoch, time_ms)
             return None
         if attributes & CONTROL:
@@ -70,7 +70,7 @@ class Replay:
         return None
 
     def commit(self) -> None:
-        """Nothing of what was shown will be undone."""
+        """Note that nothing shown so far will be undone."""
         self.producers.commit()
         self.transactions.commit()
 

@@ -1,15 +1,15 @@
-"""Deleting old segments: by time, by size, and below the log's start; here and in the archive.
+"""Deletes old segments by time, by size, and below the log start offset, locally and in the archive.
 
-A topic that is archived has two retentions: ``local.retention.*`` for what is on this disk, which takes
-nothing that is not safely in the archive, and ``retention.*`` for the whole, which deletes from there.
+An archived topic has two retentions. ``local.retention.*`` covers this disk, and deletes only what is
+safely in the archive. ``retention.*`` covers the whole log, and deletes from the archive.
 
-The last segment is never deleted; when its records are due, another one is started after it. A segment
-goes in two steps: its files get the suffix ``.deleted`` at once, and are removed after
-``file.delete.delay.ms``. Readers that hold a slice of it go on.
+The last segment is never deleted. When its records are due, another one is started after it. Deletion
+takes two steps: the segment's files get the suffix ``.deleted`` at once, and are removed after
+``file.delete.delay.ms``. Readers that hold a slice of the segment continue.
 
-Time is what the segment's newest record says against the wall clock, and wall clocks jump. One that jumps
-back deletes nothing. One that jumps ahead would delete everything at a stroke, so such a jump is not
-believed for an hour: whoever set the clock has that long to set it right.
+A segment's age is its newest record's timestamp against the wall clock, and wall clocks jump. A jump back
+deletes nothing. A jump ahead would delete everything at once, so it is ignored for an hour, which leaves
+time to correct the clock.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ JUMP_MS = 5 * 60 * 1000
 
 
 class RetentionClock:
-    """The wall clock, with jumps ahead held back until they have lasted. Both clocks are passed in."""
+    """The wall clock, with jumps ahead ignored until they have lasted. Both clocks are passed in."""
 
     __slots__ = ("_doubted_since", "_monotonic", "_wall_ms")
 
     def __init__(self) -> None:
-        self._wall_ms: float | None = None  # the wall clock as last believed, at _monotonic
+        self._wall_ms: float | None = None  # the wall clock as last trusted, at _monotonic
         self._monotonic = 0.0
         self._doubted_since: float | None = None
 
     def now_ms(self, wall_ms: int, monotonic: float) -> int:
-        """The time to go by."""
+        """The time that retention uses."""
         if self._wall_ms is None:
             return self._believe(wall_ms, monotonic)
         expected = self._wall_ms + (monotonic - self._monotonic) * 1000
@@ -68,7 +68,7 @@ class RetentionClock:
 
 
 class Retention:
-    """Takes old segments away from one log."""
+    """Deletes old segments of one log."""
 
     __slots__ = ("_clock", "_deleted", "_log", "_save_start_offset", "trimmed_to")
 
@@ -78,18 +78,18 @@ class Retention:
         self._log = log
         self._clock = clock
         self._save_start_offset = save_start_offset
-        self._deleted: list[tuple[int, list[str]]] = []  # when the files may go, and which
-        self.trimmed_to = 0  # by the checkpoint, when the log was opened
+        self._deleted: list[tuple[int, list[str]]] = []  # when the files may be removed, and their names
+        self.trimmed_to = 0  # from the checkpoint, when the log was opened
 
     def trim(self, offset: int) -> int:
-        """Records below ``offset`` are no more; the new start."""
+        """Make the records below ``offset`` unreadable; returns the new start."""
         log = self._log
         if not 0 <= offset <= log.written_offset:
             raise OffsetOutOfRange(
                 f"{log.name} has offsets up to {log.written_offset}; it can't be trimmed to {offset}"
             )
         if offset > log.log_start_offset:
-            log.sync_names()  # a start offset means nothing if the log itself is gone
+            log.sync_names()  # a start offset is useless if the log itself is gone
             if log.start_moves is not None:
                 log.start_moves(log, offset)
             before, log.log_start_offset = log.log_start_offset, offset
@@ -101,11 +101,12 @@ class Retention:
         return log.log_start_offset
 
     def apply(self, now_ms: int) -> list[Segment]:
-        """Delete what is due and remove what was deleted; the segments deleted now. May raise OSError."""
+        """Delete what is due and remove what was deleted. Returns the segments deleted now. May raise
+        OSError."""
         log = self._log
         self._remove(now_ms)
         if log.compaction.is_swapping:
-            return []  # what is about to be replaced is not to come back
+            return []  # the swap would bring deleted records back
         count = self._due(self._clock.now_ms(now_ms, log.clock.monotonic()))
         if count == 0:
             return []
@@ -114,8 +115,8 @@ class Retention:
             log.roll()
         if log.ring is not None and log.ring.is_bounded:
             return log.ring.retire(start)
-        # What is left has to be on the disk before the others go: a file that tells the end offset, and what
-        # the producers of the deleted records did.
+        # What remains must be durable before segments are deleted: a file that shows the end offset, and
+        # the state of the producers of the deleted records.
         sync_if_there(log.pool.files, log.snapshot_path(log.segments[count].base_offset))
         log.sync_names()
         moved = log.archive.oldest_offset(start)
@@ -129,7 +130,7 @@ class Retention:
         for segment in removed:
             names += segment.delete_log()
         if any(segment.aborted.count for segment in removed):
-            # Else a crash could bring the log back, but not what tells which of its records were aborted.
+            # Otherwise a crash could restore the log's file without the index of its aborted transactions.
             log.pool.files.sync_directory(log.path)
         for segment in removed:
             names += segment.delete_indexes()
@@ -138,7 +139,7 @@ class Retention:
         return removed
 
     def _due(self, now_ms: int) -> int:
-        """How many of the oldest segments are to be deleted; all of them if even the last one is."""
+        """How many of the oldest segments to delete; all of them if even the last one is due."""
         log, config = self._log, self._log.config
         by_policy = "delete" in config.cleanup_policy
         retention_ms = config.retention_ms if by_policy else -1
@@ -149,7 +150,7 @@ class Retention:
                 retention_ms = config.local_retention_ms
             if config.local_retention_bytes != AS_RETENTION:
                 retention_bytes = config.local_retention_bytes
-            safe_upto = log.archive.end_offset  # nothing goes before it is there
+            safe_upto = log.archive.end_offset  # no segment is deleted before it is archived
         surplus = log.size_bytes - retention_bytes
         count = 0
         for number, segment in enumerate(log.segments):
@@ -161,7 +162,7 @@ class Retention:
             try:
                 too_old = retention_ms >= 0 and now_ms - segment.newest_ms(ceiling) > retention_ms
             except IndexRebuilding:
-                break  # how old it is, the next round knows
+                break  # its age is known in the next round
             too_large = retention_bytes >= 0 and surplus >= segment.size
             if not (trimmed or ((too_old or too_large) and ceiling <= safe_upto)):
                 break
@@ -171,26 +172,26 @@ class Retention:
 
     @property
     def start_to_remember(self) -> int:
-        """The start offset that the checkpoint has to name, because the files would tell an older one; 0 if
-        they tell the right one."""
+        """The start offset that the checkpoint has to name, because the files suggest an older one; 0 if
+        the files suggest the right one."""
         log, archive = self._log, self._log.archive
         local = log.segments[0].base_offset
         if log.config.remote_storage_enable or archive.segments:
-            # The archive's journal may be lost, and objects that are due to be removed found again. What is
-            # there is not known before they are.
+            # If the archive's journal is lost, objects that are due for removal may be found again, so
+            # the start is always saved. Until the archive is known, that is the checkpoint's start.
             is_known = archive.is_known or log.log_start_offset > local
             return log.log_start_offset if is_known else self.trimmed_to
         return log.log_start_offset if log.log_start_offset > local else 0
 
     @property
     def total_bytes(self) -> int:
-        """Here and in the archive; what is in both places counts once."""
+        """Bytes in the log and in the archive. What is in both counts once."""
         archive = self._log.archive
         return archive.size + sum(s.size for s in self._log.segments if s.base_offset >= archive.end_offset)
 
     def due_in_archive(self, now_ms: int) -> int:
-        """How many of the oldest archived segments are to be deleted. What is not in the archive yet is not
-        looked at: it goes there first."""
+        """How many of the oldest archived segments to delete. Segments that are not yet in the archive
+        are ignored: they are copied first."""
         log, config, archive = self._log, self._log.config, self._log.archive
         if not config.remote_storage_enable:
             return len(archive.segments)
@@ -208,7 +209,7 @@ class Retention:
         return count
 
     def _delete_snapshots(self, start: int) -> list[str]:
-        """Producers' snapshots from before the log's start go like its segments."""
+        """Delete the producers' snapshots from before the log's start in the same way as segments."""
         log = self._log
         old = [
             f"{log.path}/{name}"
@@ -218,11 +219,11 @@ class Retention:
         return rename_all(log.pool.files, old, DELETED_SUFFIX)
 
     def remove_later(self, names: list[str], now_ms: int) -> None:
-        """Files that were renamed as deleted are removed when readers have had their time."""
+        """Remove files that were renamed as deleted, once readers have had time to finish."""
         self._deleted.append((now_ms + self._log.config.file_delete_delay_ms, names))
 
     def remove_now(self) -> None:
-        """Remove the files that wait, without waiting any longer."""
+        """Remove the waiting files at once."""
         for _, names in self._deleted:
             self._log.pool.files.discard(names)
         self._deleted = []

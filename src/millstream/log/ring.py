@@ -1,20 +1,21 @@
-"""A log as a ring: the newest records in so many bytes, and the oldest go (``millstream.overload=drop``).
+"""A log as a ring: it keeps the newest records within a byte limit (``millstream.overload=drop``).
 
-The bound is kept at every moment, in the file system too, by whole segments: a ring has at least sixteen of
-them, so what is kept is never much less than what may be.
+The limit holds at every moment, in the file system too. Whole segments are dropped. A ring has at least
+sixteen of them, so what it keeps is never much less than what it may keep.
 
 How it works:
 
-- When a segment is full and the next one begun, the oldest are *dropped*: readers find that the log starts
-  later. So many go that the new segment has room, and the one after it.
-- Their files go with the next sync, which a new segment asks for anyway: in its thread, after what is left
-  is on the disk. Else a power loss could take old and new alike, and offsets would be given twice.
-- Where that has not happened by the time their room is needed, they go there and then.
-- What retention or a trim takes from a ring goes the same way. It does not wait out ``file.delete.delay.ms``:
-  those files would be there beside a ring that fills up again.
+- When a segment is full and the next one has begun, the oldest segments are *dropped*: readers find that
+  the log starts later. Enough are dropped for the new segment and the one after it.
+- Their files are removed with the next sync, which a new segment requests anyway. It removes them in its
+  thread once the remaining segments are durable. Otherwise a power loss could destroy both old and new
+  segments, and offsets would be assigned twice.
+- If that has not happened by the time their space is needed, they are removed immediately.
+- Segments that retention or a trim deletes from a ring are removed in the same way. They do not wait for
+  ``file.delete.delay.ms``: their files would exist beside a ring that fills up again.
 
-Nothing is renamed on the way: a process that is killed meanwhile leaves a few old segments, which the next
-one drops. Whoever holds a slice of a dropped segment reads on.
+Nothing is renamed on the way. A process that is killed meanwhile leaves a few old segments, which the
+next one drops. Readers that hold a slice of a dropped segment continue.
 """
 
 from __future__ import annotations
@@ -52,16 +53,17 @@ class Ring:
         self.limit = self._segment_bytes = 0
         self.dropped_records = 0
         self.dropped_bytes = 0
-        self._dropped: list[Segment] = []  # whose files are there still
+        self._dropped: list[Segment] = []  # segments whose files still exist
         self._removing = threading.Lock()
 
     @property
     def is_bounded(self) -> bool:
-        """Whether the log is a ring now, and not only was one."""
+        """True if the log is a ring now; it may only have been one before."""
         return self.limit < _NO_LIMIT
 
     def set_config(self, config: TopicConfig) -> int:
-        """Be of this size, or without end where the log is no ring any more; the size of its segments."""
+        """Take over the limit, or have none if the log is no longer a ring. Returns the size of its
+        segments."""
         if config.millstream_overload == "drop":
             self.limit = config.millstream_overload_bytes
             self._segment_bytes = ring_segment_bytes(self.limit, config.segment_bytes)
@@ -70,7 +72,8 @@ class Ring:
         return self._segment_bytes
 
     def make_room(self, size: int) -> None:
-        """The last segment was begun and is empty; the next batch has ``size`` bytes. May raise OSError."""
+        """Make room for the new, empty last segment, whose first batch has ``size`` bytes. May raise
+        OSError."""
         wanted = max(size, self._segment_bytes)
         if self._dropped:
             self._remove_now()
@@ -79,18 +82,18 @@ class Ring:
             self._remove_now()
 
     def retire(self, offset: int) -> list[Segment]:
-        """Forget the segments that are wholly below ``offset``, but for the last one: retention's, not
-        dropped for want of room. They are returned."""
+        """Remove the segments entirely below ``offset``, except the last one, and return them. Retention
+        deletes them, so they do not count as dropped."""
         log = self._log
         count = sum(log.segments.ceiling(n, log.end_offset) <= offset for n in range(len(log.segments) - 1))
         return self._take(count) if count else []
 
     def shrink(self) -> None:
-        """The limit may have been lowered since the last segment was begun."""
+        """Apply a limit that may have been lowered since the last segment began."""
         self._drop(self._log.segments.size - self.limit)
 
     def drop_oldest(self) -> bool:
-        """Drop a segment and its files, as memory is short; whether there was one. May raise OSError."""
+        """Drop a segment and its files because memory is short. True if there was one. May raise OSError."""
         there = len(self._log.segments) > 1 and self.limit < _NO_LIMIT
         if there:
             self._drop(1)
@@ -98,7 +101,7 @@ class Ring:
         return there
 
     def _drop(self, surplus: int) -> bool:
-        """Forget the oldest segments, until they make up ``surplus`` bytes; never the last one."""
+        """Drop the oldest segments until they add up to ``surplus`` bytes, but never the last one."""
         log = self._log
         count = freed = 0
         for segment in islice(log.segments, len(log.segments) - 1):
@@ -115,38 +118,39 @@ class Ring:
         return True
 
     def _take(self, count: int) -> list[Segment]:
-        """Take the oldest segments away from readers; their files go with the next sync."""
+        """Hide the oldest segments from readers. The next sync removes their files."""
         log = self._log
         start = log.segments[count].base_offset
         if start > log.log_start_offset and log.start_moves is not None:
             log.start_moves(log, start)
         removed = log.segments.remove_first(count)
         log.log_start_offset = max(log.log_start_offset, start)
-        log.epochs.cut_start(start)  # also where a trim had moved the start before
+        log.epochs.cut_start(start)  # even if a trim has already moved the log start
         for segment in removed:
             segment.let_go()
         self._dropped += removed
         return removed
 
     def dropped(self) -> list[Segment]:
-        """The dropped segments whose files are there still: for ``remove``, after a sync."""
+        """The dropped segments whose files still exist: for ``remove``, after a sync."""
         return list(self._dropped)
 
     def remove(self, dropped: list[Segment]) -> None:
-        """Remove files of dropped segments; the names of those after them are on the disk. From any thread.
-        May raise OSError."""
+        """Remove files of dropped segments. The names of the segments after them must be durable. From
+        any thread. May raise OSError."""
         with self._removing:
             log = self._log
             files = log.pool.files
             gone = [segment for segment in dropped if segment in self._dropped]
             if not gone:
                 return
-            # What the producers of the dropped records did. Retention may take it away meanwhile.
+            # The state of the producers of the dropped records. Retention may remove the file meanwhile.
             sync_if_there(files, log.snapshot_path(log.segments[0].base_offset))
             for segment in gone:
                 files.remove(segment.path + LOG_SUFFIX)
             if any(segment.aborted.count for segment in gone):
-                # Else a crash could bring the log back, but not what tells which of its records were aborted.
+                # Otherwise a crash could restore the log's file without the index of its aborted
+                # transactions.
                 files.sync_directory(log.path)
             for segment in gone:
                 for suffix in (*INDEX_SUFFIXES, SNAPSHOT_SUFFIX):
@@ -154,6 +158,6 @@ class Ring:
                 self._dropped.remove(segment)
 
     def _remove_now(self) -> None:
-        """No sync has come round to it."""
+        """Remove the files of dropped segments without waiting for a sync."""
         self._log.pool.files.sync_directory(self._log.path)
         self.remove(self.dropped())

@@ -1,16 +1,17 @@
-"""Room on the disk: what the broker has to write goes on where producers have filled it.
+"""Room on a full disk: keeps the broker's own writes going where producers have filled the disk.
 
-Rules
------
-1. A *reserve* is a file of real blocks, which nobody else can take. It is there while there is room.
-2. The disk is **full** from when it refuses a write, or has less than a quarter of the reserve left. Then the
-   reserve is given back to it, and records are refused with what is wrong. Committed offsets, topics to be
-   deleted, markers, checkpoints go on, in the room that the reserve left: none of them grows like records do.
-3. It is full until twice the reserve is free: then the reserve is taken again, and records too. Nobody has to
-   restart anything.
+Rules:
 
-A look at the free space by itself would not do: between two looks a producer writes more than any reserve,
-and another program than this one may fill the disk.
+1. A *reserve* is a file of allocated blocks, which no other program can take. It exists while there is room.
+2. The disk is **full** once it refuses a write, or once less than a quarter of the reserve's size is
+   free. Then the reserve is released, and records are refused with an error that says so. Committed
+   offsets, deletions of topics, markers and checkpoints continue in the space that the reserve freed:
+   none of them grows as records do.
+3. It stays full until twice the reserve is free. Then the reserve is taken again, and records are
+   accepted. No restart is needed.
+
+Watching the free space would not be enough: between two checks a producer can write more than any
+reserve, and another program may fill the disk.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from millstream.log.files import Files
 _log = logging.getLogger(__name__)
 
 RESERVE = ".reserve"
-_SHARE = 20  # the reserve is at most this part of the disk
-_LEAST = 1 << 20  # bytes that have to be free before records are taken again, however small the reserve
+_SHARE = 20  # the reserve is at most one part in this many of the disk
+_LEAST = 1 << 20  # bytes that must be free before records are accepted again, however small the reserve
 
 
 class Fullness:
-    """Whether a disk counts as full. No I/O."""
+    """Decides whether a disk counts as full. No I/O."""
 
     __slots__ = ("is_full", "reserve")
 
@@ -40,12 +41,12 @@ class Fullness:
 
     @property
     def enough(self) -> int:
-        """What has to be free for a full disk to be one no longer."""
+        """The bytes that must be free before a full disk counts as usable again."""
         return max(2 * self.reserve, _LEAST)
 
     def seen(self, free: int, *, refused: bool) -> bool:
-        """``free`` bytes are left, and since the last time a write was ``refused``. Whether that changed
-        anything."""
+        """Note that ``free`` bytes are left, and whether a write was ``refused`` since the last call.
+        True if ``is_full`` changed."""
         before = self.is_full
         if refused or free < self.reserve // 4:
             self.is_full = True
@@ -55,10 +56,10 @@ class Fullness:
 
 
 class DiskRoom:
-    """The room of one directory. All of it belongs to one thread, but for ``refused``."""
+    """The room in one directory. Everything belongs to one thread, except ``refused``."""
 
     def __init__(self, files: Files, directory: str, reserve: int) -> None:
-        """Take the reserve, or give it back if there is little room. May raise OSError."""
+        """Take the reserve, or release it if there is little room. May raise OSError."""
         self._files = files
         self._directory = directory
         self._path = f"{directory}/{RESERVE}"
@@ -68,7 +69,7 @@ class DiskRoom:
         self._lock = threading.Lock()
         self._has_reserve = files.exists(self._path)
         held = files.open(self._path).size() if self._has_reserve else 0
-        # What an earlier process left may have another size than what is wanted now.
+        # A reserve left by an earlier process may have a different size.
         self._fullness.is_full = free + held < self._fullness.enough or not self._take()
         if self.is_full:
             self._give_back()
@@ -80,7 +81,7 @@ class DiskRoom:
 
     @property
     def why(self) -> str:
-        """What a producer is told."""
+        """The message for producers."""
         free, _ = self._files.space(self._directory)
         return (
             f"the disk is full: {free} bytes are free for {self._directory}. Records are refused until there "
@@ -88,14 +89,14 @@ class DiskRoom:
         )
 
     def refused(self) -> bool:
-        """The disk took no more. From any thread; whether there is more room than before now, for what the
-        broker itself has to write."""
+        """Note that the disk refused a write. From any thread. True if releasing the reserve made room
+        for the broker's own writes."""
         self._was_refused = True
         with self._lock:
             return self._give_back()
 
     def look(self) -> bool:
-        """See how much room there is; whether the disk became full, or has room again."""
+        """Check the free space. True if the disk became full, or has room again."""
         free, _ = self._files.space(self._directory)
         refused, self._was_refused = self._was_refused, False
         if not self._fullness.seen(free, refused=refused):
@@ -107,17 +108,17 @@ class DiskRoom:
             elif self._take():
                 _log.info("there is room on the disk again, %d bytes: records are taken", free)
             else:
-                self._fullness.is_full = True  # a quota, which is not seen in what is free
+                self._fullness.is_full = True  # a quota, which the free space does not show
                 return False
         return True
 
     def close(self) -> None:
-        """The reserve is for a broker that runs."""
+        """Release the reserve: only a running broker needs it."""
         if not self.is_full:
             self._give_back()
 
     def _take(self) -> bool:
-        """Whether there is room for the reserve, after all."""
+        """Take the reserve. False if there is no room for it after all."""
         self._has_reserve = True
         try:
             self._files.open(self._path, create=True).allocate(self._fullness.reserve)

@@ -1,13 +1,14 @@
-"""Walking over the batches of a segment's file, and over what is damaged in it.
+"""Walks over the batches of a segment's file, and over the damage in it.
 
-``scan`` yields every batch in order. Where the bytes are no batch, or not the batch that was written (the
-checksum), it looks for the next whole, valid batch that fits: same segment, higher offsets, right checksum.
-If there is one, what lies between is **damage** in the middle: it is reported and passed over, never deleted.
-If there is none, it is the **tail**: after a crash a write that was cut off, which recovery may cut.
+``scan`` yields every batch in order. Where the bytes are not a batch, or not the batch that was written
+(the checksum), it looks for the next complete, valid batch that fits: same segment, higher offsets, right
+checksum. If there is one, the bytes between are **damage** in the middle: they are reported and skipped,
+never deleted. If there is none, they are the **tail**: after a crash, a write that was cut off, which
+recovery may truncate.
 
-Offsets follow one another, which is what guards them: they are not under the checksum. Where compaction has
-been there are gaps, and all that can be asked is that they grow: a batch after a gap whose last offset is not
-below the next batch's is taken for damaged.
+Each batch must start at the offset where the last one ended. This protects the offsets, which are not
+under the checksum. Where compaction has left gaps, offsets can only be required to grow: a batch after a
+gap counts as damaged if its last offset is not below the next batch's offset.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ _HIGHEST_CODEC = 4
 
 
 class Batch(NamedTuple):
-    """A batch and where it is."""
+    """A batch and its position."""
 
     position: int
     header: BatchHeader
 
 
 class Damage(NamedTuple):
-    """Bytes that hold no valid batch."""
+    """Bytes that are not a valid batch."""
 
     path: str
     position: int
@@ -52,7 +53,7 @@ class Damage(NamedTuple):
     first_offset: int  # the offset expected here
     next_offset: int  # of the next good batch; the caller's ceiling if there is none in this file
     reason: str
-    tail: bool  # nothing good follows in this file
+    tail: bool  # no good batch follows in this file
 
     def __str__(self) -> str:
         return (
@@ -62,7 +63,7 @@ class Damage(NamedTuple):
 
 
 def is_cut_off(file: File, tail: Damage) -> bool:
-    """Whether the file ends before the batch does that begins there. Otherwise its bytes are all there, and
+    """True if the file ends before the batch that begins there. Otherwise all its bytes exist, and are
     damaged."""
     data = file.pread(HEADER_SIZE, tail.position)
     return len(data) < HEADER_SIZE or read_header(data).size > tail.size
@@ -82,13 +83,14 @@ class _Window:
         self._view = memoryview(b"")
 
     def have(self, position: int, size: int) -> bool:
-        """Have ``size`` bytes from ``position`` in memory; False if the file does not hold them."""
+        """Load ``size`` bytes from ``position`` if needed; False if the file does not contain them."""
         if self.at <= position and position + size <= self.at + len(self.data):
             return True
         return self.load(position, size)
 
     def load(self, position: int, size: int) -> bool:
-        """The same, with ``position`` as the start of what is in memory."""
+        """Load ``size`` bytes, with ``position`` at the start of the window; False if the file does not
+        contain them."""
         if position + size > self._end:
             return False
         self.data = self._file.pread(min(max(size, self._read), self._end - position), position)
@@ -97,15 +99,15 @@ class _Window:
         return len(self.data) >= size
 
     def overtakes(self, following: int, next_offset: int, last_offset: int) -> bool:
-        """Has the batch at ``following`` an offset that the one before it, up to ``last_offset``, leaves no
-        room for? Then that one's is wrong."""
+        """True if the batch at ``following`` begins at an offset that the batch before it would cover,
+        which claims to reach ``last_offset``. Then that batch's offset is wrong."""
         if not self.have(following, HEADER_SIZE):
             return False
         header = read_header(self.data, following - self.at)
         return header.magic == MAGIC and next_offset <= header.base_offset <= last_offset
 
     def checksum(self, position: int, size: int) -> int:
-        """CRC-32C over the checked part of a batch; of a large one a part at a time."""
+        """CRC-32C over the checked part of a batch, in pieces if it is large."""
         at, end = position - self.at, position - self.at + size
         if at >= 0 and end <= len(self.data):
             whole: int = crc32c(self._view[at + CHECKED_FROM : end])
@@ -135,12 +137,11 @@ def scan(
     gaps: bool = False,
     read: int = WINDOW,
 ) -> Iterator[Batch | Damage]:
-    """The batches of ``file`` from ``start`` to ``end``, both positions.
+    """The batches of ``file`` between the positions ``start`` and ``end``.
 
-    ``next_offset`` is the first batch's offset; ``ceiling`` is what all offsets are below (the next segment's
-    base). A batch that does not start where the last one ended is damaged, unless there may be ``gaps``.
-    Checksums are verified of batches at ``verify_from`` and after. ``read`` is how many bytes are read at a
-    time.
+    ``next_offset`` is the first batch's offset. All offsets are below ``ceiling`` (the next segment's base).
+    A batch that does not start where the last one ended is damaged, unless there may be ``gaps``. Checksums
+    are verified for batches at position ``verify_from`` and after. ``read`` is the number of bytes per read.
     """
     window = _Window(file, end, read)
     unpack_from = HEADER.unpack_from
@@ -154,7 +155,7 @@ def scan(
             fields = unpack_from(window.data, at)
             (base, length, _, magic, crc, attributes, delta, _, _, _, _, _, count) = fields
             size = length + PREFIX_SIZE
-            # What implausible() asks one by one, at the speed of a scan.
+            # The checks of implausible(), combined for speed.
             if (
                 magic == MAGIC
                 and (base == next_offset or (gaps and base > next_offset))
@@ -199,7 +200,7 @@ def _what_is_wrong(
 
 
 def implausible(header: BatchHeader, base_offset: int, ceiling: int, room: int) -> str:
-    """Why these can't be the first bytes of a batch of this segment, or an empty string."""
+    """Why these can't be the first bytes of a batch of this segment; empty if they can."""
     if header.magic != MAGIC:
         return f"format {header.magic} where a batch of format {MAGIC} should start"
     if header.size < HEADER_SIZE:
@@ -220,7 +221,7 @@ def implausible(header: BatchHeader, base_offset: int, ceiling: int, room: int) 
 def _next_valid(
     window: _Window, base_offset: int, bad: int, end: int, next_offset: int, ceiling: int
 ) -> Batch | None:
-    """The first whole, valid batch after the bad bytes at ``bad``."""
+    """The first complete, valid batch after the bad bytes at ``bad``."""
 
     def valid_at(position: int) -> Batch | None:
         if not window.have(position, HEADER_SIZE):
@@ -232,8 +233,8 @@ def _next_valid(
             return None
         return Batch(position, header)
 
-    # The batch's own length first: it is right unless the damage hit those very bytes, and it keeps us from
-    # taking a batch that somebody keeps inside a record for one of ours.
+    # Try the batch's own length first. It is right unless the damage hit those very bytes. Using it
+    # avoids mistaking a batch stored inside a record's value for one of the log's.
     if window.have(bad, HEADER_SIZE):
         header = read_header(window.data, bad - window.at)
         if header.magic == MAGIC and HEADER_SIZE <= header.size < end - bad:
@@ -242,7 +243,7 @@ def _next_valid(
                 return found
     position = bad + 1
     while window.have(position, HEADER_SIZE):
-        # Every batch has its format number at the same place: jump from one such byte to the next.
+        # The format number is at the same place in every batch: jump from one such byte to the next.
         magic = window.data.find(MAGIC, position - window.at + MAGIC_AT)
         if magic < 0:
             position = max(position + 1, window.at + len(window.data) - MAGIC_AT)

@@ -25,10 +25,10 @@ TIME_INDEX_SUFFIX = ".timeindex"
 ABORTED_SUFFIX = ".txnindex"
 INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, ABORTED_SUFFIX)
 DELETED_SUFFIX = ".deleted"
-CLEANED_SUFFIX = ".cleaned"  # written by compaction, not in its place yet
-SWAP_SUFFIX = ".swap"  # on its way there: what it is for is to go
+CLEANED_SUFFIX = ".cleaned"  # written by compaction, not yet in use
+SWAP_SUFFIX = ".swap"  # about to replace older segments
 
-_WALK = Struct(">qi4xb6xi")  # base offset, length, magic, last offset delta: what a walk looks at
+_WALK = Struct(">qi4xb6xi")  # base offset, length, magic, last offset delta: the fields that a walk needs
 _WALK_READ = 8192
 _HEADERS_READ = 1 << 16
 _MAX_INTERVALS = 64
@@ -36,18 +36,18 @@ _INTERVAL = 4096  # bytes of log between two entries of a rebuilt index
 
 
 def file_name(offset: int) -> str:
-    """Files of a partition are named after an offset, in twenty digits."""
+    """The name of a partition's file, without suffix: an offset in twenty digits."""
     return f"{offset:020d}"
 
 
 def offset_of(name: str) -> int:
-    """The offset a file is named after, or -1 if it is not named as the log names files."""
+    """The offset that a file is named after, or -1 if the name is not one of the log's."""
     stem = name.partition(".")[0]
     return int(stem) if len(stem) == 20 and stem.isdigit() else -1
 
 
 class Found(NamedTuple):
-    """A batch by place and offsets."""
+    """A batch's position and offsets."""
 
     position: int
     size: int
@@ -56,7 +56,7 @@ class Found(NamedTuple):
 
 
 class Segment:
-    """A segment. Only the last one of a log is written to; the sealed ones open their files when needed."""
+    """A segment. Only the last one of a log is written to; sealed ones open their files when needed."""
 
     __slots__ = (
         "_mark",
@@ -95,13 +95,13 @@ class Segment:
         gaps: bool = False,
         stage: str = "",
     ) -> None:
-        """``path`` is without a suffix; ``stage`` is what its files' names end with while they are not in
-        their place yet."""
+        """``path`` is without a suffix. ``stage`` is the extra suffix of its files while they are not in
+        their final place."""
         self._pool = pool
         self.path = path
         self.base_offset = base_offset
-        self.gaps = gaps  # compaction has been here: not every offset is in a batch
-        self.size = size  # of the log file, with what is staged for it
+        self.gaps = gaps  # compaction may have left offsets that are in no batch
+        self.size = size  # of the log file, including what is staged for it
         self.written = size  # of the log file
         self.log = LazyFile(pool, path + LOG_SUFFIX + stage)
         self.index = OffsetIndex(pool, path + INDEX_SUFFIX + stage, base_offset, index_size)
@@ -110,19 +110,19 @@ class Segment:
         self.bytes_since_index = 0
         self.max_timestamp = None if size else NO_TIMESTAMP  # None: not read yet, see largest_timestamp()
         self.max_timestamp_offset = -1
-        self.first_timestamp: int | None = None  # largest of the first batch, which segment.ms counts from
+        self.first_timestamp: int | None = None  # largest of the first batch; segment.ms counts from it
         self.jitter_ms = 0
         self.damage: list[Damage] = []
         self.deleted = False
-        # Batches from here on were checked by this process, when they were appended or recovered; those
-        # before are checked when they are first read.
+        # This process checked the batches from here on, when they were appended or recovered. Earlier
+        # ones are checked when they are first read.
         self.trusted_from = size
         self._verified: list[tuple[int, int, int]] = []  # start, end, next offset
-        self.is_rebuilding = False  # its indexes, elsewhere
+        self.is_rebuilding = False  # True while its indexes are rebuilt elsewhere
         self.commit()
 
     def added(self, position: int, size: int, last_offset: int, max_timestamp: int, interval: int) -> None:
-        """Keep the books for a batch that now stands at ``position``. The caller adds to ``size``."""
+        """Update the bookkeeping for a batch at ``position``. The caller adds to ``size``."""
         if self.max_timestamp is None or max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = last_offset
@@ -136,7 +136,7 @@ class Segment:
         self.bytes_since_index += size
 
     def commit(self) -> None:
-        """All that was added is in the file: look-ups go by it, and ``undo`` comes back to it."""
+        """Note that everything added is in the file: look-ups use it, and ``undo`` returns to it."""
         self.written = self.size
         self.index.written = self.index.count
         self.times.written = self.times.count
@@ -148,7 +148,7 @@ class Segment:
         )
 
     def undo(self) -> None:
-        """As if nothing had been added since ``commit``."""
+        """Go back to the state at the last ``commit``."""
         self.size = self.written
         (self.bytes_since_index, self.max_timestamp, self.max_timestamp_offset,
          self.first_timestamp) = self._mark  # fmt: skip
@@ -156,9 +156,9 @@ class Segment:
         self.times.forget(self.times.written)
 
     def largest_timestamp(self, ceiling: int) -> tuple[int, int]:
-        """(timestamp, last offset of the first batch that has it) of what is written, or (-1, -1) if no batch
-        has a time. By the last entry of the time index, checked when it is first asked for: retention deletes
-        by it."""
+        """(timestamp, last offset of the first batch that has it) of what is written, or (-1, -1) if no
+        batch has a timestamp. It comes from the last entry of the time index, which is checked on first
+        use: retention deletes by it."""
         if self.max_timestamp is None:
             last = self.times.last()
             if last is not None and not self._has_time(*last, ceiling):
@@ -171,7 +171,7 @@ class Segment:
         return timestamp, offset
 
     def _has_time(self, timestamp: int, offset: int, ceiling: int) -> bool:
-        """Is this the entry for a batch of ours? One that is damaged is given the benefit of the doubt."""
+        """True if this entry matches one of this segment's batches. A damaged batch counts as a match."""
         if not self.base_offset <= offset < ceiling:
             return False
         batch = next(self.good_batches(offset, ceiling), None)
@@ -180,7 +180,7 @@ class Segment:
         return batch.header.newest_ms == timestamp and batch.header.last_offset == offset
 
     def _distrust(self, index: OffsetIndex | TimeIndex, ceiling: int) -> None:
-        """Rebuild the indexes. Raises IndexRebuilding while that goes on elsewhere."""
+        """Rebuild the indexes. Raises IndexRebuilding while that continues elsewhere."""
         if not self.is_rebuilding:
             _log.warning("%s disagrees with the log; it is rebuilt", index.path)
             self._rebuild(ceiling, _INTERVAL, self._pool.aside)
@@ -188,8 +188,8 @@ class Segment:
             raise IndexRebuilding(f"{index.path} disagrees with the log and is being rebuilt; try again")
 
     def write_indexes(self, *, final: bool) -> None:
-        """Put waiting entries into the files; ``final`` when no batch follows for now, so that the largest
-        timestamp of all is the last entry of the time index."""
+        """Write waiting entries to the files. ``final``: no batch follows for now, so the largest
+        timestamp of all must be the last entry of the time index."""
         if final and self.max_timestamp is not None and self.max_timestamp >= 0:
             self.times.append(self.max_timestamp, self.max_timestamp_offset)
         self.index.write()
@@ -199,8 +199,8 @@ class Segment:
     # Finding a batch
 
     def locate(self, offset: int, end: int, ceiling: int) -> Found | None:
-        """The first batch that ends at ``offset`` or after, before position ``end``. None: there is no such
-        batch here. Raises LogError where the records wanted are known to be damaged."""
+        """The first batch that ends at ``offset`` or after, before position ``end``. None if there is no
+        such batch here. Raises LogError if the wanted records are known to be damaged."""
         file = self.log.get()
         while True:
             start, expected = self.anchor(offset, ceiling)
@@ -234,18 +234,18 @@ class Segment:
                 if offset < ceiling and expected < ceiling:
                     raise damaged(self.report_missing(expected, ceiling))
                 return None
-            # Something is wrong here, or in a batch passed on the way: their checksums tell which.
+            # Something is wrong here, or in a batch skipped on the way: the checksums show which.
             if not self.examine(start, end, ceiling):
                 return None
 
     def _overtakes(self, following: int, expected: int, last_offset: int) -> bool:
-        """After a gap, the next batch tells whether the offset that was found can be."""
+        """True if the batch after a gap shows that the offset found before it can't be right."""
         header = self.header_at(following)
         return header is not None and expected <= header.base_offset <= last_offset
 
     def anchor(self, offset: int, ceiling: int) -> tuple[int, int]:
-        """A batch's position and base offset, at or before the one wanted: by the index, which is checked
-        against the batch it points to and rebuilt if it is wrong."""
+        """A batch's position and base offset, at or before the one wanted. It comes from the index, which
+        is checked against the batch that it points to, and rebuilt if it is wrong."""
         for _ in range(2):
             entry = self.index.lookup(offset)
             if entry is None:
@@ -262,7 +262,8 @@ class Segment:
         return 0, self.base_offset
 
     def header_at(self, position: int) -> BatchHeader | None:
-        """The header of the batch at ``position``, which the caller has from an index; None if it is none."""
+        """The header of the batch at ``position``, which the caller has from an index; None if no batch
+        is there."""
         data = self.log.get().pread(HEADER_SIZE, position) if position >= 0 else b""
         if len(data) < HEADER_SIZE:
             return None
@@ -270,7 +271,7 @@ class Segment:
         return header if header.magic == MAGIC else None
 
     def walk(self, offset: int, ceiling: int) -> Walk:
-        """The batches from the one that holds ``offset``, to be read in any thread."""
+        """A walk from the batch that holds ``offset``, for any thread to read."""
         offset = max(offset, self.base_offset)
         position, next_offset = self.anchor(offset, ceiling)
         verify_from = position if position < self.trusted_from else self.written
@@ -289,8 +290,8 @@ class Segment:
         )
 
     def has_intact_index(self) -> bool:
-        """Could the offset index be that of this log? One without entries is, where every batch begins so
-        early that none was due: a segment may be a single large batch."""
+        """True if the offset index could belong to this log. It may be empty if all batches begin so
+        early that no entry was due: a segment may be a single large batch."""
         if self.size <= UNINDEXED or not self.index.is_empty:
             return self.index.intact(self.size)
         position = 0
@@ -321,12 +322,12 @@ class Segment:
             ceiling=ceiling,
             verify_from=verify_from,
             gaps=self.gaps,
-            # Large batches are jumped over when only headers are wanted: don't read what is not looked at.
+            # If only headers are wanted, large batches are jumped over: don't read what nothing looks at.
             read=read if verify_from < end else _HEADERS_READ,
         )
 
     def good_batches(self, offset: int, ceiling: int) -> Iterator[Batch]:
-        """The batches from the one that holds ``offset``; damaged ones are passed over."""
+        """The batches from the one that holds ``offset`` on, without damaged ones."""
         found: Found | None = None
         offset = max(offset, self.base_offset)
         while found is None:
@@ -348,8 +349,8 @@ class Segment:
                 yield item
 
     def offset_before(self, timestamp: int, ceiling: int) -> int:
-        """An offset such that all records before it are older than ``timestamp``: by the time index, which is
-        checked against the batch it points to and rebuilt if it is wrong."""
+        """An offset such that all records before it are older than ``timestamp``. It comes from the time
+        index, which is checked against the batch that it points to, and rebuilt if it is wrong."""
         for _ in range(2):
             entry = self.times.lookup(timestamp)
             if entry is None:
@@ -362,7 +363,7 @@ class Segment:
     # Damage
 
     def damage_of(self, offset: int) -> Damage | None:
-        """The damage that took the record at ``offset``."""
+        """The damage that contains the record at ``offset``."""
         for damage in self.damage:
             if damage.first_offset <= offset < damage.next_offset:
                 return damage
@@ -375,7 +376,8 @@ class Segment:
         return None
 
     def examine(self, start: int, end: int, ceiling: int) -> bool:
-        """Check every batch from the one at ``start``; report the first damage. Is there any?"""
+        """Check every batch from the one at ``start`` on and report the first new damage. True if there
+        is any."""
         base = _WALK.unpack(self.log.get().pread(_WALK.size, start))[0] if start else self.base_offset
         for item in self.scan(start, end, base, ceiling, start):
             if isinstance(item, Damage) and item not in self.damage:
@@ -384,22 +386,22 @@ class Segment:
         return False
 
     def report(self, damage: Damage) -> None:
-        """Keep damage in mind, and tell the log of the program, once."""
+        """Remember damage, and log it once."""
         if damage not in self.damage:
             self.damage.append(damage)
             self.damage.sort(key=lambda known: known.position)
             _log.error("damaged records: %s. They are not served; the rest of the log is.", damage)
 
     def report_missing(self, first_offset: int, next_offset: int) -> Damage:
-        """The file ends before the next segment begins."""
+        """Report that the file ends before the next segment begins."""
         reason = "the file ends here, before the next segment begins"
         missing = Damage(self.log.path, self.written, 0, first_offset, next_offset, reason, True)
         self.report(missing)
         return missing
 
     def good_until(self, found: Found, end: int, ceiling: int) -> int:
-        """Check the batches from ``found`` to position ``end`` as far as that was not done before. Returns
-        where the last good one ends; ``found.position`` if ``found`` itself is damaged, which is reported."""
+        """Check the batches from ``found`` to position ``end`` that were not checked before. Returns where
+        the last good one ends; ``found.position`` if ``found`` itself is damaged, which is reported."""
         for damage in self.damage:
             if found.position < damage.position + damage.size and damage.position < end:
                 end = max(damage.position, found.position)
@@ -412,7 +414,7 @@ class Segment:
                 continue
             start = position
             read = min(max(stop - start, found.size), WINDOW)
-            # To the end of the file, so that what was appended since is found behind damage.
+            # Up to the end of the file, so that batches appended since are found after damage.
             for item in self.scan(start, self.written, expected, ceiling, start, read):
                 if isinstance(item, Damage):
                     self.report(item)
@@ -426,7 +428,7 @@ class Segment:
         return end
 
     def _verified_to(self, position: int) -> tuple[int, int] | None:
-        """The end of the checked stretch that holds ``position``, and the offset that comes there."""
+        """The end of the checked range that contains ``position``, and the offset that comes there."""
         for start, end, next_offset in self._verified:
             if start <= position < end:
                 return end, next_offset
@@ -445,26 +447,26 @@ class Segment:
                 end, next_offset = known[1], known[2]
         self._verified = [(start, end, next_offset), *apart[: _MAX_INTERVALS - 1]]
 
-    # Building what is derived
+    # Rebuilding the indexes
 
     def start_indexes(self) -> None:
-        """Begin both indexes anew; ``added`` fills them."""
+        """Clear both indexes; ``added`` fills them again."""
         self.index.clear()
         self.times.clear()
         self.bytes_since_index = 0
         self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, -1
 
     def rebuild_indexes(self, ceiling: int) -> None:
-        """Build both indexes from the log, every batch of which is checked on the way."""
+        """Rebuild both indexes from the log, checking every batch on the way."""
         self._rebuild(ceiling, _INTERVAL, lambda work, done: done(work()))
 
     def _rebuild(self, ceiling: int, interval: int, aside: Aside) -> None:
-        """Build them from what is written now; ``done`` puts them in place, on the log's thread."""
+        """Rebuild both from what is written now. ``done`` puts them in place, on the log's thread."""
         file, end = self.log.get(), self.written
         entries, times = self.index.written, self.times.written
 
         def build() -> tuple[Segment, list[Damage]]:
-            # A segment of the same batches, in memory: its entries are what is wanted.
+            # Builds a segment of the same batches in memory, for the entries of its indexes.
             built = Segment(FilePool(MemoryFiles()), "", self.base_offset, gaps=self.gaps)
             built.log.file = file
             damage = []
@@ -495,7 +497,7 @@ class Segment:
         aside(build, done)
 
     def _take_newest(self, timestamp: int, offset: int) -> None:
-        """What the log says is the largest timestamp; batches that were appended since may have a larger."""
+        """Take the largest timestamp from the log. Batches appended since may have a larger one."""
         since, largest, _, first = self._mark
         appended = self.trusted_from < self.size
         if largest is None or timestamp > largest or not appended:
@@ -506,15 +508,15 @@ class Segment:
     # Its files
 
     def rolls_from(self, now_ms: int) -> int:
-        """The time that segment.ms counts from: the first batch's, as Kafka does it; now if that has none."""
+        """The time from which segment.ms counts: the first batch's, as in Kafka; now if it has none."""
         if self.first_timestamp is None:
             header = self.header_at(0)
             self.first_timestamp = header.max_timestamp if header else NO_TIMESTAMP
         return self.first_timestamp if self.first_timestamp >= 0 else now_ms
 
     def newest_ms(self, ceiling: int) -> int:
-        """The time of the newest record; when the file was last written, if the records carry none. Where
-        compaction left no record, its last batch tells still."""
+        """The time of the newest record, or of the file's last write if the records carry none. If
+        compaction left no record, the last batch's header still has the time."""
         largest = max(self.largest_timestamp(ceiling)[0], self.max_timestamp or NO_TIMESTAMP)  # staged, too
         if largest < 0 and self.gaps:
             last = self.header_at(self.written - HEADER_SIZE)
@@ -523,8 +525,8 @@ class Segment:
         return largest if largest >= 0 else self._pool.files.modified_ms(self.log.path)
 
     def sync(self) -> None:
-        """Sync the log file, from any thread. Its descriptor may have been let go since it was written:
-        Linux tells whoever opens a file next of a failed write that nobody has heard of."""
+        """Sync the log file, from any thread. Its descriptor may have been closed since the write. If a
+        write failed and no descriptor has reported it yet, Linux reports it to the next one opened."""
         try:
             file = self.log.file or self._pool.files.open(self.log.path)
         except FileNotFoundError:
@@ -534,7 +536,8 @@ class Segment:
         file.sync()
 
     def sync_sealed(self) -> None:
-        """Sync the log file and, once nothing is added to it, what only a whole scan could build anew."""
+        """Sync a sealed segment's log file and its index of aborted transactions, which only a whole scan
+        could rebuild."""
         self.sync()
         try:
             self.aborted.sync()
@@ -543,8 +546,8 @@ class Segment:
                 raise
 
     def move(self, old: str, new: str) -> None:
-        """Rename its files from one stage to the next; those that are there. The log is the last: it is what
-        the others are of."""
+        """Rename its existing files from one stage to the next. The log comes last: the others belong to
+        it."""
         files = self._pool.files
         for suffix in (*INDEX_SUFFIXES, LOG_SUFFIX):
             if files.exists(self.path + suffix + old):
@@ -552,27 +555,28 @@ class Segment:
         self.stand_at(lambda suffix: new)
 
     def stand_at(self, stage: Callable[[str], str]) -> None:
-        """What its files' names end with from now on, by suffix."""
+        """Set the extra suffix of each file's name, given by a function of its normal suffix."""
         self.log.path = self.path + LOG_SUFFIX + stage(LOG_SUFFIX)
         self.index.path = self.path + INDEX_SUFFIX + stage(INDEX_SUFFIX)
         self.times.path = self.path + TIME_INDEX_SUFFIX + stage(TIME_INDEX_SUFFIX)
         self.aborted.path = self.path + ABORTED_SUFFIX + stage(ABORTED_SUFFIX)
 
     def delete_log(self) -> list[str]:
-        """Rename the log file as deleted; its new name. Whoever has it open reads on."""
-        self.deleted = True  # first: a sync may be looking for it
+        """Rename the log file as deleted; returns its new name. Readers that have it open continue."""
+        self.deleted = True  # set first: a sync may be looking for the file
         self.let_go()
         return self._rename((LOG_SUFFIX,))
 
     def delete_indexes(self) -> list[str]:
-        """The same for the indexes, once their log is gone."""
+        """Rename the indexes as deleted, once their log is gone."""
         return self._rename(INDEX_SUFFIXES)
 
     def _rename(self, suffixes: tuple[str, ...]) -> list[str]:
         return rename_all(self._pool.files, [self.path + suffix for suffix in suffixes], DELETED_SUFFIX)
 
     def let_go(self) -> None:
-        """Close the files, as far as nobody else uses them: a deleted file takes space while it is open."""
+        """Mark the segment as deleted and close its files, unless something else still uses them: a
+        deleted file takes space while it is open."""
         self.deleted = True
         self.log.let_go()
         self.index.let_go()
@@ -581,5 +585,5 @@ class Segment:
 
 
 def damaged(damage: Damage) -> LogError:
-    """What a reader of damaged records is told."""
+    """The error for readers of damaged records."""
     return LogError(CORRUPT_MESSAGE, f"damaged records: {damage}; go on from offset {damage.next_offset}")

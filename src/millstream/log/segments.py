@@ -1,4 +1,4 @@
-"""The segments of one log, oldest first: which of them holds an offset or a time, and reading from it."""
+"""The segments of one log, oldest first: finds the one that holds an offset or a time, and reads from it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from millstream.records.batch import HEADER_SIZE
 
 
 class Slice:
-    """Where batches are, not the batches. Stays readable while it is held, also if its segment is deleted."""
+    """The location of batches, not their bytes. It stays readable while it is held, even if its segment
+    is deleted."""
 
     __slots__ = ("file", "position", "size")
 
@@ -25,7 +26,7 @@ class Slice:
         self.size = size
 
     def fileno(self) -> int:
-        """For sendfile; -1 if the bytes are in memory, or there are none."""
+        """The descriptor for sendfile; -1 if the bytes are in memory, or there are none."""
         return -1 if self.file is None else self.file.fileno()
 
     def bytes(self) -> bytes:
@@ -36,7 +37,7 @@ NOTHING = Slice(None, 0, 0)
 
 
 class Segments:
-    """A log's segments. ``end`` in the methods is the log's end as far as it is in the files."""
+    """A log's segments. In the methods, ``end`` is the end of what is written to the log's files."""
 
     __slots__ = ("_bases", "_segments", "last")
 
@@ -60,7 +61,7 @@ class Segments:
         return sum(segment.size for segment in self._segments)
 
     def size_from(self, offset: int) -> int:
-        """The bytes from the last indexed batch that ends before ``offset``."""
+        """The number of bytes from the last indexed batch that ends before ``offset``."""
         number = max(bisect_right(self._bases, offset) - 1, 0)
         segment = self._segments[number]
         indexed = segment.index.lookup(offset - 1)
@@ -73,21 +74,21 @@ class Segments:
         self.last = segment
 
     def remove_first(self, count: int) -> list[Segment]:
-        """Take away the ``count`` oldest, of which the last one is never; they are returned."""
+        """Remove the ``count`` oldest segments and return them. The last segment is never among them."""
         removed = self._segments[:count]
         self._segments = self._segments[count:]
         self._bases = self._bases[count:]
         return removed
 
     def replace(self, old: Sequence[Segment], new: Segment) -> None:
-        """Put ``new`` in the place of segments that follow one another, of which the last one is never."""
+        """Replace consecutive segments with ``new``. The last segment is never among them."""
         number = self._segments.index(old[0])
         self._segments[number : number + len(old)] = [new]
         self._bases[number : number + len(old)] = [new.base_offset]
 
     def aborted(self, start: int, upto: int) -> list[tuple[int, int]]:
         """Producer id and first offset of the aborted transactions with offsets from ``start`` up to
-        ``upto``, not included. Their markers are in the segment that holds ``start``, or later."""
+        ``upto``, exclusive. Their markers are in the segment that holds ``start``, or later."""
         found: list[tuple[int, int]] = []
         for segment in islice(self._segments, max(bisect_right(self._bases, start) - 1, 0), None):
             if segment.aborted.count and segment.aborted.collect(start, upto, found):
@@ -100,8 +101,8 @@ class Segments:
         return newest.last_offset if newest else -1
 
     def offset_after(self, offset: int, part: Slice, *, end: int) -> int:
-        """An offset that ``part``, which was read from ``offset``, does not reach; not far from where it
-        ends, as the index is sparse."""
+        """An offset that ``part``, which was read from ``offset``, does not reach. It is close to the end
+        of ``part``, not exact: the index is sparse."""
         for number in range(max(bisect_right(self._bases, offset) - 1, 0), len(self._segments)):
             segment = self._segments[number]
             if segment.log.file is part.file:
@@ -110,17 +111,17 @@ class Segments:
         return end
 
     def ceiling(self, number: int, end: int) -> int:
-        """All offsets of segment ``number`` are below this."""
+        """The upper bound of segment ``number``: all its offsets are below."""
         return self._bases[number + 1] if number + 1 < len(self._bases) else end
 
     def read(
         self, offset: int, max_bytes: int, limit: int, at_least_one: bool, *, end: int, stop: int | None
     ) -> Slice:
-        """Batches from the one that holds ``offset``, all below ``limit``. ``stop`` is the position of
-        ``limit`` in the last segment, if the caller knows it.
+        """Batches, starting with the one that holds ``offset``, all below ``limit``. ``stop`` is the
+        position of ``limit`` in the last segment, if the caller knows it.
 
-        Batches that compaction emptied are passed over as long as others follow: there are readers
-        (librdkafka) that take an answer without a record for one that was too small."""
+        Batches that compaction emptied are skipped as long as others follow: some readers (librdkafka)
+        take a response without records for one that was too small."""
         number = max(bisect_right(self._bases, offset) - 1, 0)
         emptied = NOTHING
         while number < len(self._segments):
@@ -146,11 +147,11 @@ class Segments:
             good = segment.good_until(found, until, ceiling)
             if good > found.position:
                 return Slice(segment.log.get(), found.position, good - found.position)
-            # Damaged after all. Whether what is wanted is part of it, the next look knows.
+            # Damaged after all. The next look-up knows whether the damage includes the wanted offset.
         return emptied
 
     def _position_of(self, segment: Segment, limit: int, ceiling: int) -> int:
-        """Where a reader that may see offsets below ``limit`` has to stop in a segment."""
+        """The position in a segment at which a reader limited to offsets below ``limit`` must stop."""
         try:
             found = segment.locate(limit, segment.written, ceiling)
         except IndexRebuilding:
@@ -176,7 +177,7 @@ class Segments:
         return None
 
     def newest(self, start: int, *, end: int) -> Search[Place]:
-        """(offset, timestamp) of the first record from ``start`` on with the largest timestamp of all."""
+        """(offset, timestamp) of the first record from ``start`` on that has the largest timestamp."""
         best = NOWHERE
         for segment, ceiling in self._as_now(end):
             if segment.deleted or ceiling <= start:
@@ -191,5 +192,6 @@ class Segments:
         return best
 
     def _as_now(self, end: int) -> list[tuple[Segment, int]]:
-        """Segments and their ceilings: a search may take its time, and others go on meanwhile."""
+        """Segments and their ceilings at this moment: a search may take long, and the segments may change
+        meanwhile."""
         return [(segment, self.ceiling(number, end)) for number, segment in enumerate(self._segments)]

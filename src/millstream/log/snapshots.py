@@ -1,6 +1,6 @@
-"""Producers' snapshots: who wrote to a partition, and in which transaction, as of an offset.
+"""Producers' snapshots: which producers wrote to a partition, and their open transactions, as of an offset.
 
-They are Kafka's ``.snapshot`` files, named after the offset up to which they hold:
+They are Kafka's ``.snapshot`` files. The file name is the offset that the snapshot describes:
 
     2  version, 1
     4  CRC-32C of the rest
@@ -8,9 +8,9 @@ They are Kafka's ``.snapshot`` files, named after the offset up to which they ho
        8 producer id | 2 epoch | 4 last sequence | 8 last offset | 4 offset delta | 8 time |
        4 coordinator epoch | 8 first offset of the open transaction, -1 if there is none
 
-Kafka keeps a producer's last batch only. Here a producer has up to five entries, oldest first, so that all
-five survive a restart; Kafka's reader takes the last of them, which is its own meaning. A producer whose
-newest epoch has a marker and no batch yet has one entry, with -1 for sequence and offset.
+Kafka keeps only a producer's last batch. Here a producer has up to five entries, oldest first, so that all
+five survive a restart. Kafka's reader uses the last of them, which is the one it would have written. A
+producer whose newest epoch has a marker and no batch yet has one entry, with -1 for sequence and offset.
 """
 
 from __future__ import annotations
@@ -50,8 +50,7 @@ def snapshot_of(producers: Producers, transactions: Transactions) -> bytes:
 
 
 def load_snapshot(snapshot: bytes, producers: Producers, transactions: Transactions) -> bool:
-    """Put what a snapshot file says in place of what is known; False, and nothing changed, if it is
-    damaged."""
+    """Replace the state with a snapshot's. False, with nothing changed, if the snapshot is damaged."""
     entries = _entries(snapshot)
     if entries is None:
         return False
@@ -66,7 +65,7 @@ def load_snapshot(snapshot: bytes, producers: Producers, transactions: Transacti
         if coordinator != NO_COORDINATOR:
             transactions.coordinators[producer_id] = coordinator
         if first != NO_OFFSET and last_offset >= first:
-            # Of the batches that are known, the first one in the transaction tells best when it began.
+            # Of the known batches, the first in the transaction shows best when it began.
             transactions.open.setdefault(producer_id, (first, time_ms))
     transactions.sort()
     producers.commit()

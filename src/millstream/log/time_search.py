@@ -1,9 +1,9 @@
-"""Looking for a record by its time, in steps of which the long ones may run in another thread.
+"""Searches for a record by its time, in steps; the long ones may run in another thread.
 
-A search is a generator. What it does itself is short and belongs to the log's thread: it asks the indexes
-where to begin. What it yields is a walk over a segment's batches, which may be as long as the segment, since
-records may have any times in any order. A walk only reads a file that it holds, so any thread may call it;
-its result is sent back into the search. ``run_here`` does all of it in one thread.
+A search is a generator. Its own part is short and belongs to the log's thread: it asks the indexes where
+to begin. It yields walks over a segment's batches. A walk may be as long as the segment, because records
+may have any timestamps in any order. A walk only reads a file that it holds, so any thread may call it;
+its result is sent back into the search. ``run_here`` runs everything in one thread.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from millstream.log.files import File
 from millstream.log.scan import Batch, Damage, scan
 from millstream.records.build import read_records
 
-_LOOKED_THROUGH = 2 * 1024 * 1024  # bytes of records that are decompressed to find one by its time
+_LOOKED_THROUGH = 2 * 1024 * 1024  # bytes of records decompressed at most to find one by its time
 
 T = TypeVar("T")
 Search = Generator[Callable[[], Any], Any, T]
@@ -26,7 +26,8 @@ NOWHERE: Place = (-1, -1)
 
 
 class Walk(NamedTuple):
-    """Over the batches of a segment, from one at or before ``offset`` to what was written when it began."""
+    """Reads the batches of a segment, from one at or before ``offset`` to the end of what was written
+    when the walk was created."""
 
     file: File
     path: str
@@ -65,8 +66,9 @@ class Walk(NamedTuple):
             for record in read_records(data, max_size=_LOOKED_THROUGH):
                 yield record.offset, record.timestamp
         except CorruptBatch:
-            # Its checksum is right: a producer sent it like this, or it is too large to be decompressed for
-            # this. Then the header is all that can be said, and a reader begins with the whole batch.
+            # The checksum is right: a producer sent the batch like this, or it is too large to be
+            # decompressed for this. Only the header is known then. A reader begins with the whole batch
+            # anyway.
             yield batch.header.base_offset, batch.header.max_timestamp
 
 
@@ -89,7 +91,7 @@ def newest_in(near: Walk, whole: Walk, largest: int, start: int) -> tuple[Place,
         found = max(near.places(batch), key=lambda place: place[1], default=None)
         if found is not None:
             return found, damage
-    # That record is deleted, compacted or damaged: look at all the others.
+    # That record was deleted, compacted or damaged: look at all others.
     best = NOWHERE
     for batch in whole.batches(damage):
         if batch.header.max_timestamp > best[1]:
@@ -99,7 +101,7 @@ def newest_in(near: Walk, whole: Walk, largest: int, start: int) -> tuple[Place,
 
 
 def run_here(search: Search[T]) -> T:
-    """Do all of a search in this thread."""
+    """Run a whole search in this thread."""
     try:
         walk = next(search)
         while True:

@@ -1,4 +1,4 @@
-"""When the record at an offset was written, by its batch's header: one small read, for whoever reports."""
+"""The time of the record at an offset: one small read of its batch's header, for reports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 
 class Times(NamedTuple):
-    """The time of a batch's first record, and the largest in it, in ms; -1 where records carry none."""
+    """The time of a batch's first record, and the largest in the batch, in ms; -1 if its records carry
+    none."""
 
     first_ms: int
     last_ms: int
@@ -22,15 +23,15 @@ UNKNOWN = Times(NO_TIMESTAMP, NO_TIMESTAMP)
 
 
 def times_at(log: PartitionLog, offset: int) -> Times:
-    """The times of the batch that holds ``offset``, or of the next one there is; unknown where there is none
-    or it can't be read at once."""
+    """The times of the batch that holds ``offset``, or of the next batch. Unknown if there is none, or if
+    it can't be read at once."""
     try:
         found = log.read(offset, 1)
         if found.file is None:
             return UNKNOWN
         batch = read_header(found.file.pread(HEADER_SIZE, found.position))
     except OffsetArchived:
-        # The archive is not asked for this: its segment's own times have to do, the first one rather too old.
+        # The archive is not read for this. The segment's own times must do; the first may be too early.
         archived = log.archive.segments[log.archive.number_of(offset)]
         return Times(archived.first_timestamp, archived.max_timestamp)
     except (LogError, OSError):

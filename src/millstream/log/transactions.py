@@ -1,21 +1,22 @@
-"""Which transactions are open in a partition, and how far that holds readers of committed records back.
+"""The transactions of a partition: which are open, and how far they hold back readers of committed records.
 
 Rules (Kafka's own):
 
-1. A transaction is open in a partition from its producer's first transactional batch there until the marker
-   that commits or aborts it. A producer has one at a time.
-2. While it is open its producer writes nothing else there (INVALID_TXN_STATE), and a newer epoch of it
-   nothing at all (CONCURRENT_TRANSACTIONS): the marker of the old epoch's transaction comes first, or the
-   one's records would share the other's fate.
-3. The **last stable offset** is the first offset of the oldest open transaction, or the log's end if there
-   is none. All before it is decided. A marker counts once it is in the file, not when it is staged.
+1. A transaction is open in a partition from its producer's first transactional batch there until the
+   marker that commits or aborts it. A producer has one at a time.
+2. While it is open, its producer may write nothing else there (INVALID_TXN_STATE), and a newer epoch of
+   the producer nothing at all (CONCURRENT_TRANSACTIONS). The marker for the old epoch's transaction must
+   come first, or the records of both would share one outcome.
+3. The **last stable offset** is the first offset of the oldest open transaction, or the log's end if none
+   is open. Everything before it is decided. A marker counts once it is in the file, not when it is staged.
 4. A marker of a producer without an open transaction is kept in the log and decides nothing.
-5. A marker of an older coordinator than the producer's last one is refused (TRANSACTION_COORDINATOR_FENCED).
-6. An aborted transaction is noted with the first and last of its offsets (the last is its marker's), and the
-   last stable offset as it was then: later ones can't have begun before it, so whoever looks for aborted
-   transactions up to there need not look on.
+5. A marker of a coordinator older than the one of the producer's last marker is refused
+   (TRANSACTION_COORDINATOR_FENCED).
+6. An aborted transaction is stored with its first and last offset (the last is its marker's) and the last
+   stable offset at that time. A transaction that is aborted later can't have begun before that offset, so
+   a search for aborted transactions up to it can stop there.
 
-What is not in the file yet is undone by ``undo``, as if it had never been. Pure state: no I/O.
+``undo`` reverts what is not yet in the file, as if it had never happened. Pure state: no I/O.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ INVALID_TXN_STATE = 48
 CONCURRENT_TRANSACTIONS = 51
 TRANSACTION_COORDINATOR_FENCED = 52
 
-# What a Produce request says of its records' transaction: the transactional id and the request's version.
+# How a Produce request describes its transaction: the transactional id and the request's version.
 RequestTransaction = tuple[str, int]
 
 NO_COORDINATOR = -1
@@ -39,9 +40,9 @@ NO_OFFSET = -1
 class OpenTransaction(NamedTuple):
     """A transaction that no marker has ended yet."""
 
-    epoch: int  # its producer's
+    epoch: int  # of its producer
     first_offset: int
-    started_ms: int  # by the broker's clock, as well as it is known
+    started_ms: int  # by the broker's clock, as far as it is known
     last_ms: int  # when its producer last wrote
     coordinator_epoch: int  # of its producer's last marker here, -1 if there was none
 
@@ -58,7 +59,7 @@ class ProducerDescription(NamedTuple):
 
 
 class Aborted(NamedTuple):
-    """An aborted transaction, as rule 6 has it."""
+    """An aborted transaction (rule 6)."""
 
     producer_id: int
     first_offset: int
@@ -72,17 +73,17 @@ class Transactions:
     __slots__ = ("_aborted", "coordinators", "first_unstable", "open", "unwritten")
 
     def __init__(self) -> None:
-        # By producer id: first offset and when it began. Oldest first, as they were begun. Always the same
-        # dictionary, so that an append need not ask for it.
+        # By producer id: first offset and start time, oldest first. Always the same dictionary, so an
+        # append can keep a reference to it.
         self.open: dict[int, tuple[int, int]] = {}
         self.coordinators: dict[int, int] = {}  # by producer id: the epoch of its last marker's coordinator
         self.first_unstable: int | None = None  # as of the last commit()
         self._aborted: list[Aborted] = []  # since the last commit()
-        # Of the producers with something new since the last commit(): how it was then.
+        # Producers that changed since the last commit(), with their state at that time.
         self.unwritten: dict[int, tuple[tuple[int, int] | None, int | None]] = {}
 
     def check_plain(self, producer_id: int) -> None:
-        """Raise AppendRefused if the producer may not write outside of a transaction now (rule 2)."""
+        """Raise AppendRefused if the producer may not write outside a transaction now (rule 2)."""
         if producer_id in self.open:
             raise AppendRefused(
                 INVALID_TXN_STATE,
@@ -91,7 +92,7 @@ class Transactions:
             )
 
     def check_epoch(self, producer_id: int, epoch: int, known_epoch: int) -> None:
-        """Raise AppendRefused if a transaction of an older epoch is open still (rule 2)."""
+        """Raise AppendRefused if a transaction of an older epoch is still open (rule 2)."""
         if epoch != known_epoch and producer_id in self.open:
             raise AppendRefused(
                 CONCURRENT_TRANSACTIONS,
@@ -100,7 +101,7 @@ class Transactions:
             )
 
     def check_coordinator(self, producer_id: int, coordinator_epoch: int) -> None:
-        """Raise AppendRefused for the marker of a coordinator that another one has replaced (rule 5)."""
+        """Raise AppendRefused for the marker of a coordinator that was replaced (rule 5)."""
         known = self.coordinators.get(producer_id, NO_COORDINATOR)
         if coordinator_epoch < known:
             raise AppendRefused(
@@ -110,13 +111,14 @@ class Transactions:
             )
 
     def wrote(self, producer_id: int, offset: int, now_ms: int) -> None:
-        """A transactional batch was appended at ``offset``."""
+        """Note that a transactional batch was appended at ``offset``."""
         if producer_id not in self.open:
             self._remember(producer_id)
             self.open[producer_id] = (offset, now_ms)
 
     def ended(self, producer_id: int, offset: int, *, commit: bool, coordinator_epoch: int) -> Aborted | None:
-        """The producer's marker was appended at ``offset``; what it aborted, if it did."""
+        """Note that the producer's marker was appended at ``offset``. Returns the transaction that it
+        aborted, if any."""
         self._remember(producer_id)
         self.coordinators[producer_id] = coordinator_epoch
         ended = self.open.pop(producer_id, None)
@@ -132,7 +134,8 @@ class Transactions:
             self.unwritten[producer_id] = self.open.get(producer_id), self.coordinators.get(producer_id)
 
     def commit(self) -> list[Aborted]:
-        """What happened so far is in the file: the last stable offset moves. Returns what was aborted."""
+        """Note that everything so far is in the file, which moves the last stable offset. Returns what
+        was aborted."""
         self.unwritten.clear()
         self.first_unstable = next(iter(self.open.values()))[0] if self.open else None
         aborted, self._aborted = self._aborted, []
@@ -154,7 +157,7 @@ class Transactions:
         self._aborted.clear()
 
     def sort(self) -> None:
-        """Put the open ones in order again, after some were put in out of it."""
+        """Sort the open transactions again, after some were added out of order."""
         in_order = sorted(self.open.items(), key=lambda item: item[1][0])
         self.open.clear()
         self.open.update(in_order)
@@ -168,7 +171,7 @@ class Transactions:
 
 
 def open_transactions(producers: Producers, transactions: Transactions) -> dict[int, OpenTransaction]:
-    """By producer id, oldest first."""
+    """Open transactions by producer id, oldest first."""
     return {
         producer_id: OpenTransaction(
             producers.states[producer_id][0],

@@ -1,20 +1,21 @@
-"""Whether the records in a batch may be appended: what Kafka's LogValidator asks of a client's batch.
+"""Checks whether the records of a client's batch may be appended, as Kafka's LogValidator does.
 
-A batch whose records can't be read would stop every reader at its offset for good, so none is taken:
+A batch whose records can't be read would stop every reader at its offset for good, so it is refused:
 
-- records, fields and headers end where they say, there are as many records as the header counts, and their
-  offsets are 0, 1, 2 and so on (INVALID_RECORD);
-- in a compacted topic every record has a key (INVALID_RECORD, with the numbers of those that have none);
-- with CreateTime, timestamps are within ``message.timestamp.before.max.ms`` and ``.after.max.ms``
-  (INVALID_TIMESTAMP, likewise);
-- compressed records decompress, to no more than ``millstream.max.decompressed.bytes`` (MESSAGE_TOO_LARGE:
-  producers that can, send the records again in smaller batches).
+- Records, fields and headers must end where they say. There must be as many records as the header counts,
+  with offsets 0, 1, 2 and so on (INVALID_RECORD).
+- In a compacted topic every record must have a key (INVALID_RECORD, with the numbers of those that have
+  none).
+- With CreateTime, timestamps must be within ``message.timestamp.before.max.ms`` and ``.after.max.ms``
+  (INVALID_TIMESTAMP, likewise).
+- Compressed records must decompress to at most ``millstream.max.decompressed.bytes`` (MESSAGE_TOO_LARGE:
+  producers that can do so send the records again in smaller batches).
 
-A header whose largest timestamp is not that of its records is put right, as Kafka does it: some clients
-write the last one's.
+If a header's largest timestamp is not that of its records, it is corrected, as Kafka does: some clients
+write the last record's.
 
-Uncompressed batches are checked where they are appended. Compressed ones are, too, if they are small;
-otherwise ``check_here`` raises CheckApart, and ``verdict_of`` is for a thread (``broker.preparation``).
+Uncompressed batches are checked where they are appended. So are small compressed ones. For larger ones
+``check_here`` raises CheckApart, and ``verdict_of`` is called on a thread (``broker.preparation``).
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ from millstream.records.batch import (
 from millstream.records.check import FINE, MAX_TIME, NO_KEY, OUT_OF_TIME, REASONS, check
 from millstream.records.compression import decompress
 
-# Compressed batches up to this size, of records up to that, are checked on the spot: that takes about as long
-# as to hand them to a thread and back.
+# Compressed batches up to this size, with up to this many bytes of records, are checked on the spot. That
+# takes about as long as passing them to a thread and back.
 SMALL = 16 * 1024
 SMALL_RECORDS = 96 * 1024
-_TOLD = 100  # refused records of a batch that are told one by one
-_NAMED = 10  # those that stand in the message
-_ANY = 2**62  # milliseconds; added to a clock's, they still have 64 bits
+_TOLD = 100  # refused records of a batch that the response lists
+_NAMED = 10  # the ones that its message names
+_ANY = 2**62  # milliseconds; the sum with a clock's still fits in 64 bits
 
 
 class CheckApart(Exception):
@@ -53,7 +54,7 @@ class CheckApart(Exception):
 
 
 class Rules(NamedTuple):
-    """What a topic's settings ask of records."""
+    """What a topic's settings require of records."""
 
     needs_keys: bool
     before_ms: int
@@ -62,7 +63,7 @@ class Rules(NamedTuple):
 
 
 def rules_of(config: TopicConfig) -> Rules:
-    stamps_time = config.message_timestamp_type == "LogAppendTime"  # then the producer's does not count
+    stamps_time = config.message_timestamp_type == "LogAppendTime"  # then the producer's do not count
     return Rules(
         "compact" in config.cleanup_policy,
         _ANY if stamps_time else min(config.message_timestamp_before_max_ms, _ANY),
@@ -72,14 +73,14 @@ def rules_of(config: TopicConfig) -> Rules:
 
 
 class Verdict(NamedTuple):
-    """What was found in a batch: the largest timestamp, or why it is refused."""
+    """The result of a check: the batch's largest timestamp, or why it is refused."""
 
     max_timestamp: int = NO_TIMESTAMP
     refused: AppendRefused | None = None
 
 
 def abide_by(verdict: Verdict, records: bytearray | memoryview) -> int:
-    """The largest timestamp of a batch, put right in its header if need be. Raises AppendRefused."""
+    """The largest timestamp of a batch, corrected in its header if needed. Raises AppendRefused."""
     if verdict.refused is not None:
         raise verdict.refused
     if verdict.max_timestamp != read_header(records).max_timestamp:
@@ -88,7 +89,7 @@ def abide_by(verdict: Verdict, records: bytearray | memoryview) -> int:
 
 
 def check_here(records: Buffer, rules: Rules, now_ms: int) -> Verdict:
-    """The verdict on a compressed batch. Raises CheckApart where a thread should find it."""
+    """The verdict on a compressed batch. Raises CheckApart if a thread should check it."""
     if len(records) > SMALL:
         raise CheckApart
     try:
@@ -112,7 +113,8 @@ def verdict_of(records: Buffer, rules: Rules, now_ms: int) -> Verdict:
 
 
 def _decompressed(records: Buffer, rules: Rules, now_ms: int, max_size: int) -> Verdict:
-    """What the header or the checksum has against a batch is not said here: an append asks that before."""
+    """Check a compressed batch. Faults of its header or checksum are not reported here: an append checks
+    those itself."""
     if len(records) < HEADER_SIZE:
         return Verdict()
     header = read_header(records)
@@ -128,7 +130,7 @@ def _decompressed(records: Buffer, rules: Rules, now_ms: int, max_size: int) -> 
 
 
 def verdict_of_plain(records: Buffer, rules: Rules, now_ms: int) -> Verdict:
-    """The verdict on a batch that is not compressed, and in which ``check`` found a fault."""
+    """The verdict on an uncompressed batch in which ``check`` found a fault."""
     return _verdict(records, HEADER_SIZE, read_header(records), rules, now_ms)
 
 

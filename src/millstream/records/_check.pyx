@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Whether a batch's records are what its header says, compiled: see ``check``.
+"""Checks a batch's records against its header, compiled: see ``check``.
 
 Nothing here trusts a byte: every read is preceded by a check against the end of the record.
 """
@@ -12,7 +12,7 @@ from millstream.records._fields cimport (
 )
 
 cdef enum:
-    LONG = 4 * 1024 * 1024  # bytes of records from which the interpreter's lock is worth letting go
+    LONG = 4 * 1024 * 1024  # bytes of records from which releasing the interpreter's lock pays off
     ROWS = 2  # where the numbers of refused records begin in the details
 
 cdef struct Rules:
@@ -25,7 +25,7 @@ cdef struct Rules:
 
 
 cdef inline bint headers_end(Cursor *c) noexcept nogil:
-    """Pass over a record's headers; false, with the fault set, if they are not what they should be."""
+    """Skip a record's headers; false, with the fault set, if they are invalid."""
     cdef int64_t left = number(c, 32), length
     if c.fault != FINE:
         return False
@@ -49,9 +49,8 @@ cdef inline bint headers_end(Cursor *c) noexcept nogil:
 
 
 cdef Fault examine(const uint8_t *at, const uint8_t *stop, Rules *rules, int64_t *details, int64_t room) noexcept nogil:
-    """The first fault there is. With ``details``, records that are refused for what they say, not for how
-    they are written, are noted there and passed over: those without a key, or those out of time if there
-    are any."""
+    """The first fault found. With ``details``, records refused for their contents, not for their encoding,
+    are noted there and skipped: those out of time if there are any, otherwise those without a key."""
     cdef Cursor c
     cdef Fault refused = FINE, why
     cdef int64_t row, length, delta, timestamp, key_length, latest = INT64_MIN, noted = 0
@@ -91,7 +90,7 @@ cdef Fault examine(const uint8_t *at, const uint8_t *stop, Rules *rules, int64_t
             return c.fault
         if length > 0:
             c.at += length
-        if c.at + 1 == c.end and c.at[0] == 0:  # no headers, as most records have it
+        if c.at + 1 == c.end and c.at[0] == 0:  # no headers, as in most records
             c.at += 1
         elif not headers_end(&c):
             return c.fault
@@ -125,7 +124,7 @@ cdef Fault examine(const uint8_t *at, const uint8_t *stop, Rules *rules, int64_t
 
 def check(records, Py_ssize_t start, int64_t count, int64_t base_timestamp, int64_t max_timestamp,
           int64_t oldest, int64_t newest, bint keys, int64_t[::1] details=None):
-    # Py_buffer, as a typed view costs microseconds, and most batches of a busy broker are small.
+    # Py_buffer, because a typed view costs microseconds, and most batches of a busy broker are small.
     cdef Py_buffer view
     cdef Rules rules
     cdef const uint8_t *at

@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Records to columns and back, compiled: the inner loops of ``compiled_columns``.
 
-Nothing here trusts a byte of what was fetched: every read is preceded by a check against the end of the
-record, and every write goes to a buffer that the caller sized for the worst case.
+Nothing here trusts a fetched byte: every read is preceded by a check against the end of the record, and
+every write goes to a buffer that the caller sized for the worst case.
 """
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
@@ -14,7 +14,7 @@ from millstream.records._fields cimport (
 )
 
 cdef enum:
-    SPAN = 8  # numbers that describe a batch: see columns.SPAN
+    SPAN = 8  # numbers per batch: see columns.SPAN
 
 cdef int64_t MAX_MS = INT64_MAX // 1000
 cdef int64_t MIN_MS = -(INT64_MAX // 1000)
@@ -32,7 +32,7 @@ REASONS = {
 
 
 cdef struct Out:
-    # One binary column being written: offsets has one entry more than rows, valid is a zeroed bitmap.
+    # A binary column being written. offsets has one entry more than rows; valid is a zeroed bitmap.
     int32_t *offsets
     uint8_t *valid
     uint8_t *data
@@ -51,7 +51,7 @@ cdef inline void put(Out *out, int64_t row, const uint8_t *data, int64_t length)
 
 
 cdef _bytes(buffer):
-    """Any buffer as plain bytes; Arrow's say that theirs are signed."""
+    """Any buffer as unsigned bytes; Arrow declares its buffers as signed."""
     return memoryview(buffer).cast("B")
 
 
@@ -221,7 +221,7 @@ def fill_headers(const uint8_t[::1] buffer, header_at, int64_t rows, lists, list
 # Columns to records -------------------------------------------------------------------------------------
 
 cdef class Binary:
-    """A binary or string column of Arrow's, by its buffers."""
+    """A binary or string column of Arrow, accessed through its buffers."""
     cdef const int32_t[::1] offsets
     cdef const uint8_t[::1] data
     cdef const uint8_t[::1] valid
@@ -244,7 +244,7 @@ cdef class Binary:
             self.data = _bytes(data)
 
     cdef inline int64_t length(self, int64_t row) noexcept:
-        """-1 for null."""
+        """The length of a row's value; -1 for null."""
         row += self.offset
         if not self.all_valid and not (self.valid[row >> 3] >> (row & 7)) & 1:
             return -1
@@ -267,7 +267,7 @@ cdef inline uint8_t *write_field(uint8_t *out, const uint8_t *data, int64_t leng
 
 
 cdef class Encoder:
-    """Rows of a record batch of Arrow's, to be encoded in whatever order and groups are asked for."""
+    """Encodes the rows of an Arrow record batch, in any order and grouping."""
     cdef Binary key, value, header_keys, header_values
     cdef const int32_t[::1] lists
     cdef const uint8_t[::1] list_valid
@@ -324,7 +324,7 @@ cdef class Encoder:
         return out
 
     cdef inline int64_t size_of(self, int64_t row, int64_t timestamp_delta, int64_t offset_delta) noexcept:
-        """The length of a record, without the number that says it."""
+        """The length of a record, without the varint that states it."""
         return (
             1
             + varint_size(zigzag(timestamp_delta))

@@ -1,14 +1,14 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Reading the numbers and fields of a record, for the compiled modules.
+"""Reads the numbers and fields of a record, for the compiled modules.
 
 Nothing here trusts a byte: every read is preceded by a check against the end of the record.
 """
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-# Why a record is not one.
+# Why a record is invalid.
 cdef enum Fault:
     FINE, NUMBER, RECORD, FIELD, HEADERS, HEADER_KEY, LEFT_OVER, OFFSET, TIME
-    # What only an append asks: see records.check.
+    # Checked only by an append: see records.check.
     FEWER, MORE, NO_KEY, OUT_OF_TIME, MAX_TIME
 
 
@@ -39,7 +39,7 @@ cdef inline int64_t long_number(Cursor *c, int bits) noexcept nogil:
 
 
 cdef inline int64_t number(Cursor *c, int bits) noexcept nogil:
-    """The same; most are of one or two bytes, and those are read here."""
+    """Like ``long_number``, with a fast path for numbers of one or two bytes, which most are."""
     cdef uint32_t first, second
     if c.end - c.at >= 2:
         first = c.at[0]
@@ -55,7 +55,7 @@ cdef inline int64_t number(Cursor *c, int bits) noexcept nogil:
 
 
 cdef inline int64_t field(Cursor *c) noexcept nogil:
-    """The length of a key or value, -1 for null; the cursor stands at its first byte."""
+    """The length of a key or value, -1 for null. Leaves the cursor at its first byte."""
     cdef int64_t length = number(c, 32)
     if c.fault == FINE and (length < -1 or length > c.end - c.at):
         c.fault = FIELD

@@ -1,10 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """JSON objects to columns, compiled: the inner loops of ``json_columns``.
 
-Only what is plain is read: an object of strict JSON and UTF-8 whose fields are what their types say in the
-way that nearly all producers write them. A row that is anything else is left to who can say what is wrong
-with it, and so nothing here has an opinion of its own on what a bad record is. Nothing is trusted: every
-byte is looked at only after a check against the end.
+Only plain rows are read: an object of strict JSON and UTF-8 whose fields have the declared types and are
+written the way that nearly all producers write them. Any other row is left to the general reader, which
+can say what is wrong with it, so nothing here decides what a bad record is. Nothing is trusted: every
+byte is read only after a check against the end.
 """
 cimport cython
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
@@ -14,11 +14,11 @@ from libc.stdint cimport int16_t, int32_t, int64_t, int8_t, uint8_t
 from libc.string cimport memcmp, memcpy
 
 cdef extern from "Python.h":
-    # Not strtod, which reads a comma where the locale has one.
+    # Not strtod, which reads a comma as the decimal point in some locales.
     double PyOS_string_to_double(const char *text, char **end, void *overflow)
 
 cdef enum:
-    DEEPEST = 64  # of a value that is skipped
+    DEEPEST = 64  # nesting depth of a skipped value
     LONGEST_NUMBER = 64
 
 cdef enum:
@@ -58,7 +58,7 @@ cdef struct Field:
 
 
 cdef struct Value:
-    # One field of a row, as it was found: a text stands where the JSON has it.
+    # One field of a row, as it was found. A text is given by its position in the JSON.
     bint there
     bint escaped
     int32_t start
@@ -75,7 +75,7 @@ cdef struct Text:
 
 @cython.final
 cdef class Cursor:
-    """A place in the JSON of one row."""
+    """A position in the JSON of one row."""
     cdef const uint8_t *base
     cdef const uint8_t *at
     cdef const uint8_t *end
@@ -99,7 +99,7 @@ cdef class Cursor:
         return True
 
     cdef bint text(self, Text *found) noexcept:
-        """What stands between quotes; the first of them is behind."""
+        """Read a text up to its closing quote. The opening quote has been consumed."""
         cdef const uint8_t *at = self.at
         cdef uint8_t seen = 0
         cdef uint8_t one
@@ -134,7 +134,7 @@ cdef class Cursor:
         return True
 
     cdef bint code(self, const uint8_t *at) noexcept:
-        """Four digits that stand for a character of its own, not for half of one."""
+        """True for four hex digits that encode a whole character, not half of a surrogate pair."""
         cdef int32_t value
         if self.end - at < 4:
             return False
@@ -142,7 +142,7 @@ cdef class Cursor:
         return value >= 0 and not 0xD800 <= value <= 0xDFFF
 
     cdef bint skip(self, int depth) noexcept:
-        """A value that nobody asked for: it has to be JSON all the same."""
+        """Skip a value of a field that was not requested. It must still be valid JSON."""
         cdef Text text
         cdef Value number
         if depth > DEEPEST or self.at >= self.end:
@@ -194,8 +194,8 @@ cdef class Cursor:
         cdef bint negative = self.byte(0x2D)
         cdef bint whole = True
         cdef int64_t mantissa = 0
-        cdef int digits = 0  # that are in the mantissa
-        cdef int shift = 0  # the power of ten that the mantissa is to be multiplied by
+        cdef int digits = 0  # number of digits counted, of which at most 18 go into the mantissa
+        cdef int shift = 0  # the power of ten by which to multiply the mantissa
         cdef int exponent = 0
         cdef bint less = False
         if self.at >= self.end:
@@ -236,7 +236,7 @@ cdef class Cursor:
             shift += -exponent if less else exponent
         if kind == DOUBLE:
             if whole and negative and mantissa == 0:
-                return False  # a zero whose sign depends on who reads it
+                return False  # readers disagree on the sign of this zero
             return self.real(value, start, negative, mantissa, digits, shift)
         if not whole or digits > 18:
             return False
@@ -249,7 +249,7 @@ cdef class Cursor:
         cdef char[LONGEST_NUMBER + 1] copy
         cdef double exact
         if digits <= 15 and -22 <= shift <= 22:
-            # Both are exact, and one operation rounds once.
+            # Both operands are exact, and one operation rounds once.
             exact = <double>mantissa
             exact = exact / POWERS[-shift] if shift < 0 else exact * POWERS[shift]
             value.real = -exact if negative else exact
@@ -262,7 +262,7 @@ cdef class Cursor:
         return not isinf(value.real)
 
     cdef bint time(self, Value *value) noexcept:
-        """``2026-01-31T10:30:00.123456Z`` or with an offset; other ways to write it are rarer."""
+        """Read ``2026-01-31T10:30:00.123456Z``, or with an offset. Other notations are rarer."""
         cdef const uint8_t *at = self.at
         cdef int64_t year, month, day, hour, minute, second, micros = 0, scale = 100_000, zone = 0
         if self.end - at < 21:
@@ -309,7 +309,7 @@ cdef class Cursor:
 
 
 cdef inline int64_t pair(const uint8_t *at) noexcept:
-    """Two digits as a number; far below zero if they are none."""
+    """Two digits as a number; far below zero if they are not digits."""
     if not 0x30 <= at[0] <= 0x39 or not 0x30 <= at[1] <= 0x39:
         return -100_000
     return 10 * (at[0] - 0x30) + (at[1] - 0x30)
@@ -326,7 +326,7 @@ cdef inline int64_t days_of(int64_t year, int64_t month) noexcept:
 
 
 cdef inline int64_t days_since_1970(int64_t year, int64_t month, int64_t day) noexcept:
-    # Years begin in March here, so that the day that comes and goes is the last of one.
+    # Years begin in March here, so that a leap day is the last day of its year.
     cdef int64_t since = year - 1 if month <= 2 else year
     cdef int64_t era = since // 400
     cdef int64_t of_era = since - 400 * era
@@ -335,7 +335,7 @@ cdef inline int64_t days_since_1970(int64_t year, int64_t month, int64_t day) no
 
 
 cdef inline int32_t four(const uint8_t *at) noexcept:
-    """Four hexadecimal digits as a number, -1 if they are none."""
+    """Four hexadecimal digits as a number; -1 if they are not digits."""
     cdef int32_t value = 0
     cdef int place
     cdef uint8_t one
@@ -373,7 +373,7 @@ cdef bint is_utf8(const uint8_t *at, const uint8_t *end) noexcept:
         for place in range(1, more + 1):
             if at[place] & 0xC0 != 0x80:
                 return False
-        # Longer than need be, half a character, beyond the last.
+        # An overlong encoding, a surrogate, or a code point beyond the last.
         if (one == 0xE0 and at[1] < 0xA0) or (one == 0xED and at[1] > 0x9F) \
                 or (one == 0xF0 and at[1] < 0x90) or (one == 0xF4 and at[1] > 0x8F):
             return False
@@ -382,7 +382,8 @@ cdef bint is_utf8(const uint8_t *at, const uint8_t *end) noexcept:
 
 
 cdef int32_t unescaped(const uint8_t *at, int32_t size, uint8_t *out) noexcept:
-    """Write a text without its escapes, which were checked; how long it is. Without ``out``, only that."""
+    """Write a text without its escapes, which were checked, and return its length. Without ``out``, only
+    return the length."""
     cdef const uint8_t *end = at + size
     cdef int32_t written = 0
     cdef int32_t value
@@ -427,11 +428,11 @@ cdef int32_t unescaped(const uint8_t *at, int32_t size, uint8_t *out) noexcept:
 
 @cython.final
 cdef class Reader:
-    """Reads rows as the fields it was made for."""
+    """Reads rows into the fields that it was created for."""
     cdef Field *fields
     cdef Value *row
     cdef int count
-    cdef tuple names  # keeps what the fields point to
+    cdef tuple names  # keeps the names alive that the fields point to
 
     def __cinit__(self, fields):
         self.count = len(fields)
@@ -452,7 +453,8 @@ cdef class Reader:
         PyMem_Free(self.row)
 
     cdef int field(self, const uint8_t *name, int32_t size, int likely) noexcept:
-        """Which field has this name, -1 if none has. Objects have theirs in the same order mostly."""
+        """The number of the field with this name, -1 if there is none. Objects mostly have theirs in the
+        same order."""
         cdef int index = likely
         cdef int tried
         for tried in range(self.count):
@@ -506,7 +508,7 @@ cdef class Reader:
         cdef Value *value = &self.row[index]
         cdef int kind = self.fields[index].kind
         cdef Text text
-        value.there = False  # of two with the same name the later one counts, null or not
+        value.there = False  # of two fields with the same name the later one counts, null or not
         if cursor.at >= cursor.end:
             return False
         if cursor.at[0] == 0x6E:
@@ -528,9 +530,10 @@ cdef class Reader:
         return True
 
     def read(self, const int32_t[::1] offsets, const uint8_t[::1] data, rows, list outs):
-        """Read ``rows`` values that stand in ``data`` from one of ``offsets`` to the next. ``outs`` has the
-        buffers of every field: a zeroed bitmap of what is there and the numbers; of a text its start and its
-        size, below zero if it has escapes. Returns a bitmap of the rows that are plain."""
+        """Read ``rows`` values from ``data``, each from one of ``offsets`` to the next. ``outs`` has two
+        buffers for every field: a zeroed bitmap of the values that exist, and the numbers. For a text
+        these are its start and its size, which is below zero if it has escapes. Returns a bitmap of the
+        plain rows."""
         cdef Cursor cursor = Cursor()
         cdef int64_t count = rows, row
         cdef int index
@@ -588,7 +591,7 @@ cdef inline void put(void *out, int64_t row, int kind, Value *value) noexcept:
 
 
 def text_size(const int32_t[::1] places, const uint8_t[::1] valid, const uint8_t[::1] data, rows):
-    """How many bytes the texts of a field have, all together."""
+    """The total size in bytes of a field's texts."""
     cdef int64_t size = 0, row, count = rows
     for row in range(count):
         if valid[row >> 3] >> (row & 7) & 1:
@@ -603,7 +606,7 @@ def texts(
     const int32_t[::1] places, const uint8_t[::1] valid, const uint8_t[::1] data, rows,
     int32_t[::1] offsets, uint8_t[::1] out,
 ):
-    """Copy the texts of a field one after another."""
+    """Copy the texts of a field, one after another."""
     cdef int32_t size = 0
     cdef int64_t row, count = rows
     cdef uint8_t *to = &out[0] if out.shape[0] else NULL

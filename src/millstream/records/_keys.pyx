@@ -1,9 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Keys and their newest offsets, compiled: see ``keys``, which says what each of these does.
+"""Keys and their newest offsets, compiled: see ``keys``, which says what each function does.
 
-A key is known by 128 bits of SipHash-2-4 under a secret of this map's own: two keys that share them do not
-happen, and nobody can make them. A slot of the table has 24 bytes; offsets are kept plus one, so that zero
-is a free slot. Nothing here trusts a byte of a batch, and nothing holds the interpreter's lock.
+A key is identified by its 128-bit SipHash-2-4 under a secret that only this map has. Two keys with the
+same hash do not occur, and nobody can construct them. A slot of the table has 24 bytes. Offsets are
+stored plus one, so that zero marks a free slot. Nothing here trusts a byte of a batch, and the loops run
+without the interpreter's lock.
 """
 from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
@@ -17,7 +18,7 @@ from millstream.records._fields cimport (
     FINE, OFFSET, RECORD, TIME, Cursor, field, number, varint_size, write_number, zigzag,
 )
 
-SLOT_BYTES = 32  # of memory for a key: a slot has 24, and three in four are used
+SLOT_BYTES = 32  # of memory per key: a slot has 24, and three in four are used
 
 cdef struct Slot:
     uint64_t low
@@ -26,7 +27,7 @@ cdef struct Slot:
 
 
 cdef struct Entry:
-    # A record: where it starts, where what follows its timestamp does, and its end.
+    # A record: its start, where the part after its timestamp begins, and its end.
     const uint8_t *start
     const uint8_t *rest
     const uint8_t *end
@@ -90,7 +91,8 @@ cdef void siphash(const uint64_t *secret, const uint8_t *data, int64_t length, u
 
 
 cdef inline bint next_record(Cursor *c, const uint8_t *stop, Entry *e, int64_t previous, int64_t last) noexcept nogil:
-    """Read a record up to its value's length. Headers are not looked at: whoever keeps a record keeps them."""
+    """Read a record up to its value's length. Headers are not read: they are kept together with the
+    record."""
     cdef int64_t length
     e.start = c.at
     c.end = stop
@@ -131,7 +133,7 @@ cdef class LatestOffsets:
         cdef const uint8_t[::1] secret = os.urandom(16)
         memcpy(&self.secret[0], &secret[0], 16)
         self.limit = max(keys, 1)
-        self.slots = <uint64_t>(self.limit + self.limit // 3 + 1)  # three quarters full at most
+        self.slots = <uint64_t>(self.limit + self.limit // 3 + 1)  # at most three quarters full
         self.table = <Slot *>calloc(self.slots, sizeof(Slot))
         if self.table == NULL:
             raise MemoryError(f"no memory for {keys} keys")
@@ -140,7 +142,7 @@ cdef class LatestOffsets:
         free(self.table)
 
     cdef inline Slot *slot_of(self, const uint8_t *key, int64_t length, uint64_t *hashed) noexcept nogil:
-        """The key's slot, or the free one where it would go."""
+        """The key's slot, or the free slot where it would go."""
         cdef uint64_t at
         siphash(self.secret, key, length, hashed)
         at = hashed[0] % self.slots
@@ -190,7 +192,7 @@ cdef class LatestOffsets:
              int64_t base_timestamp, int64_t latest, bint tombstones, horizon, Py_ssize_t room):
         cdef const uint8_t *origin = &body[0] if body.shape[0] else NULL
         cdef const uint8_t *stop = origin + body.shape[0]
-        cdef const uint8_t *run  # the first of the kept bytes that are not copied yet
+        cdef const uint8_t *run  # the first of the kept bytes that are not yet copied
         cdef Cursor c
         cdef Entry e
         cdef uint64_t hashed[2]
@@ -240,7 +242,7 @@ cdef class LatestOffsets:
                 shift = base_timestamp - <int64_t>horizon
             if left == number_of and not rebased:
                 return None, left, newest, rebased, keyless
-            # A timestamp takes ten bytes at most, and with it the record's length may take one more.
+            # A timestamp takes at most ten bytes, and a longer record may need one more byte for its length.
             result = bytearray(room + size + (left * 10 if rebased else 0))
             view = result
             out = &view[0] + room if left else NULL

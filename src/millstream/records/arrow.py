@@ -1,9 +1,9 @@
-"""Fetched batches to Arrow columns, and Arrow columns to batches ready to be produced.
+"""Converts fetched batches to Arrow columns, and Arrow columns to batches ready to be produced.
 
-Reading: the bytes of a Fetch answer may begin with a batch whose first records were not asked for, and end
-with a part of one; control batches are left out, and the batches of aborted transactions where the caller
-passes the list that came with the answer. Nothing is done per record in Python: batches are walked here,
-records by ``compiled_columns``, or by ``numpy_columns`` where there was no compiler.
+A Fetch response may begin with a batch whose first records were not requested, and end with a partial
+batch. Control batches are left out. So are the batches of aborted transactions, if the caller passes the
+list from the response. No Python code runs per record: batches are walked here, records by
+``compiled_columns``, or by ``numpy_columns`` if there was no compiler.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SCHEMA = pa.schema(
 NAMES = tuple(SCHEMA.names)
 
 # Bytes of records decoded into one Arrow batch: enough to be fast, small enough to pass on soon. Offsets
-# inside a column are 32 bits, so one Kafka batch more than this must stay below 2 GiB, and does.
+# in a column are 32 bits, so this plus one Kafka batch must stay below 2 GiB, which it does.
 CHUNK_BYTES = 4 * 1024 * 1024
 
 
@@ -59,11 +59,11 @@ def decode(
     max_decompressed: int = MAX_DECOMPRESSED,
     implementation: ModuleType | None = None,
 ) -> list[pa.RecordBatch]:
-    """The records in a Fetch answer from offset ``first`` up to ``end``, not included.
+    """The records in a Fetch response from offset ``first`` up to ``end``, exclusive.
 
-    ``aborted`` are the producer ids and first offsets of aborted transactions, as the answer lists them.
-    ``names`` picks columns of ``SCHEMA``, in its order. Raises CorruptBatch, with the position of the batch
-    in the buffer, where something is not as it should be.
+    ``aborted`` are the producer ids and first offsets of aborted transactions, as the response lists
+    them. ``names`` selects columns of ``SCHEMA``; they keep its order. Raises CorruptBatch, with the
+    position of the batch in the buffer, if anything is wrong.
     """
     chunks = _Chunks(buffer, first, end, names, implementation or columns)
     for position, header in wanted(buffer, first, end, aborted):
@@ -79,8 +79,8 @@ def decode(
 
 
 class _Chunks:
-    """Gathers batches until there are enough for an Arrow batch. Those that came uncompressed are read
-    where they stand; those that were decompressed are joined to a buffer of their own."""
+    """Collects batches until there are enough for an Arrow batch. Uncompressed batches are read in place;
+    decompressed ones are joined in a separate buffer."""
 
     def __init__(
         self, buffer: Buffer, first: int, end: int, names: Collection[str], implementation: ModuleType
@@ -145,10 +145,10 @@ class Producer:
 
 
 class Encoder:
-    """Rows of an Arrow record batch, to be produced: any rows, in any order, as batches of Kafka's.
+    """Encodes rows of an Arrow record batch as Kafka batches: any rows, in any order.
 
-    ``key``, ``headers`` and ``timestamp`` may be None: no key, no headers, the time now. Keys and values are
-    binary or text. Timestamps are cut to milliseconds.
+    ``key``, ``headers`` and ``timestamp`` may be None: no key, no headers, the current time. Keys and
+    values are binary or text. Timestamps are truncated to milliseconds.
     """
 
     def __init__(
@@ -172,10 +172,10 @@ class Encoder:
     def batches(
         self, rows: Any, *, max_bytes: int, codec: int = NONE, producer: Producer | None = None
     ) -> Iterator[tuple[bytearray, int]]:
-        """Batches of the rows with the given numbers (int32) and how many records each has.
+        """Yield batches of the rows with the given numbers (int32), and how many records each batch has.
 
-        ``max_bytes`` bounds a batch before compression; a single row larger than it is a batch of its own.
-        The producer's sequence moves on with each batch given.
+        ``max_bytes`` bounds a batch before compression; a single larger row becomes a separate batch. The
+        producer's sequence advances with each batch.
         """
         producer = producer or Producer()
         attributes = codec | (batch.TRANSACTIONAL if producer.transactional else 0)
@@ -211,7 +211,7 @@ def partitions_of(keys: pa.Array, partitions: int, implementation: ModuleType | 
 
 
 def _narrow(column: pa.Array) -> pa.Array:
-    """A binary column with 32-bit offsets, whatever kind of text or bytes came."""
+    """A binary column with 32-bit offsets, from any kind of text or bytes."""
     if pa.types.is_large_binary(column.type) or pa.types.is_large_string(column.type):
         return column.cast(pa.binary())
     if not (pa.types.is_binary(column.type) or pa.types.is_string(column.type)):

@@ -1,4 +1,4 @@
-"""The header of a record batch, its checksum, and walking over batches in a buffer.
+"""The header of a record batch, its checksum, and iteration over the batches in a buffer.
 
     offset  size  field
      0       8    base offset                 stamped by the broker; not under the CRC
@@ -8,7 +8,7 @@
     17       4    CRC-32C                     of everything from 21 to the end
     21       2    attributes                  bits 0-2 codec, 3 time type, 4 transactional, 5 control,
                                               6 delete horizon
-    23       4    last offset delta           of the last record; stays through compaction
+    23       4    last offset delta           of the last record; kept by compaction
     27       8    base timestamp              of the first record (the delete horizon if bit 6 is set)
     35       8    max timestamp               of any record; the time of arrival if bit 3 is set
     43       8    producer id                 -1: not idempotent
@@ -17,7 +17,7 @@
     57       4    record count
     61            records, compressed as a whole by the codec
 
-Everything here works on whole batches; nothing looks at a record.
+Everything here works on whole batches; nothing reads a record.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from millstream.errors import CorruptBatch
 
 HEADER = Struct(">qiibIhiqqqhii")
 HEADER_SIZE = HEADER.size  # 61
-PREFIX = Struct(">qi")  # base offset and batch length: what is needed to walk
+PREFIX = Struct(">qi")  # base offset and batch length: what iterating needs
 PREFIX_SIZE = PREFIX.size  # 12
 STAMP = Struct(">qii")  # base offset, batch length, leader epoch: what the broker writes
 MAGIC = 2
@@ -42,7 +42,7 @@ CHECKED_FROM = 21  # where the bytes under the checksum start
 CRC = Struct(">I")
 _ATTRIBUTES = Struct(">h")
 _TIMESTAMP = Struct(">q")
-_TIMED = Struct(">i9xh")  # from 8: the length and, passing over what is between, the attributes
+_TIMED = Struct(">i9xh")  # from 8: the length and, skipping what is between, the attributes
 _MAX_TIMESTAMP_AT = 35
 
 CODEC_MASK = 0x07
@@ -59,7 +59,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class BatchHeader(NamedTuple):
-    """The 61 bytes in front of every batch, unpacked."""
+    """The unpacked 61 bytes at the start of every batch."""
 
     base_offset: int
     batch_length: int
@@ -77,7 +77,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The whole batch's size in bytes."""
+        """The size of the whole batch in bytes."""
         return self.batch_length + PREFIX_SIZE
 
     @property
@@ -102,17 +102,18 @@ class BatchHeader(NamedTuple):
 
     @property
     def newest_ms(self) -> int:
-        """The time of the newest record; none if compaction left no record, though the batch has one."""
+        """The timestamp of the newest record; -1 if compaction left no record, although the header has a
+        timestamp."""
         return self.max_timestamp if self.record_count else NO_TIMESTAMP
 
     @property
     def last_sequence(self) -> int:
-        """Sequence numbers wrap from 2^31-1 to 0."""
+        """The last record's sequence number. Sequence numbers wrap from 2^31-1 to 0."""
         return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header at ``position``. Raises ``struct.error`` if fewer than 61 bytes are there."""
+    """The header at ``position``. Raises ``struct.error`` if fewer than 61 bytes follow."""
     return BatchHeader._make(HEADER.unpack_from(buffer, position))
 
 
@@ -123,13 +124,13 @@ def checksum(buffer: Buffer, position: int, size: int) -> int:
 
 
 def stamp(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
-    """Give the batch its place in the log, in place; neither field is under the checksum."""
+    """Write the batch's offset and leader epoch, in place. Neither field is under the checksum."""
     length = PREFIX.unpack_from(buffer, position)[1]
     STAMP.pack_into(buffer, position, base_offset, length, leader_epoch)
 
 
 def stamp_time(buffer: bytearray | memoryview, position: int, time_ms: int) -> None:
-    """Make the time of arrival the batch's timestamp, in place and with the checksum, which covers it."""
+    """Make the time of arrival the batch's timestamp, in place, and update the checksum, which covers it."""
     length, attributes = _TIMED.unpack_from(buffer, position + 8)
     _ATTRIBUTES.pack_into(buffer, position + CHECKED_FROM, attributes | LOG_APPEND_TIME)
     _TIMESTAMP.pack_into(buffer, position + _MAX_TIMESTAMP_AT, time_ms)
@@ -137,19 +138,19 @@ def stamp_time(buffer: bytearray | memoryview, position: int, time_ms: int) -> N
 
 
 def stamp_max_time(buffer: bytearray | memoryview, position: int, size: int, time_ms: int) -> None:
-    """Put the largest timestamp of a batch right, in place and with the checksum, which covers it."""
+    """Correct a batch's largest timestamp, in place, and update the checksum, which covers it."""
     _TIMESTAMP.pack_into(buffer, position + _MAX_TIMESTAMP_AT, time_ms)
     seal(buffer, position, size)
 
 
 def seal(buffer: bytearray | memoryview, position: int, size: int) -> None:
-    """Compute the checksum anew, after a change of what is under it."""
+    """Recompute the checksum after a change to the bytes under it."""
     CRC.pack_into(buffer, position + CRC_AT, checksum(buffer, position, size))
 
 
 def batches(buffer: Buffer, position: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
-    """Positions and headers of the whole batches in a buffer; a partial one at the end is left out, as
-    the answer to a Fetch may end with one. Raises CorruptBatch where the bytes can't be a batch."""
+    """Positions and headers of the complete batches in a buffer. A partial batch at the end is left out:
+    a Fetch response may end with one. Raises CorruptBatch if the bytes can't be a batch."""
     if end is None:
         end = len(buffer)
     while position + HEADER_SIZE <= end:
@@ -166,7 +167,7 @@ def batches(buffer: Buffer, position: int = 0, end: int | None = None) -> Iterat
 
 
 def verify(buffer: Buffer, position: int, header: BatchHeader) -> None:
-    """Raise CorruptBatch unless the batch's checksum is right."""
+    """Raise CorruptBatch if the batch's checksum is wrong."""
     actual = checksum(buffer, position, header.size)
     if actual != header.crc:
         raise CorruptBatch(

@@ -1,9 +1,9 @@
-"""Batches from plain records and back, one record at a time, in plain Python.
+"""Builds batches from plain records and reads them back, one record at a time, in plain Python.
 
-For tests, look-up by time, and the command line. Where there are many records, use
-``records.arrow``, which does the same by columns; the tests hold it to this.
+For tests, look-ups by time, and the command line. For many records use ``records.arrow``, which does the
+same by columns. The tests compare it with this module.
 
-    a record                 every number a zigzag varint, as Protocol Buffers write them
+    a record                 every number a zigzag varint, as in Protocol Buffers
     length                   of all that follows
     attributes               1 byte, unused
     timestamp delta          to the batch's base timestamp
@@ -30,7 +30,7 @@ Header = tuple[str, bytes | None]
 
 
 class Record(NamedTuple):
-    """One record. ``offset`` and ``timestamp`` are absolute; -1 where they are not known yet."""
+    """One record. ``offset`` and ``timestamp`` are absolute; -1 while unknown."""
 
     key: bytes | None
     value: bytes | None
@@ -53,10 +53,10 @@ def build_batch(
     leader_epoch: int = -1,
     last_offset_delta: int | None = None,
 ) -> bytearray:
-    """One batch of ``records``. Offsets that are given must grow; those left at -1 follow one another.
+    """One batch of ``records``. Given offsets must grow; offsets left at -1 count up.
 
-    ``last_offset_delta`` is for a batch whose last records were compacted away. A batch without records
-    needs it too.
+    ``last_offset_delta`` is for a batch whose last records were compacted away, and is required for a
+    batch without records.
     """
     if not records and last_offset_delta is None:
         raise ValueError("a batch without records needs last_offset_delta")
@@ -107,7 +107,7 @@ def assemble(
     base_sequence: int,
     record_count: int,
 ) -> bytearray:
-    """A batch of records that are encoded (and compressed) already."""
+    """A batch of records that are already encoded (and compressed)."""
     out = bytearray(HEADER_SIZE + len(body))
     out[HEADER_SIZE:] = body
     write_header(
@@ -140,7 +140,7 @@ def write_header(
     base_sequence: int,
     record_count: int,
 ) -> None:
-    """The header and checksum of a batch whose records stand in ``out`` already, behind 61 bytes of room."""
+    """Write the header and checksum of a batch whose records are already in ``out``, after 61 free bytes."""
     HEADER.pack_into(
         out,
         0,
@@ -162,7 +162,7 @@ def write_header(
 
 
 def read_batches(buffer: Buffer, *, control: bool = False) -> Iterator[Record]:
-    """The records of all whole batches in a buffer; those of control batches only if asked for."""
+    """The records of all complete batches in a buffer; those of control batches only if asked for."""
     for position, header in batch.batches(buffer):
         batch.verify(buffer, position, header)
         if control or not header.is_control:
@@ -172,9 +172,9 @@ def read_batches(buffer: Buffer, *, control: bool = False) -> Iterator[Record]:
 def read_records(
     buffer: Buffer, position: int = 0, header: BatchHeader | None = None, max_size: int = MAX_DECOMPRESSED
 ) -> Iterator[Record]:
-    """The records of the whole batch at ``position``, whose checksum is the caller's affair.
+    """The records of the complete batch at ``position``. The caller verifies its checksum.
 
-    Raises CorruptBatch at the first record that is not one.
+    Raises CorruptBatch at the first invalid record.
     """
     if header is None:
         header = batch.read_header(buffer, position)
@@ -186,7 +186,7 @@ def read_records(
 
 
 def check_plausible(header: BatchHeader, body_size: int) -> None:
-    """Raise CorruptBatch if a header's counts and offsets can't be those of ``body_size`` bytes."""
+    """Raise CorruptBatch if a header's counts and offsets don't fit ``body_size`` bytes."""
     if not 0 <= header.record_count * SMALLEST_RECORD <= body_size:
         raise CorruptBatch(f"{body_size} bytes can't be {header.record_count} records")
     if header.base_offset < 0 or header.last_offset_delta < 0 or header.last_offset >= 2**63 - 1:
@@ -216,17 +216,17 @@ def _records(body: memoryview, header: BatchHeader) -> Iterator[Record]:
 
 
 class RecordReader:
-    """A position in a batch's records, and what can be read from there."""
+    """Reads the records of a batch from a current position."""
 
     __slots__ = ("body", "end", "position")
 
     def __init__(self, body: memoryview) -> None:
         self.body = body
         self.position = 0
-        self.end = len(body)  # of the record at hand
+        self.end = len(body)  # of the current record
 
     def begin(self) -> None:
-        """Go to the timestamp of the next record, whose end is known then."""
+        """Move to the timestamp of the next record and set ``end`` to the record's end."""
         self.end = len(self.body)
         length = self.varint()
         if not 0 <= length <= self.end - self.position:
@@ -309,7 +309,7 @@ def _write_data(out: bytearray, data: bytes | None) -> None:
 
 
 def write_varint(out: bytearray, value: int) -> None:
-    """A zigzag varint, of 32 or 64 bits alike."""
+    """Write a zigzag varint of 32 or 64 bits."""
     value = ((value << 1) ^ (value >> 63)) & 0xFFFF_FFFF_FFFF_FFFF
     while value > 0x7F:
         out.append((value & 0x7F) | 0x80)

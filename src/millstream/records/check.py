@@ -1,7 +1,7 @@
-"""Whether a batch's records are what its header says: what a broker asks before it takes a batch.
+"""Checks a batch's records against its header, before a broker appends the batch.
 
 ``check(records, start, count, base_timestamp, max_timestamp, oldest, newest, keys, details)`` reads the
-uncompressed records in ``records[start:]`` and returns ``FINE``, or the first fault it finds:
+uncompressed records in ``records[start:]`` and returns ``FINE``, or the first fault that it finds:
 
 - a record, number, field or header that does not end where it should, or offsets that are not 0 to
   ``count - 1``: no reader can read such a batch;
@@ -10,13 +10,13 @@ uncompressed records in ``records[start:]`` and returns ``FINE``, or the first f
 - ``OUT_OF_TIME``: a timestamp before ``oldest`` or after ``newest``;
 - ``MAX_TIME``: all is well, but ``max_timestamp`` is not the largest timestamp.
 
-``details``, numbers of 64 bits, is for a second call that says more. Where a record can't be read,
-``details[0]`` is its number. Else records that are refused for what they say are passed over: ``details[0]``
-is how many were noted (those out of time if there are any, else those without a key), their numbers follow
+``details``, an array of 64-bit numbers, is for a second call that finds out more. If a record can't be read,
+``details[0]`` is its number. Otherwise records refused for their contents are skipped: ``details[0]`` is how
+many were noted (those out of time if there are any, otherwise those without a key), their numbers follow
 from ``details[2]`` on, and ``details[1]`` is the largest timestamp.
 
-Compiled where there was a compiler, else in plain Python, which takes some microseconds a record; the tests
-hold the two to each other.
+Compiled if there was a compiler, otherwise in plain Python, which takes some microseconds per record. The
+tests compare the two.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""What the two implementations of record columns agree on: ``compiled_columns`` and ``numpy_columns``.
+"""The common interface of both record column modules: ``compiled_columns`` and ``numpy_columns``.
 
-Each has two things. ``decode`` reads batches whose bodies stand uncompressed in one buffer, described by
-rows of ``SPAN`` numbers::
+Each has two parts. ``decode`` reads batches whose uncompressed bodies are in one buffer, described by rows of
+``SPAN`` numbers::
 
     0 start of the records in the buffer     4 base timestamp
-    1 their end                              5 time of arrival, NO_APPEND_TIME where it is the producer's
+    1 their end                              5 time of arrival, NO_APPEND_TIME if it is the producer's
     2 base offset                            6 record count, checked against the size
     3 last offset delta                      7 position of the batch, for error messages
 
-``Encoder`` writes rows as records, in any order and grouping. Both are held to the plain reader and
-builder in ``build`` by the same tests.
+``Encoder`` writes rows as records, in any order and grouping. The same tests compare both with the plain
+reader and builder in ``build``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pyarrow as pa
 SPAN = 8
 NO_APPEND_TIME = -(2**63)
 
-# Arrow counts microseconds in 64 bits; a millisecond time beyond that (no clock is) is held at the end.
+# Arrow counts microseconds in 64 bits. A millisecond time beyond that (no clock is) is clamped.
 MAX_MS = (2**63 - 1) // 1000
 MIN_MS = -MAX_MS
 
@@ -31,7 +31,7 @@ TIMESTAMP_TYPE = pa.timestamp("us", tz="UTC")
 
 
 class Columns(NamedTuple):
-    """Decoded records by column; those not asked for are None."""
+    """Decoded records by column; columns that were not requested are None."""
 
     key: pa.Array | None
     value: pa.Array | None
@@ -42,7 +42,7 @@ class Columns(NamedTuple):
 
 
 def header_keys(keys: pa.Array) -> pa.Array:
-    """Header keys as text. Bytes that are not UTF-8 become replacement characters, as Java's reader does."""
+    """Header keys as text. Bytes that are not UTF-8 become replacement characters, as in Java's reader."""
     try:
         return keys.cast(pa.string())
     except pa.ArrowInvalid:

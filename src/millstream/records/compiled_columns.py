@@ -1,4 +1,4 @@
-"""Record columns by the compiled loops in ``_columns``: buffers of Arrow's for them to fill."""
+"""Record columns by the compiled loops in ``_columns``, which fill Arrow's buffers."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from millstream.records.columns import HEADER_TYPE, HEADERS_TYPE, SPAN, TIMESTAM
 def decode(
     buffer: Buffer, spans: array[int], first: int, end: int, *, key: bool, value: bool, headers: bool
 ) -> Columns:
-    """The records with offsets from ``first`` up to ``end``, not included, of the batches in ``spans``."""
+    """The records with offsets from ``first`` up to ``end``, exclusive, of the batches in ``spans``."""
     rows = sum(spans[6::SPAN])
-    # No record's key and value can be longer than all records: room that is not used is never touched.
+    # Keys and values together can't be longer than all records. Memory that is not used is never touched.
     size = sum(spans[1::SPAN]) - sum(spans[0::SPAN])
     keys = _binary_buffers(rows, size) if key else None
     values = _binary_buffers(rows, size) if value else None
@@ -92,14 +92,15 @@ def _plain(kind: pa.DataType, rows: int, buffer: pa.Buffer, width: int) -> pa.Ar
 
 
 class Encoder:
-    """Rows as records: ``key`` and ``headers`` may be missing, ``timestamps`` are int64 milliseconds."""
+    """Encodes rows as records. ``key`` and ``headers`` may be None; ``timestamps`` are int64 milliseconds."""
 
     def __init__(self, key: pa.Array | None, value: pa.Array, headers: pa.Array | None, timestamps: Any):
         self._encoder = _columns.Encoder(key, value, headers, timestamps)
 
     def bodies(self, rows: Any, max_bytes: int, room: int) -> Iterator[tuple[bytearray, int, int, int]]:
-        """The rows with the given numbers (int32), in that order, as the records of as many batches as
-        ``max_bytes`` makes of them: ``room`` bytes and the records, how many, first and highest timestamp."""
+        """Encode the rows with the given numbers (int32), in that order, as the records of batches of at
+        most ``max_bytes``. Yields ``room`` free bytes followed by the records, the record count, and the
+        first and largest timestamp."""
         start = 0
         while start < len(rows):
             body, stop, base, latest = self._encoder.encode(rows, start, max_bytes, room)

@@ -1,10 +1,10 @@
-"""The codecs a batch's records may be compressed with, as Kafka's clients write them.
+"""Compresses and decompresses a batch's records with the codecs of Kafka's clients.
 
     0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd
 
-Decompression is bounded: a batch of a few kilobytes may claim to hold gigabytes, so how much a compressed
-block can give is worked out from its own headers before anything is allocated, and the output never grows
-past the bound, whatever the headers say.
+Decompression is bounded, because a batch of a few kilobytes may claim to hold gigabytes. The largest
+possible output of a compressed block is computed from its headers before anything is allocated. Whatever
+the headers say, the output never grows past the bound.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from millstream.errors import BatchTooLarge, ConfigError, CorruptBatch
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 
-# What one batch may grow to. Kafka's clients have no such bound; its batches are a few megabytes at most.
+# The largest decompressed size of a batch. Kafka's clients have no such bound; its batches are a few
+# megabytes at most.
 MAX_DECOMPRESSED = 256 * 1024 * 1024
 
 Data = bytes | bytearray | memoryview
@@ -31,7 +32,7 @@ _UINT32_LE = Struct("<I")
 
 
 def codec_named(name: str) -> int:
-    """The number of a codec by its name, as it stands in ``compression.type``."""
+    """The number of a codec from its name in ``compression.type``."""
     try:
         return NAMES.index(name.strip().lower())
     except ValueError:
@@ -39,14 +40,14 @@ def codec_named(name: str) -> int:
 
 
 def compress(codec: int, data: Data, level: int | None = None) -> Data:
-    """``data`` compressed in the framing that every Kafka client reads. ``level`` as in Kafka's
+    """Compress ``data`` in the framing that every Kafka client reads. ``level`` is Kafka's
     ``compression.*.level``; None is the codec's default."""
     return data if codec == NONE else _COMPRESS[codec](data, level)
 
 
 def decompress(codec: int, data: Data, max_size: int = MAX_DECOMPRESSED) -> Data:
-    """What ``data`` was before compression. Raises CorruptBatch if it is damaged or of an unknown codec, and
-    BatchTooLarge if it would be larger than ``max_size``."""
+    """Decompress ``data``. Raises CorruptBatch if it is damaged or of an unknown codec, and BatchTooLarge
+    if the result would be larger than ``max_size``."""
     if codec == NONE:
         return data
     if codec > ZSTD:
@@ -62,7 +63,8 @@ def _too_large(codec: int, max_size: int) -> BatchTooLarge:
 
 
 def _into(codec: int, read: Callable[[Data, bytearray], int], data: Data, bound: int, max_size: int) -> Data:
-    """Decompress into a buffer that can't grow: the codec's own bound on the size, or the caller's."""
+    """Decompress into a buffer of fixed size: the codec's bound on the size, or the caller's if that is
+    smaller."""
     out = bytearray(min(bound, max_size))
     try:
         size = read(data, out)
@@ -84,7 +86,7 @@ def _gzip(data: Data, level: int | None) -> bytes:
 def _gunzip(data: Data, max_size: int) -> bytes:
     parts: list[bytes] = []
     left = max_size
-    while data:  # a gzip file may be several, one after the other
+    while data:  # gzip data may consist of several members
         stream = zlib.decompressobj(wbits=31)
         part = stream.decompress(data, left + 1)
         left -= len(part)
@@ -98,8 +100,8 @@ def _gunzip(data: Data, max_size: int) -> bytes:
 
 
 # snappy -------------------------------------------------------------------------------------------------
-# The Java client writes snappy-java's stream: a magic, two versions, then blocks with their length before
-# them. librdkafka writes one bare snappy block. Readers tell them apart by the magic.
+# The Java client writes snappy-java's stream: a magic, two versions, then blocks with a length before
+# each. librdkafka writes one bare snappy block. The magic distinguishes them.
 
 _XERIAL = b"\x82SNAPPY\x00" + _UINT32_BE.pack(1) + _UINT32_BE.pack(1)
 _XERIAL_MAGIC = _XERIAL[:8]
@@ -135,7 +137,7 @@ def _unsnappy_block(block: Data, left: int, max_size: int) -> Data:
     size = cramjam.snappy.decompress_raw_len(block)
     if size > left:
         raise _too_large(SNAPPY, max_size)
-    # Two bytes of snappy give 64 at most: a short block that claims more is a lie not worth the memory.
+    # Two bytes of snappy give at most 64. A short block that claims more is lying; don't allocate for it.
     if size > len(block) * 64:
         raise CorruptBatch(f"snappy can't be decompressed: {len(block)} bytes claim to be {size}")
     out = bytearray(size)
@@ -144,15 +146,15 @@ def _unsnappy_block(block: Data, left: int, max_size: int) -> Data:
 
 
 # lz4 ----------------------------------------------------------------------------------------------------
-# A frame of blocks, each preceded by its length. The Java client refuses blocks that refer to earlier ones,
-# which is what cramjam's own frames have, so frames are put together here of independent blocks of 64 KiB.
+# A frame of blocks, each preceded by its length. The Java client refuses blocks that refer to earlier
+# ones, as cramjam's own frames do. So frames are assembled here from independent blocks of 64 KiB.
 
 _LZ4_MAGIC = 0x184D2204
-_LZ4_HEAD = _UINT32_LE.pack(_LZ4_MAGIC) + bytes((0x60, 0x40, 0x82))  # version 1, independent, 64 KiB; checked
+_LZ4_HEAD = _UINT32_LE.pack(_LZ4_MAGIC) + bytes((0x60, 0x40, 0x82))  # v1, independent, 64 KiB, checksum
 _LZ4_BLOCK = 64 * 1024
 _LZ4_STORED = 0x8000_0000  # this block is not compressed
 _LZ4_END = bytes(4)
-LZ4_FAST = 9  # Kafka's default level, for which it too takes the fast compressor
+LZ4_FAST = 9  # Kafka's default level, for which Kafka also uses the fast compressor
 
 
 def _lz4(data: Data, level: int | None) -> bytes:
@@ -177,7 +179,7 @@ def _unlz4(data: Data, max_size: int) -> Data:
 
 
 def _lz4_bound(data: memoryview) -> int:
-    """What a frame can decompress to at most: every block but the last is full, or less."""
+    """The most that a frame can decompress to. Each block gives its declared maximum at most."""
     (magic,) = _UINT32_LE.unpack_from(data)
     if magic != _LZ4_MAGIC or len(data) < 7:
         raise CorruptBatch("lz4 can't be decompressed: not a frame")
@@ -191,7 +193,7 @@ def _lz4_bound(data: memoryview) -> int:
         if size == 0:
             return bound
         stored = size & ~_LZ4_STORED
-        # A byte of lz4 gives 255 at most.
+        # A byte of lz4 gives at most 255.
         bound += stored if size & _LZ4_STORED else min(block_size, stored * 255)
         position += 4 + stored + checksum
 
@@ -213,7 +215,7 @@ def _unzstd(data: Data, max_size: int) -> Data:
 
 
 def _zstd_bound(data: memoryview) -> int:
-    """What the frames can decompress to at most: each block says its size, or has 128 KiB at most."""
+    """The most that the frames can decompress to: each block states its size, or has at most 128 KiB."""
     position = bound = 0
     while position < len(data):
         (magic,) = _UINT32_LE.unpack_from(data, position)

@@ -1,8 +1,8 @@
-"""The batches of a Fetch answer: which of them hold records that were asked for, and where to go on.
+"""Selects the batches of a Fetch response that contain requested records, and finds the next offset to fetch.
 
-An answer may begin with a batch whose first records were not asked for, and end with a part of one; control
-batches are left out, and the batches of aborted transactions where the caller passes the list that came with
-the answer.
+A response may begin with a batch whose first records were not requested, and end with a partial batch.
+Control batches are left out. So are the batches of aborted transactions, if the caller passes the list
+from the response.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NO_END = 2**63 - 1
 def wanted(
     buffer: Buffer, first: int, end: int, aborted: Iterable[tuple[int, int]]
 ) -> Iterator[tuple[int, batch.BatchHeader]]:
-    """The batches with records to be given: in range, checked, not control and not aborted."""
+    """The batches with records to deliver: in range, checked, not control and not aborted."""
     for position, header, is_aborted in examined(buffer, first, end, aborted):
         if not header.is_control and not is_aborted:
             yield position, header
@@ -30,7 +30,7 @@ def wanted(
 def examined(
     buffer: Buffer, first: int, end: int, aborted: Iterable[tuple[int, int]]
 ) -> Iterator[tuple[int, batch.BatchHeader, bool]]:
-    """Every batch in range, checked, control batches too; and whether it is of an aborted transaction."""
+    """Every batch in range, checked, including control batches, and whether its transaction was aborted."""
     coming = [(first_offset, producer) for producer, first_offset in aborted]
     heapify(coming)
     aborting: set[int] = set()
@@ -56,9 +56,9 @@ def examined(
 
 
 def next_offset(buffer: Buffer, first: int, end: int = NO_END) -> int:
-    """Where to go on after a Fetch answer that was asked for from ``first``: after its last whole batch,
-    whether that had records to give or not. A batch beyond ``end`` says that nothing is left before it, also
-    where compaction took the last offsets."""
+    """The offset to continue from after a Fetch response to a request for ``first``: after the last
+    complete batch, even if no record of it is delivered. A batch beyond ``end`` shows that nothing is
+    left before ``end``, even if compaction removed the last offsets."""
     following = first
     for _, header in _checked(buffer):
         following = max(following, min(header.base_offset, end))
@@ -69,7 +69,8 @@ def next_offset(buffer: Buffer, first: int, end: int = NO_END) -> int:
 
 
 def _checked(buffer: Buffer) -> Iterator[tuple[int, batch.BatchHeader]]:
-    """The whole batches. Offsets that go backwards would never end."""
+    """The complete batches. Negative offsets raise CorruptBatch: they could send a reader backwards
+    forever."""
     for position, header in batch.batches(buffer):
         if header.last_offset_delta < 0 or header.base_offset < 0:
             raise CorruptBatch("its offsets are negative", position=position)

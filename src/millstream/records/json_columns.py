@@ -1,9 +1,9 @@
-"""JSON values as columns, where they are plain: objects of strict JSON whose fields are as their types say.
+"""Reads plain JSON values as columns: objects of strict JSON whose fields have the declared types.
 
-Most records are, and reading them by whole batches costs a fraction of what a general reader costs. A value
-that is anything else (or is none, or lacks a field that it must have) is null in what comes out: the general
-reader takes it, and says what is wrong with it if anything is. So this never decides that a record is bad,
-and what it reads it reads as the general reader would.
+Most records are plain, and reading them by whole batches costs a fraction of a general reader. Any other
+value (including a null one, or one that lacks a required field) is null in the result. The general reader
+takes it, and says what is wrong with it if anything is. So this module never decides that a record is
+bad, and what it reads, it reads as the general reader would.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TYPES: dict[str, pa.DataType] = {
 
 
 class JsonField(NamedTuple):
-    """A field to be read; ``kind`` is one of ``TYPES``. A row without a required one is not plain."""
+    """A field to read; ``kind`` is one of ``TYPES``. A row without a required field is not plain."""
 
     name: str
     kind: str
@@ -39,7 +39,7 @@ class JsonField(NamedTuple):
 
 
 class JsonColumns:
-    """Reads values as a struct of the given fields. Where there was no compiler nothing is plain to it."""
+    """Reads values as a struct of the given fields. If there was no compiler, it treats no value as plain."""
 
     def __init__(self, fields: Iterable[JsonField]) -> None:
         self._fields = list(fields)
@@ -50,7 +50,7 @@ class JsonColumns:
             self._reader = _json.Reader(made)
 
     def read(self, values: pa.Array) -> pa.StructArray:
-        """``values`` are binary. A value that is null is not plain."""
+        """Read binary ``values``. A null value is not plain."""
         rows = len(values)
         if self._reader is None or rows == 0:
             return pa.nulls(rows, self.type)

@@ -1,21 +1,21 @@
-"""Which record of a key is the newest, and the records of a batch that are left when the others go.
+"""Finds the newest record of each key, and keeps a batch's records that are still the newest.
 
-``LatestOffsets`` is what compaction knows of a log's keys: a bounded table from a key's hash (128 bits, under
-a secret of its own, so that no two keys share one) to the highest offset it was seen at. It works on the
-records of whole batches, uncompressed:
+``LatestOffsets`` is what compaction knows of a log's keys. It is a bounded table from a key's hash to the
+highest offset at which the key was seen. The hash has 128 bits and uses a secret of its table, so no two
+keys share one. The table works on the uncompressed records of whole batches:
 
 ``note(body, count, base_offset, last_delta, start)``
-    Put in the keys of a batch's records, those from offset ``start`` on. False, and nothing was put in, if
-    they might not fit any more.
+    Add the keys of a batch's records from offset ``start`` on. False, with nothing added, if they might no
+    longer fit.
 ``kept(body, count, base_offset, last_delta, base_timestamp, latest, tombstones, horizon, room)``
-    The records that stay: all above offset ``latest``; below it those that are the newest of their key, if
-    they have a value or ``tombstones`` are to stay. If tombstones are among them and a ``horizon`` is given,
-    that becomes the base timestamp. Returns ``room`` bytes and the records, as they were, byte for byte, but
-    for timestamps that are counted from another base (None: all of them, unchanged); how many; the highest
-    timestamp; whether the base timestamp is the horizon now; how many went for want of a key.
+    Keep all records above offset ``latest``, and of the others those that are the newest of their key, if
+    they have a value or ``tombstones`` are to stay. If tombstones are kept and a ``horizon`` is given, it
+    becomes the base timestamp. Returns ``room`` bytes followed by the records, byte for byte, except for
+    timestamps that count from another base (None: all records stay, unchanged); how many; the highest
+    timestamp; whether the base timestamp is now the horizon; how many were removed because they have no key.
 
-Both raise CorruptBatch where a record is not one. Compiled where there was a compiler, else in plain Python;
-the tests hold the two to each other.
+Both raise CorruptBatch for an invalid record. Compiled if there was a compiler, otherwise in plain Python.
+The tests compare the two.
 """
 
 from __future__ import annotations

@@ -5,13 +5,13 @@
      3  attributes, time delta and offset delta, all 0
      1  key length 4
      2  version of the key, 0
-     2  kind: 0 abort, 1 commit     (other kinds are of Kafka's own raft log)
+     2  kind: 0 abort, 1 commit     (other kinds belong to Kafka's own raft log)
      1  value length 6
      2  version of the value, 0
      4  coordinator epoch
      1  header count 0
 
-A marker takes an offset as any record does, and is never handed to whoever reads records.
+A marker takes up an offset as any record does, and is never delivered to applications.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Marker(enum.IntEnum):
 
 
 class EndOfTransaction(NamedTuple):
-    """What a marker says, beside the producer that its batch header names."""
+    """What a marker says, apart from the producer that its batch header names."""
 
     kind: Marker
     coordinator_epoch: int
@@ -75,7 +75,7 @@ def build_marker(
 
 def read_marker(buffer: Buffer, position: int, header: BatchHeader) -> EndOfTransaction | None:
     """What the control batch at ``position`` says; None for another kind of control record. Raises
-    CorruptBatch where it is none."""
+    CorruptBatch if it is not a control record."""
     for record in read_records(buffer, position, header):
         if record.key is None or len(record.key) < _KEY.size:
             raise CorruptBatch("a control record without a kind", position=position)

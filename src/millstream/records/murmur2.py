@@ -1,7 +1,7 @@
-"""Kafka's default partitioner: which partition a key belongs to, the same in every client.
+"""Kafka's default partitioner: maps a key to a partition, the same in every client.
 
-All clients that partition by murmur2 must agree bit for bit, or the records of one key end up in two
-partitions and lose their order.
+All clients that partition by murmur2 must agree bit for bit. Otherwise the records of one key end up in
+two partitions and lose their order.
 """
 
 from __future__ import annotations

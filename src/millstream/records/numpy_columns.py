@@ -1,7 +1,7 @@
-"""Record columns where there is no compiler: the same as ``compiled_columns``, by numpy and Arrow's kernels.
+"""Record columns by numpy and Arrow's kernels, like ``compiled_columns``, for when there was no compiler.
 
-Only finding where each record starts is a loop over records, because each one's length says where the next
-begins. Everything else is done for all records at once.
+Only finding where each record starts is a loop over records, because each length says where the next
+record begins. Everything else is done for all records at once.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _Ints = np.ndarray[Any, np.dtype[np.int64]]
 def decode(
     buffer: Buffer, spans: array[int], first: int, end: int, *, key: bool, value: bool, headers: bool
 ) -> Columns:
-    """The records with offsets from ``first`` up to ``end``, not included, of the batches in ``spans``."""
+    """The records with offsets from ``first`` up to ``end``, exclusive, of the batches in ``spans``."""
     table = np.frombuffer(spans, np.int64).reshape(-1, SPAN)
     records = _Records(buffer, table)
     at = records.starts + 1  # attributes, unused
@@ -78,7 +78,7 @@ def decode(
 
 
 class _Records:
-    """Where the records of some batches stand in a buffer, and numbers read from all of them at once."""
+    """The positions of the records of some batches in a buffer. Reads a number from all records at once."""
 
     def __init__(self, buffer: Buffer, table: _Ints) -> None:
         self.table = table
@@ -103,7 +103,7 @@ class _Records:
             raise CorruptBatch(reason, position=int(self.spread(7)[np.flatnonzero(wrong)[0]]))
 
     def numbers(self, at: _Ints, max_bytes: int) -> tuple[_Ints, _Ints]:
-        """The zigzag varint at a place in each record, and the place after it."""
+        """The zigzag varint at a position in each record, and the position after it."""
         self.check(at >= self.ends, _BAD_NUMBER)
         byte = self.data[at]
         value = (byte & 0x7F).astype(np.uint64)
@@ -126,13 +126,13 @@ class _Records:
         return (value >> np.uint64(1)).astype(np.int64) ^ -(value & np.uint64(1)).astype(np.int64), after
 
     def fields(self, at: _Ints) -> tuple[_Ints, _Ints, _Ints]:
-        """Lengths (-1 for null) and places of a key or value, and the place after it."""
+        """Lengths (-1 for null) and positions of a key or value, and the position after it."""
         lengths, start = self.numbers(at, 5)
         self.check((lengths < -1) | (lengths > self.ends - start), "a field that is longer than its record")
         return lengths, start, start + np.maximum(lengths, 0)
 
     def headers(self, at: _Ints, counts: _Ints) -> dict[int, list[tuple[bytes, bytes | None]]]:
-        """The headers of those records that have some, by record. They are few: a loop over them."""
+        """The headers of the records that have any, by record. A loop will do: such records are few."""
         found: dict[int, list[tuple[bytes, bytes | None]]] = {}
         done = at.copy()
         wrong = np.zeros(len(at), bool)
@@ -200,8 +200,8 @@ def _number(data: Any, at: int, end: int) -> tuple[int, int]:
 
 
 def slices(buffer: Buffer, at: _Ints, lengths: _Ints) -> pa.Array:
-    """Slices of the buffer as a binary column. The buffer with the slices' starts and ends as offsets is
-    a column of slices and the gaps between them; every second one is taken."""
+    """Slices of the buffer as a binary column. With the slices' starts and ends as offsets, the buffer is
+    a column that alternates slices and the gaps between them. Every second value is taken."""
     rows = len(at)
     if rows == 0:
         return pa.array([], pa.binary())
@@ -237,7 +237,7 @@ def _headers(found: dict[int, list[tuple[bytes, bytes | None]]], keep: _Ints) ->
 
 
 class Encoder:
-    """Rows as records: ``key`` and ``headers`` may be missing, ``timestamps`` are int64 milliseconds."""
+    """Encodes rows as records. ``key`` and ``headers`` may be None; ``timestamps`` are int64 milliseconds."""
 
     def __init__(self, key: pa.Array | None, value: pa.Array, headers: pa.Array | None, timestamps: Any):
         self._key = pa.nulls(len(value), pa.binary()) if key is None else key.view(pa.binary())
@@ -246,8 +246,9 @@ class Encoder:
         self._timestamps = timestamps
 
     def bodies(self, rows: Any, max_bytes: int, room: int) -> Iterator[tuple[bytearray, int, int, int]]:
-        """The rows with the given numbers (int32), in that order, as the records of as many batches as
-        ``max_bytes`` makes of them: ``room`` bytes and the records, how many, first and highest timestamp."""
+        """Encode the rows with the given numbers (int32), in that order, as the records of batches of at
+        most ``max_bytes``. Yields ``room`` free bytes followed by the records, the record count, and the
+        first and largest timestamp."""
         keys, values, headers = (column.take(rows) for column in (self._key, self._value, self._headers))
         times = np.asarray(self._timestamps)[rows]
         key_lengths, value_lengths = _lengths(keys), _lengths(values)
@@ -255,7 +256,7 @@ class Encoder:
         sizes = 1 + np.maximum(key_lengths, 0) + np.maximum(value_lengths, 0) + _lengths(headers)
         sizes += _varint_sizes(key_sizes) + _varint_sizes(value_sizes)
         keys, values = pc.fill_null(keys, b""), pc.fill_null(values, b"")
-        least = np.concatenate(([0], np.cumsum(sizes + 3)))  # what a record takes with the shortest deltas
+        least = np.concatenate(([0], np.cumsum(sizes + 3)))  # running total of sizes with the shortest deltas
         start = 0
         while start < len(rows):
             most = int(np.searchsorted(least, least[start] + max_bytes, side="right"))
@@ -320,7 +321,7 @@ def _varint_sizes(values: Any) -> _Ints:
 
 
 def _varints(columns: list[Any]) -> pa.Array:
-    """Numbers of each row as varints, one after the other; None stands for a zero byte."""
+    """Each row's numbers as varints, one after the other; None stands for a zero byte."""
     rows = len(columns[0])
     parts = []
     used = []

@@ -1,4 +1,4 @@
-"""Whether a batch's records are what its header says, where there is no compiler: the same as ``_check``."""
+"""Checks a batch's records against its header if there is no compiler: the same as ``_check``."""
 
 from __future__ import annotations
 

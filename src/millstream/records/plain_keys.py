@@ -1,4 +1,4 @@
-"""Keys and their newest offsets where there is no compiler: the same as ``_keys``, see ``keys``."""
+"""Finds the newest offset of each key if there is no compiler: the same as ``_keys``, see ``keys``."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from millstream.errors import CorruptBatch
 from millstream.records.batch import Buffer
 from millstream.records.build import RecordReader, write_varint
 
-SLOT_BYTES = 200  # of a dictionary, roughly: its entry, 16 bytes of hash and a number
+SLOT_BYTES = 200  # bytes per dictionary entry, roughly: the entry, 16 bytes of hash and a number
 
 
 class _Entry(NamedTuple):
-    """A record: its place in the body, where what follows its timestamp begins, and what is asked of it."""
+    """A record: its position in the body, where the part after its timestamp begins, and the fields
+    needed."""
 
     start: int
     rest: int
@@ -27,7 +28,7 @@ class _Entry(NamedTuple):
 
 
 class LatestOffsets:
-    """See ``keys``."""
+    """The newest offset of each key; see ``keys``."""
 
     def __init__(self, keys: int) -> None:
         self.limit = max(keys, 1)

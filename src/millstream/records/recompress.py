@@ -1,7 +1,7 @@
-"""A batch's records in another codec: what a topic with ``compression.type`` other than ``producer`` keeps.
+"""Recompresses a batch's records, for topics whose ``compression.type`` is not ``producer``.
 
-The header stays as it is but for the codec, the size and the checksum. The old checksum is verified first, or
-damage on the way would get a valid one.
+The header keeps everything but the codec, the size and the checksum. The old checksum is verified first:
+otherwise damage that happened on the way would get a valid checksum.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from millstream.records.compression import compress, decompress
 
 
 class Target(NamedTuple):
-    """A codec, and how hard it tries; None is the codec's own default."""
+    """A codec and its level; None is the codec's default."""
 
     codec: int
     level: int | None = None
 
 
 def recompressed(data: Buffer, header: BatchHeader, target: Target, most: int) -> bytearray:
-    """The batch in ``data`` with its records compressed otherwise; ``most`` bounds what they decompress to.
-    Raises CorruptBatch."""
+    """The batch in ``data`` with its records compressed by another codec. ``most`` bounds their
+    decompressed size. Raises CorruptBatch."""
     verify(data, 0, header)
     body = decompress(header.codec, memoryview(data)[HEADER_SIZE : header.size], most)
     return assemble(
