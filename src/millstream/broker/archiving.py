@@ -1,19 +1,20 @@
-"""The archive at work: sealed segments go there, readers get them from there, old ones are deleted there.
+"""Run the archive: copy sealed segments to it, read from it for clients, delete old segments from it.
 
 How it works:
 
-- Every ``remote.log.manager.task.interval.ms`` each archived partition is looked after: what was left over is
-  removed, sealed segments are copied, those beyond retention are dropped. A few partitions at a time, each by
-  one task, so that the steps of one follow each other; what blocks runs in threads. What is decided about a
-  partition is decided on the loop.
-- A round begins by looking for the archive's own mark. A directory that is not mounted looks like an empty
-  one, so the catalogue remembers which archive was marked: if the mark is missing there, the archive counts
-  as away. It may go away in the middle of a round as well, so the mark is looked for again before a copy
-  counts as kept, and before an object that is not there counts as removed.
-- An archive that is away costs nobody anything but those who ask for what is only there: they get
-  KAFKA_STORAGE_ERROR, which clients take as "try again". Nothing is deleted here meanwhile.
-- What a deleted topic had in the archive is removed ``file.delete.delay.ms`` later; the catalogue remembers
-  it until that is done.
+- Every ``remote.log.manager.task.interval.ms`` a round goes through the archived partitions. For each one
+  it removes leftovers, copies sealed segments, and drops segments beyond retention. A few partitions are
+  handled at a time, each by one task, so the steps for one partition stay in order. Blocking calls run on
+  threads. Decisions about a partition are made on the loop.
+- A round begins by looking for the archive's mark. A directory that is not mounted looks like an empty
+  one, so the catalogue remembers which archive was marked. If the mark is missing there, the archive
+  counts as unavailable. The archive may also disappear in the middle of a round. So the mark is checked
+  again before a copy counts as kept, and before a missing object counts as removed.
+- An unavailable archive affects only clients that ask for records that are nowhere else. They get
+  KAFKA_STORAGE_ERROR, which clients retry. Meanwhile the local logs keep every segment that is not
+  archived yet.
+- What a deleted topic had in the archive is removed ``file.delete.delay.ms`` later. The catalogue
+  remembers it until that is done.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ Arrived = Callable[[ArchiveRead | LogError], None]
 
 _MARK = "millstream-archive.json"
 _AHEAD_THREADS = 2
-_GRACE = 2.0  # seconds for calls to the archive when the broker ends
+_GRACE = 2.0  # seconds that shutdown waits for calls to the archive
 _REMEMBERED_MS = 24 * 3600 * 1000  # no deletion is put off for longer, whatever the clock says
 
 
@@ -67,7 +68,7 @@ class Archiving:
         loop: asyncio.AbstractEventLoop,
         lookups: Lookups,
     ) -> None:
-        """Raises ConfigError; whether the archive answers is found out later."""
+        """Raises ConfigError. Does not contact the archive: whether it is reachable turns out later."""
         self.config = config
         self.store = ArchiveStore(config.millstream_archive_url, config.millstream_archive_options)
         self._catalogue = catalogue
@@ -84,7 +85,7 @@ class Archiving:
         self._pace = Pace(clock)
         self._complaints = RateLimited(_log)
         self.is_away = False
-        # Since the broker started.
+        # All counts are since the broker started.
         self.copied_bytes = 0
         self.copied_segments = 0
         self.deleted_segments = 0
@@ -96,20 +97,20 @@ class Archiving:
         self._syncer = syncer
 
     def close(self) -> None:
-        """Wait a little for what is under way; a copy is given up, and cleared away at the next start."""
+        """Wait briefly for work in progress. A copy is abandoned; the next start removes what it left."""
         self._pace.stop()
         came_back = [threads.close(_GRACE) for threads in (self._copiers, self._readers, self._ahead)]
         if not all(came_back):
             _log.warning("the archive %s does not answer; the broker ends without it", self.store.url)
 
     def prefix(self, topic: HostedTopic) -> str:
-        """Where a topic's objects are: its id keeps them apart from those of another one of that name."""
+        """The path of a topic's objects. The id in it keeps apart topics that had the same name."""
         return f"{self._catalogue.cluster_id}/{topic.name}-{topic.id.hex}"
 
-    # Looking after what is archived
+    # Maintaining the archive
 
     async def run(self, partitions: Callable[[], Iterable[Partition]]) -> None:
-        """Until cancelled."""
+        """Run a round per interval until cancelled."""
         while True:
             try:
                 await self.round(partitions())
@@ -118,7 +119,7 @@ class Archiving:
             await asyncio.sleep(self.config.remote_log_manager_task_interval_ms / 1000)
 
     async def round(self, partitions: Iterable[Partition]) -> None:
-        """Look after every partition once. Errors are logged and counted, and tried again in the next."""
+        """Process every partition once. Errors are logged and counted, and the next round tries again."""
         archived = [partition for partition in partitions if _concerns(partition.log)]
         if not archived and not self._catalogue.deleted_archives:
             return
@@ -148,7 +149,7 @@ class Archiving:
         return self._catalogue.marked_archive == self.store.url
 
     def _find_mark(self, known: bool) -> None:
-        """Make sure that this is our archive. In a thread."""
+        """Check that this archive is ours, and mark it if it is new. For a thread."""
         name = f"{self._catalogue.cluster_id}/{_MARK}"
         try:
             self.store.size(name)
@@ -168,10 +169,10 @@ class Archiving:
                 await self._look_after(partition, self.prefix(partition.topic))
             except (MillstreamError, OSError) as error:
                 if log.failed is not None or self._pace.is_stopping:
-                    continue  # deleted meanwhile, or at its end: not worth a word
+                    continue  # deleted meanwhile, or the broker is shutting down: not worth logging
                 self.copy_errors += 1
                 self._complaints.error("copy", "%s can't be archived, it is tried again: %s", log.name, error)
-                await self._in_thread(self._find_mark, True)  # this one alone, or all?
+                await self._in_thread(self._find_mark, True)  # only this partition, or the whole archive?
             finally:
                 log.archive.let_go()
 
@@ -214,10 +215,10 @@ class Archiving:
         if count == 0:
             return
         dropped = archive.segments[:count]
-        # Where archiving was turned off, what is here stays.
+        # If archiving was turned off for the topic, the local segments stay.
         start = dropped[-1].end_offset if log.config.remote_storage_enable else log.segments[0].base_offset
         if start > log.log_start_offset:
-            log.delete_records(start)  # written down first: what is dropped must not be the start again
+            log.delete_records(start)  # recorded first: the log must never start again at what is dropped
         log.epochs.cut_start(log.log_start_offset)
         await self._in_thread(archive.write_dropped, [segment.name for segment in dropped])
         archive.remove_first(count)
@@ -243,7 +244,7 @@ class Archiving:
         archive.forget_leftovers(names)
 
     async def _remove_deleted(self) -> None:
-        """Remove what deleted topics had. At the end of a round: nobody copies any of it any more."""
+        """Remove what deleted topics had in the archive. Called at a round's end, when nothing is copied."""
         now_ms = self._clock.now_ms()
         for prefix, due_ms in list(self._catalogue.deleted_archives.items()):
             if now_ms < due_ms <= now_ms + _REMEMBERED_MS:
@@ -256,9 +257,12 @@ class Archiving:
     def adopt_lost(
         self, partitions: Iterable[Partition], bring_back: Callable[[Partition], PartitionLog]
     ) -> None:
-        """At the start: find out what is archived where that is not known any more. A partition that is
-        offline, because its files are gone, is brought back if the archive has all of it. Blocks, before the
-        log gives offsets that the archive has; where the archive does not answer it is tried again later."""
+        """At startup, find out what is archived for the partitions whose archive journal is lost.
+
+        A partition that is offline because its files are gone is brought back if the archive has all of
+        it. This blocks: it has to finish before a log hands out offsets that the archive already has. If
+        the archive does not respond, a later round tries again.
+        """
         for partition in partitions:
             log = partition.log
             if log.config.remote_storage_enable and not log.archive.is_known:
@@ -285,8 +289,11 @@ class Archiving:
     def read(
         self, log: PartitionLog, offset: int, max_bytes: int, *, committed: bool, arrived: Arrived
     ) -> None:
-        """Have batches read that are in the archive only. ``arrived`` is called on the loop with them, or
-        with the error that the reader is to be told. Who asks for the same meanwhile shares one read."""
+        """Read batches that are only in the archive.
+
+        ``arrived`` is called on the loop with the batches, or with the error for the client. Requests for
+        the same range meanwhile share one read.
+        """
         key = (log, offset, max_bytes, committed)
         waiting = self._reading.get(key)
         if waiting is not None:
@@ -309,7 +316,7 @@ class Archiving:
             return
 
         def done(future: Future[ArchiveRead]) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed: no request waits any more
                 self._loop.call_soon_threadsafe(self._arrived, key, future)
 
         reading.add_done_callback(done)
@@ -321,7 +328,7 @@ class Archiving:
             outcome = reading.result()
             self.read_bytes += len(outcome.data)
             if committed and outcome.data:
-                # Transactions may have been aborted after the last segment that is archived.
+                # Transactions may have been aborted after the last archived segment.
                 aborted = [*outcome.aborted, *log.aborted(offset, outcome.upto)]
                 outcome = outcome._replace(aborted=list(dict.fromkeys(aborted)))
         except LogError as error:
@@ -344,15 +351,15 @@ class Archiving:
         return LogError(KAFKA_STORAGE_ERROR, f"{log.name}: {error}")
 
     async def first_at(self, log: PartitionLog, timestamp: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record not older than a time, here or in the archive. Raises
-        LogError."""
+        """(offset, timestamp) of the first record not older than ``timestamp``, here or in the archive.
+        Raises LogError."""
         elsewhere = log.archive.before(log.segments[0].base_offset)
         found = await self._looked_up(log, self._reader.first_at, elsewhere, timestamp, log.log_start_offset)
         return found if found is not None else await self._lookups.search(log.search_time(timestamp))
 
     async def newest(self, log: PartitionLog) -> tuple[int, int]:
-        """(offset, timestamp) of the first record with the largest timestamp, here or in the archive. Raises
-        LogError."""
+        """(offset, timestamp) of the first record with the largest timestamp, here or in the archive.
+        Raises LogError."""
         elsewhere = log.archive.before(log.segments[0].base_offset)
         here = await self._lookups.search(log.search_newest())
         if log.archive.newest_timestamp < here[1]:
@@ -379,7 +386,7 @@ def _concerns(log: PartitionLog) -> bool:
 
 
 async def _all_of(steps: list[Any]) -> None:
-    """Run all, and only then raise the first error."""
+    """Run all steps to their end, then raise the first error."""
     outcomes = await asyncio.gather(*steps, return_exceptions=True)
     for outcome in outcomes:
         if isinstance(outcome, BaseException):

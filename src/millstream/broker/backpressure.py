@@ -1,8 +1,8 @@
-"""Topics with ``millstream.overload=backpressure``: which groups count, and whose connections wait.
+"""Apply ``millstream.overload=backpressure``: which groups count, and which connections wait.
 
-The rules are ``broker.overload``; this is what stands between them, the groups, the logs and the connections.
-A topic that holds its producers has a ``gate``, and Produce requests for it take the long way, past it; for
-all others nothing changes.
+The rules are in ``broker.overload``. This module connects them to groups, logs and connections. A topic
+that holds its producers has a ``gate``. Produce requests for it take the slow path, which checks the
+gate. Nothing changes for other topics.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_TELL_EVERY = 60.0  # seconds between lines about one topic: being held is not an error
+_TELL_EVERY = 60.0  # seconds between warnings about one topic: holding producers is not an error
 
 
 class HeldRequest(Protocol):
-    """A Produce request that is answered when it is let go."""
+    """A Produce request whose response is held back until it is released."""
 
     @property
     def connection(self) -> Connection: ...
@@ -38,11 +38,11 @@ class HeldRequest(Protocol):
     def __hash__(self) -> int: ...
 
 
-Place = tuple["Partition", bool]  # and whether only what is stable counts
+Place = tuple["Partition", bool]  # the partition, and whether only its stable records count
 
 
 class Gate:
-    """What one topic's producers pass."""
+    """What the producers of one topic have to pass."""
 
     def __init__(self, topic: HostedTopic, config: TopicConfig) -> None:
         self.topic = topic
@@ -50,13 +50,14 @@ class Gate:
         limits = Limits(config.millstream_overload_lag_records, config.millstream_overload_lag_bytes)
         self.lags = [Lag(limits) for _ in topic.partitions]
         self.hold = config.millstream_overload_hold_ms / 1000
-        self.slowest_group = ""  # in the partition where it is furthest behind
+        self.slowest_group = ""  # the slowest, in the partition where it is furthest behind
         self.slowest_records = 0
-        # Where groups began that never committed: (group, partition) -> the end of the log then.
+        # Groups that never committed count from where the log ended when they were first seen: (group,
+        # partition) -> that end.
         self._begun: dict[tuple[str, int], int] = {}
         self.held = 0  # requests, since the broker started
         self.held_seconds = 0.0
-        self.tell_at = 0.0  # when to say so again in the log
+        self.tell_at = 0.0  # when the next warning may be logged
 
     def is_over(self, partition: Partition, *, transactional: bool) -> bool:
         lag = self.lags[partition.index]
@@ -70,7 +71,7 @@ class Gate:
         coordinator: GroupCoordinator,
         partitions: Iterable[Partition] | None = None,
     ) -> None:
-        """See where the groups are, in all partitions or in some."""
+        """Update how far the groups have come, in all partitions or in the given ones."""
         name = self.topic.name
         offsets = {
             group: catalogue.offsets_of(group).get(name, {})
@@ -89,7 +90,7 @@ class Gate:
         for group, committed in offsets.items():
             known = committed.get(index)
             begun = known.offset if known else self._begun.setdefault((group, index), log.end_offset)
-            at = max(begun, log.log_start_offset)  # nobody will read what is gone
+            at = max(begun, log.log_start_offset)  # records that are deleted will never be read
             if slowest is None or at < slowest:
                 slowest = at
             if not self.slowest_group or log.end_offset - at > self.slowest_records:
@@ -103,7 +104,7 @@ class Gate:
 
 
 class Backpressure:
-    """All of one broker's. Lives on the server's loop."""
+    """Backpressure for all topics of one broker. Lives on the server's loop."""
 
     def __init__(self, catalogue: Catalogue, coordinator: GroupCoordinator, clock: Clock) -> None:
         self._catalogue = catalogue
@@ -117,7 +118,7 @@ class Backpressure:
         return len(self._holding)
 
     def configure(self, topic: HostedTopic, config: TopicConfig) -> None:
-        """The topic is served from now on, has more partitions, or other settings."""
+        """Set up or update a topic's gate: it is now served, has more partitions, or has other settings."""
         if config.millstream_overload != "backpressure":
             self._gates.pop(topic.name, None)
             topic.guard(None)
@@ -136,7 +137,7 @@ class Backpressure:
         return self._gates.get(topic)
 
     def held_at(self, topic: HostedTopic) -> int:
-        """How many requests wait for a topic."""
+        """The number of requests that wait for a topic."""
         return sum(
             self._holding.count((partition, transactional))
             for partition in topic.partitions
@@ -151,8 +152,10 @@ class Backpressure:
         transactional: bool,
         timeout_ms: int,
     ) -> bool:
-        """The records of a request were appended to these partitions. Whether it is held: then it is told
-        when it is let go, and its connection is not read from until then."""
+        """True if the request is held. Called after its records were appended to these partitions.
+
+        A held request is told when it is released. Until then nothing is read from its connection.
+        """
         connection = request.connection
         full: dict[Partition, Gate] = {}
         for partition in partitions:
@@ -187,11 +190,11 @@ class Backpressure:
         return True
 
     def forget(self, request: HeldRequest) -> None:
-        """Its client is gone."""
+        """Drop a request whose client is gone."""
         self._holding.forget(request)
 
     def committed(self, groups: Iterable[str]) -> None:
-        """Groups committed offsets."""
+        """Called when groups have committed offsets."""
         if self._gates:
             changed = set(groups)
             gates = [gate for gate in self._gates.values() if not changed.isdisjoint(gate.groups)]
@@ -201,14 +204,14 @@ class Backpressure:
                 self._release()
 
     def tick(self) -> None:
-        """Let time take effect. Cheap where no topic has a gate."""
+        """Let time take effect. Cheap while no topic has a gate."""
         for gate in self._gates.values():
             gate.look(self._catalogue, self._coordinator)
         if self._holding:
             self._release()
 
     def close(self) -> None:
-        """The broker stops: nobody is held any more."""
+        """Release every request: the broker is stopping."""
         self._closed = True
         self._release()
 

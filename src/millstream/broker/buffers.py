@@ -1,17 +1,19 @@
 """Memory for requests that arrive in pieces, bounded over all connections.
 
-A request that arrives whole in one read never comes here: it is handled in the server's one receive buffer.
-One that does not is given a buffer of its own, from a small stock of used ones, since fresh memory costs
-more than the copy it is for. The buffer grows with the bytes that arrive, so a client that claims a large
-request and sends nothing holds next to nothing.
+A request that arrives whole in one read never comes here: it is handled in the server's one receive
+buffer. Any other request gets its own buffer. Buffers are reused from a small stock, because allocating
+fresh memory costs more than the copy that it is for. The buffer grows with the bytes that arrive, so a
+client that announces a large request and sends nothing holds next to nothing.
 
-The bound (``queued.max.request.bytes``) counts buffers that are handed out. A connection that needs one for
-which there is no room waits its turn and is not read from; what it had read already it keeps, which is why
-reads are short while there are such. Once a second ``relieve`` looks whether anybody waits:
+The bound (``queued.max.request.bytes``) counts the buffers that are handed out. A connection that needs a
+buffer when there is no room waits its turn, and is not read from. It keeps the bytes that it had already
+read, which is why reads are short while any connection waits. Once a second ``relieve`` checks whether
+any connection waits:
 
 1. Connections that hold a buffer and send next to nothing are closed, slowest first, until there is room.
-2. If there is none to close and every buffer belongs to a connection that waits for a larger one, nobody
-   would ever finish. Then one goes on beyond the bound until its request has arrived; one at a time.
+2. If none can be closed, and every buffer belongs to a connection that waits for a larger one, no request
+   would ever finish. Then one connection may exceed the bound until its request has arrived; only one at
+   a time.
 """
 
 from __future__ import annotations
@@ -20,10 +22,10 @@ from collections.abc import Iterable
 from typing import Protocol
 
 SMALLEST = 4 * 1024
-FIRST = 128 * 1024  # of a request larger than this, no more than this is believed at first
-GROWTH = 4  # a buffer is at most so many times the bytes that have arrived
-SLOW = 64 * 1024  # bytes a second; less is next to nothing while others wait
-_KEPT = 16 * 1024 * 1024  # bytes of used buffers kept for the next
+FIRST = 128 * 1024  # the first buffer of a larger request, whatever size the client announced
+GROWTH = 4  # a buffer is at most this many times as large as the bytes that have arrived
+SLOW = 64 * 1024  # bytes a second; less counts as next to nothing while others wait
+_KEPT = 16 * 1024 * 1024  # bytes of used buffers kept for reuse
 
 
 def capacity_for(size: int) -> int:
@@ -31,7 +33,7 @@ def capacity_for(size: int) -> int:
 
 
 class Holder(Protocol):
-    """A connection with a request that has arrived in part."""
+    """A connection whose request has arrived only in part."""
 
     @property
     def held(self) -> int:
@@ -39,39 +41,39 @@ class Holder(Protocol):
 
     @property
     def missing(self) -> int:
-        """Bytes of the request that have not arrived."""
+        """The bytes of the request that have not arrived."""
 
     def arrived(self) -> int | None:
-        """Bytes of the request that came since the last call; None if the request is new since then."""
+        """The bytes of the request that came since the last call; None if the request is newer than that."""
 
     def memory_returned(self) -> None:
-        """There is room for what it waits for, or its turn has come to go on without."""
+        """Go on: there is room for the buffer that it waits for, or it may now exceed the bound."""
 
     def drop(self) -> None:
-        """Close it, and give its buffer back."""
+        """Close the connection and give its buffer back."""
 
 
 class RequestBuffers:
-    """Hands out buffers, and turns to wait."""
+    """Hands out buffers, and queues the connections that wait for one."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._stock: dict[int, list[bytearray]] = {}
         self._kept = 0
-        self._waiting: dict[Holder, int] = {}  # with the capacity each waits for
-        self._passing: Holder | None = None  # goes on beyond the bound
+        self._waiting: dict[Holder, int] = {}  # the capacity that each waits for
+        self._passing: Holder | None = None  # may exceed the bound
         self.used = 0
-        self.is_scarce = False  # somebody waits
+        self.is_scarce = False  # at least one connection waits
 
     def has_room_for(self, size: int, holder: Holder | None = None) -> bool:
         return (
             self.used + capacity_for(size) <= self._limit
-            or self.used == (0 if holder is None else holder.held)  # it is alone
+            or self.used == (0 if holder is None else holder.held)  # no other connection holds a buffer
             or (holder is not None and holder is self._passing)
         )
 
     def take(self, size: int) -> bytearray:
-        """A buffer of at least ``size`` bytes, a power of two of them; what is in it is undefined."""
+        """A buffer of at least ``size`` bytes, rounded up to a power of two. Its content is undefined."""
         capacity = capacity_for(size)
         self.used += capacity
         stock = self._stock.get(capacity)
@@ -93,7 +95,7 @@ class RequestBuffers:
         return self.used == 0 or self.used + next(iter(self._waiting.values())) <= self._limit
 
     def wait(self, size: int, holder: Holder) -> None:
-        """Have ``holder`` told when there is room for ``size`` bytes."""
+        """Notify ``holder`` when there is room for ``size`` bytes."""
         self._waiting[holder] = capacity_for(size)
         self.is_scarce = True
 
@@ -103,14 +105,14 @@ class RequestBuffers:
         holder.memory_returned()
 
     def forget(self, holder: Holder) -> None:
-        """Its request has arrived, or never will."""
+        """Stop tracking a connection whose request has arrived or never will."""
         self._waiting.pop(holder, None)
         self.is_scarce = bool(self._waiting)
         if self._passing is holder:
             self._passing = None
 
     def relieve(self, connections: Iterable[Holder]) -> None:
-        """Once a second: see the module's description."""
+        """Free memory if connections wait for it. Called once a second; see the module's description."""
         if not self.is_scarce and self.used * 2 < self._limit:
             return
         slow: list[tuple[int, int, int, Holder]] = []
@@ -128,6 +130,6 @@ class RequestBuffers:
                 return
             holder.drop()
         if self.is_scarce and not is_moving and self._passing is None:
-            # Those without a buffer come after those with one: only the latter make room when they are done.
+            # Connections with a buffer come first: only they free memory when they are done.
             self._passing = min(self._waiting, key=lambda holder: (not holder.held, holder.missing))
             self._go_on(self._passing)

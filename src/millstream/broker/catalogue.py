@@ -1,16 +1,16 @@
-"""The catalogue: what a broker knows besides its records, kept in one SQLite file beside the logs.
+"""The catalogue: all that a broker keeps besides records, in one SQLite file next to the logs.
 
-Topics and their settings, the broker's own changed settings, committed offsets, the classic groups as they
-last agreed, what they missed (``broker.losses``), how far producer ids are given out, and what transactions
-decided (``broker.decisions``).
+It holds topics and their settings, settings of the broker that were changed while it ran, committed offsets,
+the last agreed state of each group, what groups missed (``broker.losses``), which producer ids are taken, and
+the decisions about transactions (``broker.decisions``).
 
 How it works:
 
 - Reads are served from memory and never wait.
-- Every write returns a future of the running loop. It is done once the change has survived a sync, and
-  memory changes in that same moment, on the loop's thread: nobody ever sees what a crash could take back.
-- Changes are checked where they are written, one after the other (``broker.database``), so of two that
-  exclude each other (the same topic created twice at once) the first wins and the second is refused.
+- Every write returns a future of the running loop. It is done once the change is synced. Memory changes at
+  the same moment, on the loop's thread, so no reader ever sees a change that a crash could take back.
+- Changes are checked where they are written, one after the other (``broker.database``). Of two that exclude
+  each other (the same topic created twice at once), the first wins and the second is refused.
 """
 
 from __future__ import annotations
@@ -39,36 +39,36 @@ from millstream.broker.topicname import check_topic_name, metric_name, name_take
 from millstream.config import TopicConfig, check_archiving, with_changes
 from millstream.errors import ConfigError, DataDirectoryError, RequestRefused
 
-MAX_PARTITIONS = 10_000  # of one topic
+MAX_PARTITIONS = 10_000  # per topic
 
 _PRODUCER_ID_BLOCK = 1000
 _TOPICS = "SELECT name, id, partitions, overrides FROM topics ORDER BY name"
-_ARCHIVED = "archive.deleted."  # facts: archives of deleted topics
-_DELETED = "topic.deleted."  # facts: deleted topics whose logs may be there still
-_MARKED = "archive.marked"  # the URL of the archive that holds this cluster's mark
+_ARCHIVED = "archive.deleted."  # prefix of facts: archives of deleted topics
+_DELETED = "topic.deleted."  # prefix of facts: deleted topics whose logs may still be there
+_MARKED = "archive.marked"  # fact: the URL of the archive that holds this cluster's mark
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """One topic. Never changed in place: a change of the topic is another ``Topic`` in the catalogue."""
+    """One topic. Immutable: a change of the topic puts another ``Topic`` into the catalogue."""
 
     name: str
     id: uuid.UUID
     partitions: int
-    overrides: Mapping[str, str]  # the settings of its own, as text by public name
-    config: TopicConfig  # the same over the broker's defaults
+    overrides: Mapping[str, str]  # the topic's own settings, as text by public name
+    config: TopicConfig  # the same on top of the broker's defaults
 
 
 class Catalogue:
-    """See the module's description. ``path`` None keeps everything in memory."""
+    """See the module's description. A ``path`` of None keeps everything in memory."""
 
     def __init__(
         self,
         path: Path | None = None,
         *,
         defaults: TopicConfig | None = None,
-        archive: bool = False,  # there is one: topics may have remote.storage.enable
-        database: Database | None = None,  # for who brings another than one on ``path``
+        archive: bool = False,  # an archive is configured: topics may have remote.storage.enable
+        database: Database | None = None,  # to use instead of one opened at ``path``
     ) -> None:
         self._defaults = defaults if defaults is not None else TopicConfig()
         self._archive = archive
@@ -77,15 +77,15 @@ class Catalogue:
         self._by_metric_name: dict[str, str] = {}
         self._offsets: dict[str, dict[str, dict[int, CommittedOffset]]] = {}  # group, topic, partition
         self._groups: dict[str, str] = {}
-        self.deleted_topics: set[str] = set()  # whose logs may be there still
+        self.deleted_topics: set[str] = set()  # those whose logs may still be there
         self.marked_archive = ""  # its URL
-        self.deleted_archives: dict[str, int] = {}  # of deleted topics, and when they are to be removed
-        self.altering = asyncio.Lock()  # held by who reads settings, computes a change and writes it
+        self.deleted_archives: dict[str, int] = {}  # of deleted topics, with the time each is due for removal
+        self.altering = asyncio.Lock()  # held while settings are read, changed and written back
         self._producer_ids = iter(range(0))
         self._producer_ids_wanted = asyncio.Lock()
         self.topics: Mapping[str, Topic] = MappingProxyType(self._topics)
         self.by_id: Mapping[uuid.UUID, Topic] = MappingProxyType(self._by_id)
-        self.topics_version = 0  # counts the changes of topics
+        self.topics_version = 0  # incremented with every change of a topic
         # Settings that were changed while the broker ran: its own, and below them those of all brokers.
         self.broker_overrides: Mapping[str, str] = {}
         self.cluster_overrides: Mapping[str, str] = {}
@@ -94,7 +94,7 @@ class Catalogue:
         self.scram: Credentials = {}
         self.cluster_id = ""
         self.promotions: list[Promotion] = []
-        # Called with the groups whose committed offsets changed, whenever some did.
+        # Called with the groups whose committed offsets changed.
         self.on_commits: Callable[[Iterable[str]], None] | None = None
 
         self._database = database if database is not None else Database(path)
@@ -136,7 +136,7 @@ class Catalogue:
         overrides: Mapping[str, str] | None = None,
         topic_id: uuid.UUID | None = None,
     ) -> Topic:
-        """The topic that ``create_topic`` would make of these, or ``RequestRefused`` saying why not."""
+        """The topic that ``create_topic`` would make. Raises ``RequestRefused`` if it would not."""
         check_topic_name(name)
         if not 1 <= partitions <= MAX_PARTITIONS:
             raise RequestRefused(
@@ -149,7 +149,7 @@ class Catalogue:
         return Topic(name, topic_id or uuid.uuid4(), partitions, overrides, self.topic_config(overrides))
 
     def topic_config(self, overrides: Mapping[str, str]) -> TopicConfig:
-        """A topic's settings: these over the broker's defaults."""
+        """A topic's settings: ``overrides`` on top of the broker's defaults."""
         try:
             config = with_changes(self._defaults, overrides)
             check_archiving(config, archive=self._archive)
@@ -158,9 +158,8 @@ class Catalogue:
             raise RequestRefused(INVALID_CONFIG, str(error)) from None
 
     def delete_topic(self, name: str, archived: str = "", due_ms: int = 0) -> asyncio.Future[Topic]:
-        """Forget a topic, and every group's offsets in it. Its logs are owed to be removed, until
-        ``logs_removed``, and what it has in the archive, under ``archived``, at ``due_ms``: both are known as
-        surely as that the topic is gone."""
+        """Delete a topic, and every group's offsets in it. The same commit notes what is left to remove: its
+        logs, until ``logs_removed``, and what it has in the archive, under ``archived``, at ``due_ms``."""
 
         def write(db: sqlite3.Connection) -> None:
             if db.execute("DELETE FROM topics WHERE name = ?", (name,)).rowcount == 0:
@@ -186,7 +185,7 @@ class Catalogue:
         return self._database.write(write, remember)
 
     def logs_removed(self, topics: Sequence[str]) -> asyncio.Future[None]:
-        """The logs of deleted topics are gone."""
+        """Record that the logs of these deleted topics are gone."""
 
         def write(db: sqlite3.Connection) -> None:
             db.executemany("DELETE FROM facts WHERE name = ?", [(_DELETED + name,) for name in topics])
@@ -197,13 +196,13 @@ class Catalogue:
         return self._database.write(write, remember)
 
     def forget_deleted(self) -> None:
-        """The logs of all deleted topics are gone. At the start, before anything is served."""
+        """Record that the logs of all deleted topics are gone. Only at startup, before anything is served."""
         rows = [(_DELETED + name,) for name in self.deleted_topics]
         self._database.run_now("DELETE FROM facts WHERE name = ?", rows)
         self.deleted_topics.clear()
 
     def archive_marked(self, url: str) -> asyncio.Future[None]:
-        """The archive there holds our mark: from now on one without it is not ours."""
+        """Record that the archive at ``url`` holds our mark: from now on one without it is not ours."""
 
         def write(db: sqlite3.Connection) -> None:
             set_fact(db, _MARKED, url)
@@ -214,7 +213,7 @@ class Catalogue:
         return self._database.write(write, remember)
 
     def archive_removed(self, archived: str) -> asyncio.Future[None]:
-        """What a deleted topic had in the archive is gone."""
+        """Record that what a deleted topic had in the archive is gone."""
 
         def write(db: sqlite3.Connection) -> None:
             db.execute("DELETE FROM facts WHERE name = ?", (_ARCHIVED + archived,))
@@ -225,7 +224,7 @@ class Catalogue:
         return self._database.write(write, remember)
 
     def add_partitions(self, name: str, total: int) -> asyncio.Future[Topic]:
-        """Make a topic have ``total`` partitions; their number can only grow."""
+        """Give a topic ``total`` partitions. The number can only grow."""
         if total > MAX_PARTITIONS:
             raise RequestRefused(
                 INVALID_PARTITIONS, f"a topic has at most {MAX_PARTITIONS} partitions, not {total}"
@@ -248,7 +247,7 @@ class Catalogue:
         return self._database.write(write, remember)
 
     def take_back_partitions(self, name: str, total: int) -> asyncio.Future[Topic]:
-        """The newest partitions of a topic could not be made: it has ``total``, as before."""
+        """Go back to ``total`` partitions, because the new ones could not be created."""
 
         def write(db: sqlite3.Connection) -> None:
             db.execute("UPDATE topics SET partitions = ? WHERE name = ?", (total, name))
@@ -288,7 +287,7 @@ class Catalogue:
     def set_broker_overrides(
         self, overrides: Mapping[str, str], *, everywhere: bool = False
     ) -> asyncio.Future[None]:
-        """Replace all settings of the broker that were changed while it ran, or those of all brokers."""
+        """Replace all settings that were changed while the broker ran: its own, or those of all brokers."""
         overrides = dict(overrides)
         fact = "cluster.overrides" if everywhere else "broker.overrides"
 
@@ -301,7 +300,7 @@ class Catalogue:
         return self._database.write(lambda db: set_fact(db, fact, json.dumps(overrides)), remember)
 
     def set_quotas(self, entity: Entity, quotas: Mapping[str, float]) -> asyncio.Future[None]:
-        """Replace all quotas of an entity; none are no quotas."""
+        """Replace all quotas of an entity. An empty mapping removes them."""
         changed = {each: own for each, own in self.quotas.items() if each != entity}
         if quotas:
             changed[entity] = dict(quotas)
@@ -322,7 +321,7 @@ class Catalogue:
         return self._database.write(lambda db: set_fact(db, "scram.credentials", text), remember)
 
     def allocate_producer_ids(self, count: int) -> asyncio.Future[range]:
-        """Producer ids that were never given out before and never will be again, crash or not."""
+        """Producer ids that were never given out before and never will be again, even after a crash."""
 
         def write(db: sqlite3.Connection) -> range:
             first = int(fact(db, "producer.ids.next") or 0)
@@ -332,7 +331,7 @@ class Catalogue:
         return self._database.write(write, lambda block: block)
 
     async def new_producer_id(self) -> int:
-        """One new producer id; the catalogue is written once a thousand."""
+        """One new producer id. The catalogue is written once per thousand of them."""
         async with self._producer_ids_wanted:
             producer_id = next(self._producer_ids, None)
             if producer_id is None:
@@ -343,7 +342,7 @@ class Catalogue:
     # Groups and their offsets
 
     def commit_offsets(self, group: str, commits: Iterable[OffsetToCommit]) -> asyncio.Future[None]:
-        """Record where a group stands. What names a topic that is gone by then is left out."""
+        """Commit offsets of a group. Those in topics that have been deleted by then are left out."""
         rows = [OffsetToCommit(*commit) for commit in commits]
         topics = {row.topic for row in rows}
         partitions = [(row.topic, row.partition) for row in rows]
@@ -374,7 +373,7 @@ class Catalogue:
     def delete_offsets(
         self, group: str, partitions: Iterable[tuple[str, int]] | None = None
     ) -> asyncio.Future[None]:
-        """Forget a group's offsets: these, or all of them; also those that a transaction has pending."""
+        """Delete a group's offsets, all or the given ones, including those pending in a transaction."""
         chosen = None if partitions is None else list(partitions)
 
         def write(db: sqlite3.Connection) -> None:
@@ -397,7 +396,7 @@ class Catalogue:
         return self._database.write(write, remember)
 
     def expire_offsets(self, group: str, expired: Iterable[tuple[str, int, int]]) -> asyncio.Future[None]:
-        """Forget offsets (topic, partition, time of commit) unless they were committed anew since."""
+        """Delete offsets (topic, partition, commit time) unless they have been committed again since."""
         chosen = list(expired)
 
         def write(db: sqlite3.Connection) -> list[tuple[str, int]]:
@@ -423,12 +422,12 @@ class Catalogue:
             self._offsets.pop(group, None)
 
     def offsets_of(self, group: str) -> Mapping[str, Mapping[int, CommittedOffset]]:
-        """Where a group stands, by topic and then partition; empty where it never committed."""
+        """A group's committed offsets, by topic and then partition. Empty if it never committed."""
         return self._offsets.get(group, _NO_OFFSETS)
 
     @property
     def offsets(self) -> Mapping[str, Mapping[str, Mapping[int, CommittedOffset]]]:
-        """Where every group stands, by group, topic and partition."""
+        """All committed offsets, by group, topic and partition."""
         return self._offsets
 
     def groups_with_offsets(self) -> list[str]:
@@ -436,7 +435,7 @@ class Catalogue:
 
     @property
     def group_states(self) -> Mapping[str, str]:
-        """The groups as they last agreed, in the coordinator's own words, to go on from after a restart."""
+        """The last agreed state of each group, in the coordinator's own format, for a restart."""
         return self._groups
 
     def set_group_state(self, group: str, state: str) -> asyncio.Future[None]:
@@ -449,7 +448,7 @@ class Catalogue:
         return self._database.write(write, remember)
 
     def set_group_overrides(self, group: str, overrides: Mapping[str, str]) -> asyncio.Future[None]:
-        """Replace all of a group's own settings; none are no settings of its own."""
+        """Replace all of a group's own settings. An empty mapping removes them."""
         changed = {name: own for name, own in self.group_overrides.items() if name != group}
         if overrides:
             changed[group] = dict(overrides)
@@ -460,7 +459,7 @@ class Catalogue:
         return self._database.write(lambda db: set_fact(db, "group.overrides", json.dumps(changed)), remember)
 
     def delete_group(self, group: str) -> asyncio.Future[None]:
-        """Forget a group and all of its offsets, pending ones too."""
+        """Delete a group and all of its offsets, including pending ones."""
 
         def write(db: sqlite3.Connection) -> None:
             self.decisions.drop_pending(db, group, None)
@@ -477,7 +476,7 @@ class Catalogue:
         return self._database.write(write, remember)
 
     def forget_group(self, group: str) -> asyncio.Future[None]:
-        """Forget what a group agreed on and what it missed, if no offsets of it are left by then."""
+        """Delete a group's state and its losses, if it has no offsets left by then."""
 
         def write(db: sqlite3.Connection) -> bool:
             left = db.execute(
@@ -501,17 +500,17 @@ class Catalogue:
 
     @property
     def lineage(self) -> list[Promotion]:
-        """Who led these logs, up to this broker."""
+        """The brokers that have led these logs, up to this one."""
         return [Promotion(self.cluster_id, 0), *self.promotions]
 
     @property
     def changes(self) -> int:
-        """How many rows of the file were changed since it was opened."""
+        """The number of rows in the file that were changed since it was opened."""
         return self._database.changes
 
     @property
     def schema(self) -> str:
-        """What the tables look like: who has other ones can't take the same changes."""
+        """Identifies the tables. A broker with other tables can't apply the same changes."""
         return self._database.schema
 
     @property
@@ -519,7 +518,7 @@ class Catalogue:
         return self._database.feed
 
     def follow(self, added: Callable[[], None]) -> Feed:
-        """Keep what is committed from now on, for who makes the same changes."""
+        """Keep all commits from now on, for standbys that apply the same changes."""
         return self._database.follow(added)
 
     def unfollow(self) -> None:
@@ -529,29 +528,29 @@ class Catalogue:
         return self._database.pinned()
 
     def copy_state(self) -> CopyState:
-        """What a standby's directory says of itself. Only before anything is written."""
+        """This directory's part beside another broker. Only before anything is written."""
         return self._database.read_now(load_state)
 
     def change_now(self, write: Callable[[sqlite3.Connection], None]) -> None:
-        """Change the file before anything else is written, and read it anew."""
+        """Change the file before anything else is written, and read its facts again."""
         self._database.change_now(write)
         self._read_facts(self._database.facts)
 
     def save_as(self, path: Path) -> None:
-        """Keep a copy of the file as it is."""
+        """Save a copy of the file as it is."""
         self._database.save_as(path)
 
     def write_copy_facts(self, **facts: Any) -> asyncio.Future[None]:
-        """Say what part this directory has (``broker.copy_state``)."""
+        """Record this directory's part beside another broker (``broker.copy_state``)."""
         return self._database.write_copied(lambda db: save_facts(db, **facts), lambda _: None)
 
     def refuse(self, reason: RequestRefused | None) -> None:
-        """Take no changes of clients: another broker leads. None takes it back."""
+        """Refuse changes by clients, because another broker leads. None allows them again."""
         self._database.refuse(reason)
 
     def foresee(self, topics: Iterable[tuple[str, bytes, int, Mapping[str, str]]]) -> asyncio.Future[None]:
-        """Topics (name, id, partitions, settings) that a leader has made or grown: they are made here before
-        its own change comes, so that there are logs for their records."""
+        """Create topics (name, id, partitions, settings) that the leader has created or grown, before its own
+        change arrives, so that there are logs for their records."""
         rows = list(topics)
 
         def write(db: sqlite3.Connection) -> None:
@@ -566,8 +565,8 @@ class Catalogue:
         return self.copy(write)
 
     def copy(self, write: Callable[[sqlite3.Connection], None]) -> asyncio.Future[None]:
-        """Make changes that a leader made, or that only this copy is about; then know its topics anew, and
-        nothing of groups and transactions: those are read when it is promoted."""
+        """Apply changes that the leader made, or that concern only this copy. Then read the topics again, but
+        no groups and transactions: those are read when this broker is promoted."""
 
         def write_and_read(db: sqlite3.Connection) -> tuple[dict[str, str], list[tuple[Any, ...]]]:
             write(db)
@@ -591,7 +590,7 @@ class Catalogue:
         return self._database.write_copied(write_and_read, remember)
 
     def close(self) -> None:
-        """Write what is waiting, settle every future, close the file. Called twice, it does nothing."""
+        """Write what is waiting, settle every future, close the file. A second call does nothing."""
         self._database.close()
 
     def _load(self) -> None:
@@ -601,8 +600,8 @@ class Catalogue:
             self._read_topics(database.rows(_TOPICS))
         except (ValueError, AttributeError, TypeError) as error:
             raise damaged(database.where, str(error)) from None
-        # The records of a memory topic died with the last process: an offset into them would make its
-        # group skip as many of the new ones.
+        # The records of a memory topic died with the last process. A committed offset in such a topic
+        # would make its group skip that many of the new records.
         lost = {t.name for t in self._topics.values() if t.config.millstream_storage == "memory"}
         for table in ("offsets", "pending_offsets"):
             database.run_now(f"DELETE FROM {table} WHERE topic = ?", [(name,) for name in lost])  # noqa: S608

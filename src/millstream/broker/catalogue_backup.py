@@ -1,8 +1,8 @@
-"""A copy of the catalogue beside it, checked: what `millstream log rebuild-catalogue` goes by.
+"""Keep a checked copy of the catalogue, from which `millstream log rebuild-catalogue` can restore it.
 
-The copy is made while the broker runs, soon after topics changed and every ten minutes if anything else did
-(committed offsets, users, quotas). It takes the place of the last one only if SQLite finds it whole, so
-damage in the catalogue is found within minutes and never gets into the copy.
+The copy is made while the broker runs: soon after topics have changed, and every ten minutes if anything
+else has (committed offsets, users, quotas). It replaces the previous copy only if SQLite finds it intact.
+So damage in the catalogue is found within minutes and never gets into the copy.
 """
 
 from __future__ import annotations
@@ -21,12 +21,15 @@ _log = logging.getLogger(__name__)
 BACKUP_NAME = "catalogue-backup.db"
 AFTER_TOPICS = 10.0  # seconds between copies while topics change
 AFTER_OTHERS = 600.0
-TRY_AGAIN = 60.0  # after one that could not be made
+TRY_AGAIN = 60.0  # after a failed copy, if topics have changed
 
 
 class BackupClock:
-    """When the next copy is due. Topics are counted by the catalogue's version of them, other changes by the
-    database's own count."""
+    """Decides when the next copy is due.
+
+    Changes of topics are counted by the catalogue's version of them, other changes by the database's own
+    count.
+    """
 
     def __init__(self) -> None:
         self._made_at = -AFTER_OTHERS
@@ -47,8 +50,11 @@ class BackupClock:
 
 
 def back_up(directory: Path) -> None:
-    """Copy the catalogue of a data directory. Blocks; for a thread. Raises DataDirectoryError if the copy is
-    not whole, sqlite3.Error or OSError if it can't be made; the last one stays then."""
+    """Copy the catalogue of a data directory. Blocks; for a thread.
+
+    Raises DataDirectoryError if the copy is damaged, and sqlite3.Error or OSError if it can't be made. In
+    both cases the previous copy stays.
+    """
     temporary = directory / (BACKUP_NAME + ".tmp")
     temporary.unlink(missing_ok=True)
     try:
@@ -57,7 +63,7 @@ def back_up(directory: Path) -> None:
             contextlib.closing(sqlite3.connect(temporary, isolation_level=None)) as target,
         ):
             source.backup(target)
-            target.execute("PRAGMA journal_mode = DELETE")  # one file
+            target.execute("PRAGMA journal_mode = DELETE")  # one file, without a write-ahead log
             found = target.execute("PRAGMA integrity_check(1)").fetchone()[0]
         if found != "ok":
             raise DataDirectoryError(f"the catalogue {directory / FILE_NAME} is damaged ({found})")
@@ -69,7 +75,7 @@ def back_up(directory: Path) -> None:
 
 
 def back_up_or_complain(directory: Path) -> bool:
-    """The same in a broker that runs; whether it was done. What can't be copied is told."""
+    """Make a copy in a running broker. Logs a failure; True if the copy was made."""
     try:
         back_up(directory)
         return True

@@ -1,6 +1,7 @@
-"""A stopped broker's catalogue, looked at from outside: whether it is whole, and what it says.
+"""Read a stopped broker's catalogue from outside: whether it is intact, and what it says.
 
-It is read from a copy, with its write-ahead log: SQLite writes even where it only reads.
+The file is read from a temporary copy, together with its write-ahead log, because SQLite writes even when
+it only reads.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from millstream.log.check import CATALOGUE, Finding
 from millstream.log.shortfall import HighestCommits
 
 JSON_FACTS = ("broker.overrides", "group.overrides", "scram.credentials", "client.quotas", "promotions")
-SIDE_FILES = ("-wal", "-shm")  # what SQLite keeps beside a database
+SIDE_FILES = ("-wal", "-shm")  # files that SQLite keeps next to a database
 
 
 class CatalogueFile(NamedTuple):
-    """What a catalogue says of the logs, or what is wrong with it."""
+    """What a catalogue says about the logs, or what is wrong with it."""
 
-    problem: str = ""  # in words for a person; empty if it is whole
-    on_disk: frozenset[tuple[str, int]] = frozenset()  # the partitions whose logs should be there
+    problem: str = ""  # in words for a person; empty if the catalogue is intact
+    on_disk: frozenset[tuple[str, int]] = frozenset()  # the partitions that should have logs on disk
     commits: dict[tuple[str, int], HighestCommits] = {}  # noqa: RUF012
     topic_ids: dict[str, uuid.UUID] = {}  # noqa: RUF012
 
@@ -43,7 +44,7 @@ class CatalogueFile(NamedTuple):
 
 @contextlib.contextmanager
 def opened_copy(path: Path) -> Iterator[sqlite3.Connection]:
-    """A copy of a catalogue's file, which is left as it is. Raises DataDirectoryError if it is damaged."""
+    """Open a temporary copy of a catalogue's file. Raises DataDirectoryError if it is damaged."""
     with tempfile.TemporaryDirectory(prefix="millstream-catalogue-") as directory:
         copy = Path(directory) / path.name
         for suffix in ("", "-wal"):
@@ -58,7 +59,7 @@ def opened_copy(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def read_catalogue(directory: Path) -> CatalogueFile:
-    """What the catalogue in a data directory says; nothing of a directory that no broker has used."""
+    """What the catalogue in a data directory says. Empty if no broker has used the directory."""
     path = directory / FILE_NAME
     if is_lost(directory):
         return CatalogueFile(str(lost(directory)))

@@ -1,17 +1,18 @@
-"""Making a catalogue again for a directory whose own is damaged or gone.
+"""Rebuild the catalogue of a directory in which it is damaged or missing.
 
-Two sources: the copy that the broker keeps beside it (``broker.catalogue_backup``), and the directories of
-the logs, which are the authority on which topics there are:
+There are two sources: the copy that the broker keeps next to the catalogue (``broker.catalogue_backup``),
+and the directories of the logs. The directories decide which topics exist:
 
-- A partition's directory that the copy does not know is of a topic that was created since, or created again.
-  Its ``partition.metadata`` names the topic's id. Its settings are the defaults, but for what its files show.
-- A topic of the copy without any directory was deleted since, unless the checkpoints name it: then its
-  records are missing, and the broker says so when it starts (``log.shortfall``).
-- Transactions are forgotten. What was decided since the copy nobody knows, and a wrong decision is worse than
-  none: the broker aborts what is open in the logs and known to nobody.
-- Producer ids go on far beyond all that may have been given out since.
+- If the copy does not know a partition's directory, its topic was created, or created again, after the
+  copy was made. The directory's ``partition.metadata`` names the topic's id. The topic gets the default
+  settings, except where its files show others.
+- If a topic in the copy has no directory, it was deleted since, unless the checkpoints name it. In that
+  case its records are missing, and the broker says so when it starts (``log.shortfall``).
+- Transactions are forgotten. Decisions made after the copy are unknown, and a wrong decision is worse
+  than none. The broker aborts the transactions that are open in the logs and unknown to the catalogue.
+- Producer ids continue far beyond all that may have been given out since.
 
-The old file is kept under another name. Nothing is changed if anything goes wrong before the end.
+The old file is kept under another name. If anything goes wrong before the end, nothing is changed.
 """
 
 from __future__ import annotations
@@ -47,17 +48,17 @@ _FORGOTTEN = ("pending_offsets", "owed_markers", "transactions")
 
 @dataclass
 class Rebuilt:
-    """What a rebuilt catalogue has, and what it has not."""
+    """What a rebuild restored, and what it could not."""
 
     topics: int = 0
     partitions: int = 0
-    backup_time: datetime | None = None  # of the copy that it was made from
-    kept_as: str = ""  # the old file
+    backup_time: datetime | None = None  # of the copy that was used
+    kept_as: str = ""  # the name under which the old file was kept
     unrecovered: list[str] = field(default_factory=list)
 
 
 class _Found(NamedTuple):
-    """A topic, as the directories show it."""
+    """A topic, as its directories show it."""
 
     id: uuid.UUID | None
     partitions: int
@@ -91,7 +92,7 @@ def _check_need(directory: Path) -> None:
             with opened_copy(path):
                 pass
         except CatalogueDamaged:
-            return  # any other error says that it is whole, and not this version's
+            return  # any other error means that it is intact, but not of this version
 
 
 def _rebuild(directory: Path, files: Files, cluster_id: str) -> Rebuilt:
@@ -139,7 +140,7 @@ def _is_usable(backup: Path, cluster_id: str, result: Rebuilt) -> bool:
 
 
 def _reconcile(db: sqlite3.Connection, directory: Path, files: Files, result: Rebuilt) -> None:
-    """Have the topics that the directories have."""
+    """Make the topics match the directories."""
     known = {
         name: (uuid.UUID(bytes=topic_id), partitions, json.loads(overrides))
         for name, topic_id, partitions, overrides in db.execute(

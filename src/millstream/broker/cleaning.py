@@ -1,12 +1,12 @@
-"""Compaction beside the server: which log is cleaned next, by whom, and what came of it.
+"""Run compaction: choose which log is next, have a child process compact it, and put the result in place.
 
-Every ``log.cleaner.backoff.ms`` the compacted logs are looked at, and cleaned one after the other, the
-dirtiest first. The work is done by a child process; a log in memory is cleaned by a thread. What the loop
-does is short: it says what is to be cleaned, and puts new segments in the places of old ones.
+Every ``log.cleaner.backoff.ms`` the cleaner looks at the compacted logs and compacts them one after the
+other, dirtiest first. A child process does the work; a log in memory is compacted by a thread. The loop's
+own part is short: it decides what to compact, and puts the new segments in place of the old ones.
 
-A log whose compaction fails is **uncleanable** from then on, until the broker is started again or its topic's
-settings are changed: that is logged, and a metric. If the disk was full, it is tried again. Nobody else's
-compaction is held up by it.
+If compaction fails, the log is **uncleanable** until the broker is restarted or the topic's settings are
+changed. This is logged and shown by a metric. After a passing error, such as a full disk, compaction is
+tried again instead. A failing log never holds up the compaction of the others.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class Cleaner:
-    """One server's compaction; ``start`` and ``stop`` once each, on the loop."""
+    """Compaction of one server. Call ``start`` and ``stop`` once each, on the loop."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -46,7 +46,7 @@ class Cleaner:
         self._child: Child | None = None
         self._stopping = False
         self.is_busy = False
-        self._unfinished: set[Partition] = set()  # whose keys did not fit into one pass
+        self._unfinished: set[Partition] = set()  # partitions whose keys did not fit into one pass
         self.passes = 0
         self.failures = 0
         self.bytes_read = 0
@@ -56,7 +56,7 @@ class Cleaner:
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """End it: what is being written is thrown away, what is being put in place is finished."""
+        """Stop: segments that are being written are thrown away, a swap in progress is finished."""
         self._stopping = True
         if self._child is not None:
             self._child.kill()
@@ -80,7 +80,7 @@ class Cleaner:
             looked = clock.monotonic()
 
     async def _clean_one(self) -> bool:
-        """Clean the dirtiest log that is due; False if none is."""
+        """Compact the dirtiest log that is due. False if none is."""
         now_ms = self._server.clock.now_ms()
         due: list[tuple[float, Partition, Dirt]] = []
         for partition in self._server.node.partitions():
@@ -111,11 +111,11 @@ class Cleaner:
             if partition.in_memory:
                 log.sync()
             else:
-                self._server.syncer.sync(partition)  # sealed segments are cleaned once they are synced
+                self._server.syncer.sync(partition)  # sealed segments are compacted once they are synced
         return log.compaction.look(now_ms)
 
     async def _clean(self, partition: Partition, dirt: Dirt) -> bool:
-        """Do a pass; whether it was one."""
+        """Do one pass over a log. True if it finished."""
         log, clock, config = partition.log, self._server.clock, self._server.node.config
         started = clock.monotonic()
         job = log.compaction.job(dirt, clock.now_ms(), config.log_cleaner_dedupe_buffer_size)
@@ -130,7 +130,7 @@ class Cleaner:
                     await self._finish(partition, event, clock.monotonic() - started)
                     return True
                 if partition.log is not log:
-                    break  # it was cut meanwhile, being a copy
+                    break  # it was truncated meanwhile: this broker is a standby
                 if event.is_changed and not await self._put_in_place(partition, event):
                     break
         except DamagedLog as problem:
@@ -143,7 +143,7 @@ class Cleaner:
                 self._failed(partition, error.strerror or str(error), passing=passing)
         finally:
             self.is_busy = False
-        # What it wrote is of no use: segments that were deleted meanwhile, or damage.
+        # The pass's output is of no use: segments were deleted meanwhile, or there is damage.
         with suppress(OSError):
             await self._in_thread(_end, events, log)
         return False
@@ -158,7 +158,7 @@ class Cleaner:
         return await self._server.loop.run_in_executor(self._thread, function, *arguments)
 
     async def _put_in_place(self, partition: Partition, group: Group) -> bool:
-        """Replace a group of segments; False if they are not there any more."""
+        """Replace a group of segments. False if they are not there any more."""
         log = partition.log
         swap = log.compaction.begin(group)
         if swap is None:
@@ -187,7 +187,7 @@ class Cleaner:
         return True
 
     def _is_hosted(self, partition: Partition) -> bool:
-        """Its topic was not deleted meanwhile."""
+        """True unless the topic was deleted meanwhile."""
         return partition.log.failed is None and partition in partition.topic.partitions
 
     async def _finish(self, partition: Partition, finished: Finished, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""Kafka's error codes that the broker answers with, by Kafka's names."""
+"""The Kafka error codes that the broker responds with, under Kafka's names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a consumer group stands: a committed offset, and what is asked for when one is committed."""
+"""The committed offset of a group in a partition, as it is stored and as a commit asks for it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 
 class CommittedOffset(NamedTuple):
-    """Where a group stands in one partition."""
+    """A group's committed offset in one partition."""
 
     offset: int
-    leader_epoch: int  # -1: the client did not say
+    leader_epoch: int  # -1: the client did not send it
     metadata: str
     commit_ms: int
-    expire_ms: int  # -1: by the broker's retention of offsets
+    expire_ms: int  # -1: the broker's retention of offsets applies
 
 
 class OffsetToCommit(NamedTuple):

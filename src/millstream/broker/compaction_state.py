@@ -1,4 +1,4 @@
-"""How a compacted topic stands, in a sentence for those who look at its settings."""
+"""Describe a compacted topic's progress in one sentence, for the description of its settings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def compaction_state(node: Node, name: str) -> str:
-    """What is to be said about a topic; empty if it is not compacted."""
+    """The sentence about a topic; empty if it is not compacted."""
     topic = node.hosted.get(name)
     logs = [partition.log for partition in topic.partitions] if topic is not None else []
     logs = [log for log in logs if "compact" in log.config.cleanup_policy]

@@ -1,13 +1,13 @@
-"""One client's connection: frames in, answers out, in order.
+"""One client's connection: frames in, responses out, in order.
 
 How it works:
 
-- Produce and Fetch are handled as they stand in the buffer; everything else is parsed by kio and given to
-  its handler. Nothing that can be answered at once makes a task or a future.
-- Answers leave in the order of the requests. One that must wait takes a ``Slot``, and whatever is answered
-  after it queues behind it.
-- Answers of one turn of the loop leave together at its end (``broker.turn``), after the records they
-  acknowledge were written.
+- Produce and Fetch are handled in place, in the receive buffer. Other requests are parsed by kio and
+  passed to their handler. A request that can be answered at once creates no task and no future.
+- Responses leave in the order of the requests. A response that has to wait takes a ``Slot``, and every
+  later response queues behind it.
+- The responses of one turn of the loop leave together at its end (``broker.turn``), after the records
+  that they acknowledge were written.
 
 Reading, and when it stops, is in ``broker.reading``.
 """
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from millstream.broker.server import Server
 
 SEND_BUFFER = 100 * 1024
-SHARE = 100  # requests of one connection before others have their turn
-LONG_FETCH = 8 * 1024  # bytes of a Fetch, some hundreds of partitions, from which it is worked on in slices
+SHARE = 100  # requests of one connection before other connections get a turn
+LONG_FETCH = 8 * 1024  # bytes of a Fetch (some hundreds of partitions) from which it is processed in slices
 _PRODUCE, _FETCH = 0, 1
 
 _unpack_head = HEAD.unpack_from
@@ -81,10 +81,10 @@ class Connection(FrameReader):
         super().__init__(server)
         self.node = server.node
         self.turn = server.turn
-        self.out: list[Part] = []  # answers of this turn
-        self.queued = False  # in the turn's list of those with answers
+        self.out: list[Part] = []  # responses of this turn
+        self.queued = False  # in the turn's list of connections with responses
         self.pending: list[Slot] = []
-        self.appended_in = -1  # the last turn with records of this client's
+        self.appended_in = -1  # the last turn in which this client's records were appended
         self.host = self.peer = ""
         self.client_id = ""
         self.produce_shape: ProduceShape | None = None
@@ -93,15 +93,15 @@ class Connection(FrameReader):
         self._socket: socket.socket | None = None
         self._max_in_flight = server.config.connection_max_in_flight
         self._max_unsent = server.config.connection_max_unsent_bytes
-        self._busy = 0  # handlers that run
+        self._busy = 0  # requests in progress: handlers, slices, threads
         self._stalled_by: HeldRequest | None = None  # consumers are behind: see broker.backpressure
         self.waiting_since: float | None = None
-        self.produce_meter: Meter | None = None  # its client's quotas
+        self.produce_meter: Meter | None = None  # counts against its client's quotas
         self.fetch_meter: Meter | None = None
-        self._muted = False  # they are used up for now
+        self._muted = False  # a quota is used up for now
         self._closing = False
 
-    # Life
+    # Opening and closing
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]  # uvloop's is no subclass of asyncio's
@@ -109,7 +109,7 @@ class Connection(FrameReader):
         self.host = peer[0] if peer else ""
         self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
         borrowed = transport.get_extra_info("socket")
-        # The descriptor stays the transport's; connection_lost lets go of it.
+        # The transport keeps owning the descriptor; connection_lost detaches from it.
         sock = socket.socket(borrowed.family, borrowed.type, borrowed.proto, fileno=borrowed.fileno())
         self._socket = sock
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
@@ -138,7 +138,7 @@ class Connection(FrameReader):
         return -1 if self._socket is None else self._socket.fileno()
 
     def is_gone(self) -> bool:
-        """Whether the client hung up, also where that was not read yet."""
+        """True if the client has hung up, even if the connection has not read that yet."""
         if self.is_closed or self._socket is None:
             return True
         try:
@@ -152,17 +152,17 @@ class Connection(FrameReader):
         return False
 
     def close(self) -> None:
-        """Close at once; what was not sent is lost."""
+        """Close at once. What was not sent is lost."""
         if not self.is_closed:
             self.is_closed = True
             self._transport.abort()
 
     def close_when_answered(self) -> None:
-        """Take no more requests, send what is owed, then close."""
+        """Take no more requests, send the outstanding responses, then close."""
         self._closing = True
         self._hold()
         self._forget_input()
-        if self.is_gone():  # unread, while a long request of its own holds the connection
+        if self.is_gone():  # not noticed yet: nothing is read while a long request holds the connection
             self.close()
         else:
             self._close_if_done()
@@ -179,7 +179,7 @@ class Connection(FrameReader):
     # Requests
 
     def _work(self, buffer: bytearray, view: memoryview, end: int) -> None:
-        """Handle the whole frames in ``buffer[:end]`` and keep the rest."""
+        """Handle the complete frames in ``buffer[:end]`` and keep the rest."""
         position = 0
         left = SHARE
         until = 0.0
@@ -195,7 +195,7 @@ class Connection(FrameReader):
             elif api_key == _FETCH:
                 requests[_FETCH] += 1
                 if self.appended_in == self.turn.number:
-                    self.turn.write()  # what this client was writing, it may read
+                    self.turn.write()  # a client may read what it has just written
                 if size < LONG_FETCH:
                     fetch(self, buffer, view, position, stop, version, correlation_id)
                 else:
@@ -232,11 +232,11 @@ class Connection(FrameReader):
         correlation_id: int,
         until: float,
     ) -> None:
-        """Any request but Produce and Fetch."""
+        """Handle any request but Produce and Fetch."""
         served = HANDLERS.get(api_key)
         if served is None or not served.first <= version <= served.last:
             if api_key == API_VERSIONS:
-                # Asked by a client newer than us: it learns from this what we do speak.
+                # The client is newer than this broker. The response tells it which versions are served.
                 self.answer(unsupported_version(correlation_id))
                 return
             raise ProtocolError(f"asks for {name_of(api_key)} version {version}, which is not served here")
@@ -280,8 +280,11 @@ class Connection(FrameReader):
             self._answer_all(encode_answer(api_key, version, correlation_id, answer))
 
     def in_slices(self, work: Callable[[], None], until: float = 0.0) -> None:
-        """Work on a request. If that takes long, others have their turn in between, and no other request of
-        this connection is looked at before it is done."""
+        """Process a request in slices.
+
+        If it takes long, other connections get turns in between. The next request of this connection
+        waits until it is done.
+        """
         piece = Slice(work)
         if not piece.run(until or monotonic() + SLICE):
             self._busy += 1
@@ -338,7 +341,7 @@ class Connection(FrameReader):
             self.give_up(error, name_of(api_key), version)
 
     def give_up(self, error: Exception, request: str, version: int) -> None:
-        """What is no request, or a bug in a handler, costs its connection, not the server."""
+        """Close the connection after a malformed request or a bug in a handler. The server goes on."""
         if isinstance(error, ProtocolError):
             self.server.refused(self, error)
         else:
@@ -361,14 +364,14 @@ class Connection(FrameReader):
     # Waiting for threads
 
     def occupy(self) -> None:
-        """Read and do nothing more until ``proceed``: threads work on a request."""
+        """Stop reading and working until ``proceed``: threads are processing a request."""
         self._busy += 1
         self._hold()
 
     def proceed(
         self, work: Callable[[], None], request: str, version: int, *, then: Callable[[], None]
     ) -> None:
-        """Go on with the request, also if the client has left; then do this, whatever came of it."""
+        """Continue with the request, even if the client has left. In any case call ``then`` afterwards."""
 
         def rest() -> None:
             try:
@@ -385,7 +388,7 @@ class Connection(FrameReader):
     # Waiting for consumers
 
     def stall(self, held: HeldRequest) -> None:
-        """Read nothing more, until ``go_on``."""
+        """Read nothing more until ``go_on``."""
         self._stalled_by = held
         self._hold()
 
@@ -394,7 +397,7 @@ class Connection(FrameReader):
         self.resume_if_possible()
 
     def is_drained(self) -> bool:
-        """Whether nothing more of it is to be read for now."""
+        """True if there is nothing more to read from it for now."""
         if self._socket is None:
             return True
         waiting = fcntl.ioctl(self._socket.fileno(), termios.FIONREAD, bytes(4))
@@ -403,15 +406,15 @@ class Connection(FrameReader):
     # Quotas
 
     def look_up_quotas(self) -> None:
-        """Quotas were changed, or it became known who the client is."""
+        """Called when quotas were changed, or when the client's id became known."""
         throttling = self.node.throttling
         self.produce_meter = throttling.meter(PRODUCE_RATE, self.client_id)
         self.fetch_meter = throttling.meter(FETCH_RATE, self.client_id)
         if self.produce_meter is not None:
-            self.produce_shape = None  # its requests are counted on the long way
+            self.produce_shape = None  # its requests are counted on the slow path
 
     def mute(self, seconds: float) -> None:
-        """Read nothing more for so long."""
+        """Read nothing more for this many seconds."""
         self.server.metrics.throttled += 1
         self.server.metrics.throttled_seconds += seconds
         self._muted = True
@@ -422,10 +425,10 @@ class Connection(FrameReader):
         self._muted = False
         self.resume_if_possible()
 
-    # Answering
+    # Responses
 
     def answer(self, data: bytes | bytearray) -> None:
-        """Answer a request now: it leaves at the end of the turn, or behind what is still pending."""
+        """Send a response: it leaves at the end of the turn, or after the pending ones before it."""
         if self.pending:
             self.reserve().answer = [data]
         else:
@@ -442,7 +445,7 @@ class Connection(FrameReader):
         self.owe(size)
 
     def owe(self, size: int) -> None:
-        """An answer of ``size`` bytes is there, whether it can leave yet or not."""
+        """Account for a response of ``size`` bytes, whether it can leave yet or not."""
         self.outbox.unsent += size
         if self.outbox.unsent > self._max_unsent:
             self._hold()
@@ -457,9 +460,9 @@ class Connection(FrameReader):
     def replace_ack(
         self, place: int, partition: Partition, correlation_id: int, version: int, failure: LogError
     ) -> None:
-        """Records that an answer of this turn acknowledges could not be written."""
+        """Replace a response of this turn: the records that it acknowledges could not be written."""
         if place < 0:
-            self.close_when_answered()  # acks=0: this is how the producer learns of it
+            self.close_when_answered()  # acks=0: closing is how the producer learns of it
             return
         answer = failed_ack(partition, version, correlation_id, failure)
         self.outbox.unsent += len(answer) - len(self.out[place])  # type: ignore[arg-type]
@@ -469,14 +472,14 @@ class Connection(FrameReader):
         return self.place(Slot(self))
 
     def place(self, slot: Slot) -> Slot:
-        """Queue an answer that is not there yet."""
+        """Queue a response that is not ready yet."""
         self.pending.append(slot)
         if len(self.pending) >= self._max_in_flight:
             self._hold()
         return slot
 
     def advance(self) -> None:
-        """Queue every answer that is there and has no unanswered one before it."""
+        """Queue every response that is ready and has none before it that is not."""
         if self.is_closed:
             return
         ready = 0
@@ -491,12 +494,12 @@ class Connection(FrameReader):
         self.answered()
 
     def answered(self) -> None:
-        """One that may have held the connection has its answer."""
+        """A response is ready that may have held the connection: let it go on."""
         if self._held:
             self.turn.resume(self)
 
     def send(self) -> None:
-        """At the end of a turn: everything that is queued leaves, or waits in the outbox."""
+        """At the end of a turn: send everything queued. What the socket does not take waits in the outbox."""
         self.queued = False
         if self.is_closed:
             return

@@ -1,16 +1,17 @@
-"""The group coordinator: groups by name, their requests in and answers out, their time, their offsets.
+"""The group coordinator: connects groups to request handlers, time, the catalogue and their offsets.
 
-The protocol itself is ``broker.group``; what is kept over a restart is in ``broker.catalogue``. This is what
-stands between the two and the request handlers:
+The classic protocol itself is ``broker.group``; what survives a restart is in ``broker.catalogue``. The
+coordinator sits between the two and the request handlers:
 
-- A join or sync becomes a future that the group's answer is put into. Where the group agreed on something new
-  (a generation got its assignment, a static member changed places, everybody left), it is written down before
-  the answers leave, so that a broker that is killed and comes back neither forgets a generation that members
-  work under nor counts one twice.
-- A group is classic (``broker.group``) or of the consumer protocol (``broker.group848``), and may change over
-  while it runs (``broker.group848_migration``). Members of either protocol can be in the second kind.
-- ``tick`` lets time pass. A group is looked at when its earliest deadline comes, and a heartbeat only moves
-  its member's deadline on, so neither costs more with more groups or members.
+- A join or sync becomes a future, which the group's response resolves. When the group has agreed on
+  something new (a generation got its assignment, a static member was replaced, all members left), this is
+  written down before the responses leave. So a broker that is killed and restarted neither forgets a
+  generation that members work in nor counts one twice.
+- A group is either classic (``broker.group``) or of the consumer protocol (``broker.group848``), and may
+  be converted while it runs (``broker.group848_migration``). A group of the consumer protocol can have
+  members of both protocols.
+- ``tick`` lets time pass. A group is looked at only when its earliest deadline has come, and a heartbeat
+  only moves its member's deadline. So neither costs more with more groups or members.
 """
 
 from __future__ import annotations
@@ -57,9 +58,9 @@ from millstream.errors import CatalogueFailed, RequestRefused
 
 _log = logging.getLogger(__name__)
 
-_LOOK_EVERY = 1.0  # seconds between looks for clients that hung up while they wait
+_LOOK_EVERY = 1.0  # seconds between looks for clients that hung up while waiting
 _EXPIRE_EVERY = 60.0  # seconds between looks for offsets beyond their retention
-_EXPIRE_AT_ONCE = 2000  # offsets looked at in one tick
+_EXPIRE_AT_ONCE = 2000  # offsets checked in one tick
 
 AnyGroup = Group | ConsumerGroup
 
@@ -73,42 +74,45 @@ class GroupCoordinator:
         self._clock = clock
         self._groups: dict[str, AnyGroup] = {}
         self._keepers: dict[ConsumerGroup, Keeper] = {}
-        self._written: dict[str, int] = {}  # group -> its agreement that is in the catalogue or on its way
+        self._written: dict[str, int] = {}  # group -> the agreement that is in the catalogue or being written
         self._scheduled: dict[str, float] = {}  # group -> when it is looked at next
-        self._due: list[tuple[float, int, AnyGroup]] = []  # a heap; what is not in _scheduled is stale
+        self._due: list[tuple[float, int, AnyGroup]] = []  # a heap; entries not in _scheduled are stale
         self._order = itertools.count()
         self._expire_at = clock.monotonic() + _EXPIRE_EVERY
-        self._to_expire: list[str] = []  # groups still to be looked at in this round
-        self._joining: dict[asyncio.Future[Joined], tuple[Group, Callable[[], bool]]] = {}  # that wait
+        self._to_expire: list[str] = []  # groups that this round of expiry has not checked yet
+        self._joining: dict[asyncio.Future[Joined], tuple[Group, Callable[[], bool]]] = {}  # joins that wait
         self._look_at = 0.0
         self._closed = False
         for name, text in catalogue.group_states.items():
             self._restore(name, text)
 
     def set_config(self, config: BrokerConfig) -> None:
-        """Settings were changed while running."""
+        """Apply settings that were changed while the broker runs."""
         self._config = config
         for group in self._groups.values():
             self._configure(group)
 
     def config_of(self, name: str) -> GroupConfig:
-        """A group's settings: its own, and the broker's for the rest."""
+        """A group's settings: its own on top of the broker's."""
         own = self._catalogue.group_overrides.get(name, {})
         return with_changes(group_defaults(self._config), own)
 
     def heartbeat_interval_ms(self, name: str) -> int:
-        """How often members of a group of the consumer protocol shall send heartbeats. Hot."""
+        """The heartbeat interval for members of a group of the consumer protocol. Hot."""
         group = self._groups.get(name)
         return group.heartbeat_interval_ms if isinstance(group, ConsumerGroup) else 0
 
     def alter_group(self, name: str) -> None:
-        """A group's own settings were changed."""
+        """Apply changes to a group's own settings."""
         if (group := self._groups.get(name)) is not None:
             self._configure(group)
 
     def group(self, name: str) -> AnyGroup | None:
-        """The group of this name, if it is known here: it has members, agreed on something or has offsets,
-        be they pending in a transaction."""
+        """The group of this name, or None if it is unknown.
+
+        A group is known if it has members, has agreed on something, or has offsets, including offsets
+        that are pending in a transaction.
+        """
         group = self._groups.get(name)
         if group is None and (
             self._catalogue.offsets_of(name) or self._catalogue.decisions.has_pending(name)
@@ -121,7 +125,7 @@ class GroupCoordinator:
         return [group for name in names if (group := self.group(name)) is not None]
 
     def is_reading(self, name: str, topic: str) -> bool:
-        """Whether the group has live members, and they may be reading this topic."""
+        """True if the group has live members that may be reading this topic."""
         group = self._groups.get(name)
         if group is None or not group.members:
             return False
@@ -131,7 +135,7 @@ class GroupCoordinator:
     # The classic protocol
 
     def join(self, name: str, join: Join, is_gone: Callable[[], bool] = bool) -> asyncio.Future[Joined]:
-        """The answer to a join, when there is one. While it waits, ``is_gone`` is asked now and then."""
+        """A future of the response to a join. While it waits, ``is_gone`` is called now and then."""
         waiter: asyncio.Future[Joined] = asyncio.get_running_loop().create_future()
         shortest, longest = (
             self._config.group_min_session_timeout_ms,
@@ -205,7 +209,7 @@ class GroupCoordinator:
         return group.heartbeat(member_id, instance_id, generation, self._clock.monotonic())
 
     def leave(self, name: str, leaving: Sequence[tuple[str, str | None]]) -> list[int]:
-        """An error code for each of the members (id, instance id)."""
+        """Remove members (id, instance id). Returns an error code for each."""
         group = self.group(name)
         if group is None:
             return [UNKNOWN_MEMBER_ID if name else INVALID_GROUP_ID] * len(leaving)
@@ -219,7 +223,7 @@ class GroupCoordinator:
     # The consumer protocol
 
     def consumer_heartbeat(self, name: str, beat: Heartbeat) -> Beat | asyncio.Future[Beat]:
-        """The answer to a ConsumerGroupHeartbeat. Raises RequestRefused."""
+        """The response to a ConsumerGroupHeartbeat. Raises RequestRefused."""
         if self._closed:
             raise RequestRefused(COORDINATOR_NOT_AVAILABLE, "the broker is shutting down")
         group = self._groups.get(name)
@@ -233,12 +237,12 @@ class GroupCoordinator:
         return self._answer(group, answer, answer.revision)
 
     def _first_heartbeat(self, name: str, beat: Heartbeat) -> asyncio.Future[Beat]:
-        """Of this protocol in this group: if it joins, the group is made, or made to be of this kind."""
+        """Handle a group's first heartbeat of this protocol. A join creates or upgrades the group."""
         classic = self.group(name)
         if classic is None and beat.epoch != JOIN:
             raise RequestRefused(GROUP_ID_NOT_FOUND, f"Group {name} not found.")
         group = self._upgraded(name, classic if isinstance(classic, Group) else None, beat)
-        answer = group.heartbeat(beat, self._clock.monotonic())  # refused, it has changed nothing here
+        answer = group.heartbeat(beat, self._clock.monotonic())  # if refused, nothing has changed here
         self._adopt(group)
         if isinstance(classic, Group):
             classic.send_back()
@@ -288,7 +292,8 @@ class GroupCoordinator:
             return GROUP_ID_NOT_FOUND
         if not group.is_empty:
             return NON_EMPTY_GROUP
-        # Out of sight first: who joins from now on joins a new group, written after this one is gone.
+        # Out of sight first: a member that joins from now on joins a new group, written after this one is
+        # deleted.
         group.kill()
         self._drop(group)
         try:
@@ -311,8 +316,11 @@ class GroupCoordinator:
         transactional: bool = False,
         by_epoch: bool = False,
     ) -> int:
-        """Whether this member of the group may commit offsets now, at once or with its transaction.
-        ``by_epoch``: the client knows the consumer protocol, and that there may be no such group."""
+        """NONE if this member may commit offsets, now or with its transaction; else an error code.
+
+        ``by_epoch``: the client knows the consumer protocol and the error for a group that does not
+        exist.
+        """
         if transactional and not name:
             return INVALID_GROUP_ID
         group = self.group(name)
@@ -329,30 +337,30 @@ class GroupCoordinator:
         return group.check_commit(member_id, instance_id, generation, now, transactional=transactional)
 
     def check_partition(self, name: str, member_id: str, epoch: int, topic: str, partition: int) -> int:
-        """Whether a commit that ``check_commit`` let pass may be for this partition."""
+        """NONE if a commit that ``check_commit`` allowed may include this partition; else an error code."""
         group = self._groups.get(name)
         if isinstance(group, ConsumerGroup) and (known := self._catalogue.topics.get(topic)) is not None:
             return group.stale(member_id, epoch, (known.id.bytes, partition))
         return NONE
 
     def check_fetch(self, name: str, member_id: str | None, epoch: int) -> int:
-        """Whether this member may be told the group's offsets."""
+        """NONE if this member may read the group's offsets; else an error code."""
         group = self._groups.get(name)
         return group.check_fetch(member_id, epoch) if isinstance(group, ConsumerGroup) else NONE
 
     async def commit(self, name: str, commits: Iterable[OffsetToCommit]) -> int:
-        """Write offsets down; an error code."""
+        """Write offsets to the catalogue. Returns an error code."""
         try:
             await self._catalogue.commit_offsets(name, commits)
         except CatalogueFailed:
-            return COORDINATOR_NOT_AVAILABLE  # clients try again
+            return COORDINATOR_NOT_AVAILABLE  # clients retry
         return NONE
 
     def offsets(self, name: str) -> Mapping[str, Mapping[int, CommittedOffset]]:
         return self._catalogue.offsets_of(name)
 
     def check_offset_delete(self, name: str, topics: Iterable[str]) -> tuple[int, set[str]]:
-        """Whether offsets of this group may be deleted: an error code, and the topics that members read."""
+        """An error code, NONE if offsets may be deleted; and which of the topics members still read."""
         group = self.group(name)
         if group is None:
             return GROUP_ID_NOT_FOUND, set()
@@ -366,7 +374,7 @@ class GroupCoordinator:
     async def delete_offsets(
         self, name: str, partitions: Iterable[tuple[str, int]]
     ) -> tuple[int, Mapping[str, int]]:
-        """Delete offsets; an error code for all, and one for each topic that is not to be touched."""
+        """Delete offsets. Returns an error code for all, and one for each topic that must not be touched."""
         chosen = list(partitions)
         error, subscribed = self.check_offset_delete(name, {topic for topic, _ in chosen})
         if not error:
@@ -377,8 +385,10 @@ class GroupCoordinator:
         return error, dict.fromkeys(subscribed, GROUP_SUBSCRIBED_TO_TOPIC)
 
     def _expire_some_offsets(self) -> None:
-        """Forget offsets beyond their retention, and groups of which nothing is left; a bounded part of all
-        groups at a time, so that nobody waits for it."""
+        """Delete offsets beyond their retention, and groups that have nothing left.
+
+        Only a bounded number is checked per call, so that no request waits for it.
+        """
         looked_at = 0
         while self._to_expire and looked_at < _EXPIRE_AT_ONCE:
             group = self.group(self._to_expire.pop())
@@ -409,10 +419,11 @@ class GroupCoordinator:
         elif group.state is not State.EMPTY:
             in_use = None
         if in_use is None:
-            return []  # not to be told what members work on
+            return []  # it is not known which topics the members read
         now_ms = self._clock.now_ms()
-        # Counted from when the last member left, or from a later commit by an administrator. A group that
-        # never had members, and a topic that members do not read any more, count from the commit.
+        # Retention counts from when the last member left, or from a later commit by an administrator. For
+        # a group that never had members, and for a topic that members no longer read, it counts from the
+        # commit.
         oldest_ms = now_ms - self._config.offsets_retention_minutes * 60_000
         empty_since_ms = group.empty_since_ms if group.is_empty else -1
         return [
@@ -431,7 +442,7 @@ class GroupCoordinator:
     # Time
 
     def tick(self, now: float | None = None) -> None:
-        """Let time take effect in the groups whose time has come. Cheap where there are none."""
+        """Let time take effect in the groups that are due. Cheap when there are none."""
         now = self._clock.monotonic() if now is None else now
         while self._due and self._due[0][0] <= now:
             at, _, group = heapq.heappop(self._due)
@@ -449,9 +460,10 @@ class GroupCoordinator:
             self._expire_some_offsets()
 
     def close(self) -> None:
-        """The broker stops: whoever waits is told to look for a coordinator again.
+        """Shut down: waiting clients are told to look for a coordinator again.
 
-        The catalogue keeps what the groups agreed on, and a broker started on it goes on with them.
+        The catalogue keeps what the groups agreed on. A broker that is started on it continues with those
+        groups.
         """
         if self._closed:
             return
@@ -463,7 +475,7 @@ class GroupCoordinator:
             else:
                 self._keepers[group].close()
 
-    # Between group, catalogue and those who wait
+    # Between groups, the catalogue and waiting clients
 
     def _create(self, name: str, generation: int = 0) -> Group:
         if (before := self._groups.get(name)) is not None:
@@ -518,13 +530,13 @@ class GroupCoordinator:
             keeper.settle()
 
     def _answer(self, group: ConsumerGroup, answer: Any, revision: int) -> asyncio.Future[Any]:
-        """After a request to a group of the consumer protocol: its answer, when it may be sent."""
+        """A future of the response to a request in the consumer protocol, done when it may be sent."""
         future = self._keepers[group].answer(answer, revision)
         self._after(group)
         return future
 
     def _after(self, group: AnyGroup) -> None:
-        """After anything that may have changed a group: write down what it agreed on, send its answers."""
+        """Save what the group agreed on, and send its responses. Called after anything that may change it."""
         if isinstance(group, ConsumerGroup):
             self._schedule(group)
             self._keepers[group].keep()
@@ -549,7 +561,7 @@ class GroupCoordinator:
 
         def written(future: asyncio.Future[None]) -> None:
             if not future.cancelled() and (error := future.exception()) is not None:
-                # The group works on from memory; the next generation is written again.
+                # The group goes on from memory. Its next agreement is written again.
                 _log.warning("group %s: generation %d is not kept: %s", group.name, group.generation, error)
             self._deliver(answers)
 

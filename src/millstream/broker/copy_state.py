@@ -1,9 +1,9 @@
-"""What a directory says of its part beside another broker: that it is a standby's copy and of what, that it
-was promoted, or that another one was promoted in its place.
+"""What role a data directory has: a standby's copy, promoted, or replaced by a promoted standby.
 
-Kept in tables of the catalogue's file that are not part of the catalogue: a leader's changes don't touch
-them, and no standby copies them. ``copy_ends`` says how far each log had come with the last whole cut
-(``broker.followers``); it is written in the same commit as the cut's changes of the catalogue.
+This is kept in tables of the catalogue's file that are not part of the catalogue: a leader's changes
+don't touch them, and no standby copies them. ``copy_ends`` records how far each log had come with the
+last whole cut (``broker.followers``). It is written in the same commit as the cut's changes of the
+catalogue.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _TABLES = (
     '"end" INTEGER NOT NULL, PRIMARY KEY (topic_id, partition)) WITHOUT ROWID',
 )
 
-# What copy_facts may say.
-LEADER = "leader"  # of which broker this is a copy: its address
-CLIENTS = "clients"  # where that one's clients go: node id, host and port
+# The names of facts in copy_facts.
+LEADER = "leader"  # the address of the broker that this is a copy of
+CLIENTS = "clients"  # where the leader's clients connect: node id, host and port
 WHOLE = "whole"  # the last whole cut: when it was taken by the leader's clock, and when it was reached here
-LEFT = "left"  # how it stood when the standby was stopped in order: see promotion.Standing
+LEFT = "left"  # the state when the standby was stopped in order: see promotion.Standing
 PROMOTED = "promoted"  # it may lead from the next start on
 FENCED = "fenced"  # the address of the broker that was promoted in place of this one
-NODE_ID = "node_id"  # the configured id that its leader had too, and the one it goes by instead; it stays
+NODE_ID = "node_id"  # the configured id, which the leader had too, and the id used instead; never forgotten
 
 Ends = dict[tuple[bytes, int], int]
 
@@ -46,7 +46,7 @@ class CopyState:
         return str(self.facts.get(LEADER, ""))
 
     def own_id(self, configured: int) -> int:
-        """The id of this directory's broker, which is configured with ``configured``."""
+        """The id of this directory's broker, given the configured id."""
         before, assigned = self.facts.get(NODE_ID, (configured, configured))
         return int(assigned) if before == configured else configured
 
@@ -55,7 +55,7 @@ class CopyState:
         return PROMOTED in self.facts
 
     def check_may_lead(self, directory: str) -> None:
-        """Raise DataDirectoryError if another broker leads, as far as is known here."""
+        """Raise DataDirectoryError if, as far as is known here, another broker leads."""
         if self.is_promoted:
             return
         if self.leader:
@@ -81,7 +81,7 @@ def load_state(db: sqlite3.Connection) -> CopyState:
 
 
 def save_facts(db: sqlite3.Connection, **facts: Any) -> None:
-    """Say something more; None takes it back."""
+    """Set facts. None removes one."""
     for table in _TABLES:
         db.execute(table)
     for name, value in facts.items():

@@ -1,12 +1,13 @@
 """The catalogue's SQLite file, and the one thread that writes it.
 
-Whatever waits to be written is gathered into one synced commit, so a hundred offset commits at once cost
-one sync. A disk that refuses fails the changes of that one commit with ``CatalogueFailed`` and rolls them
-back; the next write tries anew. On a full disk whoever opened the database may make room first. What the
-tables mean is the catalogue's business.
+Changes that wait are gathered into one synced commit, so a hundred simultaneous offset commits cost one
+sync. If the disk refuses a commit, its changes fail with ``CatalogueFailed`` and are rolled back; the
+next write tries again. On a full disk, the code that opened the database may free space first. What the
+tables mean is left to the catalogue.
 
-While a standby follows, every commit's statements are kept, in order, with the values they were run with:
-run again on the same tables they make the same changes. A standby runs them, and nothing else writes there.
+While a standby follows, the statements of every commit are recorded, in order, with their values. Run
+again on the same tables, they make the same changes. A standby runs them, and nothing else writes to its
+tables.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from millstream.log.directory import META_PROPERTIES
 _log = logging.getLogger(__name__)
 
 FILE_NAME = "catalogue.db"
-_VERSION = 3  # of the schema; a newer one is refused
+_VERSION = 3  # of the schema; newer ones are refused
 _SCHEMA = """
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE topics (
@@ -115,12 +116,15 @@ class _Change(NamedTuple):
     write: Callable[[sqlite3.Connection], Any]  # in the writer thread, inside the gathered transaction
     remember: Callable[[Any], Any]  # on the loop, once synced; what it returns is the future's result
     future: asyncio.Future[Any]
-    is_told: bool  # to those who follow
+    is_told: bool  # recorded for the standbys
 
 
 class Database:
-    """One catalogue file, open. ``path`` None is a database in memory. ``make_room`` is called in the writer
-    thread when the disk is full; whether to try once more."""
+    """One open catalogue file. A ``path`` of None is a database in memory.
+
+    ``make_room`` is called in the writer thread when the disk is full. If it returns True, the commit is
+    tried once more.
+    """
 
     def __init__(self, path: Path | None, make_room: Callable[[], bool] = bool) -> None:
         self._make_room = make_room
@@ -129,9 +133,9 @@ class Database:
         self._waiting: queue.SimpleQueue[_Change | None] = queue.SimpleQueue()
         self._written: deque[tuple[list[tuple[_Change, Any]], int, list[Statement]]] = deque()
         self._db = self._open()
-        self._writer: threading.Thread | None = None  # not before the first write
-        self.feed: Feed | None = None  # of the commits, for those who follow
-        self._number = 0  # of the newest commit that anybody followed
+        self._writer: threading.Thread | None = None  # started by the first write
+        self.feed: Feed | None = None  # the recorded commits, while standbys follow
+        self._number = 0  # of the newest recorded commit
         self._refusal: RequestRefused | None = None
 
     @property
@@ -140,16 +144,16 @@ class Database:
 
     @property
     def changes(self) -> int:
-        """How many rows were changed since the file was opened."""
+        """The number of rows changed since the file was opened."""
         return self._db.total_changes
 
     @property
     def schema(self) -> str:
-        """The version of the tables, and what they are."""
+        """Identifies the tables: their version and a checksum of their definition."""
         return f"{_VERSION}:{zlib.crc32(_SCHEMA.encode()):08x}"
 
     def rows(self, query: str) -> Iterable[tuple[Any, ...]]:
-        """What the file says; only while nothing is written yet."""
+        """Query the file. Only before the first write."""
         try:
             return self._db.execute(query).fetchall()
         except sqlite3.DatabaseError as error:
@@ -163,7 +167,7 @@ class Database:
             self._db.execute("COMMIT")
 
     def read_now(self, read: Callable[[sqlite3.Connection], R]) -> R:
-        """Ask the file before anything is written."""
+        """Run ``read`` on the file. Only before the first write."""
         return read(self._db)
 
     def change_now(self, write: Callable[[sqlite3.Connection], None]) -> None:
@@ -179,8 +183,11 @@ class Database:
     def write(
         self, write: Callable[[sqlite3.Connection], Any], remember: Callable[[Any], Any]
     ) -> asyncio.Future[Any]:
-        """Have ``write`` run in the next commit; once that is synced, ``remember`` on the loop with what it
-        returned. A ``RequestRefused`` that it raises undoes this one change and goes to the future."""
+        """Run ``write`` in the next commit. Once it is synced, call ``remember`` on the loop.
+
+        ``remember`` gets the result of ``write``. If ``write`` raises ``RequestRefused``, only this change is
+        undone, and the error goes to the future.
+        """
         if self._refusal is not None:
             raise RequestRefused(self._refusal.code, str(self._refusal))
         return self._put(write, remember, is_told=True)
@@ -188,7 +195,7 @@ class Database:
     def write_copied(
         self, write: Callable[[sqlite3.Connection], Any], remember: Callable[[Any], Any]
     ) -> asyncio.Future[Any]:
-        """The same, for what a leader has decided or what only this broker is about."""
+        """The same for what a leader has decided, and for what concerns only this broker."""
         return self._put(write, remember, is_told=False)
 
     def _put(
@@ -204,17 +211,20 @@ class Database:
         return future
 
     def follow(self, added: Callable[[], None]) -> Feed:
-        """Keep what is committed from now on; ``added`` is called on the loop after every commit."""
+        """Record all commits from now on. ``added`` is called on the loop after each."""
         if self.feed is None:
             self.feed = Feed(self._number, added)
         return self.feed
 
     def pinned(self) -> asyncio.Future[tuple[int, sqlite3.Connection]]:
-        """A connection that sees the catalogue as it is after the commit whose number comes with it, whatever
-        is written meanwhile. For another thread, which closes it."""
+        """A reader that is pinned to one commit, and that commit's number.
+
+        The reader does not see later writes. It is meant for another thread, which closes it.
+        """
 
         def pin(_: sqlite3.Connection) -> tuple[int, sqlite3.Connection]:
-            # What is being gathered is not committed yet: this sees, and counts, what was before.
+            # The changes being gathered are not committed yet. The reader does not see them, and the
+            # number does not count them.
             reader = sqlite3.connect(self.where, isolation_level=None, check_same_thread=False)
             reader.execute("BEGIN")
             reader.execute("SELECT count(*) FROM facts").fetchone()
@@ -231,11 +241,11 @@ class Database:
             source.backup(target)
 
     def refuse(self, reason: RequestRefused | None) -> None:
-        """Take no changes but a leader's. None takes it back."""
+        """Refuse all changes but a leader's. None allows them again."""
         self._refusal = reason
 
     def close(self) -> None:
-        """Write what is waiting, settle every future, close the file. Called twice, it does nothing."""
+        """Write what is waiting, settle every future, close the file. A second call does nothing."""
         if self._closed:
             return
         self._closed = True
@@ -283,15 +293,18 @@ class Database:
             closing = change is None
             if gathered:
                 self._written.append(self._commit(gathered))
-                # Where the loop is closed nobody waits any more, and close() settles what there is.
+                # If the loop is closed, nothing waits any more, and close() settles what is left.
                 with contextlib.suppress(RuntimeError):
                     gathered[0].future.get_loop().call_soon_threadsafe(self._settle)
 
     def _commit(
         self, gathered: list[_Change], *, room_was_made: bool = False
     ) -> tuple[list[tuple[_Change, Any]], int, list[Statement]]:
-        """Write changes in one transaction; each with its outcome: what it wrote, or why it could not. And
-        the number of the commit and its statements, if anybody follows."""
+        """Write changes in one transaction.
+
+        Returns each change with its outcome (what it wrote, or why it could not), the commit's number,
+        and its recorded statements, if standbys follow.
+        """
         db = self._db
         outcomes: list[tuple[_Change, Any]] = []
         recording = Recording(db)
@@ -309,7 +322,7 @@ class Database:
                     del recording.statements[before:]
                     outcomes.append((change, refused))
                 except (ValueError, ArithmeticError, sqlite3.IntegrityError) as error:
-                    # What SQLite can't hold is this change's fault, not its neighbours'.
+                    # A value that SQLite can't hold fails only this change, not the others in the commit.
                     db.execute("ROLLBACK TO change")
                     del recording.statements[before:]
                     outcomes.append((change, CatalogueFailed(f"can't be kept in the catalogue: {error}")))
@@ -329,7 +342,7 @@ class Database:
         return outcomes, self._number, recording.statements
 
     def _settle(self) -> None:
-        """On the loop: let memory and those who wait know what was written, in the order it was."""
+        """On the loop: update memory and resolve the futures, in the order of the writes."""
         while self._written:
             outcomes, number, statements = self._written.popleft()
             if statements and self.feed is not None:
@@ -345,7 +358,7 @@ class Database:
 
 
 def ignore_failure(future: asyncio.Future[None]) -> None:
-    """Nobody waits for this change: where it fails (the disk is full) that is logged here and left at it."""
+    """Ignore the outcome of a change that nothing waits for. A failure (a full disk) is logged already."""
     future.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
@@ -365,7 +378,7 @@ def damaged(where: str, found: str) -> DataDirectoryError:
 
 
 def is_lost(directory: Path) -> bool:
-    """Whether a broker used this directory and its catalogue is not there any more, or empty."""
+    """True if a broker has used this directory, but its catalogue is missing or empty."""
     path = directory / FILE_NAME
     is_gone = not path.exists() or not path.stat().st_size
     return is_gone and (directory / META_PROPERTIES).exists()
@@ -384,8 +397,11 @@ def rebuild_advice(directory: Path) -> str:
 
 
 def create_or_check(db: sqlite3.Connection, where: str, *, thorough: bool = False) -> None:
-    """Make the tables of a new file, or check that these are ours and whole: ``thorough``, with every entry
-    of every index. Raises DataDirectoryError, or sqlite3.DatabaseError where SQLite can't go on."""
+    """Create the tables of a new file, or check that its tables are ours and intact.
+
+    ``thorough`` checks every entry of every index too. Raises DataDirectoryError, or
+    sqlite3.DatabaseError if SQLite can't continue.
+    """
     version = db.execute("PRAGMA user_version").fetchone()[0]
     if version > _VERSION:
         raise DataDirectoryError(

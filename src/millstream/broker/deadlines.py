@@ -1,5 +1,7 @@
-"""Time-outs of requests that wait, by one coarse tick over buckets: a timer a request would cost more than
-the request."""
+"""Time-outs of waiting requests, checked by one coarse tick over buckets.
+
+A timer per request would cost more than the request itself.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +18,20 @@ class Timed(Protocol):
 
 
 class Deadlines:
-    """Calls ``timed_out`` of what is not removed in time, up to a tick late. Ticks only while in use."""
+    """Calls ``timed_out`` on what is not removed in time, up to one tick late. Ticks only while in use."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
         self._loop = loop
         self._clock = clock
         self._buckets: dict[int, dict[Timed, None]] = {}
-        self._next = 0  # the first tick not looked at yet
+        self._next = 0  # the first tick not processed yet
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         return sum(map(len, self._buckets.values()))
 
     def add(self, timed: Timed, seconds: float) -> int:
-        """Start waiting; the number is for ``remove``."""
+        """Start a time-out. The returned number is for ``remove``."""
         now = int(self._clock.monotonic() / TICK)
         tick = now + max(1, int(seconds / TICK + 0.999))
         bucket = self._buckets.get(tick)
@@ -47,7 +49,7 @@ class Deadlines:
             bucket.pop(timed, None)
 
     def expire_all(self) -> None:
-        """Time is up for everybody: the broker shuts down."""
+        """Time out everything: the broker is shutting down."""
         buckets, self._buckets = self._buckets, {}
         for bucket in buckets.values():
             for timed in list(bucket):

@@ -1,11 +1,11 @@
-"""What the catalogue keeps of transactions: how each transactional id stands, the offsets that are pending,
-and the markers that are owed to partitions.
+"""Keep transactions in the catalogue: states of transactional ids, pending offsets and owed markers.
 
-``end`` is the commit point. In one write it takes down the decision, turns the pending offsets into committed
-ones (or drops them) and notes a marker for every partition that has records of the transaction. Before it is
-durable nothing was decided; after it, everything follows without asking anybody. A row of an owed marker is
-forgotten once the marker itself is synced in its partition's log. A row that outlives its marker does no
-harm: it names the first offset of the transaction it ends, and that one is no longer open there.
+``end`` is the commit point. In one write it records the decision, turns the pending offsets into
+committed ones (or drops them), and adds an owed marker for every partition that has records of the
+transaction. Before this write is durable, nothing is decided. After it, everything else follows without
+asking anyone. The row of an owed marker is deleted once the marker is synced in its partition's log. A
+row that outlives its marker does no harm: it names the first offset of the transaction that it ends, and
+that transaction is no longer open in the log.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from millstream.broker.transaction import Identity, State, Transaction
 
 
 class OwedMarker(NamedTuple):
-    """A marker that a partition's log has to get, and the transaction there that it ends."""
+    """A marker that must still be written to a partition's log, and the transaction there that it ends."""
 
     topic_id: bytes
     partition: int
@@ -34,7 +34,7 @@ class OwedMarker(NamedTuple):
 
 
 class Added(NamedTuple):
-    """What a producer said its transaction is about before it wrote any of it."""
+    """What a producer has added to its transaction before writing to it."""
 
     partitions: frozenset[tuple[bytes, int]] = frozenset()  # by topic id and index
     groups: frozenset[str] = frozenset()
@@ -59,10 +59,10 @@ class Decisions:
 
     def __init__(self, database: Database, commit_offsets: Callable[[Commits], None]) -> None:
         self._database = database
-        self._commit_offsets = commit_offsets  # in memory, once they are durable
+        self._commit_offsets = commit_offsets  # updates memory, once the offsets are durable
         # By group, then topic and partition: the transactions that have an offset pending there.
         self._pending: dict[str, dict[tuple[str, int], set[str]]] = {}
-        self._groups_of: dict[str, set[str]] = {}  # the groups a transaction has offsets pending in
+        self._groups_of: dict[str, set[str]] = {}  # the groups in which a transaction has offsets pending
 
     def load(self) -> None:
         for name, group, topic, partition in self._database.rows(
@@ -71,7 +71,7 @@ class Decisions:
             self._note(name, group, topic, partition)
 
     def standings(self) -> Iterator[tuple[Transaction, Added]]:
-        """How the transactional ids stood when the broker stopped. Only before anything is written."""
+        """The states of the transactional ids when the broker stopped. Only before the first write."""
         for row in self._database.rows("SELECT * FROM transactions ORDER BY name"):
             (name, producer_id, epoch, timeout_ms, updated_ms, state, start_ms, previous_id, previous_epoch,
              kept_id, kept_epoch, added) = row  # fmt: skip
@@ -90,7 +90,7 @@ class Decisions:
             )
 
     def owed_markers(self) -> list[OwedMarker]:
-        """The markers owed when the broker stopped. Only before anything is written."""
+        """The markers that were owed when the broker stopped. Only before the first write."""
         return [
             OwedMarker(topic_id, partition, producer_id, first_offset, epoch, bool(is_commit), name)
             for topic_id, partition, producer_id, first_offset, epoch, is_commit, name in self._database.rows(
@@ -105,13 +105,13 @@ class Decisions:
     # Changes
 
     def save(self, transaction: Transaction, added: Added) -> asyncio.Future[None]:
-        """Write down how an id stands."""
+        """Save the state of a transactional id."""
         return self._database.write(lambda db: _put(db, transaction, added), lambda _: None)
 
     def add_offsets(
         self, transaction: Transaction, added: Added, group: str, commits: Sequence[OffsetToCommit]
     ) -> asyncio.Future[None]:
-        """Offsets that are committed if the transaction is. What names a topic that is gone is left out."""
+        """Add offsets that are committed if the transaction is. Those in deleted topics are left out."""
 
         def write(db: sqlite3.Connection) -> list[OffsetToCommit]:
             _put(db, transaction, added)
@@ -141,8 +141,10 @@ class Decisions:
         owed: Sequence[OwedMarker],
         decided: Callable[[], None],
     ) -> asyncio.Future[None]:
-        """The commit point, also of an abort. ``decided`` is called in the moment that it is durable, in
-        which the offsets change too."""
+        """The commit point, also of an abort.
+
+        As soon as it is durable, the offsets change in memory and ``decided`` is called.
+        """
         name = transaction.name
 
         def write(db: sqlite3.Connection) -> dict[str, list[OffsetToCommit]]:
@@ -169,21 +171,21 @@ class Decisions:
         return self._database.write(write, remember)
 
     def forget(self, names: Sequence[str]) -> asyncio.Future[None]:
-        """Ids that nobody used for long."""
+        """Delete transactional ids that have not been used for long."""
         return self._database.write(
             lambda db: db.executemany("DELETE FROM transactions WHERE name = ?", [(name,) for name in names]),
             lambda _: None,
         )
 
     def forget_owed(self, owed: Iterable[OwedMarker]) -> asyncio.Future[None]:
-        """Markers that are synced, or whose partition is gone."""
+        """Delete owed markers that are synced, or whose partition is gone."""
         keys = [marker[:4] for marker in owed]
         return self._database.write(lambda db: db.executemany(_FORGET_OWED, keys), lambda _: None)
 
     # Pending offsets, as groups see them
 
     def is_unstable(self, group: str, topic: str, partition: int) -> bool:
-        """Whether an undecided transaction may still change where the group stands there."""
+        """True if an undecided transaction may still change the group's offset there."""
         pending = self._pending.get(group)
         return pending is not None and (topic, partition) in pending
 
@@ -191,7 +193,7 @@ class Decisions:
         return group in self._pending
 
     def pending_of(self, group: str) -> Iterable[tuple[str, int]]:
-        """Topics and partitions in which the group has an offset pending."""
+        """The topics and partitions in which the group has an offset pending."""
         return self._pending.get(group, ())
 
     def topics_pending(self, name: str) -> set[str]:
@@ -206,8 +208,11 @@ class Decisions:
     def drop_pending(
         self, db: sqlite3.Connection, group: str, partitions: Iterable[tuple[str, int]] | None
     ) -> None:
-        """As part of another write: what is committed or deleted there now counts, whatever becomes of the
-        transactions. None stands for all of the group's."""
+        """Delete pending offsets, as part of another write.
+
+        What is committed or deleted there now counts, whatever becomes of the transactions. None means
+        all of the group's.
+        """
         if partitions is None:
             db.execute('DELETE FROM pending_offsets WHERE "group" = ?', (group,))
         elif db.execute('SELECT 1 FROM pending_offsets WHERE "group" = ? LIMIT 1', (group,)).fetchone():
@@ -217,7 +222,7 @@ class Decisions:
             )
 
     def forget_pending(self, group: str, partitions: Iterable[tuple[str, int]] | None) -> None:
-        """The same, in memory, once it is durable."""
+        """The same in memory, once the write is durable."""
         pending = self._pending.get(group)
         if pending is None:
             return
@@ -251,7 +256,7 @@ _FORGET_OWED = (
 
 
 def _put(db: sqlite3.Connection, transaction: Transaction, added: Added) -> None:
-    # Not INSERT OR REPLACE: that deletes the row first, and the pending offsets go with it.
+    # Not INSERT OR REPLACE, which deletes the row first, and the pending offsets with it.
     db.execute(
         "INSERT INTO transactions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
         "ON CONFLICT (name) DO UPDATE SET producer_id = excluded.producer_id, epoch = excluded.epoch, "

@@ -1,14 +1,14 @@
-"""Which request is served, in which versions, by which function.
+"""Which requests are served, in which versions, by which function.
 
-A handler stands in the file of its family under ``broker/api`` and declares its versions beside it::
+A handler is in the file of its family under ``broker/api`` and declares its versions next to it::
 
     @serves(12, versions=(0, 4))
     def heartbeat(node: Node, request: Any, client: Client) -> Answer: ...
 
-It takes a parsed request of any of those versions and returns the fields of the answer as a dictionary
-(``wire.codec`` leaves out what the client's version does not have), or an awaitable of it where it has to
-wait. The hot few (Produce, Fetch) bypass this: see ``broker.connection``. Requests between brokers
-(``wire.apis.PRIVATE``) have no schema: their handlers take the body's bytes and return bytes.
+It takes a parsed request of any of those versions. It returns the fields of the response as a dictionary,
+or an awaitable of it if it has to wait. ``wire.codec`` leaves out the fields that the client's version
+does not have. The hot requests (Produce, Fetch) bypass this: see ``broker.connection``. Requests between
+brokers (``wire.apis.PRIVATE``) have no schema: their handlers take the body's bytes and return bytes.
 """
 
 from __future__ import annotations
@@ -27,25 +27,26 @@ from millstream.wire.frame import ANSWER_HEAD, API_VERSIONS, StructError, frame,
 if TYPE_CHECKING:
     from millstream.broker.node import Node
 
-# Fields, or a body that the handler wrote itself because it is asked for often.
+# Fields, or bytes where the handler encodes a frequent response itself.
 Reply = Answer | bytes
 Handler = Callable[["Node", Any, "Client"], Reply | Awaitable[Reply]]
 
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Who sent a request, and how it wants to be answered."""
+    """The client that sent a request, and what its response needs."""
 
     client_id: str
     host: str
-    version: int  # of the request at hand
-    # Whether it hung up. A connection is not read from while a handler waits, so it does not tell by itself.
+    version: int  # of this request
+    # True if the client hung up. A connection is not read from while a handler waits, so the handler has
+    # to ask.
     is_gone: Callable[[], bool] = bool
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """One request kind: the versions answered, and the function that answers."""
+    """One kind of request: the versions served, and the function that serves it."""
 
     api_key: int
     first: int
@@ -56,11 +57,11 @@ class Served:
 
 HANDLERS: dict[int, Served] = {}
 _LONG = 64 * 1024
-MAX_SIZE = 8 * 1024 * 1024  # of a request; all but Produce, which has the broker's own limit
+MAX_SIZE = 8 * 1024 * 1024  # of a request; Produce has the broker's own limit instead
 
 
 def serves(api_key: int, *, versions: tuple[int, int]) -> Callable[[Handler], Handler]:
-    """Register a handler for a request kind and the versions it answers."""
+    """Register a handler for a kind of request and the versions it serves."""
 
     def register(handler: Handler) -> Handler:
         if api_key in HANDLERS:
@@ -72,7 +73,7 @@ def serves(api_key: int, *, versions: tuple[int, int]) -> Callable[[Handler], Ha
 
 
 def serves_directly(api_key: int, *, versions: tuple[int, int], advertised_from: int | None = None) -> None:
-    """Register a request kind that connections handle themselves, so that clients are told of it."""
+    """Register a kind of request that connections handle themselves, so that it is advertised to clients."""
 
     def handler(node: Node, request: Any, client: Client) -> Reply:
         raise AssertionError(f"api key {api_key} is handled by the connection")
@@ -82,13 +83,13 @@ def serves_directly(api_key: int, *, versions: tuple[int, int], advertised_from:
 
 
 def read_request(data: bytes, api_key: int, version: int) -> tuple[Any, str]:
-    """The request in a whole frame, parsed, and who sent it."""
+    """Parse the request in a whole frame. Returns it and the client id."""
     if len(data) > MAX_SIZE:
         raise ProtocolError(f"sent {name_of(api_key)} of {len(data)} bytes; {MAX_SIZE} are enough")
     try:
         client_id, position = read_client_id(data, is_flexible(api_key, version))
         if api_key == API_VERSIONS:
-            return None, client_id  # nothing in it matters, and it comes first: kio may still be loading
+            return None, client_id  # nothing in it matters, and it comes first, when kio may still be loading
         if api_key in PRIVATE:
             return data[position:], client_id
         request, _ = request_reader(api_key, version)(data, position)
@@ -98,7 +99,7 @@ def read_request(data: bytes, api_key: int, version: int) -> tuple[Any, str]:
 
 
 def encode_answer(api_key: int, version: int, correlation_id: int, reply: Reply) -> list[Part]:
-    """A whole answer frame, in parts: a long body is not copied once more."""
+    """A whole response frame, in parts so that a long body is not copied once more."""
     tags = api_key != API_VERSIONS and is_flexible(api_key, version)
     if isinstance(reply, bytes):
         return _in_parts(correlation_id, reply, tags)

@@ -1,7 +1,7 @@
-"""The catalogue's commits, in order, for a standby that makes the same changes.
+"""The catalogue's commits, in order, for standbys that apply the same changes.
 
-Each commit has a number. Those that a standby may still have to hear of are kept up to a limit of bytes; one
-that is further behind, or that comes anew, is given the whole catalogue instead.
+Each commit has a number. Commits that a standby may still need are kept, up to a limit of bytes. A
+standby that is further behind, or that is new, gets the whole catalogue instead.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 
 KEPT_BYTES = 16 * 1024 * 1024
 
-Statement = tuple[str, list[tuple[Any, ...]]]  # and the values of each time it was run
+Statement = tuple[str, list[tuple[Any, ...]]]  # and the values of each run of it
 
 
 class Recording:
-    """A connection to the catalogue that remembers what was changed through it."""
+    """Wraps a connection to the catalogue and records what was changed through it."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
@@ -42,7 +42,7 @@ class Feed:
 
     def __init__(self, number: int, added: Callable[[], None]) -> None:
         self.number = number  # of the newest commit
-        self._added = added  # called when there is another one
+        self._added = added  # called after each new commit
         self._commits: deque[tuple[int, list[Statement], int]] = deque()
         self._bytes = 0
 
@@ -56,7 +56,7 @@ class Feed:
         self._added()
 
     def since(self, number: int) -> list[Statement] | None:
-        """What was done after commit ``number``; None if not all of it is known any more."""
+        """What was done after commit ``number``. None if some of it is not kept any more."""
         if number == self.number:
             return []
         if number > self.number or not self._commits or self._commits[0][0] > number + 1:
@@ -64,7 +64,7 @@ class Feed:
         return [each for known, statements, _ in self._commits if known > number for each in statements]
 
     def forget(self, number: int) -> None:
-        """Everybody has what was done up to there."""
+        """Drop the commits up to ``number``: every standby has them."""
         while self._commits and self._commits[0][0] <= number:
             self._bytes -= self._commits.popleft()[2]
 

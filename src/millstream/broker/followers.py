@@ -1,17 +1,17 @@
-"""The standbys that follow this broker: what each is told, and how far it has come.
+"""The standbys that follow this broker: what each one is told, and how far it has come.
 
-Theory. What a standby is told is a **cut**: how far every log was written and which commits the catalogue
-had made, taken in one moment on the loop. A broker that is killed in that moment leaves just this behind, so
-whoever has all of a cut can go on from it as from a crash: no marker without its decision, no decision
-without its records. A standby takes the records up to a cut by Fetch, then makes the catalogue's changes, and
-says so with its next request.
+Theory. What a standby is told is a **cut**: how far every log was written and which commits the
+catalogue had made, all taken at one moment on the loop. A broker that is killed at that moment leaves
+exactly this behind. So a standby that has all of a cut can continue from it as after a crash: there is no
+marker without its decision, and no decision without its records. A standby fetches the records up to a
+cut, then applies the catalogue's changes, and reports this with its next request.
 
-Cuts are differences: the first of a session tells everything, each later one what has changed since. Appends
-are heard of through the partitions, as by any long poll, so that a broker that nobody follows pays nothing;
-what happens without an append (retention, settings) is looked for once a second.
+Cuts are differences. The first one of a session describes everything, each later one what has changed
+since. Appends are noticed through the partitions, as by any long poll, so a broker without standbys pays
+nothing for it. Changes without an append (retention, settings) are looked for once a second.
 
-While a standby copies one cut and syncs it, this broker takes more records. A second connection tells the
-standby of these at once, as the **last word**: by it the standby knows what it lacks if this broker dies.
+While a standby copies and syncs one cut, this broker takes more records. A second connection tells the
+standby about these at once, as the **last word**. So the standby knows what it lacks if this broker dies.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ if TYPE_CHECKING:
 
     from millstream.broker.node import Node
 
-LONGEST_WAIT = 5.0  # seconds that a standby is left without an answer
+LONGEST_WAIT = 5.0  # seconds that a standby waits for a response
 LOOK_EVERY = 1.0
-FORGET_AFTER = 10.0  # seconds without a request; a standby asks how we stand every second
-CHUNK = 1 << 20  # bytes of the catalogue in one answer
-FINISH_PATIENCE = 5.0  # seconds for standbys to take the last records of a broker that stops
+FORGET_AFTER = 10.0  # seconds without a request; a standby asks for the last word every second
+CHUNK = 1 << 20  # bytes of the catalogue in one response
+FINISH_PATIENCE = 5.0  # seconds that a stopping broker waits for standbys to take its last records
 _NOTHING_TOLD = -1
 
 
 class _Watch:
-    """Hears of the appends to one partition. A ``Waiter``."""
+    """Notices the appends to one partition. A ``Waiter``."""
 
     __slots__ = ("appended_bytes", "follower", "partition", "told_base", "told_start")
 
@@ -53,7 +53,7 @@ class _Watch:
     def __init__(self, follower: Follower, partition: Partition) -> None:
         self.follower = follower
         self.partition = partition
-        self.appended_bytes = 0  # since it was last told
+        self.appended_bytes = 0  # since the standby was last told
         self.told_start = self.told_base = _NOTHING_TOLD
         partition.add_waiter(self)
 
@@ -62,7 +62,7 @@ class _Watch:
         self.follower.heard_of(self)
 
     def cancel(self) -> None:
-        """The topic was deleted: the look for topics finds out."""
+        """Do nothing when the topic is deleted: the next look at the topics finds out."""
 
 
 class Follower:
@@ -71,22 +71,22 @@ class Follower:
     def __init__(self, node: Node, name: str, broker: tuple[int, str, int]) -> None:
         self.session = uuid.uuid4().hex
         self.name = name
-        self.broker = broker  # id, host and port, as clients are told
-        self.cut = 0  # the last one told
-        self.complete = 0  # the last one that it has all of
+        self.broker = broker  # id, host and port, as clients see them
+        self.cut = 0  # the last one it was told
+        self.complete = 0  # the last one that it has completely
         self.complete_at = self.asked_at = node.clock.monotonic()
-        self.catalogue: tuple[int, int] | None = None  # a copy of it to be taken: descriptor, size
+        self.catalogue: tuple[int, int] | None = None  # a copy for the standby to read: descriptor, size
         self._node = node
         self.number = _NOTHING_TOLD  # the catalogue's commit that it was told of
         self._watches: dict[Partition, _Watch] = {}
         self._heard: dict[_Watch, None] = {}
         self._topics_told = -1
         self._looked_at = 0.0
-        self._news = asyncio.Event()  # for the next cut
-        self._untold = asyncio.Event()  # for the last word
-        self._reached: dict[Partition, int] = {}  # how far it has each partition
-        self.made = _NOTHING_TOLD  # the catalogue's commit that it has made
-        self.last_cut = 0  # the one it was told that there is nothing after
+        self._news = asyncio.Event()  # there is something for the next cut
+        self._untold = asyncio.Event()  # there is something for the last word
+        self._reached: dict[Partition, int] = {}  # the offset that it has reached in each partition
+        self.made = _NOTHING_TOLD  # the catalogue's commit that it has applied
+        self.last_cut = 0  # the final cut: it was told that nothing follows
         self._told: deque[tuple[int, float, int, dict[Partition, int]]] = deque()
 
     def heard_of(self, watch: _Watch) -> None:
@@ -99,7 +99,7 @@ class Follower:
 
     @property
     def has_news(self) -> bool:
-        """Whether something happened that no cut has told it of."""
+        """True if something happened that is not in any cut yet."""
         feed = self._node.catalogue.feed
         return (
             bool(self._heard)
@@ -108,7 +108,7 @@ class Follower:
         )
 
     async def last_word(self, seconds: float) -> dict[str, Any]:
-        """What no cut has told it of: as soon as there is something, or when the time is up."""
+        """What is not in any cut yet. Returns as soon as there is something, or when the time is up."""
         if not self.has_news:
             self._untold.clear()
             with contextlib.suppress(TimeoutError):
@@ -129,7 +129,7 @@ class Follower:
         return {"cut": self.cut, "ends": ends, "number": self.number if feed is None else feed.number}
 
     async def wait(self, seconds: float) -> None:
-        """Until there is something to tell, or the time is up."""
+        """Wait until there is something to tell, or the time is up."""
         if self.cut == 0 or self.has_news:
             return
         self._news.clear()
@@ -140,7 +140,7 @@ class Follower:
             self._looked_at = 0.0
 
     def reached(self, cut: int, now: float) -> None:
-        """It has all of a cut, synced."""
+        """Record that it has all of a cut, synced."""
         self.asked_at = now
         while self._told and self._told[0][0] <= cut:
             self.complete, self.complete_at, self.made, ends = self._told.popleft()
@@ -151,11 +151,11 @@ class Follower:
         return self._reached.get(partition, 0)
 
     def is_in_sync(self, now: float, most: float) -> bool:
-        """Whether it had everything that there was ``most`` seconds ago."""
+        """True if its last complete cut was taken no more than ``most`` seconds ago."""
         return self.complete > 0 and now - self.complete_at <= most
 
     def status(self, now: float) -> dict[str, Any]:
-        """For people and metrics."""
+        """Its state, for people and metrics."""
         behind = sum(p.log.written_offset for p in self._watches) - sum(self._reached.values())
         return {
             "name": self.name,
@@ -165,7 +165,7 @@ class Follower:
         }
 
     async def copy_catalogue(self) -> None:
-        """Have a copy made for it, which it is told of with the next cut."""
+        """Make a copy of the catalogue for it. The next cut announces it."""
         self.close_catalogue()
         catalogue = self._node.catalogue
         number, reader = await catalogue.pinned()
@@ -178,7 +178,7 @@ class Follower:
             self.catalogue = None
 
     def next_cut(self, now: float) -> dict[str, Any]:
-        """What has changed since the last one, or everything."""
+        """What has changed since the last cut, or everything in the first."""
         node = self._node
         first = self.cut == 0
         feed = node.catalogue.feed
@@ -209,7 +209,7 @@ class Follower:
         return fields
 
     def _topics(self) -> list[list[Any]]:
-        """Every topic that is copied, and its partitions watched from now on."""
+        """Every topic that is copied. From now on all of their partitions are watched."""
         found = []
         watches: dict[Partition, _Watch] = {}
         for topic in self._node.topics():
@@ -237,7 +237,7 @@ class Follower:
         bases = [s.base_offset for s in log.segments if s.base_offset > watch.told_base]
         new = watch.told_start == _NOTHING_TOLD
         if new and log.log_start_offset < bases[0]:
-            bases.insert(0, log.log_start_offset)  # what is in the archive; the copy has it in one segment
+            bases.insert(0, log.log_start_offset)  # archived records are one segment at the standby
         size = log.size_bytes if new else watch.appended_bytes
         watch.appended_bytes = 0
         watch.told_start = log.log_start_offset
@@ -266,7 +266,7 @@ def _end(partition: Partition, size: int) -> list[Any]:
 
 
 def _copy(reader: sqlite3.Connection, directory: str) -> tuple[int, int]:
-    """A copy of the catalogue in a file without a name: its descriptor, and its size."""
+    """Copy the catalogue into an unlinked file. Returns its descriptor and size."""
     import sqlite3
 
     file, path = tempfile.mkstemp(prefix=".catalogue-", dir=directory)
@@ -286,7 +286,7 @@ class Followers:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._by_session: dict[str, Follower] = {}
-        self._is_ending = False  # nothing more is taken; the standbys are told so
+        self._is_ending = False  # the broker takes nothing more, and tells the standbys so
         self._is_closed = False
 
     def __iter__(self) -> Any:
@@ -296,7 +296,7 @@ class Followers:
         return len(self._by_session)
 
     async def follow(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """Answer one request of a standby's. Raises RequestRefused, in words for the standby's log."""
+        """Answer one request of a standby. Raises RequestRefused, with a reason for the standby's log."""
         node = self._node
         if self._is_closed:
             raise BrokerUnavailable("it is being stopped")
@@ -330,7 +330,7 @@ class Followers:
         }
 
     def introduction(self) -> dict[str, Any]:
-        """Who we are."""
+        """Describe this broker to a standby."""
         node = self._node
         return {
             "spoken": SPOKEN,
@@ -390,7 +390,7 @@ class Followers:
         return follower
 
     def read_catalogue(self, session: str, position: int) -> bytes:
-        """A piece of the copy that was made for a standby; the last one ends it."""
+        """Read a piece of the copy that was made for a standby. The last piece releases the copy."""
         follower = self._by_session.get(session)
         if follower is None or follower.catalogue is None:
             raise RequestRefused(0, "no copy of the catalogue waits for it; it has to ask anew")
@@ -401,7 +401,7 @@ class Followers:
         return data
 
     async def last_word(self, session: str, seconds: float) -> dict[str, Any]:
-        """For a standby that is busy with the last cut, or waits for the next."""
+        """The last word, for a standby that is busy with the last cut or waits for the next."""
         follower = self._by_session.get(session)
         if follower is None:
             raise RequestRefused(0, "the leader does not know this session any more")
@@ -418,7 +418,7 @@ class Followers:
             feed.forget(min(follower.number for follower in self._by_session.values()))
 
     def tick(self, now: float) -> None:
-        """Forget those that have not asked for long, and with the last of them what is kept for them."""
+        """Drop standbys that have not asked for long. With the last one, drop what is recorded for them."""
         for session, follower in list(self._by_session.items()):
             if now - follower.asked_at > FORGET_AFTER:
                 follower.close()
@@ -428,8 +428,11 @@ class Followers:
             self._node.catalogue.unfollow()
 
     async def finish(self) -> None:
-        """Nothing more is taken: have the standbys that keep up take the rest, and tell them that this is
-        all."""
+        """Hand over to the standbys before the broker stops.
+
+        No more records are taken by now. Waits for the standbys that keep up to take the rest, and tells
+        them that nothing follows.
+        """
         self._is_ending = True
         self.wake_all()
         deadline = self._node.clock.monotonic() + FINISH_PATIENCE

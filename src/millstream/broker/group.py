@@ -2,37 +2,39 @@
 
 Rules
 -----
-1. Everything that changes a group's state is a method of ``Group``; time comes in as ``now`` (monotonic
+1. Everything that changes a group's state is a method of ``Group``. Time comes in as ``now`` (monotonic
    seconds), and nothing is sent from here.
-2. A join or a sync comes with a *waiter*, a token that means nothing here. Its one answer appears in
-   ``answers``, at once or later; the caller takes them after every call. Every waiter is answered exactly
-   once, whatever happens to its member.
+2. A join or a sync comes with a *waiter*, an opaque token. Its one response appears in ``answers``, at
+   once or later. The caller takes the responses after every call. Every waiter is answered exactly once,
+   whatever happens to its member.
 3. ``state`` changes only along ``TRANSITIONS``.
 4. An assignment is given only to members of the generation it was made for.
 
 Theory
 ------
-A group goes through *generations*. In each, all members join, one of them (the leader) is told of all and
-sends an assignment for everyone with its sync, and each member gets its own part as the answer to its sync.
-Whatever changes the membership or what a member can do starts the next one::
+A group goes through *generations*. In each generation all members join. One of them, the leader, is told
+about all members and sends an assignment for each with its sync. Every member gets its own part as the
+response to its sync. Any change to the members, or to what a member supports, starts the next
+generation::
 
     EMPTY       no members; perhaps offsets
     PREPARING   waiting for all members to (re)join, at most the longest rebalance timeout among them;
-                heartbeats are told REBALANCE_IN_PROGRESS. Who has not joined by then is out, except static
-                members, who keep their place until their session ends
-    COMPLETING  all have joined, the generation counts one more, waiting for the leader's assignment; who
-                does not sync within the rebalance timeout is out
-    STABLE      everyone has its assignment
+                heartbeats are told REBALANCE_IN_PROGRESS. Members that have not joined by then are
+                removed, except static ones, which keep their place until their session ends
+    COMPLETING  all have joined, the generation is incremented, waiting for the leader's assignment; members
+                that do not sync within the rebalance timeout are removed
+    STABLE      every member has its assignment
     DEAD        deleted, or the broker stops
 
-A new member without a name is first given one and told to come back with it (a *pending* member), so that a
-client that lost the answer does not leave a ghost behind; the group waits for pending members too.
+A new member without an id is first given one and told to join again with it (a *pending* member), so a
+client that lost the response does not leave a ghost behind. The group waits for pending members too.
 
-A *static* member (group.instance.id) that comes back under a new member id takes the place of the old one,
-which is fenced; where the group is stable and nothing changed for the others there is no rebalance.
+A *static* member (group.instance.id) that returns with a new member id takes the place of the old one,
+which is fenced. If the group is stable and nothing changed for the others, there is no rebalance.
 
-What the group agreed on (members, generation, assignments) counts up ``agreement`` each time; the caller
-writes it down before it sends the answers, so a restarted broker goes on with the same group.
+Whenever the group agrees on something new (members, generation, assignments), ``agreement`` is
+incremented. The caller saves the group before it sends the responses, so a restarted broker continues
+with the same group.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ from millstream.wire.consumer_protocol import subscribed_topics
 
 
 class State(enum.Enum):
-    """As Kafka names them in ListGroups and DescribeGroups."""
+    """The names that Kafka shows in ListGroups and DescribeGroups."""
 
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"
@@ -84,29 +86,29 @@ class Group:
 
     def __init__(self, name: str, *, initial_delay: float = 0.0, max_size: int = 2**31 - 1) -> None:
         self.name = name
-        self.initial_delay = initial_delay  # seconds a first generation waits for more members
+        self.initial_delay = initial_delay  # seconds that a first generation waits for more members
         self.max_size = max_size
         self.state = State.EMPTY
         self.generation = 0
-        self.protocol_type: str | None = None  # None: nobody ever joined; only offsets are kept
+        self.protocol_type: str | None = None  # None: no member ever joined; only offsets are kept
         self.protocol: str | None = None
         self.leader: str | None = None
         self.members: dict[str, Member] = {}
-        self.pending: dict[str, float] = {}  # ids given out and not used yet, with when they expire
+        self.pending: dict[str, float] = {}  # ids given out and not used yet, with their expiry
         self.agreement = 0
-        self.empty_since_ms = -1  # wall time; kept by the caller, for the retention of offsets
+        self.empty_since_ms = -1  # wall time; maintained by the caller, for the retention of offsets
         self.answers: list[tuple[Any, Joined | Synced]] = []
         self.wake_at = inf  # no deadline is earlier than this; ``tick`` need not be called before
 
         self._static: dict[str, str] = {}  # instance id -> member id
-        self._supported: Counter[str] = Counter()  # how many members can speak each protocol
+        self._supported: Counter[str] = Counter()  # how many members support each protocol
         self._joining = 0  # members whose join waits
         self._unsynced: set[str] = set()  # members of this generation that have not sent a sync
         self._join_deadline = inf
         self._sync_deadline = inf
         self._initial = False  # this is the first generation after being empty
-        self._grew = False  # somebody new came while the first generation waits
-        self._initial_left = 0.0  # how much longer it may be held open for that
+        self._grew = False  # a new member came while the first generation waits
+        self._initial_left = 0.0  # seconds by which that wait may still be extended
 
     # Joining
 
@@ -173,9 +175,9 @@ class Group:
         elif member.protocols == join.protocols and (
             self.state is State.COMPLETING or member.member_id != self.leader
         ):
-            # It lost the answer to its last join, or asks again though nothing changed for it: it gets the
-            # same answer. (A stable group's leader that joins again knows of a change that its metadata does
-            # not show, such as more partitions: that is a rebalance.)
+            # The member lost the response to its last join, or asks again although nothing changed for
+            # it, so it gets the same response. (If the leader of a stable group joins again, it knows of
+            # a change that its metadata does not show, such as more partitions: that is a rebalance.)
             member.deadline = now + member.session_timeout
             self.answers.append((waiter, self._joined(member)))
         else:
@@ -184,7 +186,7 @@ class Group:
             self._prepare(now)
 
     def _replace_static(self, old_id: str, new_id: str, join: Join, waiter: Any, now: float) -> None:
-        """A static member is back under another member id, and takes its old place."""
+        """Put a static member that returned with another member id in its old place."""
         assert join.instance_id is not None
         old = self.members.pop(old_id)
         self._answer_join(old, Joined(FENCED_INSTANCE_ID, old_id))
@@ -210,7 +212,7 @@ class Group:
         elif self.state is State.STABLE and self._same_for_the_others(old, member):
             self.agreement += 1
             if not join.can_skip_assignment:
-                # Told that somebody else leads, it will not try to assign.
+                # If it is told that another member leads, it does not try to assign.
                 self.answers.append(
                     (waiter, self._joined(member)._replace(leader=known_leader or "", members=()))
                 )
@@ -219,7 +221,8 @@ class Group:
                     (waiter, self._joined(member)._replace(skip_assignment=self.leader == new_id))
                 )
         else:
-            # In COMPLETING the leader may be assigning to the old id, which nobody answers to any more.
+            # In COMPLETING the leader may be assigning to the old id, which no member answers to any
+            # more.
             self._wait_to_join(member, waiter)
             self._prepare(now)
 
@@ -237,7 +240,7 @@ class Group:
         self._supported.update({name for name, _ in member.protocols})
 
     def _wait_to_join(self, member: Member, waiter: Any) -> None:
-        # An earlier join of the same member is one whose answer it no longer waits for.
+        # If the same member has an earlier join, it no longer waits for that response.
         self._answer_join(member, Joined(REBALANCE_IN_PROGRESS, member.member_id))
         member.joining = waiter
         self._joining += 1
@@ -296,7 +299,10 @@ class Group:
         return REBALANCE_IN_PROGRESS if self.state is State.PREPARING else 0
 
     def leave(self, leaving: Iterable[tuple[str, str | None]], now: float) -> list[int]:
-        """Members (id, instance id) that go, or are sent away by instance id alone; an error code each."""
+        """Remove members (id, instance id), which leave or are removed by instance id alone.
+
+        Returns an error code for each.
+        """
         errors = []
         for member_id, instance_id in leaving:
             if self.state is State.DEAD:
@@ -325,14 +331,17 @@ class Group:
         *,
         transactional: bool = False,
     ) -> int:
-        """Whether this member may commit offsets now; its commit keeps its session alive, too. A transaction
-        that names no member (clients before KIP-447) is fenced by its producer's epoch instead."""
+        """0 if this member may commit offsets now, else an error code. A commit keeps its session alive.
+
+        A transaction that names no member (clients before KIP-447) is fenced by its producer's epoch
+        instead.
+        """
         if self.state is State.DEAD:
             return COORDINATOR_NOT_AVAILABLE
         if generation < 0 and self.state is State.EMPTY:
             return 0  # a consumer without group management, or an administrator
         if generation < 0 and not member_id and instance_id is None:
-            # From outside, the members' work is not to be overwritten.
+            # A client outside the group must not overwrite the members' offsets.
             return 0 if transactional else UNKNOWN_MEMBER_ID
         error = self._check_generation(member_id, instance_id, generation)
         if error:
@@ -344,8 +353,11 @@ class Group:
         return 0
 
     def abandon(self, waiter: Any, now: float) -> None:
-        """The client of a waiting join is gone. A member that was never part of a generation goes with it:
-        it would only hold up the others. One that was may come back within its session."""
+        """The client of a waiting join is gone.
+
+        A member that was never part of a generation is removed, because it would only hold up the others.
+        Any other member may come back within its session.
+        """
         for member in self.members.values():
             if member.joining is waiter and member.is_new:
                 self._remove(member.member_id)
@@ -353,14 +365,14 @@ class Group:
                 return
 
     def send_back(self) -> None:
-        """The group becomes one of another protocol; everyone who waits has to join again."""
+        """Stop: the group is converted to another protocol. All waiting members have to join again."""
         for member in self.members.values():
             self._answer_join(member, Joined(REBALANCE_IN_PROGRESS, member.member_id))
             self._answer_sync(member, Synced(REBALANCE_IN_PROGRESS))
         self.kill()
 
     def kill(self) -> None:
-        """The group is deleted, or its broker stops; everyone who waits looks for a coordinator again."""
+        """Stop: the group is deleted, or its broker stops. Waiting members look for a coordinator again."""
         for member in self.members.values():
             self._answer_join(member, Joined(COORDINATOR_NOT_AVAILABLE, member.member_id))
             self._answer_sync(member, Synced(COORDINATOR_NOT_AVAILABLE))
@@ -375,7 +387,7 @@ class Group:
         leader: str | None,
         members: Iterable[Member],
     ) -> None:
-        """Be what the group last agreed on before its broker was restarted."""
+        """Restore what the group last agreed on before its broker was restarted."""
         self.generation, self.protocol_type, self.protocol = generation, protocol_type, protocol
         self.leader = leader
         for member in members:
@@ -389,7 +401,7 @@ class Group:
             self.state = State.STABLE
 
     def adopt(self, generation: int, protocol_type: str, members: Sequence[Member], now: float) -> None:
-        """Take over members of a group that was of another protocol, and have them join again."""
+        """Take over the members of a group of another protocol, and have them join again."""
         self.restore(generation, protocol_type, None, members[0].member_id, members)
         self.protocol = self._select_protocol()
         self.agreement += 1
@@ -408,7 +420,7 @@ class Group:
         removed = False
         for member in expired:
             if not member.is_new and (member.joining is not None or member.syncing is not None):
-                member.deadline = now + member.session_timeout  # it waits for us, not we for it
+                member.deadline = now + member.session_timeout  # it waits for a response, so silence is fine
             else:
                 self._remove(member.member_id)
                 removed = True
@@ -471,12 +483,13 @@ class Group:
             self._complete_join(now)
 
     def _complete_join(self, now: float) -> None:
-        """The time to join is over: the next generation starts with those who are here."""
+        """End the time to join: the next generation starts with the members that have joined."""
         self._join_deadline = inf
         for member in [m for m in self.members.values() if m.joining is None and m.instance_id is None]:
             self._remove(member.member_id)
         if self.members and not self._joining:
-            # Only static members are left and none came: nobody could lead. Their sessions will end.
+            # Only static members are left and none of them joined, so none could lead. Their sessions
+            # will end.
             self._join_deadline = now + self._rebalance_timeout()
             self._wake(self._join_deadline)
             return
@@ -522,7 +535,7 @@ class Group:
             raise AssertionError(f"group {self.name}: from {self.state} there is no way to {state}")
         self.state = state
 
-    # Questions
+    # Queries
 
     def _check_member(self, member_id: str, instance_id: str | None) -> int:
         if instance_id is not None:
@@ -544,8 +557,8 @@ class Group:
         if self.state is State.EMPTY:
             return True
         if self.state is State.PREPARING:
-            # Counting those who wait, not those who are here: where the limit was lowered, the last to come
-            # back are the ones sent away.
+            # Count the members that wait, not all of them: if the limit was lowered, the last to come
+            # back are turned away.
             return (member is not None and member.joining is not None) or self._joining < self.max_size
         return member is not None or len(self.members) < self.max_size
 
@@ -557,7 +570,7 @@ class Group:
         )
 
     def _select_protocol(self) -> str:
-        """Each member votes for the first of its protocols that all can speak; the most votes win."""
+        """Each member votes for the first of its protocols that all members support. The most votes win."""
         votes: Counter[str] = Counter()
         for member in self.members.values():
             votes[
@@ -573,7 +586,7 @@ class Group:
         return max((m.rebalance_timeout for m in self.members.values()), default=0.0)
 
     def subscribed_topics(self) -> frozenset[str] | None:
-        """Topics that members have subscribed to; None where that can't be known."""
+        """The topics that members have subscribed to. None if that can't be known."""
         if self.protocol_type != "consumer":
             return None
         topics: set[str] = set()
@@ -584,7 +597,7 @@ class Group:
             topics |= found
         return frozenset(topics)
 
-    # Answers
+    # Responses
 
     def _joined(self, member: Member) -> Joined:
         members: list[tuple[str, str | None, bytes]] = []
@@ -615,6 +628,6 @@ class Group:
             member.syncing = None
 
     def take_answers(self) -> list[tuple[Any, Joined | Synced]]:
-        """The answers there are since this was last asked, to be sent."""
+        """Take the responses that have accumulated since the last call, to be sent."""
         answers, self.answers = self.answers, []
         return answers

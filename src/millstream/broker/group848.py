@@ -2,34 +2,37 @@
 
 Rules
 -----
-1. Everything that changes a group's state is a method of ``ConsumerGroup``; time comes in as ``now``
-   (monotonic seconds), the topics there are as a mapping that is only read, and nothing is sent from here.
+1. Everything that changes a group's state is a method of ``ConsumerGroup``. Time comes in as ``now``
+   (monotonic seconds). The existing topics come in as a mapping that is only read. Nothing is sent from
+   here.
 2. A request is refused (``RequestRefused``) before anything has changed.
 3. ``epoch`` and ``target_epoch`` never go back, nor does a member's epoch while it is a member.
-4. A partition has at most one owner (``owners``); see ``group848_member`` for how it changes hands.
+4. A partition has at most one owner (``owners``). ``group848_member`` describes how it changes hands.
 
 Theory
 ------
-All a member ever sends is a heartbeat: with epoch 0 it joins, with -1 it leaves, with -2 a static member goes
-and will be back; otherwise it says which epoch it is in and, where that changed, what it owns and subscribes
-to. The answer gives it an epoch and, where that changed, its partitions. Three things follow one another::
+A member sends nothing but heartbeats. With epoch 0 it joins, with -1 it leaves, and with -2 a static
+member leaves and will return. Any other heartbeat states the member's epoch and, if they changed, what it
+owns and subscribes to. The response gives it an epoch and, if they changed, its partitions. Three things
+follow one another, so that there is no moment at which all members have to stop::
 
-    the group's epoch    counts up when members, subscriptions or the topics subscribed to change
-    the target           who shall have what, decided by an assignor for one epoch of the group
-    the members          each goes its own way to the target (``ConsumerMember.reconcile``)
+    the group's epoch    is incremented when members, subscriptions or the subscribed topics change
+    the target           which member should have what, decided by an assignor for one epoch of the group
+    the members          each moves to the target at its own pace (``ConsumerMember.reconcile``)
 
-so that there is no moment in which all have to stop. What the group is doing follows from these::
+The group's state follows from these::
 
     EMPTY         no members; perhaps offsets
     ASSIGNING     the epoch is ahead of the target, which the next heartbeat brings up to date
-    RECONCILING   somebody is not where the target wants it
-    STABLE        everybody is
+    RECONCILING   at least one member has not reached the target
+    STABLE        all members have
 
-Members that speak the classic protocol can be in such a group, too (``group848_classic``): to them a member's
-epoch is a generation, and a step towards the target is a join and a sync.
+Members that use the classic protocol can be in such a group too (``group848_classic``). To them a
+member's epoch is a generation, and a step towards the target is a join and a sync.
 
-Each change counts up ``agreement`` and is noted with the member (``revision``); the caller writes the group
-down before it sends an answer that rests on the change, so a restarted broker goes on with the same group.
+Each change increments ``agreement``, and the value is noted with the member (``revision``). The caller
+saves the group before it sends a response that depends on the change, so a restarted broker continues
+with the same group.
 """
 
 from __future__ import annotations
@@ -62,15 +65,16 @@ from millstream.pattern import BadPattern, compile_pattern
 
 _log = logging.getLogger(__name__)
 
-LEAVE, JOIN = -1, 0  # epochs that ask for something; LEFT_STATIC is the third
+LEAVE, JOIN = -1, 0  # epochs with a special meaning; LEFT_STATIC is the third
 
 _LARGE = 500  # members and partitions
 _PAUSE = 20e-6
-"""Seconds between two targets, for each member and partition above that; deciding takes about a tenth."""
+"""Seconds between two targets, for each member and partition above ``_LARGE``. Computing one takes about
+a tenth of that."""
 
 
 class ConsumerGroupState(enum.Enum):
-    """As Kafka names them in ListGroups and ConsumerGroupDescribe."""
+    """The names that Kafka shows in ListGroups and ConsumerGroupDescribe."""
 
     EMPTY = "Empty"
     ASSIGNING = "Assigning"
@@ -88,7 +92,7 @@ class Heartbeat(NamedTuple):
     rack_id: str | None = None
     rebalance_timeout: float | None = None  # seconds
     names: frozenset[str] | None = None
-    regex: str | None = None  # empty: none any more
+    regex: str | None = None  # empty: no longer any
     assignor: str | None = None
     owned: Collection[Partition] | None = None
     client_id: str = ""
@@ -96,7 +100,7 @@ class Heartbeat(NamedTuple):
 
     @property
     def is_full(self) -> bool:
-        """Whether it says everything, as a client does that joins or does not know whether it was heard."""
+        """True if it states everything, as when a client joins or does not know whether it was heard."""
         return self.epoch == JOIN or (
             self.rebalance_timeout is not None
             and (self.names is not None or self.regex is not None)
@@ -105,17 +109,17 @@ class Heartbeat(NamedTuple):
 
 
 class Beat(NamedTuple):
-    """The answer to a heartbeat."""
+    """The response to a heartbeat."""
 
     member_id: str
     epoch: int
     assignment: frozenset[Partition] | None = None  # None: the same as before
-    revision: int = 0  # it may be sent once this much of the group is written down
-    waits: bool = False  # for others to give something up, or for a new target: it should ask again soon
+    revision: int = 0  # it may be sent once the group is saved up to this agreement
+    waits: bool = False  # for partitions of other members, or for a new target: it should ask again soon
 
 
 class TopicShape(Protocol):
-    """As much of a topic as matters here."""
+    """The parts of a topic that matter here."""
 
     @property
     def id(self) -> uuid.UUID: ...
@@ -125,7 +129,7 @@ class TopicShape(Protocol):
 
 
 class Topics(Protocol):
-    """The topics there are, now; ``topics_version`` changes with them."""
+    """The topics that exist now. ``topics_version`` changes with them."""
 
     topics_version: int
 
@@ -144,25 +148,25 @@ class ConsumerGroup:
         self.epoch = epoch
         self.target_epoch = epoch
         self.members: dict[str, ConsumerMember] = {}
-        self.owners: dict[Partition, str] = {}  # who has each partition, or has not given it up yet
+        self.owners: dict[Partition, str] = {}  # which member has it, or has not given it up yet
         self.is_dead = False
         # Settings, kept up to date by the caller.
         self.session_timeout = 45.0  # seconds
-        self.heartbeat_interval_ms = 5000  # that members are told
+        self.heartbeat_interval_ms = 5000  # sent to members
         self.assignment_interval = 0.0  # seconds between two targets
         self.max_size = 2**31 - 1
         self.default_assignor = "uniform"
 
         self.agreement = 0
-        self.empty_since_ms = -1  # wall time; kept by the caller, for the retention of offsets
+        self.empty_since_ms = -1  # wall time; maintained by the caller, for the retention of offsets
         self.wake_at = inf  # no deadline is earlier than this; ``tick`` need not be called before
 
         self.static: dict[str, str] = {}  # instance id -> member id
         self._topics = topics
-        self._seen_version = -1  # of the topics, when the subscriptions were last looked up
+        self._seen_version = -1  # the version of the topics when the subscriptions were last resolved
         self.subscribed: dict[str, tuple[bytes, int]] = {}  # topics that members read: id, partitions
         self._matched: dict[str, frozenset[str]] = {}  # by pattern: the topics that match
-        self._assign_at = -inf  # not before this is there another target
+        self._assign_at = -inf  # there is no other target before this time
 
     # Heartbeats
 
@@ -219,7 +223,7 @@ class ConsumerGroup:
         member = self.find(beat.member_id, beat.instance_id)
         if beat.epoch == member.epoch:
             return member
-        # The answer that told it of its new epoch may have been lost.
+        # The response that told the member its new epoch may have been lost.
         if (
             beat.epoch < member.epoch
             and beat.epoch == member.previous_epoch
@@ -247,7 +251,7 @@ class ConsumerGroup:
         return Beat(member.member_id, beat.epoch, revision=self.agreement)
 
     def _update(self, member: ConsumerMember, beat: Heartbeat) -> bool:
-        """Take over what the heartbeat says of the member; whether its subscription changed."""
+        """Store what the heartbeat says about the member. True if its subscription changed."""
         before = (
             member.rack_id,
             member.rebalance_timeout,
@@ -283,7 +287,7 @@ class ConsumerGroup:
     # Members
 
     def find(self, member_id: str, instance_id: str | None) -> ConsumerMember:
-        """The member that a request is from."""
+        """The member that sent a request."""
         if instance_id is None:
             member = self.members.get(member_id)
             if member is None:
@@ -319,7 +323,7 @@ class ConsumerGroup:
         return member
 
     def replace(self, known: ConsumerMember, member_id: str) -> ConsumerMember:
-        """A static member is back under another id, and takes its old place."""
+        """Put a static member that returned with another id in its old place."""
         del self.members[known.member_id]
         return self.add(known.successor(member_id))
 
@@ -346,13 +350,13 @@ class ConsumerGroup:
         *,
         subscription_changed: bool,
     ) -> None:
-        """Bring the group up to date, and the member one step nearer to its target."""
+        """Bring the group up to date, and move the member one step towards its target."""
         if subscription_changed:
             self._look_up_subscriptions()
             self._bump()
         self.notice_topics()
         if not self.epoch:
-            self._bump()  # to be in epoch 0 is not to be a member yet
+            self._bump()  # epoch 0 means not being a member yet
         if self.epoch > self.target_epoch and now >= self._assign_at:
             self._assign(now)
         if member.is_at(self.target_epoch) and not subscription_changed:
@@ -374,7 +378,7 @@ class ConsumerGroup:
             self.touch(member)
 
     def notice_topics(self) -> None:
-        """Topics may have come, grown or gone."""
+        """Check whether subscribed topics were created, grown or deleted."""
         if self._seen_version != self._topics.topics_version:
             before = self.subscribed
             self._look_up_subscriptions()
@@ -382,12 +386,12 @@ class ConsumerGroup:
                 self._bump()
 
     def restore_subscriptions(self) -> None:
-        """Members were added as they were elsewhere: what they subscribe to is nothing new."""
+        """Resolve subscriptions after members were taken over from elsewhere: they are not a change."""
         self._look_up_subscriptions()
         self.target_epoch = self.epoch
 
     def _look_up_subscriptions(self) -> None:
-        """Which of the topics subscribed to there are."""
+        """Find out which of the subscribed topics exist."""
         there = self._topics.topics
         self._seen_version = self._topics.topics_version
         names: set[str] = set()
@@ -405,7 +409,10 @@ class ConsumerGroup:
         }
 
     def _matching(self, regex: str, names: Iterable[str]) -> frozenset[str]:
-        """A member's pattern was checked when it came, but maybe by another process, which had RE2."""
+        """The names that match a member's pattern.
+
+        The pattern was checked when it came, but maybe by another process, which had RE2.
+        """
         try:
             return frozenset(filter(compile_pattern(regex), names))
         except BadPattern as error:
@@ -419,7 +426,7 @@ class ConsumerGroup:
         self.agreement += 1
 
     def _assign(self, now: float) -> None:
-        """Decide anew who shall have what."""
+        """Compute a new target: which member should have what."""
         counts = dict(self.subscribed.values())
         ids: dict[tuple[frozenset[str], str], frozenset[bytes]] = {}  # most members subscribe alike
         candidates = {}
@@ -431,8 +438,8 @@ class ConsumerGroup:
         for member_id, target in ASSIGNORS[self.assignor](candidates, counts).items():
             self.members[member_id].target = target
         self.target_epoch = self.epoch
-        # Where very many join at once, each would have it decided anew for all; in a large group they share
-        # decisions.
+        # If very many members join at once, each would cause a new target for all. In a large group they
+        # share targets.
         size = len(self.members) + sum(counts.values())
         self._assign_at = now + max(self.assignment_interval, (size - _LARGE) * _PAUSE, 0.0)
         self.agreement += 1
@@ -444,7 +451,7 @@ class ConsumerGroup:
     # Time
 
     def tick(self, now: float) -> None:
-        """Let time take effect: members not heard of, or that do not give up what they should, are out."""
+        """Let time take effect: remove members that are silent, or that do not give up what they should."""
         for member in [m for m in self.members.values() if m.earliest_deadline() <= now]:
             self.remove(member)
         self.wake_at = min((m.earliest_deadline() for m in self.members.values()), default=inf)
@@ -453,11 +460,11 @@ class ConsumerGroup:
         self.wake_at = min(self.wake_at, member.earliest_deadline())
 
     def kill(self) -> None:
-        """The group is deleted, or becomes another, or its broker stops."""
+        """Stop: the group is deleted or converted, or its broker stops."""
         self.is_dead = True
         self.wake_at = inf
 
-    # Questions
+    # Queries
 
     @property
     def is_empty(self) -> bool:
@@ -477,16 +484,16 @@ class ConsumerGroup:
 
     @property
     def assignor(self) -> str:
-        """The one most members ask for."""
+        """The one that most members ask for."""
         votes = Counter(m.assignor for m in self.members.values() if m.assignor is not None)
         return votes.most_common(1)[0][0] if votes else self.default_assignor
 
     def subscribed_topics(self) -> frozenset[str]:
-        """Topics that members have subscribed to."""
+        """The topics that members have subscribed to."""
         return frozenset(self.subscribed).union(*(member.names for member in self.members.values()))
 
     def topic_ids(self, member: ConsumerMember) -> frozenset[bytes]:
-        """The topics a member subscribes to, of those there are."""
+        """The existing topics that a member subscribes to."""
         names = member.names
         if member.regex:
             names = names.union(self._matched[member.regex])
@@ -501,8 +508,11 @@ class ConsumerGroup:
         transactional: bool = False,
         by_epoch: bool = True,
     ) -> int:
-        """Whether this member may commit offsets now. ``by_epoch``: its request knows of member epochs. One
-        of an earlier epoch may, too, for the partitions it has had since (``stale``)."""
+        """NONE if this member may commit offsets now, else an error code.
+
+        ``by_epoch``: its request knows member epochs. A member that sends an earlier epoch may commit
+        too, but only for partitions that it has had since then (``stale``).
+        """
         if self.is_dead:
             return COORDINATOR_NOT_AVAILABLE
         if epoch < 0 and not self.members:
@@ -519,7 +529,7 @@ class ConsumerGroup:
         return NONE
 
     def stale(self, member_id: str, epoch: int, partition: Partition) -> int:
-        """Whether a commit that ``check_commit`` let pass is for what was not the member's then."""
+        """Error code if a commit that ``check_commit`` allowed is for a partition it did not have then."""
         member = self.members.get(member_id)
         if member is None or epoch == member.epoch:
             return NONE
@@ -527,7 +537,7 @@ class ConsumerGroup:
         return self._not_its_epoch(member) if since is None or epoch < since else NONE
 
     def check_fetch(self, member_id: str | None, epoch: int) -> int:
-        """Whether this member may be told the group's offsets."""
+        """NONE if this member may read the group's offsets, else an error code."""
         if member_id is None and epoch < 0:
             return NONE
         member = self.members.get(member_id or "")

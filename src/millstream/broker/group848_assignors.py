@@ -1,9 +1,10 @@
-"""Who shall read what: the assignors of the consumer protocol, ``uniform`` and ``range``. Pure functions.
+"""The assignors of the consumer protocol, ``uniform`` and ``range``. Pure functions.
 
-``uniform`` gives everybody the same number of partitions, give or take one, and moves as few as it can.
-Where members subscribe to different topics, no partition could move to a member that has two or more fewer.
-``range`` gives neighbours of each topic to the same member, and the same indexes of topics with the same
-number of partitions to the same member, which joins want; it does not look at who has what.
+``uniform`` gives all members the same number of partitions, plus or minus one, and moves as few as it
+can. If members subscribe to different topics, it balances until no partition could move to a member that
+has at least two fewer. ``range`` gives adjacent partitions of each topic to the same member. It also
+gives the same indexes of topics with the same number of partitions to the same member, as joins need. It
+does not consider who has what.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ class Candidate(NamedTuple):
     """A member, as an assignor sees it."""
 
     instance_id: str | None
-    topics: frozenset[bytes]  # ids of the topics it subscribes to, of those there are
+    topics: frozenset[bytes]  # ids of the existing topics that it subscribes to
     has: frozenset[Partition]  # what the last target gave it
 
 
@@ -29,7 +30,7 @@ Assignor = Callable[[Candidates, Mapping[bytes, int]], Targets]
 
 
 def uniform(members: Candidates, topics: Mapping[bytes, int]) -> Targets:
-    """``topics``: how many partitions each has, by id."""
+    """``topics``: the number of partitions of each, by id."""
     if not members:
         return {}
     subscriptions = {member.topics for member in members.values()}
@@ -61,7 +62,7 @@ def _uniform_for_all(
 ) -> Targets:
     total = sum(topics[topic] for topic in shared)
     share, extra = divmod(total, len(kept))
-    # The larger shares go to those who have one already.
+    # Members that already have the larger shares keep them.
     order = sorted(kept, key=lambda member_id: -len(kept[member_id]))
     quotas = {member_id: share + (place < extra) for place, member_id in enumerate(order)}
     targets = {
@@ -94,7 +95,7 @@ def _uniform_by_topic(
         for topic, index in sorted(mine):
             has[topic][member_id].append(index)
     load = {member_id: len(mine) for member_id, mine in kept.items()}
-    # Topics with few readers first: the others have more ways to make up for it.
+    # Topics with few readers first: the others have more ways to balance.
     order = sorted(readers, key=lambda topic: (len(readers[topic]), topic))
     for topic in order:
         taken = {index for indexes in has[topic].values() for index in indexes}
@@ -106,7 +107,7 @@ def _uniform_by_topic(
                 has[topic][member_id].append(index)
                 load[member_id] += 1
                 heapq.heapreplace(least, (carries + 1, member_id))
-    # Every move makes the loads more alike, so this comes to an end.
+    # Every move makes the loads more equal, so this ends.
     while sum(_level(has[topic], load) for topic in order):
         pass
     targets: dict[str, set[Partition]] = {member_id: set() for member_id in members}
@@ -117,7 +118,7 @@ def _uniform_by_topic(
 
 
 def _level(of_topic: dict[str, list[int]], load: dict[str, int]) -> bool:
-    """Move partitions of one topic from the members that carry most to those that carry least."""
+    """Move partitions of one topic from its most to its least loaded members. True if any moved."""
     moved = False
     while True:
         taker = min(of_topic, key=lambda member_id: (load[member_id], member_id))
@@ -135,8 +136,8 @@ def _level(of_topic: dict[str, list[int]], load: dict[str, int]) -> bool:
 
 
 def by_range(members: Candidates, topics: Mapping[bytes, int]) -> Targets:
-    """``topics``: how many partitions each has, by id."""
-    # Static members first and by the name that they keep, so that a restart changes nothing.
+    """``topics``: the number of partitions of each, by id."""
+    # Static members first, ordered by their permanent name, so that a restart changes nothing.
     order = sorted(
         members,
         key=lambda member_id: (
@@ -157,4 +158,4 @@ def by_range(members: Candidates, topics: Mapping[bytes, int]) -> Targets:
 
 
 ASSIGNORS: Mapping[str, Assignor] = {"uniform": uniform, "range": by_range}
-"""By the names that clients ask for them; the first is taken where nobody asks."""
+"""By the names that clients ask for. The default is the first in ``group.consumer.assignors``."""

@@ -1,15 +1,16 @@
-"""Members that speak the classic protocol in a group of the consumer protocol (KIP-848). No I/O.
+"""Members that use the classic protocol in a group of the consumer protocol (KIP-848). No I/O.
 
-While a group changes over, some of its members still join, sync and send classic heartbeats. To them
+While a group is being converted, some of its members still join, sync and send classic heartbeats. To
+them
 
-- their epoch is the generation,
-- a join is one step towards the target: it says what they own, and is answered at once, with nobody to wait
-  for and nothing to assign (they are told that somebody else leads);
-- a sync gives them what they have now;
-- a heartbeat tells them to join again (REBALANCE_IN_PROGRESS) when there is a step to take, and who does not
-  within its rebalance timeout is out.
+- their epoch is the generation;
+- a join is one step towards the target: it says what they own and is answered at once. There is no one to
+  wait for and nothing to assign, so they are told that another member leads;
+- a sync returns what they have now;
+- a heartbeat tells them to join again (REBALANCE_IN_PROGRESS) when there is a step to take. A member that
+  does not join within its rebalance timeout is removed.
 
-Everything else (who has what, and when) is ``ConsumerGroup``'s.
+``ConsumerGroup`` does everything else: it decides who has what, and when.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from millstream.wire.consumer_protocol import Subscription, read_subscription, w
 
 
 def join(group: ConsumerGroup, topics: Topics, join: Join, now: float) -> Joined:
-    """The answer to a JoinGroup; with error MEMBER_ID_REQUIRED, nothing has changed."""
+    """The response to a JoinGroup. With the error MEMBER_ID_REQUIRED, nothing has changed."""
     try:
         return _join(group, topics, join, now)
     except RequestRefused as refused:
@@ -111,7 +112,7 @@ def sync(
     protocol: str | None,
     now: float,
 ) -> Synced:
-    """The answer to a SyncGroup: what the member has now."""
+    """The response to a SyncGroup: what the member has now."""
     try:
         member, classic = _find(group, member_id, instance_id, generation)
     except RequestRefused as refused:
@@ -129,7 +130,7 @@ def sync(
 
 
 def named(partitions: Iterable[Partition], topics: Topics) -> dict[str, list[int]]:
-    """Partitions by the names of their topics, of those there are."""
+    """Partitions by the names of their topics, where those exist."""
     names = {topic.id.bytes: name for name, topic in topics.topics.items()}
     found: dict[str, list[int]] = {}
     for topic_id, index in sorted(partitions):
@@ -141,7 +142,7 @@ def named(partitions: Iterable[Partition], topics: Topics) -> dict[str, list[int
 def heartbeat(
     group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int, now: float
 ) -> int:
-    """The answer to a classic Heartbeat."""
+    """The response to a classic Heartbeat."""
     try:
         member, classic = _find(group, member_id, instance_id, generation)
     except RequestRefused as refused:
@@ -182,7 +183,10 @@ def _find(
 
 
 def leave(group: ConsumerGroup, leaving: Iterable[tuple[str, str | None]]) -> list[int]:
-    """Members (id, instance id) that go, or are sent away by instance id alone; an error code each."""
+    """Remove members (id, instance id), which leave or are removed by instance id alone.
+
+    Returns an error code for each.
+    """
     errors = []
     for member_id, instance_id in leaving:
         try:

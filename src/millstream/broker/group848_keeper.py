@@ -1,7 +1,8 @@
-"""Keeps a group of the consumer protocol in the catalogue, and holds answers back until they are true there.
+"""Save a group of the consumer protocol, and hold back responses until what they depend on is saved.
 
-A group of a hundred members changes a hundred times while they join. One write is under way at a time;
-whatever changes meanwhile shares the next, and each answer waits for the write that covers what it rests on.
+A group of a hundred members changes a hundred times while they join. At most one write is in progress at
+a time. Changes made meanwhile share the next write. Each response waits for the write that covers what it
+depends on.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ _log = logging.getLogger(__name__)
 
 
 class Keeper:
-    """Of one group; ``write`` has it written down as it is at that moment."""
+    """Saves one group. ``write`` saves its state at that moment."""
 
     def __init__(self, group: ConsumerGroup, write: Callable[[], asyncio.Future[None]], *, kept: int) -> None:
         self._group = group
         self._write = write
-        self._kept = kept  # as much of the group is written down
+        self._kept = kept  # the agreement up to which the group is saved
         self._is_writing = False
         self._waiting: list[tuple[int, asyncio.Future[Any], Any]] = []
 
     def keep(self) -> None:
-        """The group may have changed."""
+        """Save the group if it has changed."""
         group = self._group
         if self._is_writing or group.agreement == self._kept or group.is_dead:
             return
@@ -43,7 +44,7 @@ class Keeper:
 
         def written(future: asyncio.Future[None]) -> None:
             if not future.cancelled() and (error := future.exception()) is not None:
-                # The group works on from memory; the next change is written again.
+                # The group goes on from memory. Its next change is written again.
                 _log.warning("group %s: epoch %d is not kept: %s", group.name, group.epoch, error)
             self._is_writing = False
             self._done(agreement)
@@ -52,11 +53,11 @@ class Keeper:
         writing.add_done_callback(written)
 
     def covers(self, revision: int) -> bool:
-        """Whether this much of the group is written down."""
+        """True if the group is saved up to this revision."""
         return revision <= self._kept
 
     def answer(self, answer: Any, revision: int) -> asyncio.Future[Any]:
-        """``answer``, once this much of the group is written down."""
+        """A future of ``answer``, done once the group is saved up to ``revision``."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         if self.covers(revision) or self._group.is_dead:
             future.set_result(answer)
@@ -65,11 +66,11 @@ class Keeper:
         return future
 
     def settle(self) -> None:
-        """The group is gone, deleted or become another, and that is written down after it."""
+        """Release all responses: the group is deleted or converted, and that is written after it."""
         self._done(self._group.agreement)
 
     def close(self) -> None:
-        """The broker stops: whoever waits is told to look for a coordinator again."""
+        """Shut down: waiting clients are told to look for a coordinator again."""
         waiting, self._waiting = self._waiting, []
         for _, future, _ in waiting:
             if not future.done():

@@ -1,25 +1,25 @@
-"""A member of a group of the consumer protocol (KIP-848), and its way from one assignment to the next.
+"""A member of a consumer protocol group (KIP-848), and how it moves from one assignment to the next.
 
 Rules
 -----
-1. A partition is a member's from the moment it stands in ``assigned`` until it stands in neither ``assigned``
-   nor ``revoking``; as long as it is somebody's, nobody else is given it.
-2. A member is asked to give up (``revoking``) before it gets anything new, and moves to the epoch of the
-   target only when it has given up everything.
-3. What a member says it owns is the only proof that it has given something up; that it says nothing proves
-   nothing.
+1. A partition belongs to a member from the moment it is in ``assigned`` until it is in neither
+   ``assigned`` nor ``revoking``. While it belongs to a member, no other member is given it.
+2. A member is asked to give up partitions (``revoking``) before it gets any new ones. It moves to the
+   target's epoch only when it has given up all of them.
+3. Only the list of partitions that a member says it owns proves that it has given something up. A
+   heartbeat without that list proves nothing.
 
 Theory
 ------
-The group decides on a *target*: who shall have which partitions, under an epoch. Each member comes to its
-part of it at its own pace, one heartbeat after the other (``reconcile``)::
+The group decides on a *target*: which member should have which partitions, under an epoch. Each member
+reaches its part at its own pace, one heartbeat after the other (``reconcile``)::
 
     STABLE       it has what the target of its epoch gives it
-    UNREVOKED    it was told to give up ``revoking`` and has not said yet that it did; stays in its epoch
-    UNRELEASED   it is in the target's epoch, but some of its partitions are still another member's
+    UNREVOKED    it was told to give up ``revoking`` and has not confirmed it yet; it stays in its epoch
+    UNRELEASED   it is in the target's epoch, but some of its partitions still belong to another member
 
-For each partition a member keeps the epoch in which it got it, so that a commit sent under an older epoch is
-accepted for partitions that were the member's all the time since (KIP-1251).
+For each partition a member keeps the epoch in which it got it. So a commit sent under an older epoch is
+accepted for partitions that have been the member's all the time since (KIP-1251).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from millstream.broker.member import Protocols
 Partition = tuple[bytes, int]  # the topic's id, the partition's index
 
 LEFT_STATIC = -2
-"""The epoch of a static member that has gone and is expected back within its session."""
+"""The epoch of a static member that has left and is expected back within its session."""
 
 _NO_PARTITIONS: frozenset[Partition] = frozenset()
 
@@ -46,14 +46,14 @@ class MemberState(enum.Enum):
 
 
 class ClassicPart(NamedTuple):
-    """What is known only of a member that speaks the classic protocol."""
+    """What is known only about a member that uses the classic protocol."""
 
     session_timeout: float  # seconds
     protocols: Protocols
 
 
 class ConsumerMember:
-    """One member. The group alone changes it, but for ``reconcile``."""
+    """One member. Only the group changes it, except for ``reconcile``."""
 
     __slots__ = (
         "assigned",
@@ -87,20 +87,20 @@ class ConsumerMember:
         self.client_host = ""
         self.rebalance_timeout = 0.0  # seconds
         self.names: frozenset[str] = frozenset()  # topics subscribed to by name
-        self.regex = ""  # and by pattern; empty: none
+        self.regex = ""  # subscribed by pattern; empty: none
         self.assignor: str | None = None
         self.classic: ClassicPart | None = None
         self.epoch = 0
         self.previous_epoch = 0
         self.state = MemberState.STABLE
-        self.assigned: dict[Partition, int] = {}  # each with the epoch it was assigned in
+        self.assigned: dict[Partition, int] = {}  # each with the epoch in which it was assigned
         self.revoking: dict[Partition, int] = {}
         self.target: frozenset[Partition] = _NO_PARTITIONS
-        self.revision = 0  # the group's, when this member last changed
-        self.deadline = inf  # monotonic: its session ends
-        self.rebalance_deadline = inf  # it must have given up what it was asked to
-        self.join_deadline = inf  # a classic member must have joined again
-        self.sync_deadline = inf  # a classic member must have asked for its assignment
+        self.revision = 0  # the group's agreement when this member last changed
+        self.deadline = inf  # monotonic: when its session ends
+        self.rebalance_deadline = inf  # when it must have given up what it was asked to
+        self.join_deadline = inf  # when a classic member must have joined again
+        self.sync_deadline = inf  # when a classic member must have asked for its assignment
 
     @property
     def is_gone_for_now(self) -> bool:
@@ -113,12 +113,12 @@ class ConsumerMember:
         return self.state is MemberState.STABLE and self.epoch == target_epoch
 
     def assignment_epoch(self, partition: Partition) -> int | None:
-        """Since when a partition is this member's; None if it is not."""
+        """The epoch since which a partition is this member's. None if it is not."""
         epoch = self.assigned.get(partition)
         return epoch if epoch is not None else self.revoking.get(partition)
 
     def successor(self, member_id: str) -> ConsumerMember:
-        """The same static member, come back under another id."""
+        """The same static member under another id."""
         member = ConsumerMember(member_id, self.instance_id)
         member.rack_id, member.rebalance_timeout = self.rack_id, self.rebalance_timeout
         member.names, member.regex, member.assignor = self.names, self.regex, self.assignor
@@ -136,10 +136,10 @@ class ConsumerMember:
         *,
         subscription_changed: bool = False,
     ) -> bool:
-        """Take the next step towards the target; whether anything changed.
+        """Take the next step towards the target. True if anything changed.
 
-        ``owned`` is what the member says it owns, None if it said nothing; ``subscribed`` are the ids of its
-        topics; ``is_free`` tells of a partition that nobody has.
+        ``owned`` is what the member says it owns, None if it said nothing. ``subscribed`` are the ids of
+        its topics. ``is_free`` is True for a partition that no member has.
         """
         if self.is_at(target_epoch) and not subscription_changed:
             return False
@@ -166,7 +166,7 @@ class ConsumerMember:
             self._move(MemberState.UNREVOKED, self.epoch)
         else:
             wanted = target - kept.keys()
-            # What it has given up just now may be given to itself again.
+            # It may be given again what it has just given up.
             free = {p for p in wanted if p in self.revoking or is_free(p)}
             self.revoking = {}
             self._move(
@@ -176,7 +176,7 @@ class ConsumerMember:
         return before != (self.state, self.epoch, self.assigned, self.revoking)
 
     def _drop_unsubscribed(self, owned: Collection[Partition] | None, subscribed: Collection[bytes]) -> bool:
-        """The subscription changed and there is no new target yet: what it no longer covers goes at once."""
+        """Take away what a changed subscription no longer covers, without waiting for a new target."""
         surplus = {p: epoch for p, epoch in self.assigned.items() if p[0] not in subscribed}
         if not surplus:
             return False

@@ -1,12 +1,12 @@
-"""A group changes over from one protocol to the other while its members go on reading (KIP-848). No I/O.
+"""Convert a group from one protocol to the other while its members go on reading (KIP-848). No I/O.
 
-- **Upgrade**: a member of the consumer protocol joins a classic group of consumers. Its members stay, with
-  what they have, as members that speak the classic protocol (``group848_classic``); the generation becomes
-  the epoch.
-- **Downgrade**: the last member of the consumer protocol has gone and classic ones are left. They go on as a
-  classic group with what the target gives them, and are asked to join again.
+- **Upgrade**: a member of the consumer protocol joins a classic group of consumers. The existing members
+  stay, with what they have, as members that use the classic protocol (``group848_classic``). The
+  generation becomes the epoch.
+- **Downgrade**: the last member of the consumer protocol has left, and classic members remain. They
+  continue as a classic group with what the target gives them, and are asked to join again.
 
-Which of the two are allowed is ``group.consumer.migration.policy``.
+``group.consumer.migration.policy`` says which of the two are allowed.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ DOWNGRADES = ("downgrade", "bidirectional")
 
 
 def upgrade(group: Group, topics: Topics) -> ConsumerGroup | None:
-    """The group that a classic one becomes; the classic one is left as it is. None where its members do not
-    say in the consumers' way what they read."""
+    """The consumer group that a classic group becomes. The classic group is not changed.
+
+    None if its members do not describe their subscriptions the way consumers do.
+    """
     upgraded = ConsumerGroup(group.name, topics, epoch=group.generation)
     for classic in group.members.values():
         member = _upgraded(classic, group, topics, upgraded)
@@ -56,19 +58,19 @@ def _upgraded(
         if topic is None:
             continue
         for partition in ((topic.id.bytes, index) for index in indexes):
-            if partition not in upgraded.owners:  # an assignor of a client's own may have given it twice
+            if partition not in upgraded.owners:  # a client's own assignor may have given it out twice
                 member.assigned[partition] = group.generation
     member.target = frozenset(member.assigned)
     return member
 
 
 def wants_downgrade(group: ConsumerGroup) -> bool:
-    """Whether only classic members are left."""
+    """True if only classic members are left."""
     return bool(group.members) and all(member.classic is not None for member in group.members.values())
 
 
 def downgrade(group: ConsumerGroup, topics: Topics, into: Group, now: float) -> None:
-    """Make a new classic group be what is left of this one, and have it rebalance."""
+    """Move the remaining members into a new classic group, and have it rebalance."""
     members = []
     for member in group.members.values():
         assert member.classic is not None

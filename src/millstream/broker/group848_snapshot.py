@@ -1,4 +1,4 @@
-"""A group of the consumer protocol as it is written in the catalogue, as JSON."""
+"""The JSON form in which the catalogue keeps a group of the consumer protocol."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from millstream.broker.group848 import ConsumerGroup, Topics
 from millstream.broker.group848_member import ClassicPart, ConsumerMember, MemberState, Partition
 
-_Written = dict[str, dict[str, list[int]]]  # partitions by the topic's id and the epoch they were assigned in
+_Written = dict[str, dict[str, list[int]]]  # partitions by topic id and the epoch in which they were assigned
 
 
 def to_text(group: ConsumerGroup) -> str:
-    """All of it, but for the time that sessions have left."""
+    """The whole group, except for how much time its sessions have left."""
     return json.dumps(
         {
             "kind": group.kind,
@@ -28,7 +28,7 @@ def to_text(group: ConsumerGroup) -> str:
 
 
 def restored(name: str, fields: Mapping[str, Any], topics: Topics, now: float) -> ConsumerGroup:
-    """The group that was written down; every member's session starts anew when its settings are known."""
+    """The saved group. The caller starts every member's session again once its settings are known."""
     group = ConsumerGroup(name, topics, epoch=fields["epoch"])
     group.target_epoch = fields["target_epoch"]
     group.empty_since_ms = fields["empty_since_ms"]

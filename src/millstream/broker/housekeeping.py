@@ -1,5 +1,4 @@
-"""What a broker does by the clock: time-outs of groups and transactions, ``flush.ms``, retention, a look at
-what comes, idle connections."""
+"""The broker's periodic work: time-outs, ``flush.ms``, retention, the look ahead, idle connections."""
 
 from __future__ import annotations
 
@@ -16,15 +15,18 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-BEAT = 0.1  # seconds; the grain of session time-outs and flush.ms
+BEAT = 0.1  # seconds; the resolution of session time-outs and flush.ms
 CHECKPOINT_EVERY = 60.0
-BACKUP_LOOK_EVERY = 1.0  # whether a copy of the catalogue is due
-WHILE_FULL = 5.0  # seconds between looks for what retention can give back to a full disk or memory
+BACKUP_LOOK_EVERY = 1.0  # seconds between checks whether a copy of the catalogue is due
+WHILE_FULL = 5.0  # seconds between attempts of retention to free space while the disk or memory is full
 
 
 class Housekeeping:
-    """Two tasks: a beat of short steps, and the longer jobs, which give the loop its turn in between. A third
-    one where there is an archive: copying there may take any time, and the others don't wait for it."""
+    """Runs two tasks: a beat of short steps, and the longer jobs, which let the loop run in between.
+
+    With an archive there is a third task: copying there may take any time, and the others don't wait for
+    it.
+    """
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -86,7 +88,7 @@ class Housekeeping:
                 connection.close()
 
     async def _jobs(self) -> None:
-        """Retention, checkpoints and the look ahead, each when its time has come."""
+        """Run the longer jobs when they are due: retention, checkpoints, the look ahead, the backup."""
         server = self._server
         clock = server.clock
         jobs: list[tuple[Callable[[], float], Callable[[], Awaitable[None]]]] = [
@@ -121,7 +123,7 @@ class Housekeeping:
                 if partition.in_memory:
                     partition.log.sync()
                 else:
-                    server.syncer.sync(partition)  # what a ring forgot goes with a sync
+                    server.syncer.sync(partition)  # what a ring has dropped is removed with a sync
 
     async def _checkpoint(self) -> None:
         self._server.node.checkpoint()

@@ -1,12 +1,12 @@
-"""Metrics, health and readiness over HTTP, for the machines that watch the broker.
+"""Metrics, health and readiness over HTTP, for monitoring systems.
 
     GET /metrics   Prometheus's text format
-    GET /healthz   200 while the process works at all; of a standby, with how far it is behind, as JSON
-    GET /readyz    200 while clients are served in full; 503 before and after, while another broker leads, and
-                   with their names while partitions take no writes
+    GET /healthz   200 while the process works at all; on a standby, with its lag as JSON
+    GET /readyz    200 while clients are served in full; 503 while starting and stopping, while another broker
+                   leads, and while partitions take no writes (with their names)
 
-Three fixed answers to requests without a body need no framework. It listens on the address that
-``http.listen`` names, and nowhere by default; without a host, on the loopback only.
+Three fixed responses to requests without a body need no framework. The server listens on the address in
+``http.listen``, and nowhere by default. Without a host it listens on the loopback interface only.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class HttpServer:
                     writer.write(body)
                 await writer.drain()
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # whoever asked has gone, or does not speak HTTP
+            pass  # the client has gone, or does not speak HTTP
         finally:
             writer.close()
             with contextlib.suppress(OSError):

@@ -1,19 +1,21 @@
-"""``min.insync.replicas``: what is acknowledged only when standbys have it too.
+"""``min.insync.replicas``: hold acknowledgements until standbys have the records too.
 
-A topic with ``min.insync.replicas=2`` wants its records on a second machine before ``acks=all`` is answered.
-The rules are Kafka's:
+A topic with ``min.insync.replicas=2`` wants its records on a second machine before ``acks=all`` is
+acknowledged. The rules are Kafka's:
 
-1. This broker counts as one. A standby is *in sync* while its last whole cut is no older than
+1. This broker counts as one replica. A standby is *in sync* while its last whole cut is no older than
    ``replica.lag.time.max.ms`` and it keeps asking.
-2. Too few in sync: ``acks=all`` is refused before anything is appended (NOT_ENOUGH_REPLICAS). Other ``acks``
-   are not concerned.
-3. Otherwise the records are appended and the answer waits until enough standbys have them in a whole cut,
-   which is synced there. All that wait share the cuts: one round trip answers everything that came before it.
-4. If too few are left in sync while an answer waits, it is NOT_ENOUGH_REPLICAS_AFTER_APPEND; if the request's
-   own time is up first, it is REQUEST_TIMED_OUT. In both cases the records stay.
+2. If too few are in sync, ``acks=all`` is refused before anything is appended (NOT_ENOUGH_REPLICAS).
+   Other ``acks`` are not affected.
+3. Otherwise the records are appended, and the response waits until enough standbys have them in a whole
+   cut, which is synced there. All waiting requests share the cuts: one round trip answers everything that
+   came before it.
+4. If too few are left in sync while a response waits, the error is NOT_ENOUGH_REPLICAS_AFTER_APPEND. If
+   the request's own time is up first, it is REQUEST_TIMED_OUT. In both cases the records stay.
 
-The same holds for what the catalogue keeps: offsets committed in such a topic, and the decision to commit a
-transaction that wrote to one. There the error is COORDINATOR_NOT_AVAILABLE, after which clients try again.
+The same holds for two things that the catalogue keeps: offsets committed in such a topic, and the
+decision to commit a transaction that wrote to one. There the error is COORDINATOR_NOT_AVAILABLE, which
+clients retry.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ COMMIT_PATIENCE = 5.0  # seconds; Kafka's offsets.commit.timeout.ms
 
 
 class _Wait:
-    """Records of one request in one partition. Times out by ``Deadlines``."""
+    """The records of one request in one partition. ``Deadlines`` times it out."""
 
     __slots__ = ("_in_sync", "offset", "partition", "place", "request", "tick")
 
@@ -63,7 +65,7 @@ class InSync:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._waiting: dict[Partition, list[_Wait]] = {}
-        self._catalogue: list[tuple[int, int, asyncio.Future[None]]] = []  # commit, copies
+        self._catalogue: list[tuple[int, int, asyncio.Future[None]]] = []  # commit, copies needed
 
     def _standbys(self) -> list[Follower]:
         node = self._node
@@ -72,11 +74,11 @@ class InSync:
 
     @property
     def count(self) -> int:
-        """This broker and the standbys that keep up."""
+        """The number of replicas in sync: this broker and the standbys that keep up."""
         return 1 + len(self._standbys())
 
     def too_few(self, partition: Partition) -> LogError | None:
-        """Why records for ``acks=all`` can't be taken, if they can't."""
+        """The reason why records for ``acks=all`` can't be taken. None if they can."""
         wanted, count = partition.topic.copies, self.count
         if count >= wanted:
             return None
@@ -89,7 +91,7 @@ class InSync:
     # Records
 
     def wait(self, partition: Partition, offset: int, request: Unsettled, place: int) -> None:
-        """Settle the request once enough standbys have the partition up to ``offset``. Here it is synced."""
+        """Settle the request once enough standbys have the log up to ``offset``. Here it is synced."""
         wait = _Wait(self, partition, offset, request, place)
         wait.tick = self._node.deadlines.add(wait, request.timeout_ms / 1000)
         self._waiting.setdefault(partition, []).append(wait)
@@ -105,20 +107,20 @@ class InSync:
         wait.request.settled(wait.place, LogError(REQUEST_TIMED_OUT, message))
 
     def forget(self, partition: Partition) -> None:
-        """The partition was deleted."""
+        """Settle the waiting requests of a partition that was deleted."""
         gone = LogError(UNKNOWN_TOPIC_OR_PARTITION, f"{partition} was deleted")
         for wait in self._waiting.pop(partition, ()):
             self._settle(wait, gone)
 
     @staticmethod
     def _copied(partition: Partition, standbys: list[Follower]) -> int:
-        """The offset up to which as many as the topic asks for have the partition."""
+        """The offset up to which enough standbys have the partition. -1 if too few are in sync."""
         needed = partition.topic.copies - 1
         ends = sorted((standby.reached_in(partition) for standby in standbys), reverse=True)
         return ends[needed - 1] if len(ends) >= needed else -1
 
     def look(self) -> None:
-        """A standby has more than before, or is lost: answer whatever can be answered."""
+        """Settle every request that can be. Called when a standby has more than before, or is lost."""
         if not self._waiting and not self._catalogue:
             return
         standbys = self._standbys()
@@ -144,7 +146,8 @@ class InSync:
                 self._waiting[partition] = left
             else:
                 del self._waiting[partition]
-        # An answer can bring the client's next request, and that this method again: what waits is up to date.
+        # Settling may bring the client's next request, which may call this method again. What waits is up
+        # to date here.
         for wait, failure in answered:
             self._settle(wait, failure)
         self._look_at_commits(standbys)
@@ -156,7 +159,7 @@ class InSync:
     # The catalogue
 
     def check_catalogue(self, copies: int) -> None:
-        """Raises RequestRefused where a change that needs so many can't be taken."""
+        """Raise RequestRefused if a change that needs this many copies can't be taken."""
         if copies > 1 and self.count < copies:
             raise RequestRefused(
                 COORDINATOR_NOT_AVAILABLE,
@@ -165,7 +168,7 @@ class InSync:
             )
 
     async def have_catalogue(self, copies: int) -> None:
-        """Wait until so many have every change that is made here. Raises RequestRefused."""
+        """Wait until this many replicas have every change made so far. Raises RequestRefused."""
         if copies <= 1:
             return
         self.check_catalogue(copies)

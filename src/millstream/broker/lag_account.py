@@ -1,13 +1,13 @@
 """What a standby lacks: the one account behind its status, its metrics and its promotion.
 
-A standby that is promoted leads from its last whole cut (``broker.followers``). What it lacks is therefore
-everything that the leader is known to have beyond that cut, whether it was copied since or not:
+A standby that is promoted leads from its last whole cut (``broker.followers``). So it lacks everything
+that the leader is known to have beyond that cut, whether it was copied since or not:
 
-- the cut that is being copied, as the leader told of it;
+- the cut that is being copied, as the leader described it;
 - the leader's **last word**: what it has taken since that cut.
 
-What the leader took after its last word is not in the account, and nobody but the leader can know it. Numbers
-here are a lower bound unless the leader said that it takes no more.
+What the leader took after its last word is not in the account, and only the leader can know it. The
+numbers here are a lower bound unless the leader said that it takes no more.
 
 Pure: no I/O.
 """
@@ -21,7 +21,7 @@ Place = tuple[bytes, int]  # topic id and partition
 
 
 class Missing(NamedTuple):
-    """Records that the leader is known to have had and this copy has not."""
+    """Records that the leader is known to have had and this copy lacks."""
 
     topic: str
     partition: int
@@ -37,23 +37,23 @@ class Missing(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What the leader said of one partition."""
+    """What the leader said about one partition."""
 
     place: Place
     topic: str
     end: int
-    bytes: int  # since it was last told of
+    bytes: int  # since the standby was last told about it
 
 
 class LagAccount:
-    """Of one standby. ``ends``: how far its last whole cut goes."""
+    """The account of one standby. ``ends``: how far its last whole cut goes."""
 
     def __init__(self, ends: Mapping[Place, int]) -> None:
         self._ends = dict(ends)
-        self._cut: dict[Place, Told] = {}  # of the cut at hand
-        self._word: dict[Place, tuple[int, Told]] = {}  # with the cut that it is beyond
-        self._made = self._number = 0  # the catalogue's commits: made here, and known to be made there
-        self._is_new = False  # the cut at hand is a session's first: its commits were never counted
+        self._cut: dict[Place, Told] = {}  # from the cut being copied
+        self._word: dict[Place, tuple[int, Told]] = {}  # with the cut that it goes beyond
+        self._made = self._number = 0  # the catalogue's commits: applied here, and known at the leader
+        self._is_new = False  # the cut being copied is its session's first: its commits were never counted
 
     def begin(self, number: int, told: Iterable[Told], *, first: bool) -> None:
         """A cut is being copied."""
@@ -65,13 +65,16 @@ class LagAccount:
         self._number = max(self._number, number)
 
     def heard(self, cut: int, number: int, told: Iterable[Told]) -> None:
-        """The leader's last word: what it has beyond ``cut``. Words come on a connection of their own, so one
-        may overtake the cut before it: what an earlier word said counts until that cut is whole."""
+        """The leader's last word: what it has beyond ``cut``.
+
+        Last words come on a separate connection, so one may overtake the cut before it. What an earlier
+        word said counts until that cut is whole.
+        """
         self._word.update((each.place, (cut, each)) for each in told)
         self._number = max(self._number, number)
 
     def complete(self, cut: int, number: int, ends: Mapping[Place, int]) -> None:
-        """The cut is whole. What the leader had beyond an earlier cut is in it."""
+        """The cut is whole. It includes what the leader had beyond an earlier cut."""
         self._ends.update(ends)
         self._cut.clear()
         self._word = {place: word for place, word in self._word.items() if word[0] >= cut}
@@ -80,7 +83,7 @@ class LagAccount:
 
     @property
     def missing(self) -> list[Missing]:
-        """By topic and partition."""
+        """The missing records, by topic and partition."""
         known: dict[Place, tuple[str, int]] = {}
         for told in self._told():
             _, end = known.get(told.place, ("", 0))
@@ -105,5 +108,5 @@ class LagAccount:
 
     @property
     def commits(self) -> int:
-        """Changes of the catalogue that are not here; at least one while it is not known how many."""
+        """Changes of the catalogue that are missing here. At least one while the number is not known."""
         return max(self._number - self._made, 1) if self._is_new else self._number - self._made

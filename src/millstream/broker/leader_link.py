@@ -1,4 +1,4 @@
-"""A standby's connection to its leader: one request at a time, answers of any size into one buffer."""
+"""A standby's connection to its leader: one request at a time, any size of response, one buffer."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from millstream.wire.apis import FOLLOW, name_of
 from millstream.wire.frame import API_VERSIONS, HEAD, INT, string_bytes
 from millstream.wire.standby import STANDBY_CLIENT, read_message, write_message
 
-PATIENCE = 10.0  # seconds for a connection and for an answer that the leader does not hold back
-PRODUCER_ID_PATIENCE = 3.0  # a client waits for it
+PATIENCE = 10.0  # seconds for connecting, and for a response that the leader does not hold back
+PRODUCER_ID_PATIENCE = 3.0  # a client is waiting for it
 _MAX_ANSWER = 1 << 30
 _INIT_PRODUCER_ID = 22
-_PRODUCER_ID_ASKED = Struct(">hi").pack(-1, 0)  # no transactional id, and so no time-out of transactions
+_PRODUCER_ID_ASKED = Struct(">hi").pack(-1, 0)  # no transactional id, so no transaction time-out
 _PRODUCER_ID = Struct(">ihq")  # throttle time, error, producer id
 _API = Struct(">hhh")  # key, lowest and highest version
 
 
 class LeaderLink(asyncio.BufferedProtocol):
-    """Made by ``open``. Any error leaves it unusable: close it and open another."""
+    """Made by ``open``. Any error makes it unusable: close it and open another."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
         self._size = bytearray(4)
         self._buffer = bytearray(64 * 1024)
-        self._wanted = 0  # bytes of the answer at hand, 0 while its size is being read
+        self._wanted = 0  # bytes of the current response; 0 while its size is being read
         self._have = 0
         self._correlation = 0
         self._answer: asyncio.Future[memoryview] | None = None
@@ -37,7 +37,7 @@ class LeaderLink(asyncio.BufferedProtocol):
 
     @classmethod
     async def open(cls, host: str, port: int) -> Self:
-        """Raises BrokerUnavailable where nobody answers, RequestRefused by what can't be followed."""
+        """Connect. Raises BrokerUnavailable, or RequestRefused if the broker can't be followed."""
         loop = asyncio.get_running_loop()
         address = f"{host}:{port}"
         try:
@@ -72,8 +72,11 @@ class LeaderLink(asyncio.BufferedProtocol):
     async def ask(
         self, api_key: int, fields: Mapping[str, Any], *, patience: float = PATIENCE
     ) -> tuple[dict[str, Any], memoryview]:
-        """One of the requests between brokers. Raises RequestRefused with the leader's words, or
-        BrokerUnavailable where it says that it can't for now."""
+        """Send one of the requests between brokers.
+
+        Raises RequestRefused with the leader's reason, or BrokerUnavailable if the leader says that it
+        can't for now.
+        """
         body = await self.request(api_key, 0, write_message(fields), patience=patience)
         answer, attached = read_message(body)
         if "retry" in answer:
@@ -85,7 +88,7 @@ class LeaderLink(asyncio.BufferedProtocol):
     async def request(
         self, api_key: int, version: int, body: bytes, *, tags: bool = False, patience: float = PATIENCE
     ) -> memoryview:
-        """The answer's body, which the next one overwrites. Raises BrokerUnavailable."""
+        """The response's body, which the next response overwrites. Raises BrokerUnavailable."""
         if self._transport is None or self._transport.is_closing():
             raise BrokerUnavailable(f"{self.address} closed the connection")
         self._correlation += 1
@@ -108,7 +111,7 @@ class LeaderLink(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
-    # What the loop calls
+    # Called by the loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]  # uvloop's is no subclass of asyncio's
@@ -146,8 +149,7 @@ class LeaderLink(asyncio.BufferedProtocol):
 
 
 async def producer_id_of(host: str, port: int) -> int:
-    """A producer id that the broker there gives out. Raises RequestRefused with an error after which a
-    producer asks again."""
+    """Get a producer id from another broker. Raises RequestRefused with an error that producers retry."""
     try:
         async with asyncio.timeout(PRODUCER_ID_PATIENCE):
             link = await LeaderLink.open(host, port)

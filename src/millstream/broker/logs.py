@@ -1,4 +1,4 @@
-"""Log lines: for people or for machines, and never more than anybody can read."""
+"""Set up log output: lines for people or for machines, and a limit on repeated ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line."""
+    """Formats one JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -41,7 +41,7 @@ def set_up_logging(level: str, line_format: str) -> None:
 
 
 class RateLimited:
-    """Logs the first few complaints of a kind in ten seconds, and how many more there were."""
+    """Logs the first few messages of a kind in ten seconds, then how many more there were."""
 
     WINDOW = 10.0
     FIRST = 5

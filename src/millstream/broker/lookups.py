@@ -1,6 +1,6 @@
-"""What reads whole segments, on threads of its own: searches by time, and rebuilding an index.
+"""Run work that reads whole segments on separate threads: searches by time, rebuilding an index.
 
-Both are rare and may take seconds. Steps that change a log are done on the loop, where logs belong.
+Both are rare and may take seconds. Steps that change a log still run on the loop, which owns the logs.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from millstream.log.time_search import Search
 _log = logging.getLogger(__name__)
 
 _THREADS = 2
-_GRACE = 2.0  # seconds for what is under way when the broker ends
+_GRACE = 2.0  # seconds that shutdown waits for work in progress
 
 T = TypeVar("T")
 
 
 class Lookups:
-    """Of one broker. Lives on the server's loop."""
+    """The lookup threads of one broker. Lives on the server's loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._threads = Threads(_THREADS, "millstream-look")
 
     async def search(self, search: Search[T]) -> T:
-        """Run a search, its walks on a thread. Raises LogError."""
+        """Run a search, with its walks through segments on a thread. Raises LogError."""
         try:
             walk = next(search)
             while True:
@@ -48,10 +48,10 @@ class Lookups:
             raise LogError(KAFKA_STORAGE_ERROR, f"the log can't be read: {error}") from error
 
     def aside(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        """Do ``work`` on a thread, then call ``done`` on the loop with its result; with None if it failed."""
+        """Do ``work`` on a thread, then call ``done`` on the loop with its result (None if it failed)."""
 
         def finished(future: Future[Any]) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits for this any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nothing waits for this any more
                 self._loop.call_soon_threadsafe(self._finish, future, done)
 
         try:

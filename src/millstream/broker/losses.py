@@ -1,16 +1,16 @@
 """What groups missed: records that were deleted before the group had committed them.
 
-A log tells before its start moves on (``PartitionLog.start_moves``), while what goes is still there to be
-looked at: of each group that stands before the new start it is written down how many records it loses here,
-from which offset to which, and from when to when these were written (by the batch). The readers hear of it by
-Kafka's own means (OFFSET_OUT_OF_RANGE at their next Fetch); whoever looks after them by a line in the log, a
-metric and the group's description. Nobody else notices anything.
+A log calls ``PartitionLog.start_moves`` before its start offset moves, while the records to be deleted
+can still be read. For each group whose committed offset is below the new start, this module records how
+many records it loses, their offsets, and when they were written (by the batch). Consumers find out by
+Kafka's own means (OFFSET_OUT_OF_RANGE at their next Fetch). Operators find out from a log line, a metric
+and the group's description. Other clients notice nothing.
 
-It is counted by what was committed: a reader that is killed between reading and committing would have read
-those records again, so they are lost to it too.
+Losses are counted from what was committed. A consumer that is killed between reading and committing would
+have read those records again, so they count as lost too.
 
-One loss is kept for each group and partition: a group that does not move while the log's tail does has one
-growing loss; one that went on and fell off again has its latest, and the sum of all.
+One loss is kept for each group and partition. While a group does not move and the log's tail does, its
+one loss grows. If a group moved on and lost records again, its latest loss is kept, with the sum of all.
 """
 
 from __future__ import annotations
@@ -34,9 +34,11 @@ Place = tuple[str, int]  # topic, partition
 
 
 class Loss(NamedTuple):
-    """Records of one partition that one group missed: from ``first_offset`` up to ``next_offset``, written
-    from ``first_ms`` to ``last_ms`` (-1: not known), deleted last at ``lost_ms``. ``total`` counts earlier
-    losses too."""
+    """Records of one partition that one group missed.
+
+    They go from ``first_offset`` up to ``next_offset``, were written from ``first_ms`` to ``last_ms``
+    (-1: not known), and were last deleted at ``lost_ms``. ``total`` includes earlier losses.
+    """
 
     first_offset: int
     next_offset: int
@@ -50,7 +52,7 @@ class Loss(NamedTuple):
         return self.next_offset - self.first_offset
 
     def and_then(self, later: Loss) -> Loss:
-        """This one, gone on by another: as one loss if they join, else as the later one."""
+        """This loss followed by a later one: merged if they join, else the later one with the sum of both."""
         if later.first_offset > self.next_offset:
             return later._replace(total=self.total + later.records)
         return Loss(
@@ -69,7 +71,7 @@ class Losses:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._losses: dict[str, dict[Place, Loss]] = {}
-        self._told: dict[tuple[str, Place], int] = {}  # how many records the log line said
+        self._told: dict[tuple[str, Place], int] = {}  # the number of records in the last log line
 
     def load(self) -> None:
         for group, topic, partition, *fields in self._database.rows("SELECT * FROM losses"):
@@ -89,7 +91,7 @@ class Losses:
         offsets: Mapping[str, Mapping[str, Mapping[int, CommittedOffset]]],
         clock: Clock,
     ) -> None:
-        """The log is about to begin at ``start``; ``offsets`` are what groups have committed."""
+        """Record what groups lose, given their committed ``offsets``, when the log begins at ``start``."""
         lost: dict[str, Loss] = {}
         last_ms: int | None = None
         for group, topics in offsets.items():
@@ -117,7 +119,7 @@ class Losses:
 
         def write(db: sqlite3.Connection) -> None:
             for row in rows:
-                # Not of a topic that was deleted since.
+                # Skip a topic that was deleted meanwhile.
                 db.execute(
                     "INSERT OR REPLACE INTO losses SELECT ?, ?, ?, ?, ?, ?, ?, ?, ? "
                     "WHERE EXISTS (SELECT 1 FROM topics WHERE name = ?)",
@@ -128,11 +130,13 @@ class Losses:
             written = self._database.write(write, lambda _: None)
         except CatalogueFailed:
             return  # shutting down
-        ignore_failure(written)  # memory knows, and the log line has said it
+        ignore_failure(written)  # memory has it, and it is logged
 
     def _tell(self, group: str, place: Place, loss: Loss) -> None:
-        """A line for a new loss, and whenever it has doubled: a group that nobody uses any more does not
-        fill the log for the rest of its days."""
+        """Log a new loss, and again whenever it has doubled.
+
+        So a group that is not used any more does not fill the log.
+        """
         told = self._told.get((group, place), 0)
         if loss.first_offset < loss.next_offset and 0 < told <= loss.records < 2 * told:
             return
@@ -149,7 +153,7 @@ class Losses:
         )
 
     def forget(self, group: str, db: sqlite3.Connection | None = None) -> None:
-        """The group is deleted: in the file if ``db`` is given, else in memory."""
+        """Forget a deleted group: in the file if ``db`` is given, else in memory."""
         if db is not None:
             db.execute('DELETE FROM losses WHERE "group" = ?', (group,))
             return
@@ -157,7 +161,7 @@ class Losses:
             self._told.pop((group, place), None)
 
     def forget_topic(self, name: str) -> None:
-        """The topic is deleted; its rows in the file went with it."""
+        """Forget a deleted topic in memory. Its rows in the file were deleted with it."""
         for group, places in list(self._losses.items()):
             for place in [place for place in places if place[0] == name]:
                 del places[place]

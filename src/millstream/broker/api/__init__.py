@@ -1,4 +1,8 @@
-"""Request handlers, a short file per family; importing this package registers them all."""
+"""The request handlers, one short file per family; importing this package registers all of them.
+They may import ``broker``'s modules and what those may import. Only ``broker.connection`` and
+``broker.server`` import this package. ``broker.dispatch`` explains what a handler is. Start reading at
+``versions`` (a short one), then ``produce`` and ``fetch`` (the hot ones).
+"""
 
 from __future__ import annotations
 

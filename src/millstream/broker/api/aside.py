@@ -1,9 +1,9 @@
-"""What a broker answers that does not lead, to what only a leader may: NOT_COORDINATOR.
+"""NOT_COORDINATOR responses of a broker that does not lead, for requests that only a leader may serve.
 
-Where groups and transactions are concerned, what a standby or a replaced leader knows is old: an offset that
-is not there would be taken for none at all. The error sends clients to look for the coordinator again, and
-the answer to that, as Metadata, names the leader. (Records and topics are refused where they are written, and
-an idempotent producer's id is had from the leader: see ``broker.api.producers``.)
+What a standby or a replaced leader knows about groups and transactions is outdated. A client would take
+an offset that is missing there for none at all. The error makes clients look for the coordinator again,
+and the response to that, like Metadata, names the leader. (Records and topics are refused where they are
+written. An idempotent producer's id is requested from the leader: see ``broker.api.producers``.)
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""DescribeCluster, DescribeQuorum, UnregisterBroker, DescribeLogDirs: the node, and the disk it uses."""
+"""DescribeCluster, DescribeQuorum, UnregisterBroker, DescribeLogDirs: the node and its disk."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from millstream.wire.codec import Answer
 if TYPE_CHECKING:
     from millstream.broker.node import Node
 
-# What may be done with the cluster where there are no access rules: create, alter, describe, cluster action,
-# describe and alter settings, idempotent write; a bit each.
+# What a client may do with the cluster when there are no access rules, one bit each: create, alter,
+# describe, cluster action, describe and alter settings, idempotent write.
 _ALL_OPERATIONS = 1 << 5 | 1 << 7 | 1 << 8 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 12
 _NOT_ASKED = -(2**31)
 _BROKERS, _CONTROLLERS = 1, 2
@@ -57,7 +57,7 @@ def describe_cluster(node: Node, request: Any, client: Client) -> Answer:
 
 @serves(55, versions=(0, 2))
 def describe_quorum(node: Node, request: Any, client: Client) -> Answer:
-    """Who decides on metadata: this node, alone. There is no metadata log, so its offsets are all 0."""
+    """The metadata quorum is this node alone. There is no metadata log, so its offsets are all 0."""
     now_ms = node.clock.now_ms()
     voter = {
         "replica_id": node.config.node_id,
@@ -86,7 +86,7 @@ def describe_quorum(node: Node, request: Any, client: Client) -> Answer:
 
 @serves(64, versions=(0, 0))
 def unregister_broker(node: Node, request: Any, client: Client) -> Answer:
-    """Others are not registered, and this one is needed."""
+    """Always refused: other brokers are not registered, and this one is needed."""
     if request.broker_id != node.config.node_id:
         message = f"Broker ID {request.broker_id} is not currently registered"
         return {"error_code": BROKER_ID_NOT_REGISTERED, "error_message": message}
@@ -95,7 +95,7 @@ def unregister_broker(node: Node, request: Any, client: Client) -> Answer:
 
 @serves(35, versions=(1, 5))
 def describe_log_dirs(node: Node, request: Any, client: Client) -> Answer:
-    """The data directory; and, as a directory of their own, the partitions that are only in memory."""
+    """The data directory. Partitions that are only in memory are shown as a separate directory."""
     asked: dict[str, dict[int, None]] = {}
     if request.topics is None:
         asked = {

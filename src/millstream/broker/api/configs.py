@@ -1,8 +1,8 @@
-"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources: settings of topics, of groups
-and of the broker.
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources: settings.
 
-All are declared in ``millstream.config``; the answers here are derived from the declarations. A group has one
-entry that nobody sets: what it missed (``broker.losses``), as JSON.
+The settings of topics, groups and the broker are declared in ``millstream.config``, and the responses
+here are derived from the declarations. A group has one entry that can't be set: what it missed
+(``broker.losses``), as JSON.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ from millstream.wire.codec import Answer, Lazily
 if TYPE_CHECKING:
     from millstream.broker.node import Node
 
-_TOPIC, _BROKER, _GROUP = 2, 4, 32  # kinds of resources
-_LOGGER, _CLIENT_METRICS = 8, 16  # of which there are none here
+_TOPIC, _BROKER, _GROUP = 2, 4, 32  # types of resources
+_LOGGER, _CLIENT_METRICS = 8, 16  # types that have none here
 _CONFIGS: Mapping[int, type[Config]] = {_TOPIC: TopicConfig, _BROKER: BrokerConfig, _GROUP: GroupConfig}
-_SET, _DELETE, _APPEND, _SUBTRACT = range(4)  # what IncrementalAlterConfigs does with a setting
+_SET, _DELETE, _APPEND, _SUBTRACT = range(4)  # the operations of IncrementalAlterConfigs
 
-# Where a value comes from.
+# The sources of a value.
 _FROM_TOPIC = 1
 _FROM_BROKER_CHANGE = 2
 _FROM_CLUSTER_CHANGE = 3
@@ -62,7 +62,7 @@ _MAX_INT = 2**31 - 1
 
 Entry = dict[str, Any]
 
-# Not settings: what is done to a topic now, for those who look at its settings.
+# Not settings: entries that describe a topic's present state, shown with its settings.
 _STATE = Setting(
     "millstream.overload.state",
     str,
@@ -99,7 +99,8 @@ _UNCOMPACTED = Setting(
     "The partitions that are not compacted any more, and why. Not to be set; there is none if none is.",
     dynamic=False,
 )
-# What Kafka calls the default of a topic's setting, where it is a broker's: "log." before it, but for these.
+# The broker settings that Kafka names as defaults of topic settings: "log." and the topic's name, except
+# for these.
 _OF_BROKER = {
     "compression.type": "compression.type",
     "compression.gzip.level": "compression.gzip.level",
@@ -140,7 +141,8 @@ def describe_configs(node: Node, request: Any, client: Client) -> Answer:
         chosen = [entry for entry in entries if not keys or entry["name"] in keys]
         return {**result, "error_code": NONE, "error_message": None, "configs": chosen}
 
-    # Each is some tens of kilobytes while it is made: one at a time, and the same one once.
+    # Each takes some tens of kilobytes while it is made, so they are made one at a time. Repeated
+    # resources are described once.
     return {"results": Lazily(tuple(dict.fromkeys(request.resources)), describe)}
 
 
@@ -166,7 +168,7 @@ def _entries(node: Node, resource: Any) -> list[Entry]:
 
 
 def topic_entries(node: Node, topic: Topic) -> list[Entry]:
-    """All settings of a topic, each with where its value comes from."""
+    """All settings of a topic, each with the source of its value."""
     entries = []
     for name, setting in settings_of(TopicConfig).items():
         origins = []
@@ -183,7 +185,7 @@ def topic_entries(node: Node, topic: Topic) -> list[Entry]:
     return entries
 
 
-# Those that no broker's setting is the default of.
+# The topic settings that have no broker setting as their default.
 _OF_TOPICS_ONLY = frozenset(
     {
         "follower.replication.throttled.replicas",
@@ -196,15 +198,16 @@ _OF_TOPICS_ONLY = frozenset(
 
 
 def _of_broker(name: str) -> str:
-    """The name of a broker's setting that is the default of a topic's; ours keep their own."""
+    """The broker setting that is a topic setting's default. Our own settings have the same name in both."""
     return name if name.startswith("millstream.") else _OF_BROKER.get(name, f"log.{name}")
 
 
 def _broker_entries(node: Node, *, everything: bool) -> list[Entry]:
-    """The settings of the broker; or only those changed for all brokers while they ran.
+    """The settings of the broker, or only those that were changed for all brokers while they ran.
 
-    A value of the broker's own stands over one for all brokers, that over the file's, and that over the
-    default: these are the synonyms of a setting, as Kafka tells them, and the first says its value."""
+    The broker's own value takes precedence over one for all brokers, then comes the file's, then the
+    default. These are a setting's synonyms, in Kafka's words, and the first one gives its value.
+    """
     own, everywhere = node.catalogue.broker_overrides, node.catalogue.cluster_overrides
     entries = []
     for name, setting in settings_of(BrokerConfig).items():
@@ -223,7 +226,7 @@ def _broker_entries(node: Node, *, everything: bool) -> list[Entry]:
 
 
 def _by_kafkas_names(node: Node) -> list[Entry]:
-    """What tools look for under Kafka's names, and has others in ``millstream.toml``: to be read only."""
+    """Read-only entries for tools that look for Kafka's names, where ``millstream.toml`` has others."""
     entries = []
     for name, text, doc in (
         ("advertised.listeners", f"PLAINTEXT://{node.host}:{node.port}", "The address told to clients."),
@@ -261,7 +264,7 @@ def _losses_entry(node: Node, group: str) -> Entry:
 
 
 def _group_entries(node: Node, group: str) -> list[Entry]:
-    """All settings of a group, which need not exist: its own, and the broker's for the rest."""
+    """All settings of a group, which need not exist: its own on top of the broker's."""
     own = node.catalogue.group_overrides.get(group, {})
     of_broker = {entry["name"]: entry for entry in _broker_entries(node, everything=True)}
     entries = []
@@ -300,7 +303,7 @@ def _type_of(setting: Setting) -> int:
 
 @serves(33, versions=(0, 2))
 async def alter_configs(node: Node, request: Any, client: Client) -> Answer:
-    """Replaces everything a topic or the broker has of its own by what is given."""
+    """Replace all own settings of a topic, a group or the broker by the given ones."""
 
     def replaced(resource: Any, own: Mapping[str, str]) -> dict[str, str]:
         changed = {}
@@ -308,7 +311,7 @@ async def alter_configs(node: Node, request: Any, client: Client) -> Answer:
             if setting.value is None:
                 raise RequestRefused(INVALID_REQUEST, f"{setting.name} has no value")
             changed[setting.name] = setting.value
-        # What was chosen for good when the topic was created stays, named or not.
+        # Settings that are fixed when the topic is created stay, whether the request names them or not.
         return {**_fixed(resource, own), **changed}
 
     return await _alter(node, request, replaced)
@@ -316,13 +319,13 @@ async def alter_configs(node: Node, request: Any, client: Client) -> Answer:
 
 @serves(44, versions=(0, 1))
 async def incremental_alter_configs(node: Node, request: Any, client: Client) -> Answer:
-    """Sets, takes back, adds to lists and takes from them; what is not named stays."""
+    """Set and remove settings, add to lists and remove from them. Settings that are not named stay."""
 
     def changed(resource: Any, own: Mapping[str, str]) -> dict[str, str]:
         overrides = dict(own)
         for change in resource.configs:
             if change.config_operation == _DELETE:
-                overrides.pop(change.name, None)  # whatever it is, it is not set now
+                overrides.pop(change.name, None)  # even an unknown one: it is certainly not set now
             elif change.value is None:
                 raise RequestRefused(INVALID_REQUEST, f"{change.name} has no value")
             elif change.config_operation == _SET:
@@ -351,7 +354,8 @@ async def incremental_alter_configs(node: Node, request: Any, client: Client) ->
 async def _alter(node: Node, request: Any, change: Any) -> Answer:
     count = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
     responses = []
-    # One change reads, computes and writes before the next reads, or one of two at once would be lost.
+    # Each change reads, computes and writes before the next one reads. Otherwise one of two concurrent
+    # changes would be lost.
     async with node.catalogue.altering:
         for resource in request.resources:
             kind, name = resource.resource_type, resource.resource_name
@@ -430,7 +434,7 @@ def _check_group(name: str, wrong: str = "Group name must not be empty") -> None
 
 
 def _check_group_settings(node: Node, overrides: Mapping[str, str]) -> None:
-    """Of a group's own settings, each within what the broker allows, and all together."""
+    """Check a group's own settings: each within the broker's bounds, and all of them together."""
     broker = node.config
     try:
         own = with_changes(group_defaults(broker), overrides)
@@ -451,8 +455,10 @@ def _check_group_settings(node: Node, overrides: Mapping[str, str]) -> None:
 
 @serves(74, versions=(0, 1))
 def list_config_resources(node: Node, request: Any, client: Client) -> Answer:
-    """What has settings: topics, the broker, and groups that have some of their own. Version 0 asks for the
-    metrics that clients should send: none."""
+    """List what has settings: topics, the broker, and groups that have some of their own.
+
+    Version 0 asks for the metrics that clients should send: there are none.
+    """
     kinds = set(request.resource_types) if client.version >= 1 else {_CLIENT_METRICS}
     if kinds - {_TOPIC, _BROKER, _GROUP, _LOGGER, _CLIENT_METRICS}:
         return {"error_code": UNSUPPORTED_VERSION, "config_resources": []}

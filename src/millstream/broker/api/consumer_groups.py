@@ -20,10 +20,10 @@ from millstream.wire.codec import Answer, Lazily
 if TYPE_CHECKING:
     from millstream.broker.node import Node
 
-_ID_BY_CLIENT_FROM = 1  # clients name themselves from this version on
-_CLASSIC, _CONSUMER = 0, 1  # how a member speaks
-# A member that waits for what others have to give up is told to ask this much more often: nobody tells it
-# when they have, and each of its heartbeats that comes too early would cost it a whole interval.
+_ID_BY_CLIENT_FROM = 1  # from this version on clients choose their own member id
+_CLASSIC, _CONSUMER = 0, 1  # the protocol that a member uses
+# A member that waits for partitions of others is told to ask this much more often. Nothing tells it when
+# they are free, and each heartbeat that comes too early would otherwise cost it a whole interval.
 _SOONER = 10
 
 
@@ -42,11 +42,11 @@ def consumer_group_heartbeat(node: Node, request: Any, client: Client) -> Answer
 
 
 def _match(node: Node, regex: str) -> None:
-    """Match all topics now, when others can have their turn in between: the group asks for all at once."""
+    """Match all topics now, in slices: the group matches them all at once, and the results are remembered."""
     try:
         matches = compile_pattern(regex)
     except BadPattern:
-        return  # which the group finds out as well
+        return  # the group will report it
     for name in sliced(list(node.catalogue.topics)):
         matches(name)
 
@@ -101,7 +101,7 @@ def _heartbeat(request: Any, client: Client) -> Heartbeat:
 
 
 def _check(node: Node, request: Any, version: int) -> None:
-    """What can be wrong with a heartbeat whatever the group; in Kafka's order and words."""
+    """Check what can be wrong with a heartbeat in any group, in Kafka's order and words."""
     epoch = request.member_epoch
     joins = epoch == JOIN
     regex = getattr(request, "subscribed_topic_regex", None)
@@ -136,7 +136,7 @@ def _check(node: Node, request: Any, version: int) -> None:
 
 
 def _assignment(node: Node, partitions: Iterable[Partition], *, named: bool = False) -> dict[str, Any]:
-    """Partitions as they stand in an answer; those of deleted topics can't be named and are left out."""
+    """Partitions in the form of a response. Those of deleted topics are left out, as they have no name."""
     indexes: dict[bytes, list[int]] = {}
     for topic, index in sorted(partitions):
         indexes.setdefault(topic, []).append(index)

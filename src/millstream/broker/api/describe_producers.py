@@ -1,6 +1,7 @@
-"""DescribeProducers: who writes to a partition, and whose transaction is open there.
+"""DescribeProducers: which producers write to a partition, and whose transaction is open there.
 
-With it a transaction that hangs is found: one that is open in a partition and that no coordinator knows.
+It serves to find hanging transactions: those that are open in a partition and unknown to every
+coordinator.
 """
 
 from __future__ import annotations

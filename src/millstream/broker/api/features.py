@@ -1,7 +1,7 @@
-"""UpdateFeatures: the levels of Kafka's features, as ApiVersions tells them, can't be changed here.
+"""UpdateFeatures: the levels of Kafka's features, as shown by ApiVersions, can't be changed here.
 
-What this broker serves it serves at once and for good: asking for the level in force succeeds, and any other
-is refused, with the reason.
+This broker serves its features at fixed levels from the start. A request for the level in force succeeds.
+Any other is refused with the reason.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from millstream.wire.codec import Answer
 if TYPE_CHECKING:
     from millstream.broker.node import Node
 
-_UPGRADE, _UNSAFE_DOWNGRADE = 1, 3  # and, in between, the safe one
-_RESULTS_UNTIL = 1  # from version 2 on there is one result for all, and nothing else
+_UPGRADE, _UNSAFE_DOWNGRADE = 1, 3  # the safe downgrade is in between
+_RESULTS_UNTIL = 1  # from version 2 on there is only one result for all
 
 
 @serves(57, versions=(0, 2))
 def update_features(node: Node, request: Any, client: Client) -> Answer:
-    """All or none: the first that is wrong is the answer for all."""
+    """All or nothing: the first wrong update is the error for all of them."""
     for update in request.feature_updates:
         wrong = _wrong(node, update)
         if wrong is not None:

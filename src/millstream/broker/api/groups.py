@@ -1,6 +1,6 @@
-"""FindCoordinator and the classic groups: joining, syncing, heartbeats, leaving, and looking at them.
+"""FindCoordinator and classic groups: join, sync, heartbeat, leave, list, describe, delete.
 
-What a group of the consumer protocol is asked for alone is in ``api.consumer_groups``.
+Requests that only groups of the consumer protocol serve are in ``api.consumer_groups``.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from millstream.wire.codec import Answer, Lazily, answer_writer
 if TYPE_CHECKING:
     from millstream.broker.node import Node
 
-# What may be done with a group where there are no access rules: read, delete, describe, describe and alter
-# settings; a bit each.
+# What a client may do with a group when there are no access rules, one bit each: read, delete, describe,
+# describe and alter settings.
 ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 NOT_ASKED = -(2**31)
 
 _GROUP, _TRANSACTION = 0, 1
-_PROTOCOL_NAMED_FROM = 5  # SyncGroup has to say what was agreed on from this version on
+_PROTOCOL_NAMED_FROM = 5  # from this version on SyncGroup has to name the agreed protocol
 
 
 @serves(10, versions=(0, 6))
 def find_coordinator(node: Node, request: Any, client: Client) -> Answer:
-    """This node coordinates everything. Version 4 asks for many keys at once."""
+    """This node coordinates everything. From version 4 on, a request has many keys."""
     key_type = getattr(request, "key_type", _GROUP)
     if key_type in (_GROUP, _TRANSACTION):
         found = {"error_code": NONE, "node_id": node.config.node_id, "host": node.host, "port": node.port}
@@ -125,7 +125,7 @@ def heartbeat(node: Node, request: Any, client: Client) -> bytes:
 
 @cache
 def _heartbeat_answer(version: int, error: int) -> bytes:
-    """There are only a few, and every member of every group gets one every few seconds."""
+    """There are few different ones, and every member of every group gets one every few seconds."""
     body = bytearray()
     answer_writer(12, version)(body, {"error_code": error})
     return bytes(body)
@@ -133,7 +133,7 @@ def _heartbeat_answer(version: int, error: int) -> bytes:
 
 @serves(13, versions=(0, 5))
 def leave_group(node: Node, request: Any, client: Client) -> Answer:
-    """Version 3 lets several members go at once, by member id or by instance id."""
+    """From version 3 on, several members can leave at once, by member id or by instance id."""
     if client.version < 3:
         (error,) = node.coordinator.leave(request.group_id, [(request.member_id, None)])
         return {"error_code": error}
@@ -152,8 +152,7 @@ def leave_group(node: Node, request: Any, client: Client) -> Answer:
 
 @serves(15, versions=(0, 6))
 def describe_groups(node: Node, request: Any, client: Client) -> Answer:
-    """A group that is not there, or is none of the classic kind, is Dead; from version 6 on that is an error,
-    too."""
+    """A group that does not exist or is not classic is Dead. From version 6 on that is also an error."""
     operations = ALL_OPERATIONS if getattr(request, "include_authorized_operations", False) else NOT_ASKED
 
     def describe(name: str) -> Answer:
@@ -170,12 +169,12 @@ def describe_groups(node: Node, request: Any, client: Client) -> Answer:
             "authorized_operations": NOT_ASKED if missing else operations,
         }
 
-    # A group that is named twice is described twice, as by Kafka; the answer is made piece by piece.
+    # A group that is named twice is described twice, as in Kafka. The response is made piece by piece.
     return {"groups": Lazily(tuple(request.groups), describe)}
 
 
 def _described(group: Group) -> dict[str, Any]:
-    # Metadata and assignments mean something only together, under the protocol the group agreed on.
+    # Metadata and assignments make sense only together, under the protocol that the group agreed on.
     stable = group.state is State.STABLE
     return {
         "group_id": group.name,

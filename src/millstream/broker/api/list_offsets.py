@@ -35,7 +35,7 @@ EARLIEST_LOCAL = -4  # the oldest record that is not in the archive only
 LATEST_TIERED = -5  # the newest record in the archive
 EARLIEST_PENDING_UPLOAD = -6  # the oldest record of an archived topic that is not in the archive yet
 READ_COMMITTED = 1
-# The version of the request that each of them came with; other negative numbers mean nothing.
+# The request version that introduced each of them. Other negative numbers mean nothing.
 _KNOWN_FROM = {
     LATEST: 1,
     EARLIEST: 1,
@@ -48,7 +48,7 @@ _KNOWN_FROM = {
 
 @serves(2, versions=(1, 11))
 def list_offsets(node: Node, request: Any, client: Client) -> Answer | Awaitable[Answer]:
-    """At once, unless a time has to be looked up: that may read a whole segment, or the archive."""
+    """Responds at once unless a time has to be looked up, which may read a whole segment, or the archive."""
     committed = getattr(request, "isolation_level", 0) == READ_COMMITTED
     asked = Counter((topic.name, p.partition_index) for topic in request.topics for p in topic.partitions)
 
@@ -98,14 +98,14 @@ def _tell(result: dict[str, Any], log: PartitionLog, found: tuple[int, int]) -> 
 
 
 def _may_be_archived(log: PartitionLog, timestamp: int) -> bool:
-    """Does the answer depend on what is in the archive only?"""
+    """True if the result depends on records that are only in the archive."""
     return log.log_start_offset < log.segments[0].base_offset and log.archive.newest_timestamp >= timestamp
 
 
 async def _with_times(
     node: Node, answer: Answer, searched: list[_ByTime], archived: list[_ByTime], committed: bool
 ) -> Answer:
-    """Complete an answer with what is found by time, here and in the archive."""
+    """Complete a response with what is found by time, here and in the archive."""
 
     async def look_up(
         result: dict[str, Any], log: PartitionLog, looking: Awaitable[tuple[int, int] | None]
@@ -140,7 +140,7 @@ async def _with_times(
 
 
 def _offset(log: PartitionLog, timestamp: int, committed: bool) -> tuple[int, int]:
-    """Where a log begins or ends, by the number that asks for it; -1 where there is none."""
+    """The offset that one of the special timestamps stands for. -1 if there is none."""
     if timestamp == LATEST:
         return (log.last_stable_offset if committed else log.written_offset), -1
     if timestamp == EARLIEST:
@@ -154,16 +154,17 @@ def _offset(log: PartitionLog, timestamp: int, committed: bool) -> tuple[int, in
 
 
 def _visible(log: PartitionLog, found: tuple[int, int] | None, committed: bool) -> tuple[int, int]:
-    """What was found by time; -1 where there is none, or where a reader of committed records only may not
-    look yet."""
+    """What was found by time. -1 if nothing was, or if a reader of committed records may not see it yet."""
     if found is None or (committed and found[0] >= log.last_stable_offset):
         return -1, -1
     return found
 
 
 def state_error(log: PartitionLog, leader_epoch: int) -> int:
-    """Why a client that believes ``leader_epoch`` to be the current one is not answered: the log is offline,
-    or the epoch is another."""
+    """The error for a client that takes ``leader_epoch`` for the current one. NONE if it can be served.
+
+    It can't be if the log is offline or its epoch is another one.
+    """
     if log.offline is not None:
         return log.offline.code
     if leader_epoch < 0 or leader_epoch == log.leader_epoch:
@@ -173,7 +174,7 @@ def state_error(log: PartitionLog, leader_epoch: int) -> int:
 
 @serves(23, versions=(2, 4))
 def offset_for_leader_epoch(node: Node, request: Any, client: Client) -> Answer:
-    """Where an epoch ended: a reader finds out whether records it has seen are still there."""
+    """Where an epoch ended. With it a reader finds out whether records it has seen are still there."""
 
     def look_up(topic: str, wanted: Any) -> dict[str, Any]:
         index = wanted.partition

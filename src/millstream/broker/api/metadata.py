@@ -1,12 +1,13 @@
-"""Metadata and DescribeTopicPartitions: which topics there are and which broker leads their partitions.
+"""Metadata and DescribeTopicPartitions: which topics exist and which broker leads their partitions.
 
-One broker leads all of them. Its standbys are listed beside it: a client that loses the leader asks one of
-the others where to go. A partition whose log is offline has no leader: clients wait for one and go on with
-the other partitions.
+One broker leads all of them. Its standbys are listed too: a client that loses the leader asks one of them
+where to go. A partition whose log is offline has no leader. Clients wait for one and go on with the other
+partitions.
 
-A topic that a client asks for by name is created if the client allows it and ``auto.create.topics.enable`` is
-on; the answer waits for that, so that the client need not ask again. A standby creates nothing, and does not
-deny that a topic exists that its leader may have: producers fail their records for a topic that is unknown.
+A topic that a client asks for by name is created if the client allows it and
+``auto.create.topics.enable`` is on. The response waits for that, so the client need not ask again. A
+standby creates nothing. It does not report a topic as unknown either, because its leader may have it, and
+producers fail the records of an unknown topic.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ if TYPE_CHECKING:
     from millstream.broker.node import Node
     from millstream.broker.partition import HostedTopic, Partition
 
-# Bits of every operation that applies: there are no access rules yet, so all are allowed.
+# A bit for every operation that applies. There are no access rules yet, so all are allowed.
 TOPIC_OPERATIONS = 0b1101_1111_1000  # read write create delete alter describe, describe and alter configs
 CLUSTER_OPERATIONS = 0b1_1111_1010_0000  # create alter describe act, describe and alter configs, idempotent
 _CREATED_AT_ONCE = 20  # topics
-DESCRIBE_LIMIT = 2000  # partitions in one answer, whatever the client asks for
+DESCRIBE_LIMIT = 2000  # partitions in one response, whatever the client asks for
 
 
 @serves(3, versions=(0, 13))
@@ -55,7 +56,7 @@ def metadata(node: Node, request: Any, client: Client) -> Reply | Awaitable[Repl
     return _answer(node, request, client.version, [_find(node, topic) for topic in sliced(wanted)])
 
 
-# A topic, or why there is none: the error, and the name and id that were asked for.
+# A topic, or the error why there is none; then the name and id that were asked for.
 Found = tuple["HostedTopic | None", int, str | None, bytes]
 
 
@@ -86,7 +87,7 @@ async def _create_and_answer(
             check_topic_name(name)
             await node.create_topic(name, node.config.num_partitions, {})
         except RequestRefused as error:
-            if error.code != TOPIC_ALREADY_EXISTS:  # by another client, meanwhile
+            if error.code != TOPIC_ALREADY_EXISTS:  # another client created it meanwhile
                 failed[name] = error.code
         except LogError as error:
             failed[name] = error.code
@@ -118,7 +119,7 @@ def _answer(node: Node, request: Any, version: int, topics: list[Found]) -> byte
             continue
         part = topic.described.get((version, operations))
         if part is None:
-            # None is a partition that nobody leads.
+            # None: the partition has no leader.
             epochs = [None if p.log.offline is not None else p.log.leader_epoch for p in topic.partitions]
             part = metadata_topic(version, NONE, topic.name, topic.id_bytes, node_id, epochs, operations)
             topic.described[version, operations] = part
@@ -128,7 +129,7 @@ def _answer(node: Node, request: Any, version: int, topics: list[Found]) -> byte
 
 @serves(75, versions=(0, 0))
 def describe_topic_partitions(node: Node, request: Any, client: Client) -> Answer:
-    """In order of names, a limited number of partitions at a time; the cursor says where to go on."""
+    """In order of names, a limited number of partitions at a time. The cursor says where to continue."""
     if request.cursor is not None and not _is_sound(request):
         refused = [{"name": topic.name, "error_code": INVALID_REQUEST} for topic in request.topics]
         return {"topics": refused, "next_cursor": None}
@@ -185,7 +186,7 @@ def _described(partition: Partition, node_id: int) -> dict[str, Any]:
 
 
 def _is_sound(request: Any) -> bool:
-    """Whether the cursor is one that an answer to this request could have had."""
+    """True if a response to this request could have returned the cursor."""
     names = [topic.name for topic in request.topics]
     return request.cursor.partition_index >= 0 and (not names or request.cursor.topic_name in names)
 

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from millstream.broker.node import Node
 
 _NEVER_COMMITTED = CommittedOffset(-1, -1, "", -1, -1)
-_EPOCHS_FROM = 9  # OffsetCommit knows of the consumer protocol's groups, and that there may be none
-_TOPIC_IDS_FROM = 10  # OffsetCommit and OffsetFetch name topics by id from this version on
+_EPOCHS_FROM = 9  # from this version on OffsetCommit knows member epochs and GROUP_ID_NOT_FOUND
+_TOPIC_IDS_FROM = 10  # from this version on OffsetCommit and OffsetFetch name topics by id
 
 
 @serves(8, versions=(2, 10))
 async def offset_commit(node: Node, request: Any, client: Client) -> Answer:
-    """Each partition stands for itself: one that is wrong does not keep the others from being recorded."""
+    """Partitions are independent: an error in one does not keep the others from being committed."""
     expire_ms = -1
     if client.version <= 4 and request.retention_time >= timedelta(0):
         expire_ms = node.clock.now_ms() + request.retention_time // timedelta(milliseconds=1)
@@ -48,7 +48,7 @@ async def offset_commit(node: Node, request: Any, client: Client) -> Answer:
     if not error:
         commits, good = without_stale(node, request, request.generation_id_or_member_epoch, commits, good)
     if not error and commits:
-        # Of a partition that is named more than once the last word counts.
+        # If a partition is named more than once, the last one counts.
         once = {(commit.topic, commit.partition): commit for commit in sliced(commits)}
         error = await _commit(node, request.group_id, once.values())
     if error:
@@ -58,7 +58,7 @@ async def offset_commit(node: Node, request: Any, client: Client) -> Answer:
 
 
 async def _commit(node: Node, group: str, commits: Collection[OffsetToCommit]) -> int:
-    """Write offsets down, with as many brokers as their topics ask for; an error code."""
+    """Commit offsets, on as many brokers as their topics ask for. Returns an error code."""
     copies = max(
         (topic.copies for commit in sliced(commits) if (topic := node.hosted.get(commit.topic))), default=1
     )
@@ -75,8 +75,11 @@ async def _commit(node: Node, group: str, commits: Collection[OffsetToCommit]) -
 def offsets_to_commit(
     node: Node, topics: Iterable[Any], *, expire_ms: int, by_id: bool = False
 ) -> tuple[list[OffsetToCommit], list[dict[str, Any]], list[dict[str, Any]]]:
-    """The offsets of a request that can be committed; the answer; and of that the parts that are about those,
-    for an error that concerns them all."""
+    """Sort out which offsets of a request can be committed.
+
+    Returns those offsets, the response's topics, and the parts of the response that belong to those
+    offsets, for an error that concerns all of them.
+    """
     now_ms = node.clock.now_ms()
     commits: list[OffsetToCommit] = []
     told: list[dict[str, Any]] = []
@@ -108,8 +111,10 @@ def offsets_to_commit(
 def without_stale(
     node: Node, request: Any, epoch: int, commits: list[OffsetToCommit], good: list[dict[str, Any]]
 ) -> tuple[list[OffsetToCommit], list[dict[str, Any]]]:
-    """The commits, and their parts of the answer, without those for partitions that were not the member's in
-    the epoch it commits under; their parts of the answer say so."""
+    """Leave out commits for partitions that were not the member's in the epoch that it commits under.
+
+    Returns the other commits and their parts of the response. The parts of those left out get an error.
+    """
     kept: list[OffsetToCommit] = []
     told: list[dict[str, Any]] = []
     for commit, answer in sliced(zip(commits, good, strict=True)):
@@ -143,10 +148,10 @@ def _name(named: Any, by_id: bool) -> dict[str, Any]:
 
 @serves(9, versions=(1, 10))
 def offset_fetch(node: Node, request: Any, client: Client) -> Answer:
-    """Where groups stand. What was never committed is -1, and nothing else is.
+    """The committed offsets of groups. -1 without an error means that nothing was committed.
 
-    ``require_stable`` asks not to be told an offset that an open transaction may still change: whoever goes
-    on from it would do the transaction's work twice. It comes back and asks again.
+    With ``require_stable``, an offset that an open transaction may still change is an error, after which
+    the consumer asks again. If it continued from that offset, it would repeat the transaction's work.
     """
     stable = getattr(request, "require_stable", False)
     if client.version < 8:
@@ -170,7 +175,7 @@ def _fetched(
     decisions = node.catalogue.decisions
     check = stable and decisions.has_pending(group)
     wanted: list[tuple[dict[str, Any], Topic | None, Iterable[int]]]
-    if asked is None:  # everything there is, or may be
+    if asked is None:  # all that are or may be committed
         known = {name: set(partitions) for name, partitions in offsets.items()}
         for name, index in decisions.pending_of(group) if check else ():
             known.setdefault(name, set()).add(index)
@@ -209,7 +214,7 @@ def _partition(index: int, committed: CommittedOffset, error: int = NONE) -> dic
 
 @serves(47, versions=(0, 0))
 async def offset_delete(node: Node, request: Any, client: Client) -> Answer:
-    """Forget offsets, but not those in topics that members of the group are reading."""
+    """Delete offsets, except in topics that members of the group are reading."""
     if not request.group_id:
         return {"error_code": INVALID_GROUP_ID}
     error, refused = await node.coordinator.delete_offsets(

@@ -1,13 +1,13 @@
-"""Produce: records into the log, and the promise that ``acks`` asks for.
+"""Produce: append records to the log, and give the guarantee that ``acks`` asks for.
 
-- ``acks=0``: no answer. Where there would have been an error the connection is closed, as Kafka does, so that
-  the producer finds out.
-- ``acks=1``: answered when the records are written, that is, in the operating system's hands.
-- ``acks=all``: answered when they are synced to disk (``broker.syncing``), and where the topic has
-  ``min.insync.replicas`` above 1, when standbys have them too (``broker.in_sync``).
+- ``acks=0``: no response. On an error the connection is closed, as in Kafka, so that the producer finds
+  out.
+- ``acks=1``: acknowledged when the records are written, that is, handed to the operating system.
+- ``acks=all``: acknowledged when they are synced to disk (``broker.syncing``). If the topic has
+  ``min.insync.replicas`` above 1, standbys must have them too (``broker.in_sync``).
 
-A producer's requests look alike up to the number of the partition, so that much of the last one is remembered
-and compared; only where it differs is a request read in full. A transactional id stands before that, too.
+The requests of one producer look alike up to the number of the partition, including any transactional id.
+So that part of the last request is kept and compared. Only a request that differs is parsed in full.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ if TYPE_CHECKING:
 
 API_KEY = 0
 
-# Advertised from 0: librdkafka silently stops compressing where the lowest version is higher.
+# Advertised from 0: librdkafka silently stops compressing if the lowest version is higher.
 serves_directly(API_KEY, versions=(FIRST, LAST), advertised_from=0)
 
 _AS_IT_IS = Ready()
-MANY_PARTITIONS = 250  # of one request, from which it is worked on in slices
+MANY_PARTITIONS = 250  # partitions of one request from which it is processed in slices
 
 _unpack_int = INT.unpack_from
 _INDEX_AND_SIZE = Struct(">ii").unpack_from
@@ -102,7 +102,7 @@ def produce(
             raise ProtocolError("sent a Produce request that is cut off")
         if version >= FLEXIBLE:
             (index,) = _unpack_int(buffer, at)
-            # The size in up to three bytes, and the three empty tag sections at the end.
+            # The size takes one to three bytes. Three empty tag sections follow the records.
             byte = buffer[at + 4]
             if byte < 0x80:
                 size, start = byte - 1, at + 5
@@ -130,7 +130,7 @@ def produce(
                 )
                 return
             except CheckApart:
-                pass  # nothing has changed; threads check the records first
+                pass  # nothing has changed yet; threads check the records first
     _produce_any(connection, buffer, view, position, stop, version, correlation_id)
 
 
@@ -144,7 +144,7 @@ def _append_one(
     transaction: RequestTransaction | None,
     verdict: Verdict | None = None,
 ) -> None:
-    """The usual request: one batch for one partition."""
+    """Handle the usual request: one batch for one partition."""
     turn = connection.turn
     if not turn.scheduled:
         turn.schedule()
@@ -166,7 +166,7 @@ def _append_one(
         partition.unwritten.append((connection, len(out), correlation_id, version))
         pack, size, before, after = partition.acks.get(version) or partition.ack(version)
         out.append(pack(size, correlation_id, before, 0, base_offset, append_time, start_offset, after))
-        # What connection.queue does, without the calls: this is most of what a busy broker does.
+        # Inlines connection.answer: this path is most of what a busy broker does.
         connection.outbox.unsent += size + 4
         if not connection.queued:
             connection.queued = True
@@ -184,7 +184,7 @@ def _append_one(
 
 
 class ProduceSlot(Slot):
-    """A Produce whose answer waits until all of its records are as safe as was asked for."""
+    """A Produce whose response waits until its records are as safe as ``acks`` asks for."""
 
     __slots__ = (
         "acks",
@@ -207,18 +207,18 @@ class ProduceSlot(Slot):
         self.acks = acks
         self.needs_sync = acks == -1
         self.results: list[tuple[HostedTopic | str | bytes, list[PartitionResult]]] = []
-        self.places: list[tuple[int, int]] = []  # of the records in the results
-        self.left = 0  # things to wait for: each partition's word, and to be let go if it is held
+        self.places: list[tuple[int, int]] = []  # where the records are in the results
+        self.left = 0  # waits for: each partition's outcome, the appends, its release if held
         self.throttle_ms = 0
         self.timeout_ms = timeout_ms
 
     def released(self, throttle_ms: int) -> None:
-        """It was held, as consumers are behind, and is no longer."""
+        """Consumers were behind and have caught up, or its time to be held is over."""
         self.throttle_ms = max(self.throttle_ms, throttle_ms)
         self._one_less()
 
     def appended(self) -> None:
-        """All of its records were given to their logs."""
+        """All of its records were passed to their logs."""
         self._one_less()
 
     def settled(self, place: int, failure: LogError | None) -> None:
@@ -256,7 +256,7 @@ def _produce_any(
     version: int,
     correlation_id: int,
 ) -> None:
-    """Any request, of any number of topics and partitions."""
+    """Handle a request with any number of topics and partitions."""
     if not FIRST <= version <= LAST:
         raise ProtocolError(f"asks for Produce version {version}, which is not served here")
     header_at = position
@@ -305,9 +305,11 @@ def _prepare_apart(
     version: int,
     correlation_id: int,
 ) -> None:
-    """Have threads prepare the request's batches, and go on with it then. Until then the connection is held:
-    requests of one connection take effect in order. It is done for clients that have left, too: with acks=0
-    they do not wait."""
+    """Have threads prepare the request's batches, then go on with it.
+
+    Until then the connection is held, because requests of one connection take effect in order. This is
+    done even for clients that have left: with acks=0 they do not wait.
+    """
     server = connection.server
     size = len(received)
     frame = server.buffers.take(size)
@@ -339,7 +341,7 @@ def _append_all(
     version: int,
     correlation_id: int,
 ) -> None:
-    """Append every batch of the request. If it has one batch, its shape is remembered for the next one."""
+    """Append every batch of the request. The shape of a request with one batch is kept for the next one."""
     transaction = None if request.transactional_id is None else (request.transactional_id, version)
     meter = connection.produce_meter
     throttle_ms = 0
@@ -360,7 +362,7 @@ def _append_all(
             and connection.produce_meter is None
         ):
             partition = topic.direct[records.partition]
-            end = max(records.start, records.end)  # null counts as empty, and is refused as that
+            end = max(records.start, records.end)  # null counts as empty, and is refused as empty
             ready = prepared.get(records.start, _AS_IT_IS)
             batch = view[records.start : end] if ready.records is None else ready.records
             _append_one(
@@ -372,7 +374,7 @@ def _append_all(
     turn = connection.turn
     slot = ProduceSlot(connection, version, correlation_id, acks, max(0, request.timeout_ms))
     slot.throttle_ms = throttle_ms
-    slot.left = 1  # until all is appended, which may take several turns
+    slot.left = 1  # for the appends themselves, which may take several turns
     told: list[Partition] = []
     guarded = False
     for key, wanted in topics if len(topics) < MANY else sliced(topics):
@@ -393,7 +395,8 @@ def _append_all(
             if gate is not None:
                 guarded = True
                 gate.lags[taken_by.index].took(records.end - records.start)
-            # The turn's end settles what was appended in it, so it has to know of each at once.
+            # The end of the turn settles what was appended in it, so each partition has to be registered
+            # at once.
             if not taken_by.is_staged:
                 taken_by.is_staged = True
                 turn.partitions.append(taken_by)
@@ -426,9 +429,9 @@ def _append(
     transaction: RequestTransaction | None,
     ready: Ready,
 ) -> tuple[PartitionResult, Partition | None]:
-    """Append one partition's records; the partition that will say when they are safe, if they were taken."""
+    """Append one partition's records. If they were taken, also returns the partition, which settles them."""
     index, _, start, end = records
-    end = max(start, end)  # null counts as empty, and is refused as that
+    end = max(start, end)  # null counts as empty, and is refused as empty
     if topic is None:
         if isinstance(key, bytes):
             return PartitionResult(index, UNKNOWN_TOPIC_ID, message="no topic has this id"), None
@@ -454,8 +457,11 @@ def _append(
 
 
 def _refused(connection: Connection, index: int, error: LogError, version: int) -> PartitionResult:
-    """The error as this version is told it: clients that add partitions to their transactions themselves do
-    not expect to wait for the last one's end here, but do send again for this."""
+    """The error in the form that this version expects.
+
+    Clients that add partitions to their transactions themselves do not expect to wait here for the end of
+    the previous transaction. But they do retry NOT_ENOUGH_REPLICAS.
+    """
     code = error.code
     if code == KAFKA_STORAGE_ERROR:
         connection.node.metrics.storage_errors += 1
@@ -519,6 +525,6 @@ def _names(topic: HostedTopic | str | bytes) -> tuple[str, bytes]:
 
 
 def failed_ack(partition: Partition, version: int, correlation_id: int, failure: LogError) -> bytes:
-    """The answer that replaces an acknowledgement whose records could not be written."""
+    """The response that replaces an acknowledgement whose records could not be written."""
     result = PartitionResult(partition.index, failure.code, message=str(failure))
     return _encode(version, correlation_id, [(partition.topic, [result])])

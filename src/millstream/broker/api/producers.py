@@ -1,4 +1,4 @@
-"""InitProducerId: the identity of an idempotent or a transactional producer."""
+"""InitProducerId: the identity of an idempotent or transactional producer."""
 
 from __future__ import annotations
 
@@ -15,18 +15,21 @@ from millstream.wire.codec import Answer
 if TYPE_CHECKING:
     from millstream.broker.node import Node
 
-_FENCED_FROM = 4  # this request knows PRODUCER_FENCED from this version on
+_FENCED_FROM = 4  # from this version on the request knows PRODUCER_FENCED
 _MILLISECOND = timedelta(milliseconds=1)
 
 
 @serves(22, versions=(0, 6))
 async def init_producer_id(node: Node, request: Any, client: Client) -> Answer:
-    """Without a transactional id a new id with epoch 0, always, as Kafka does: a producer that asks to go on
-    from its current id and epoch starts its sequences at 0 either way. Any broker gives such ids, also one
-    that does not lead: librdkafka asks whichever it is connected to, and no other while that one answers.
+    """Give out a producer id and epoch.
 
-    Version 6 is KIP-939's. Apache Kafka 4.3 has it and does not announce it; clients that know it send it
-    without its two flags unless they are told to, and then it is version 5.
+    Without a transactional id this is always a new id with epoch 0, as in Kafka: a producer that asks to
+    continue from its current id and epoch starts its sequences at 0 either way. Any broker gives out such
+    ids, even one that does not lead: librdkafka asks whichever broker it is connected to, and no other
+    while that one responds.
+
+    Version 6 is KIP-939's. Apache Kafka 4.3 has it and does not announce it. Clients that know it send it
+    without its two flags unless they are told to use them, and then it means the same as version 5.
     """
     current = Identity(getattr(request, "producer_id", -1), getattr(request, "producer_epoch", -1))
     if (current.producer_id < 0) != (current.epoch < 0):

@@ -1,4 +1,4 @@
-"""DescribeClientQuotas and AlterClientQuotas: kept and told; ``broker.throttling`` enforces them."""
+"""DescribeClientQuotas and AlterClientQuotas: keep and show quotas; ``broker.throttling`` enforces them."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def describe_client_quotas(node: Node, request: Any, client: Client) -> Answer:
 
 @serves(49, versions=(0, 1))
 async def alter_client_quotas(node: Node, request: Any, client: Client) -> Answer:
-    """Each entity stands for itself: one that is wrong does not keep the others from being changed."""
+    """Entities are independent: an error in one does not keep the others from being changed."""
     results = []
     async with node.catalogue.altering:
         for entry in request.entries:
-            # Named twice, a kind counts as it was named last.
+            # If an entity type is named twice, the last one counts.
             entity = frozenset({each.entity_type: each.entity_name for each in entry.entity}.items())
             error, message = NONE, None
             try:

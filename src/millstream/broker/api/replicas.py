@@ -1,8 +1,7 @@
-"""Where replicas are and who leads them, on a node that is alone: ElectLeaders, AlterPartitionReassignments,
-ListPartitionReassignments, AlterReplicaLogDirs.
+"""ElectLeaders, AlterPartitionReassignments, ListPartitionReassignments, AlterReplicaLogDirs on one node.
 
-There is one replica of everything, here, and it leads; so there is never an election to hold, and the only
-reassignment that can be asked for is the one there is.
+Every partition has one replica here, and it leads. So no election is ever needed, and the only possible
+reassignment is the present one.
 """
 
 from __future__ import annotations
@@ -26,14 +25,17 @@ from millstream.wire.codec import Answer
 if TYPE_CHECKING:
     from millstream.broker.node import Node
 
-_ELECTIONS = (0, 1)  # of the preferred replica, of any
+_ELECTIONS = (0, 1)  # of the preferred replica, of any replica
 
-_Outcome = tuple[int, str | None]  # an error code and what it means
+_Outcome = tuple[int, str | None]  # an error code and its message
 
 
 @serves(43, versions=(0, 2))
 def elect_leaders(node: Node, request: Any, client: Client) -> Answer:
-    """Everybody has its leader. Asked about all partitions, only those that were elected are told: none."""
+    """Elects nothing: every partition has its leader.
+
+    The response to a request for all partitions names only those that were elected, so it names none.
+    """
     kind = getattr(request, "election_type", 0)
     if request.topic_partitions is None:
         return {
@@ -110,13 +112,13 @@ def _reassigned(node: Node, name: str, index: int, replicas: Sequence[int] | Non
 
 @serves(46, versions=(0, 0))
 def list_partition_reassignments(node: Node, request: Any, client: Client) -> Answer:
-    """None is ever under way."""
+    """There is never a reassignment in progress."""
     return {"error_code": NONE, "error_message": None, "topics": []}
 
 
 @serves(34, versions=(1, 2))
 def alter_replica_log_dirs(node: Node, request: Any, client: Client) -> Answer:
-    """There is one directory: what is there already stays there, and another one is not found."""
+    """There is one directory. Partitions that are in it stay there, and any other directory is not found."""
     outcomes: dict[str, dict[int, int]] = {}
     here = str(Path(node.data_path).absolute()) if node.data_path else None
     for directory in request.dirs:

@@ -1,7 +1,7 @@
-"""Who may do what, and who is who: ACLs, SASL, delegation tokens, SCRAM credentials.
+"""ACLs, SASL, delegation tokens and SCRAM credentials, where there is no access control yet.
 
-There are no access rules and no authentication yet. What is asked for is answered as Kafka answers on a plain
-listener without an authorizer; credentials are kept, for the day they are asked for.
+There are no access rules and no authentication. Requests get the responses that Kafka gives on a plain
+listener without an authorizer. SCRAM credentials are stored, for when authentication is added.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def delete_acls(node: Node, request: Any, client: Client) -> Answer:
 
 @serves(17, versions=(0, 1))
 def sasl_handshake(node: Node, request: Any, client: Client) -> Answer:
-    """A client that wants to say who it is, where nobody asks."""
+    """Refused: a client wants to authenticate, but the listener asks for no authentication."""
     return {"error_code": ILLEGAL_SASL_STATE, "mechanisms": []}
 
 
@@ -87,7 +87,7 @@ def describe_delegation_token(node: Node, request: Any, client: Client) -> Answe
 
 @serves(50, versions=(0, 0))
 def describe_user_scram_credentials(node: Node, request: Any, client: Client) -> Answer:
-    """Which users have credentials; never the credentials."""
+    """Which users have credentials. Never returns the credentials."""
     users = list(node.catalogue.scram)
     if request.users:
         users = [user.name for user in request.users]
@@ -114,7 +114,7 @@ def describe_user_scram_credentials(node: Node, request: Any, client: Client) ->
 
 @serves(51, versions=(0, 0))
 async def alter_user_scram_credentials(node: Node, request: Any, client: Client) -> Answer:
-    """Users stand for themselves: what is wrong with one does not keep the others from being changed."""
+    """Users are independent: an error in one does not keep the others from being changed."""
     results: dict[str, tuple[int, str | None]] = {}
     async with node.catalogue.altering:
         changed = {user: dict(own) for user, own in node.catalogue.scram.items()}
@@ -133,7 +133,7 @@ async def alter_user_scram_credentials(node: Node, request: Any, client: Client)
             except RequestRefused as refused:
                 results[change.name] = (refused.code, str(refused))
         for user, (error, _) in sliced(results.items()):
-            if error:  # as it was
+            if error:  # restore the user's credentials
                 changed[user] = dict(node.catalogue.scram.get(user, {}))
         kept = {user: own for user, own in changed.items() if own}
         if kept != node.catalogue.scram:

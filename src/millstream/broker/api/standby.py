@@ -1,5 +1,4 @@
-"""What brokers ask each other, and people of either: Follow, LastWord, CopyCatalogue, StandbyStatus, Promote,
-Fence."""
+"""Requests that standbys and operators send: Follow, CopyCatalogue, LastWord, Promote, Fence and others."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Asked(dict[str, Any]):
-    """The fields of a message. One that is missing is the sender's mistake; any other LookupError is ours."""
+    """The fields of a message. A missing field is the sender's error; any other LookupError is a bug here."""
 
     def __init__(self, message: str, fields: Fields) -> None:
         super().__init__(fields)
@@ -41,7 +40,7 @@ class _Asked(dict[str, Any]):
 
 
 def _answers(api_key: int) -> Callable[[Callable[[Node, Fields], Awaitable[tuple[Fields, bytes]]]], None]:
-    """Register a handler of messages; what it refuses is answered in words, and whether to try again."""
+    """Register a handler of messages. A refusal is returned as a reason, and whether to retry."""
 
     def register(handler: Callable[[Node, Fields], Awaitable[tuple[Fields, bytes]]]) -> None:
         async def answer(node: Node, request: Any, client: Client) -> Reply:
@@ -64,7 +63,7 @@ def _answers(api_key: int) -> Callable[[Callable[[Node, Fields], Awaitable[tuple
 
 @_answers(FOLLOW)
 async def follow(node: Node, asked: Fields) -> tuple[Fields, bytes]:
-    """The next cut, when there is one."""
+    """The next cut, once there is one."""
     return await node.followers.follow(asked), b""
 
 
@@ -75,7 +74,7 @@ async def copy_catalogue(node: Node, asked: Fields) -> tuple[Fields, bytes]:
 
 @_answers(AFTER_MISSING)
 async def after_missing(node: Node, asked: Fields) -> tuple[Fields, bytes]:
-    """Where a log goes on after records that can't be copied: damaged ones, or ``deleted`` ones."""
+    """Where a log continues after records that can't be copied because they are damaged or ``deleted``."""
     topic = node.hosted.get(bytes.fromhex(asked["topic_id"]))
     if topic is None or asked["partition"] >= len(topic.partitions):
         raise RequestRefused(0, "there is no such partition")
@@ -88,7 +87,7 @@ async def after_missing(node: Node, asked: Fields) -> tuple[Fields, bytes]:
 
 @_answers(STANDBY_STATUS)
 async def standby_status(node: Node, asked: Fields) -> tuple[Fields, bytes]:
-    """Which part this broker has, and how it stands beside the other."""
+    """This broker's role and state, and its followers' state."""
     now = node.clock.monotonic()
     status: dict[str, Any] = {
         "role": "standby" if node.standby is not None else "fenced" if node.fenced_by else "leader",
@@ -104,13 +103,13 @@ async def standby_status(node: Node, asked: Fields) -> tuple[Fields, bytes]:
 
 @_answers(LAST_WORD)
 async def last_word(node: Node, asked: Fields) -> tuple[Fields, bytes]:
-    """What this broker has and no cut has told the standby of yet."""
+    """What this broker has that is in no cut yet."""
     return await node.followers.last_word(asked["session"], asked["wait_ms"] / 1000), b""
 
 
 @_answers(PROMOTE)
 async def promote(node: Node, asked: Fields) -> tuple[Fields, bytes]:
-    """Let a standby lead. It ends its connections then and is there again at once, as a leader."""
+    """Promote a standby to leader. It then closes its connections and is back at once, as the leader."""
     if node.standby is None:
         raise RequestRefused(0, "this broker is no standby; it leads already")
     verdict = await node.standby.promote(f"{node.own_host}:{node.own_port}", force=bool(asked.get("force")))
@@ -119,8 +118,10 @@ async def promote(node: Node, asked: Fields) -> tuple[Fields, bytes]:
 
 @_answers(FENCE)
 async def fence(node: Node, asked: Fields) -> tuple[Fields, bytes]:
-    """Another broker takes this one's place: take no more writes, and say where clients find the other. An
-    empty address takes it back."""
+    """Stop taking writes, because another broker replaces this one, and tell clients where it is.
+
+    An empty address reverses it.
+    """
     by = str(asked["by"])
     if node.standby is not None:
         raise RequestRefused(0, "this broker is a standby; there is nothing to take its place in")

@@ -31,10 +31,10 @@ from millstream.wire.codec import Answer
 if TYPE_CHECKING:
     from millstream.broker.node import Node
 
-# What the answer to CreateTopics tells of each setting.
+# The fields of each setting in the response to CreateTopics.
 _TOLD = ("name", "value", "read_only", "config_source", "is_sensitive")
 _REFUSALS = (RequestRefused, LogError)
-_AT_ONCE = 64  # topics deleted in one go: more would keep others waiting
+_AT_ONCE = 64  # topics deleted together: more would keep other clients waiting
 _TO_THE_END = -1  # DeleteRecords: everything up to the high watermark
 
 
@@ -121,7 +121,7 @@ def _check_replicas(node: Node, replicas: Sequence[Sequence[int]]) -> None:
 
 @serves(20, versions=(1, 6))
 async def delete_topics(node: Node, request: Any, client: Client) -> Answer:
-    """By name; from version 6 on by name or by id."""
+    """By name. From version 6 on, by name or by id."""
     if client.version < 6:
         wanted = [(name, None) for name in request.topic_names]
     else:
@@ -148,7 +148,7 @@ async def delete_topics(node: Node, request: Any, client: Client) -> Answer:
             "error_message": message,
         }
 
-    # Many at once: the catalogue writes them down together, with one sync.
+    # Many at once: the catalogue records them together, with one sync.
     responses: list[dict[str, Any]] = []
     named = iter(count)
     while together := list(islice(named, _AT_ONCE)):
@@ -204,7 +204,7 @@ def _check_growth(node: Node, topic: Topic, wanted: Any) -> None:
 
 @serves(21, versions=(0, 2))
 def delete_records(node: Node, request: Any, client: Client) -> Answer:
-    """Records before an offset; -1 is everything that is there."""
+    """Delete the records before an offset. -1 means all that are there."""
     return {
         "topics": [
             {

@@ -1,8 +1,9 @@
-"""Transactions: AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit, EndTxn, and for administrators
-DescribeTransactions, ListTransactions, WriteTxnMarkers.
+"""AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit, EndTxn, and administrators' requests.
 
-The errors are Kafka's, of the version that asks: a fenced producer is told PRODUCER_FENCED where its client
-can read that, INVALID_PRODUCER_EPOCH before.
+The administrators' requests are DescribeTransactions, ListTransactions and WriteTxnMarkers.
+
+Errors are Kafka's for the version of the request: a fenced producer gets PRODUCER_FENCED if its client
+knows that error, and INVALID_PRODUCER_EPOCH otherwise.
 """
 
 from __future__ import annotations
@@ -46,15 +47,15 @@ _STATES = {state.value: state for state in State} | {"PrepareEpochFence": None}
 
 
 def told(refused: RequestRefused, version: int, fenced_from: int = _FENCED_FROM) -> int:
-    """The error code that a request of this version is told."""
+    """The error code for a request of this version."""
     if isinstance(refused, CatalogueFailed):
-        return COORDINATOR_NOT_AVAILABLE  # clients try again
+        return COORDINATOR_NOT_AVAILABLE  # clients retry
     if refused.code == PRODUCER_FENCED and version < fenced_from:
         return INVALID_PRODUCER_EPOCH
     return refused.code
 
 
-# What belongs to a transaction
+# Adding to a transaction
 
 
 @serves(24, versions=(0, 5))
@@ -90,7 +91,7 @@ async def add_partitions_to_txn(node: Node, request: Any, client: Client) -> Ans
 async def _add_partitions(
     node: Node, name: str, producer: Identity, topics: Any, version: int, *, verify_only: bool = False
 ) -> list[dict[str, Any]]:
-    """All partitions are added, or none."""
+    """Add all partitions, or none."""
     found = [node.partition(topic.name, index) for topic in topics for index in topic.partitions]
     partitions = [partition for partition in found if partition is not None]
     if len(partitions) < len(found):
@@ -145,8 +146,11 @@ async def add_offsets_to_txn(node: Node, request: Any, client: Client) -> Answer
 
 @serves(28, versions=(0, 5))
 async def txn_offset_commit(node: Node, request: Any, client: Client) -> Answer:
-    """Offsets that are committed if the transaction is. The group is asked first: a member that it has put
-    out must not move its offsets, whatever its transaction is worth."""
+    """Add offsets that are committed if the transaction is.
+
+    The group is checked first: a member that it has removed must not move its offsets, whatever becomes
+    of the transaction.
+    """
     commits, topics, good = offsets_to_commit(node, request.topics, expire_ms=-1)
     error = node.coordinator.check_commit(
         request.group_id,
@@ -176,15 +180,15 @@ async def txn_offset_commit(node: Node, request: Any, client: Client) -> Answer:
 def _told_of_offsets(refused: RequestRefused, version: int) -> int:
     code = told(refused, version)
     if code == PRODUCER_FENCED:
-        return INVALID_PRODUCER_EPOCH  # the group's coordinator knows no other, in any version
+        return INVALID_PRODUCER_EPOCH  # group coordinators send no other, in any version
     if code == TRANSACTION_ABORTABLE and version < _ABORTABLE_FROM:
         return INVALID_TXN_STATE
     if code == CONCURRENT_TRANSACTIONS and version < _SECOND_PROTOCOL_FROM:
-        return COORDINATOR_LOAD_IN_PROGRESS  # what clients of that age send again for
+        return COORDINATOR_LOAD_IN_PROGRESS  # old clients retry this one
     return code
 
 
-# Ends
+# Ending transactions
 
 
 @serves(26, versions=(0, 5))
@@ -209,8 +213,10 @@ async def end_txn(node: Node, request: Any, client: Client) -> Answer:
 
 @serves(27, versions=(1, 2))
 async def write_txn_markers(node: Node, request: Any, client: Client) -> Answer:
-    """Markers from outside, for a transaction that hangs in a partition and is known to no transactional id.
-    Answered when they are synced."""
+    """Write markers for a transaction that hangs in a partition and belongs to no transactional id.
+
+    The response is sent when they are synced.
+    """
     return {
         "markers": [
             {
@@ -282,7 +288,7 @@ def _described(node: Node, name: str) -> dict[str, Any]:
 
 @serves(66, versions=(0, 2))
 def list_transactions(node: Node, request: Any, client: Client) -> Answer:
-    """Every filter that is given must fit; a duration fits transactions that are open for longer."""
+    """A transaction must match every given filter. The duration matches those that are open for longer."""
     states = {_STATES.get(name) for name in request.state_filters}
     unknown = [name for name in request.state_filters if name not in _STATES]
     producer_ids = set(request.producer_id_filters)

@@ -1,4 +1,4 @@
-"""ApiVersions: what this broker serves, taken from what is registered, so that none is forgotten."""
+"""ApiVersions: the requests served, taken from what is registered, so that none is forgotten."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SUPPORTED, _EPOCH, _FINALIZED = 0, 1, 2  # tags
 
 @serves(API_VERSIONS, versions=(0, 4))
 def api_versions(node: Node, request: Any, client: Client) -> Reply:
-    """The list, and from version 3 on the features that change what clients send."""
+    """The served requests, and from version 3 on the features that change what clients send."""
     if client.client_id == STANDBY_CLIENT:
         return api_versions_body(client.version, 0, private=True)
     answer = _KEPT.get(client.version)
@@ -34,12 +34,12 @@ def api_versions(node: Node, request: Any, client: Client) -> Reply:
 
 
 def unsupported_version(correlation_id: int) -> bytes:
-    """The answer to a client that asks in a version we don't know: in version 0, which all can read."""
+    """The response to a request in an unknown version. It is in version 0, which all clients can read."""
     return frame(correlation_id, api_versions_body(0, UNSUPPORTED_VERSION), tags=False)
 
 
 def api_versions_body(version: int, error: int, *, private: bool = False) -> bytes:
-    """By hand, because every connection opens with this and the next request may not need kio at all."""
+    """Encoded by hand: every connection begins with this, and the next request may not need kio at all."""
     flexible = version >= 3
     told = [served for key, served in sorted(HANDLERS.items()) if private or key not in PRIVATE]
     out = bytearray(SHORT.pack(error))
@@ -56,7 +56,7 @@ def api_versions_body(version: int, error: int, *, private: bool = False) -> byt
 
 
 def _features(version: int) -> bytes:
-    """The tagged fields at the end of the answer."""
+    """The tagged fields at the end of the response."""
     supported = bytearray(unsigned_varint(len(FEATURES) + 1))
     finalized = bytearray(unsigned_varint(len(FEATURES) + 1))
     for name, (lowest, highest, level) in FEATURES.items():
