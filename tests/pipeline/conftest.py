@@ -50,11 +50,14 @@ def run(
 ) -> Callable[..., tuple[Job, list[Any]]]:
     """Runs a topology on what is in the topics, from its checkpoint, to the end."""
 
-    def run(flow: Topology, checkpoint: str = "checkpoint") -> tuple[Job, list[Any]]:
+    def run(
+        flow: Topology, checkpoint: str = "checkpoint", views: Path | None = None
+    ) -> tuple[Job, list[Any]]:
         seen: list[Any] = []
         settings = Settings(
             Connection(millstream_broker.address),
-            str(tmp_path / checkpoint),
+            checkpoint if "://" in checkpoint else str(tmp_path / checkpoint),
+            views=views,
             available_now=True,
             on_progress=seen.append,
         )

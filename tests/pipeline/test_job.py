@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -17,6 +17,9 @@ from millstream.errors import TopologyError
 from millstream.pipeline.job import Job
 from millstream.pipeline.views import open_reader
 from tests.support.jobs import produce, records
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SCHEMA = "card string NOT NULL, amount double, paid_at timestamp"
@@ -73,6 +76,28 @@ def test_results_go_to_topics_and_views_and_a_second_run_goes_on(
 
     with pytest.raises(TopologyError, match="had window 1 minute by card; now 2 minutes by card"):
         run(counting(size="2 minutes"))
+
+
+def test_a_checkpoint_is_kept_on_a_file_system_that_only_spark_can_reach(
+    run: Callable[..., tuple[Job, list[Any]]], spark: SparkSession, millstream_broker: Broker, tmp_path: Path
+) -> None:
+    """Hadoop's view of a directory: another scheme, and all that HDFS is asked for."""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    spark.sparkContext._jsc.hadoopConfiguration().set(
+        "fs.viewfs.mounttable.jobs.link./shared", f"file://{shared}"
+    )
+    there = "viewfs://jobs/shared/counting"
+    for amounts in ((1, 2), (3,), (4,)):
+        produce(millstream_broker, [payment("a", amount, 1) for amount in amounts])
+        run(counting(), there, tmp_path / "views.db")
+    alerts = [json.loads(record.value()) for record in records(millstream_broker, "alerts")]
+    assert [(alert["n"], alert["spent"]) for alert in alerts] == [(2, 3.0), (3, 6.0), (4, 10.0)]
+    kept = [path.name for path in shared.rglob("*")]
+    assert "topology.json" in kept
+    assert not [name for name in kept if name.endswith(".new")]
+    with pytest.raises(TopologyError, match="had window 1 minute by card; now 2 minutes by card"):
+        run(counting(size="2 minutes"), there, tmp_path / "views.db")
 
 
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])

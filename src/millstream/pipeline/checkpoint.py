@@ -1,16 +1,17 @@
-"""A job's own files in its checkpoint directory, and what of Spark's it has to know.
+"""A job's own files in its checkpoint directory, and what it has to know of Spark's files there.
 
     topology.json        whose checkpoint it is, what its queries were when it was made, their groups, and the
-                         directory that they are in: queries, or another after the views were rebuilt, and the
-                         one before
-    rebuild.json         the same of a rebuild under way (rebuild.py)
-    queries/identity     what no other has: state that is kept outside goes by it
+                         directory that they are in: queries, or another one after the views were rebuilt; for
+                         some minutes after that, also the one before
+    rebuild.json         the same for a rebuild in progress (rebuild.py)
+    queries/identity     unique to this checkpoint: state that is kept outside of it is found by this id
     queries/NAME/        Spark's checkpoint of one query
       metadata           its id
       offsets/N          where batch N ends in each source, written before the batch is begun
     views.db             the views, unless they were put elsewhere
 
-A local directory is used directly; any other address (``hdfs://``, ``s3a://``) through Spark's file systems.
+A local directory is used directly. Any other address (``hdfs://``, ``s3a://``) is reached through Spark's
+file systems.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """How a run goes on from a checkpoint."""
+    """What a run needs to go on from a checkpoint."""
 
     plan: Plan
-    groups: dict[str, str]  # the consumer group of every query: it keeps the one that it had
+    groups: dict[str, str]  # the consumer group of every query; a query keeps the one that it had
     numbers: dict[str, int]  # by which operators know sources
-    resets: dict[str, dict[str, int]]  # how often operators of a query have given up their state
+    resets: dict[str, dict[str, int]]  # by query, how often each operator has given up its state
     # The columns of operators' inputs, by query and operator (evolving.py).
     columns: dict[str, dict[str, list[str]]] = field(default_factory=dict)
 
@@ -53,43 +54,43 @@ REBUILD = "rebuild.json"
 
 
 class Checkpoint:
-    """Where a job remembers how far it is."""
+    """A job's checkpoint directory."""
 
     def __init__(self, location: str, *, notes: str = TOPOLOGY) -> None:
         self.location = location.removeprefix("file://").rstrip("/")
         self.local = None if "://" in self.location else Path(self.location).absolute()
-        self.identity = ""  # no other checkpoint has it; known when it has been claimed
+        self.identity = ""  # unique to this checkpoint; known once it has been claimed
         self.notes = notes
         self._spark: SparkSession | None = None
         self._directory: str | None = None
 
     def attach(self, spark: SparkSession) -> None:
-        """From here on, addresses that only Spark can reach are reached."""
+        """Give access to addresses that only Spark can reach."""
         self._spark = spark
 
     def rebuild(self) -> dict[str, Any] | None:
-        """What a rebuild of these views has noted; None if there is none under way."""
+        """The notes of a rebuild of these views; None if no rebuild is in progress."""
         new = Checkpoint(self.location, notes=REBUILD)
         new.inherit(self)
         return new.kept()
 
     def inherit(self, other: Checkpoint) -> None:
-        """Reach what another reaches."""
+        """Take over another checkpoint's access to Spark's file systems."""
         self._spark = other._spark
 
     def query(self, name: str) -> str:
-        """Spark's checkpoint directory of a query."""
+        """The address of Spark's checkpoint directory of a query."""
         return f"{self.local or self.location}/{self.directory}/{name}"
 
     @property
     def directory(self) -> str:
-        """Where the queries are."""
+        """The directory that holds the queries' checkpoints."""
         if self._directory is None:
             self._directory = str((self.kept() or {}).get("directory", "queries"))
         return self._directory
 
     def read(self, name: str) -> str | None:
-        """A file's text, None if it is not there."""
+        """The text of a file; None if the file does not exist."""
         if self.local is not None:
             path = self.local / name
             return path.read_text() if path.exists() else None
@@ -103,7 +104,7 @@ class Checkpoint:
             stream.close()
 
     def write(self, name: str, text: str) -> None:
-        """Replace a file; whoever reads it sees the old text or the new."""
+        """Replace a file. A reader sees the old text or the new, never a part, even if this run is killed."""
         if self.local is not None:
             path = self.local / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -112,15 +113,23 @@ class Checkpoint:
             os.replace(fresh, path)
             return
         files, path = self._hadoop(name)
-        stream = files.create(path, True)
+        fresh = path.suffix(".new")
+        stream = files.create(fresh, True)
         try:
             stream.write(bytearray(text.encode()))
             stream.hsync()
         finally:
             stream.close()
+        # FileContext renames over an existing file; FileSystem, which the rest goes through, refuses to.
+        assert self._spark is not None
+        hadoop: Any = self._spark._jvm.org.apache.hadoop.fs
+        overwrite = self._spark._sc._gateway.new_array(hadoop.Options.Rename, 1)
+        overwrite[0] = hadoop.Options.Rename.OVERWRITE
+        configuration = self._spark._jsc.hadoopConfiguration()
+        hadoop.FileContext.getFileContext(path.toUri(), configuration).rename(fresh, path, overwrite)
 
     def remove(self, name: str) -> None:
-        """Delete a file, or a directory with all that is in it; it need not be there."""
+        """Delete a file, or a directory with everything in it. It need not exist."""
         if self.local is not None:
             path = self.local / name
             if path.is_dir():
@@ -138,8 +147,9 @@ class Checkpoint:
         return path.getFileSystem(self._spark._jsc.hadoopConfiguration()), path
 
     def claim(self, flow: Topology, reset: Sequence[str] = ()) -> Claim:
-        """How the topology goes on from the checkpoint; refused if it is of another one. Nothing is noted
-        before ``bind``: a run that fails while it is planned must not be in the way of the next."""
+        """How the topology goes on from the checkpoint; refused if the checkpoint is another topology's.
+        The notes are not changed before ``bind``: a run that fails during planning must not get in the way
+        of the next."""
         try:
             kept = self.kept()
             claim = self._continued(flow, kept, reset) if kept is not None else Claim(plan(flow), {}, {}, {})
@@ -150,7 +160,7 @@ class Checkpoint:
             claim.groups.setdefault(query.name, claim.plan.group(query))
         numbers = claim.numbers
         for source in flow.sources:
-            # Sources that are alike are told apart by how many there are before.
+            # Equal sources are told apart by how many equal ones come before them.
             same = [one for one in flow.sources if source_identity(one) == source_identity(source)]
             name = f"{source_identity(source)} {same.index(source)}"
             flow.source_numbers[source.name] = numbers.setdefault(name, len(numbers))
@@ -175,7 +185,7 @@ class Checkpoint:
         made = plan(flow, queries)
         changed = differences(queries, shapes(made))
         if changed:
-            of_operators = any(  # what has changed
+            of_operators = any(  # True if a query with stateful operators has changed
                 shape["operators"] and differences({name: shape}, shapes(made))
                 for name, shape in queries.items()
             )
@@ -204,7 +214,7 @@ class Checkpoint:
         return Claim(made, groups, dict(kept.get("sources", {})), resets, columns)
 
     def bind(self, claim: Claim) -> None:
-        """Note what the queries are, now that they are about to be started."""
+        """Note what the queries are, just before they are started."""
         queries = shapes(claim.plan)
         for name, shape in queries.items():
             shape["resets"] = claim.resets.get(name, {})
@@ -228,7 +238,7 @@ class Checkpoint:
         return MillstreamError(f"can't use the checkpoint {self.location}: {error.strerror}")
 
     def _begun(self, query: str) -> bool:
-        """Whether a query has ever planned a batch: one that has not keeps nothing."""
+        """True if the query has ever planned a batch. A query that has not keeps no state."""
         name = f"{self.directory}/{query}/offsets"
         if self.local is not None:
             path = self.local / name
@@ -239,7 +249,7 @@ class Checkpoint:
         )
 
     def in_use(self) -> bool:
-        """Whether a query of it has ever been started."""
+        """True if one of the queries has ever been started."""
         kept = self.kept()
         return kept is not None and any(self.query_id(name) is not None for name in kept["queries"])
 
@@ -252,7 +262,7 @@ class Checkpoint:
         return known
 
     def clean_up(self) -> None:
-        """Remove the directory that another has taken the place of."""
+        """Remove the queries' previous directory, once another one has replaced it."""
         kept = self.kept()
         if kept is not None and "before" in kept:
             self.remove(kept.pop("before"))
@@ -263,7 +273,7 @@ class Checkpoint:
         self._directory = noted["directory"]
 
     def kept(self) -> dict[str, Any] | None:
-        """What was noted when the checkpoint was made; None if there is none."""
+        """The notes; None if there are none yet."""
         text = self.read(self.notes)
         if text is None:
             return None
@@ -281,7 +291,7 @@ class Checkpoint:
     # ---- Spark's ------------------------------------------------------------------------------------
 
     def query_id(self, query: str) -> str | None:
-        """The id that Spark gave a query with its first start; None if that is still to come."""
+        """The id that Spark gave the query at its first start; None if it has never been started."""
         text = self.read(f"{self.directory}/{query}/metadata")
         if text is None:
             return None
@@ -291,7 +301,7 @@ class Checkpoint:
             raise self._damaged(f"{self.directory}/{query}/metadata") from None
 
     def offsets(self, query: str, batch: int) -> Offsets:
-        """Where a batch ends. Of a topic that is read twice, what has been read both times."""
+        """Where a batch ends. For a topic that is read twice, this is what both have read."""
         found: Offsets = {}
         for source in self._logged(query, batch)[1]:
             for place, offset in from_json(source).items():
@@ -299,18 +309,18 @@ class Checkpoint:
         return found
 
     def time(self, query: str, batch: int) -> int:
-        """When a batch was planned, in microseconds: the same however often it is run."""
+        """When a batch was planned, in microseconds. A batch that is run again has the same time."""
         return 1000 * int(self._logged(query, batch)[0]["batchTimestampMs"])
 
     def finish(self, query: str, batch: int) -> int | None:
-        """The event time that a batch carries its operators to, in microseconds; None if it does not."""
+        """The event time to which a batch carries its operators, in microseconds; None if it carries none."""
         told = [finish_in(source) for source in self._logged(query, batch)[1]]
         return max((one for one in told if one is not None), default=None)
 
     def carry_watermark(self, query: str, batch: int, by_ms: int) -> None:
-        """Plan the batch after the last one: of no records, with Spark's watermark so much further. Spark
-        runs what stands in its log of offsets and was not committed, so the query's next start closes its
-        windows."""
+        """Plan one more batch, without records and with Spark's watermark ``by_ms`` later. Spark runs a
+        batch that is in its log of offsets but was not committed, so the query closes its windows when it
+        starts next."""
         settings, sources = self._logged(query, batch)
         name = f"{self.directory}/{query}/commits/{batch}"
         try:
