@@ -1,4 +1,4 @@
-"""Runs a campaign: round after round of work and faults, and what is checked after each and at the end."""
+"""Run a campaign: round after round of work and faults, with checks after each round and at the end."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.support.waiting import wait_for
 MEMORY_KB = 1_200_000
 LEFT_OVER = ("-stray", "-delete", "-cut", ".deleted", ".cleaned", ".swap", ".tmp")
 REMOVING = (
-    150.0  # seconds until a deleted topic's files are gone: file.delete.delay.ms is a minute by default
+    150.0  # seconds until a deleted topic's files must be gone: file.delete.delay.ms is a minute by default
 )
 
 
@@ -43,16 +43,12 @@ class Options:
     parts: list[str]
     faults: list[str]
     seconds: float = math.inf
-    """It ends after this time, or after so many rounds."""
+    """The campaign ends after this time, or after ``rounds``."""
     rounds: int = sys.maxsize
     pace: Pace = field(default_factory=Pace)
     quick: bool = False
     go_on: bool = False
-    """Go on with further rounds after findings."""
-
-
-class Interrupted(Exception):
-    """Ctrl-C: the round ends early, and is checked."""
+    """Continue with further rounds after findings."""
 
 
 class Conductor:
@@ -111,7 +107,7 @@ class Conductor:
         return self.findings
 
     def _mark_archive(self) -> None:
-        """Before the broker has left its mark, an archive that is away can't be told from an empty one."""
+        """Until the broker has left its mark, an archive that is away can't be told from an empty one."""
         create_topic(self.broker.address, "marking-the-archive", 1, {"remote.storage.enable": "true"})
         wait_for(lambda: list(self._archive.glob("*/*.json")), what="the broker marks its archive")
 
@@ -213,7 +209,7 @@ class Conductor:
         others: dict[str, list[Client]],
         watcher: Client,
     ) -> None:
-        """Faults are over; everybody finishes what is under way."""
+        """Faults are over: all clients finish what is in progress."""
         self.faults.end_all()
         if not self.broker.is_up:
             self._note(self.faults.start_broker())
@@ -239,7 +235,7 @@ class Conductor:
             each.finish()
 
     def _checks(self, world: World, parts: list[Part]) -> Iterator[Finding]:
-        """Everybody has finished, and the broker has nothing to do."""
+        """Everything that is wrong, once all clients have finished and the broker has nothing to do."""
         yield from self.broker.new_lines()
         seen = Notes.of(world.journals("watcher").glob("*.jsonl")).sightings
         yield from check_growing("watcher", seen)
@@ -261,7 +257,7 @@ class Conductor:
     # Between rounds and at the end
 
     def _check_directory(self) -> Iterator[Finding]:
-        """Stop the broker in order, read its directory, start it again."""
+        """Stop the broker in order, check its directory, start it again."""
         self._status("stopping the broker to check its directory")
         yield from self.broker.stop()
         done = subprocess.run(
@@ -276,7 +272,7 @@ class Conductor:
         self.broker.start()
 
     def _ending(self) -> Iterator[Finding]:
-        """All topics are deleted, and nothing is left of them."""
+        """Delete all topics, and check that nothing is left of them."""
         yield from self._check_directory()
         self._status("deleting all topics")
         admin = AdminClient({"bootstrap.servers": self.broker.address, **IMPATIENT})

@@ -1,4 +1,4 @@
-"""Which part of a partition is on its broker's disk, and which in the archive (Kafka's tiered storage)."""
+"""Which part of a partition is on its broker's disk, and which is in the archive (Kafka's tiered storage)."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from millstream.errors import MillstreamError
 
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
-_VERSION = 9  # of ListOffsets, the first that knows both
+_VERSION = 9  # the first version of ListOffsets that knows both
 
 
 class Extent(NamedTuple):
-    local_start: int  # all from here on is on the broker's disk
-    archived_end: int  # all before it is in the archive, as far as it is kept
+    local_start: int  # everything from here on is on the broker's disk
+    archived_end: int  # everything before it is in the archive, as far as that keeps it
 
 
 def archived_extents(
     connection: Connection, partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, Extent]:
-    """Of the partitions that have anything in an archive; none, where a broker does not tell."""
+    """The extents of partitions with records in an archive. Brokers that don't report them are left out."""
     found: dict[int, dict[TopicPartition, int]] = {EARLIEST_LOCAL: {}, LATEST_TIERED: {}}
     cluster = Cluster(connection)
     try:
@@ -38,8 +38,8 @@ def archived_extents(
                     for entry in topic.partitions:
                         if not entry.error_code and entry.offset >= 0:
                             offsets[TopicPartition(topic.name, entry.partition_index)] = entry.offset
-    except MillstreamError:
-        pass  # good to know, and never worth a failure
+    except (MillstreamError, OSError):
+        pass  # useful to know, but never worth a failure
     finally:
         cluster.close()
     local, tiered = found.values()

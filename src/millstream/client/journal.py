@@ -1,16 +1,15 @@
-"""One partition that several processes write, one at a time: for those who keep a table of what is in it.
+"""One partition that several processes write, one at a time, while each keeps a table of what is in it.
 
-Rules. Who writes knows all that was written before. Of two who want to write at once, one does, and the other
-is told to look again.
+Rules. A writer knows all that was written before. If two want to write at once, one does, and the other is
+told to read again.
 
-Theory of operation. All writers share a transactional id. ``take_over`` gets it a new epoch, which fences
-every other writer and aborts what one may have left open, and then everything is read that is committed.
-``append`` commits records under that epoch; it fails with ProducerFenced if somebody has taken over since,
-and then nothing was written. So whoever commits has read all commits before: their order is one in which each
-writer knew of all earlier ones. A writer that was not fenced has missed nothing and needs not take over
-again.
+Theory of operation. All writers share a transactional id. ``take_over`` gets a new epoch for it, which
+fences every other writer and aborts what one may have left open. Then the new writer reads everything that
+is committed. ``append`` commits records under that epoch. It fails with ProducerFenced if another writer
+has taken over since, and then nothing was written. So every commit was made by a writer that had read all
+earlier commits. A writer that was not fenced has missed nothing and need not take over again.
 
-Readers need none of that. They see committed records only, in order.
+Readers need none of that. They see only committed records, in order.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ __all__ = ["Journal", "Record"]
 
 _OFFSET_OUT_OF_RANGE = 1
 _FETCH_BYTES = 4 * 1024 * 1024
-_TRANSACTION_MS = 10_000  # after which one that nobody ends is aborted
-# The broker knows nothing of our transaction any more, or of our place in it: somebody has ended it for us.
-# Out of order, invalid state, invalid mapping, concurrent, fenced coordinator, unknown producer, abortable.
-_OVERTAKEN = (45, 48, 49, 51, 53, 59, 120)
+_TRANSACTION_MS = 10_000  # after which a transaction that nobody ends is aborted
+# The broker no longer knows this writer's transaction, or its place in it: another writer has ended it.
+# Out of order, invalid state, invalid mapping, concurrent, coordinator fenced, unknown producer, abortable.
+_OVERTAKEN = (45, 48, 49, 51, 52, 59, 120)
 
 
 class Journal:
@@ -50,31 +49,31 @@ class Journal:
         patience: float = 30.0,
     ) -> None:
         self.partition = partition
-        self.position: int | None = None  # the offset that is read next
+        self.position: int | None = None  # the next offset to read
         self._cluster = Cluster(connection, patience=patience)
         self._coordinator = TransactionCoordinator(self._cluster)
         self._transactional_id = transactional_id
-        self._own_end = 0  # where what was committed here ends
+        self._own_end = 0  # where the last commit from here ends
         self._producer: Producer | None = None
         self._sender: Sender | None = None
 
     def close(self) -> None:
-        """Leave. What was not committed is aborted by the next writer, or after its time."""
+        """Leave. What was not committed is aborted by the next writer, or when it times out."""
         self._cluster.close()
 
     # Reading -----------------------------------------------------------------------------------------
 
     def read(self, wait_ms: int = 0, patience: float | None = None) -> list[Record]:
-        """Committed records that are there, or come within the time; in order. ``patience`` is how many
-        seconds a broker that is away is waited for, if not as long as it always is."""
+        """Committed records that are there or come within ``wait_ms``, in order. ``patience`` is how many
+        seconds to wait for a broker that is away, if not the usual number."""
         if self.position is None:
             self.position = self._cluster.ends([self.partition], EARLIEST)[self.partition]
         return self._cluster.patiently(f"reading {self.partition}", lambda: self._fetch(wait_ms), patience)
 
     def catch_up(self) -> Iterator[list[Record]]:
-        """Everything up to where what is committed ends now."""
+        """Everything up to the current end of what is committed."""
         end = self._cluster.ends([self.partition], LATEST, read_committed=True)[self.partition]
-        # Apache Kafka says that a transaction is committed before readers can see it.
+        # Apache Kafka reports a transaction as committed before readers can see it.
         end = max(end, self._own_end)
         deadline = time.monotonic() + self._cluster.patience
         while self.position is None or self.position < end:
@@ -111,22 +110,22 @@ class Journal:
 
     @property
     def writes(self) -> bool:
-        """Whether the right to write was taken, and was not found lost since."""
+        """True if the right to write was taken, and was not found lost since."""
         return self._producer is not None
 
     def take_over(self) -> None:
-        """Take the right to write from whoever has it. Read what was committed before deciding anything."""
+        """Take the right to write from its owner. Read what was committed before deciding anything."""
         self._producer = self._coordinator.init(self._transactional_id, _TRANSACTION_MS)
         self._sender = None
 
     def append(self, records: Sequence[Record]) -> None:
-        """Commit records, all or none of them. ProducerFenced if another has taken over: none of them.
+        """Commit records, all or none. ProducerFenced: another writer has taken over, and none was written.
 
-        After any other error it is not known which; whoever takes over next finds out by reading.
+        After any other error the outcome is unknown; the next writer finds out by reading.
         """
         producer = self._producer
         assert producer is not None, "take over before writing"
-        self._producer = None  # until it is known to have gone well
+        self._producer = None  # until the commit is known to have succeeded
         if self._sender is None:
             self._sender = Sender(self._cluster, producer=producer)
         try:
@@ -139,5 +138,5 @@ class Journal:
                 raise ProducerFenced(error.code, error.name, str(error)) from None
             raise
         if after != producer:
-            self._sender = None  # a new epoch counts its batches from the start
+            self._sender = None  # a new epoch starts its sequence numbers again
         self._producer, self._own_end = after, end

@@ -1,14 +1,14 @@
-"""SQL of others on a SQLite file, in a process that can be killed.
+"""Runs users' SQL on a SQLite file, in a process that can be killed.
 
-SQLite looks at its clock between the steps of its machine, but one step may take for ever: a LIKE with many
-wildcards, a printf of a million digits. And sorting writes temporary files. So users' SQL runs here, with the
-operating system's limits on memory and files, and the process that asked kills this one when the time is over
-(``Child``).
+SQLite looks at the clock between the steps of its virtual machine, but one step may take forever: a LIKE with
+many wildcards, a printf of a million digits. And sorting writes temporary files. So users' SQL runs here,
+with the operating system's limits on memory and files. The process that asked kills this one when the time is
+over (``Child``).
 
-Between the two go marshalled tuples: first the limits, then questions, each with its answer:
+The two processes exchange marshalled tuples: first the limits, then questions, each with its answer:
 
     ("ask", sql)   ->  ("rows", columns, rows, cut) or ("wrong", complaint) or ("late",)
-    ("try", sql)   ->  ("wrong", complaint) or ("fine",): whether it can be parsed
+    ("try", sql)   ->  ("wrong", complaint), ("late",) or ("fine",): whether SQLite can parse it
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from types import TracebackType
 from typing import Any, BinaryIO, Self
 from urllib.parse import quote
@@ -30,12 +30,12 @@ from millstream.pipeline.view_query import LONGEST_VALUE, READS, Limits, collect
 
 MEMORY = 1 << 30  # bytes of address space
 TEMPORARY = 64 << 20  # bytes of one temporary file
-_GRACE = 0.5  # seconds after the time is over until it is killed
-_STARTING = 30.0  # seconds that a busy machine may take to start it
-LOOK_AT_CLOCK = 10_000  # steps of SQLite's machine between two looks; less than a millisecond
+_GRACE = 0.5  # seconds from the deadline until the process is killed
+_STARTING = 30.0  # seconds that a busy machine may take to start the process
+LOOK_AT_CLOCK = 10_000  # steps of SQLite's virtual machine between two looks; less than a millisecond
 
 _ACTIONS = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
-# All that SQLite has for values; none that reaches files, extensions or its inside.
+# All of SQLite's functions on values; none that reaches files, extensions or SQLite's internals.
 _NAMES = """
     -> ->> abs acos acosh asin asinh atan atan2 atanh avg ceil ceiling changes char coalesce concat concat_ws
     cos cosh count cume_dist current_date current_time current_timestamp date datetime degrees dense_rank exp
@@ -51,7 +51,8 @@ _FUNCTIONS = frozenset(_NAMES.split())
 
 
 def may(action: int, first: str | None, second: str | None, *where: str | None) -> int:
-    """What SQL of others may do. A database that is open for reading could still attach another file."""
+    """SQLite's authorizer for users' SQL. Even in a database opened for reading, SQL could attach another
+    file."""
     allowed = action in _ACTIONS and (
         action != sqlite3.SQLITE_FUNCTION or (second or "").lower() in _FUNCTIONS
     )
@@ -59,7 +60,7 @@ def may(action: int, first: str | None, second: str | None, *where: str | None) 
 
 
 class Child:
-    """The process, for as long as the block lasts. Not for use by two threads at once."""
+    """The process, for as long as the ``with`` block lasts. Not for use by two threads at once."""
 
     def __init__(self, path: str, limits: Limits) -> None:
         self._limits = limits
@@ -78,6 +79,12 @@ class Child:
         except TimeoutError:
             self.close()
             raise MillstreamError(f"asking {path} could not be begun in {_STARTING:g} s; try again") from None
+        except (BrokenPipeError, EOFError):
+            code = self._process.wait()
+            self.close()
+            raise MillstreamError(
+                f"the process that asks {path} ended at its start (exit code {code}); try again"
+            ) from None
         except BaseException:
             self.close()
             raise
@@ -94,11 +101,12 @@ class Child:
     def close(self) -> None:
         self._process.kill()
         self._process.wait()
-        self._to.close()
+        with suppress(BrokenPipeError):  # what it was asked and did not take
+            self._to.close()
         self._from.close()
 
     def call(self, what: str, sql: str) -> tuple[Any, ...]:
-        """What it answers; ``("late",)`` if that is not in time."""
+        """The process's answer; ``("late",)`` if it does not come in time."""
         try:
             self._send((what, sql))
             return self._receive(self._deadline)
@@ -116,7 +124,7 @@ class Child:
         self._to.flush()
 
     def _receive(self, deadline: float) -> tuple[Any, ...]:
-        # Not select(): it takes no file beyond number 1,023, and a console may have more open.
+        # Not select(): it takes no file descriptor above 1,023, and a console may have more open.
         waiting = select.poll()
         waiting.register(self._from, select.POLLIN)
         if not waiting.poll(max(0.0, deadline - time.monotonic()) * 1000):
@@ -138,7 +146,7 @@ def main() -> None:
     db = sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True, timeout=10, isolation_level=None)
     db.execute("PRAGMA query_only = ON")
     db.execute("BEGIN")
-    db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()  # from here on it sees one moment
+    db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()  # from here on it sees one snapshot
     db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_VALUE)
     deadline = time.monotonic() + limits.seconds
     db.set_progress_handler(lambda: time.monotonic() > deadline, LOOK_AT_CLOCK)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from millstream.errors import MillstreamError
+from millstream.pipeline import sqlite_child
 from millstream.pipeline.view_query import Answer, Limits, QueryRefused
 from millstream.pipeline.views import Changes, View, ViewReader, ViewStore, open_reader, open_store
 
@@ -189,3 +191,11 @@ def test_functions_that_reach_further_than_values_are_refused(tmp_path: Path, fu
         ]
     finally:
         reader.close()
+
+
+def test_a_process_that_can_not_start_is_an_error_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_child.sys, "executable", "/bin/false")
+    with pytest.raises(MillstreamError, match=r"ended at its start \(exit code 1\)"):
+        sqlite_child.Child(str(tmp_path / "views.db"), Limits(5, 10, 1000))

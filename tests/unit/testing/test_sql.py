@@ -54,6 +54,7 @@ def value(sql: str) -> Any:
     ("sql", "expected", "kind"),
     [
         ("i / 2", 3.5, "double"),
+        ("'a' 'b' \"c\"", "abc", "string"),
         ("i div 2", 3, "bigint"),
         ("-i % 3", -1, "int"),
         ("i + 1L", 8, "bigint"),

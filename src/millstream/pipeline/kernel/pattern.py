@@ -1,11 +1,12 @@
-"""Patterns on the kernel: partial matches per key, moved on by events in order of time.
+"""Patterns on the kernel: partial matches per key, advanced by events in time order.
 
-What a key keeps is a list of partial matches, oldest first, one for each event that began one. A partial
-match holds one or a few ways in which it may still succeed (``automaton.py`` says when it is more than one),
-each with the events it took. A key with none keeps nothing.
+A key keeps a list of partial matches, oldest first, one for each event that began one. A partial match
+holds one or a few ways in which it may still succeed (``automaton.py`` says when there is more than one),
+each with the events it took. A key without partial matches keeps nothing.
 
-Memory per key is bounded by ``max_partial`` partial matches and ``max_events`` events held by them (an event
-counts once for every way that took it). Beyond, the oldest partial match is dropped and told on ``overflow``.
+Memory per key is bounded by ``max_partial`` partial matches and ``max_events`` events held by them (an
+event counts once for every way that took it). Beyond that, the oldest partial match is dropped and
+reported on the channel ``overflow``.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ TIMED_OUT = "timed_out"
 PAST_LAST, TO_NEXT, ALL = "skip past last", "skip to next", "all"
 AFTER_MATCH = (PAST_LAST, TO_NEXT, ALL)
 MATCH_START, MATCH_END = "match_start", "match_end"
-ENDED_AT, REACHED = "ended_at", "reached"  # of a partial match: when it came to an end, and at which step
+ENDED_AT, REACHED = "ended_at", "reached"  # of a partial match: when it ended, and at which step
 
 
 Key = tuple[Any, ...]
-Taken = tuple[int, int, tuple[Any, ...]]  # an event: which of its key, its time, its columns without the keys
+Taken = tuple[int, int, tuple[Any, ...]]  # an event: its number in its key, time, columns without the keys
 Way = tuple[int, tuple[tuple[int, Taken], ...]]  # a state, and the events taken so far with their steps
-# When it began, whether it gave a match, the ways it may go, and how many events these hold.
+# When it began, whether it has given a match, the ways it may go on, and how many events these hold.
 Partial = tuple[int, bool, tuple[Way, ...], int]
 _UNBEGUN: tuple[Way, ...] = ((Automaton.START, ()),)
 _UNKNOWN = object()
@@ -53,8 +54,8 @@ def condition_column(number: int) -> str:
 
 @dataclass(frozen=True)
 class PatternPlan:
-    """A pattern as it was declared. ``conditions``: of each step whether SQL says what fits it, in a column
-    of the input; ``predicates``: the function that says so, with or without SQL."""
+    """A pattern as it was declared. ``conditions`` says for each step whether SQL decides what fits it,
+    in a column of the input. ``predicates`` are the functions that decide it, with or without SQL."""
 
     steps: tuple[StepRule, ...]
     conditions: tuple[bool, ...]
@@ -67,8 +68,8 @@ class PatternPlan:
     measures: tuple[tuple[str, Measure], ...] | None = None
     max_partial: int = 1000
     max_events: int = 10_000
-    to_channel: bool = False  # what a predicate fails on goes to a channel
-    timed_out: bool = False  # partial matches that ran out of time are told
+    to_channel: bool = False  # events on which a predicate fails go to a channel
+    timed_out: bool = False  # partial matches that ran out of time are reported
 
     in_order: ClassVar[bool] = True
     positional: ClassVar[tuple[int, ...]] = (0,)
@@ -89,11 +90,6 @@ class PatternPlan:
 
     def program(self, inputs: Sequence[pa.Schema]) -> PatternProgram:
         return PatternProgram(self, inputs[0])
-
-    @property
-    def user_code(self) -> tuple[Any, ...]:
-        """What of the user's file has to travel with it."""
-        return tuple(predicate for predicate in self.predicates if predicate is not None)
 
     def shape(self) -> Mapping[str, object]:
         taken = [
@@ -121,7 +117,7 @@ def _described(rule: StepRule) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Which columns are whose: the keys, the event's own, and what a match tells of them."""
+    """The columns by role: the keys, the event's own, and what a match reports of them."""
 
     keys: list[pa.Field]
     own: list[pa.Field]
@@ -164,7 +160,7 @@ class Layout:
 
 
 def _first(partial: Partial) -> int:
-    """Which of its key the event was that began it."""
+    """The number, in its key, of the event that began a partial match."""
     return partial[2][0][1][0][1][0]
 
 
@@ -173,7 +169,7 @@ def _all_events(number: int, names: list[str]) -> Callable[[Any], Any]:
 
 
 class PatternProgram:
-    """A pattern at work in one bucket."""
+    """A pattern running in one bucket."""
 
     def __init__(self, plan: PatternPlan, schema: pa.Schema) -> None:
         self._plan = plan
@@ -181,8 +177,8 @@ class PatternProgram:
         self._automaton = Automaton(plan.steps)
         self._names = [one.name for one in (*self._layout.keys, *self._layout.own)]
         self._event: Any = event_type(self._names)
-        self._asked = 0  # the steps that a function is asked about
-        self._given = 0  # those that any event fits as far as SQL is concerned
+        self._asked = 0  # bits of the steps that have a predicate
+        self._given = 0  # bits of the steps that every event fits as far as SQL is concerned
         for number, predicate in enumerate(plan.predicates):
             self._asked |= (predicate is not None) << number
             self._given |= (not plan.conditions[number]) << number
@@ -225,7 +221,7 @@ class PatternProgram:
             self._partial.remove(key)
 
     def _bits(self, table: pa.Table) -> Any:
-        """For each row the steps it fits, as far as SQL tells."""
+        """The steps that each row fits, as far as SQL decides."""
         bits = np.full(table.num_rows, self._given, np.int64)
         for number, known in enumerate(self._plan.conditions):
             if known:
@@ -241,7 +237,7 @@ class PatternProgram:
         return keys, list(zip(*own, strict=True)) if own else [()] * len(keys)
 
     def _moved(self, key: Key, partial: list[Partial], event: Taken, bits: int, out: Out) -> list[Partial]:
-        """The partial matches of a key after an event. What fails leaves them as they were."""
+        """A key's partial matches after an event. An event on which a predicate fails changes nothing."""
         try:
             moved, complete = self._step(key, partial, event, bits)
         except RecordFailed as failed:
@@ -260,7 +256,7 @@ class PatternProgram:
     def _step(
         self, key: Key, partial: list[Partial], event: Taken, bits: int
     ) -> tuple[list[Partial], list[Any]]:
-        """What becomes of all partial matches, and the matches that are complete, oldest first."""
+        """The partial matches after an event, and the matches that it completed, oldest first."""
         automaton, asked = self._automaton, self._asked
         move, complete, goes_on = automaton.move, automaton.complete, automaton.goes_on
         known = {} if asked else automaton.moves(bits)
@@ -270,7 +266,7 @@ class PatternProgram:
         for old in [*partial, None]:
             began, matched, ways, _ = old or (event[1], False, _UNBEGUN, 0)
             if len(ways) == 1 and old is not None and known.get(ways[0][0], _UNKNOWN) is None:
-                moved.append(old)  # by far the most: an event that a partial match has no use for
+                moved.append(old)  # by far the most common: the event does not matter to it
                 continue
             after: list[Way] = []
             there: set[int] = set()
@@ -310,7 +306,7 @@ class PatternProgram:
         return moved, matches
 
     def _fits(self, key: Key, state: int, path: Any, event: Taken, bits: int) -> int:
-        """The bits of an event for a partial match, after the user's functions have been asked."""
+        """The bits of an event for a partial match, after calling the user's predicates."""
         open_ = self._automaton.wants(state) & bits & self._asked
         if not open_:
             return bits
@@ -329,7 +325,7 @@ class PatternProgram:
         return bits
 
     def _bounded(self, key: Key, partial: list[Partial], at: int, out: Out) -> list[Partial]:
-        """The partial matches that may be kept: the latest."""
+        """The partial matches that may be kept: the latest ones. Reports those that are dropped."""
         events = sum([one[3] for one in partial])
         dropped = 0
         while len(partial) - dropped > self._plan.max_partial or events > self._plan.max_events:
@@ -347,7 +343,8 @@ class PatternProgram:
                 self._keep(key, count, left)
 
     def _expired(self, key: Key, partial: list[Partial], until: int, out: Out) -> list[Partial]:
-        """The partial matches that are left at a time. Those whose time is over may be matches by that."""
+        """The partial matches that are left at a time. One whose time is over may be a match because of
+        that (the pattern ends with a negation); otherwise it has timed out."""
         within = self._plan.within
         over = sum(1 for one in takewhile(lambda one: one[0] + within <= until, partial))
         last = -1  # the last event of the last match
@@ -372,7 +369,7 @@ class PatternProgram:
     def next_timer(self) -> int | None:
         return None
 
-    # ---- telling ------------------------------------------------------------------------------------
+    # ---- reporting ----------------------------------------------------------------------------------
 
     def _tell(self, key: Key, path: Any, end: int, out: Out) -> None:
         out.row(MAIN, (*key, path[0][1][1], end, *self._told(path), self._plan.basis))

@@ -1,4 +1,4 @@
-"""Spark SQL expressions to a tree: what stands in ``where``, ``select`` and keys. No queries."""
+"""Parses Spark SQL expressions, as in ``where``, ``select`` and keys, to a tree; but no queries."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL | re.IGNORECASE,
 )
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "b": "\b", "Z": "\x1a"}
-# Binding power of what stands between two values.
+# The binding power of operators between two values.
 _POWER = {
     "or": 1,
     "and": 2,
@@ -64,7 +64,7 @@ _ENDS = frozenset(_WORDS.split())
 
 @functools.lru_cache(maxsize=4096)
 def parse(sql: str) -> Node:
-    """An expression, with its alias if it has one."""
+    """Parse an expression, with its alias if it has one."""
     return _Parser(sql).whole()
 
 
@@ -89,7 +89,7 @@ class _Parser:
         return node
 
     def named(self, node: Node) -> Node:
-        """An alias, with or without AS."""
+        """Parse an alias, with or without AS."""
         kind, text = self.peek()
         if self.word("as"):
             kind, text = self.peek()
@@ -176,7 +176,7 @@ class _Parser:
         return self.followed(self.primary())
 
     def followed(self, node: Node) -> Node:
-        """Fields, elements and casts behind a value."""
+        """Parse fields, elements and casts after a value."""
         while True:
             if self.mark("."):
                 if self.mark("*"):
@@ -216,9 +216,10 @@ class _Parser:
         raise self.wrong(back=1)
 
     def text(self, text: str) -> Node:
-        while self.peek()[0] == "text" and self.peek()[1][0] in "'\"":  # texts side by side are one
-            return Literal(_text(text).value + _text(self.next()[1]).value, types.STRING)
-        return _text(text)
+        found = _text(text)
+        while self.peek()[0] == "text" and self.peek()[1][0] in "'\"":  # adjacent texts are one
+            found = Literal(found.value + _text(self.next()[1]).value, types.STRING)
+        return found
 
     def parenthesis(self) -> Node:
         first = self.expression()
@@ -346,7 +347,7 @@ class _Parser:
         return Call("case", tuple(parts))
 
     def interval(self) -> Node:
-        """``INTERVAL 1 DAY 2 HOURS``, ``INTERVAL '5' MINUTE``."""
+        """Parse ``INTERVAL 1 DAY 2 HOURS`` or ``INTERVAL '5' MINUTE``."""
         if self.peek()[0] == "text" and self.peek(1)[1].lower() not in (*_UNITS, *_MONTH_UNITS):
             inside = _text(self.next()[1]).value
             words = re.findall(r"-?\d+(?:\.\d+)?|[a-zA-Z]+", str(inside))
@@ -374,7 +375,7 @@ class _Parser:
         return Literal(timedelta(microseconds=micros), types.DAYS if days else types.DAYTIME)
 
     def type(self) -> Type:
-        """A word, and what stands in <> or () behind it."""
+        """Parse a type: a word, and what is in <> or () after it."""
         start, depth = self.at, 0
         self.next()
         while self.peek()[1] in ("<", "(") or depth:
