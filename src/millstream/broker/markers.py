@@ -1,12 +1,13 @@
-"""Owed markers: what was decided, told to every partition that has records of the transaction.
+"""Owed markers: write the end of each decided transaction to every partition that has its records.
 
 A marker is owed from the commit point on (``broker.decisions``). It is staged at once and written at the end
-of the turn, with everything else of it; where the log takes no writes (a full disk) it is tried again until
-it does, also by the next process. Until then the partition's readers of committed records wait before the
-transaction, and its transactional id begins no other: the new one's records would share the old one's fate.
+of the turn, together with the turn's other records. While the log takes no writes (a full disk), the marker
+is retried until the write succeeds, after a restart too. Until then, readers of committed records in that
+partition wait before the transaction, and its transactional id can't begin another one: the records of the
+new transaction would be decided by the old one's marker.
 
-Markers are not synced for their own sake. The row in the catalogue stands for the marker until some later
-sync of the log covers it, and is forgotten then, many at a time.
+Markers do not get a sync of their own. The row in the catalogue stands in for the marker until a later sync
+of the log covers it. Then the row is deleted, many at a time.
 """
 
 from __future__ import annotations
@@ -28,28 +29,28 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-RETRY_EVERY = 0.5  # seconds between tries to write a marker
-FORGET_EVERY = 1.0  # seconds between looks for rows that are no longer needed; also what a sync may wait for
+RETRY_EVERY = 0.5  # seconds between attempts to write a marker
+FORGET_EVERY = 1.0  # seconds between deletions of rows; a marker unsynced for that long gets its log synced
 _COORDINATOR_EPOCH = 0  # there is one coordinator, and it never moves
 
 
 def _nothing() -> None:
-    """Nobody waits."""
+    """The default callback: no caller waits."""
 
 
 class _Group:
-    """The markers of one decision."""
+    """The markers of one decision, and how many of them are still to be tried and written."""
 
     __slots__ = ("attempted", "complete", "unattempted", "unwritten")
 
     def __init__(self, count: int, attempted: Callable[[], None], complete: Callable[[], None]) -> None:
         self.unattempted = self.unwritten = count
-        self.attempted = attempted  # each was tried once
-        self.complete = complete  # each is written
+        self.attempted = attempted  # called once every marker was tried
+        self.complete = complete  # called once every marker is written
 
 
 class _Owed:
-    """One marker on its way. ``Unsettled``: its partition says what became of it."""
+    """One marker that is being written. It is an ``Unsettled``: its partition reports the result."""
 
     __slots__ = ("_markers", "group", "is_recorded", "marker", "offset", "partition", "since", "was_tried")
 
@@ -60,7 +61,7 @@ class _Owed:
         self._markers = markers
         self.marker = marker
         self.group = group
-        self.is_recorded = is_recorded  # there is a row of it in the catalogue
+        self.is_recorded = is_recorded  # the catalogue has a row for it
         self.partition: Partition | None = None
         self.offset = -1
         self.since = 0.0
@@ -82,8 +83,8 @@ class Markers:
         self._clock = clock
         self._turn: Turn | None = None
         self._syncer: Syncer | None = None
-        self._failed: list[_Owed] = []  # to be tried again
-        self._written: list[_Owed] = []  # whose rows can go once they are synced
+        self._failed: list[_Owed] = []  # to be retried
+        self._written: list[_Owed] = []  # their rows can be deleted once the log is synced past them
         self._retry_at = self._forget_at = 0.0
 
     def start(self, turn: Turn, syncer: Syncer) -> None:
@@ -96,12 +97,12 @@ class Markers:
         return topic.partitions[marker.partition]
 
     def is_due(self, marker: OwedMarker) -> bool:
-        """Whether the transaction that it ends is open in its partition still."""
+        """True if the transaction that the marker ends is still open in its partition."""
         partition = self.partition_of(marker)
         if partition is None:
             return False
         if partition.log.offline is not None:
-            return True  # nobody knows before its files are back, or given up
+            return True  # unknown until its files are restored or given up
         found = partition.log.transactions.open.get(marker.producer_id)
         return found is not None and found[0] == marker.first_offset
 
@@ -113,8 +114,11 @@ class Markers:
         complete: Callable[[], None] = _nothing,
         is_recorded: bool = True,
     ) -> None:
-        """Stage them all, in this turn. ``attempted`` is called when each is written or has failed once,
-        ``complete`` when the last one is written; both perhaps at once."""
+        """Stage all of these in this turn.
+
+        ``attempted`` is called when each marker is written or has failed once, ``complete`` when the last
+        one is written. Both may be called before this returns.
+        """
         if not owed:
             attempted()
             complete()
@@ -124,16 +128,16 @@ class Markers:
             self._try(_Owed(self, marker, group, is_recorded=is_recorded))
 
     def unwritten(self) -> list[OwedMarker]:
-        """The markers that their partitions' logs did not take yet."""
+        """The markers that could not be written yet."""
         return [owed.marker for owed in self._failed]
 
     def holds(self, topic_id: bytes, partition: int, producer_id: int) -> bool:
-        """Whether the producer's open transaction there is decided and waits for its marker."""
+        """True if the producer's open transaction here is decided, and its marker waits for a retry."""
         wanted = (topic_id, partition, producer_id)
         return any(owed.marker[:3] == wanted for owed in self._failed)
 
     def tick(self, now: float) -> None:
-        """Try failed ones again, and forget the rows of synced ones. Cheap where there are none."""
+        """Retry failed markers, and delete the rows of synced ones. Cheap if there are none."""
         if self._failed and now >= self._retry_at:
             self._retry_at = now + RETRY_EVERY
             again, self._failed = self._failed, []
@@ -151,7 +155,7 @@ class Markers:
         partition = self.partition_of(marker)
         assert partition is not None
         assert self._turn is not None
-        # A marker from outside (WriteTxnMarkers) may have named a later coordinator than there is.
+        # A marker from a client (WriteTxnMarkers) may have named a coordinator epoch above ours.
         known = partition.log.transactions.coordinators.get(marker.producer_id, _COORDINATOR_EPOCH)
         try:
             owed.offset = partition.append_marker(
@@ -186,7 +190,7 @@ class Markers:
         self._was_tried(owed)
 
     def _done(self, owed: _Owed) -> None:
-        """It is written, or there is nothing to be written."""
+        """The marker is written, or is no longer due."""
         if owed.is_recorded:
             self._written.append(owed)
         self._was_tried(owed)
@@ -222,7 +226,7 @@ class Markers:
 
         def forgotten(future: asyncio.Future[None]) -> None:
             if future.cancelled() or future.exception() is not None:
-                self._written += synced  # the catalogue logs why
+                self._written += synced  # tried again later; the catalogue logs the reason
 
         try:
             self._decisions.forget_owed([owed.marker for owed in synced]).add_done_callback(forgotten)

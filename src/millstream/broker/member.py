@@ -1,4 +1,4 @@
-"""A member of a group, and the words a group and its members speak: joins and the answers to them."""
+"""A member of a classic group, and the values of its JoinGroup and SyncGroup requests and responses."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 Protocols = tuple[tuple[str, bytes], ...]  # names in the member's order of preference, each with its metadata
 
 NEW_MEMBER_JOIN_TIMEOUT = 300.0
-"""Seconds a new member's join may wait. It has no session to lose yet, and may have given up long ago."""
+"""Seconds a new member's join may wait. It has no session that could expire, and its client may be gone."""
 
 
 class Join(NamedTuple):
-    """What a JoinGroup asks for."""
+    """A JoinGroup request."""
 
     member_id: str  # empty: a new member
-    instance_id: str | None  # set: a static member, which keeps its place over restarts
+    instance_id: str | None  # set: a static member, which keeps its place across restarts
     client_id: str
     client_host: str
     session_timeout: float  # seconds
@@ -23,14 +23,14 @@ class Join(NamedTuple):
     protocol_type: str
     protocols: Protocols
     reason: str = ""
-    id_required: bool = False  # this client can be sent back to join under a given id (version 4 and up)
+    id_required: bool = False  # the client can be told to rejoin with a given member id (version 4 and up)
     can_skip_assignment: bool = (
-        False  # a returning static leader can be told not to assign (version 9 and up)
+        False  # a static leader that returns can be told not to assign (version 9 and up)
     )
 
 
 class Joined(NamedTuple):
-    """The answer to a join."""
+    """The response to a join."""
 
     error: int
     member_id: str = ""
@@ -43,7 +43,7 @@ class Joined(NamedTuple):
 
 
 class Synced(NamedTuple):
-    """The answer to a sync."""
+    """The response to a sync."""
 
     error: int
     protocol_type: str | None = None
@@ -52,7 +52,7 @@ class Synced(NamedTuple):
 
 
 class Member:
-    """One member. ``joining`` and ``syncing`` are the requests of it that wait for an answer, if any."""
+    """One member. ``joining`` and ``syncing`` are its requests that wait for a response, if any."""
 
     __slots__ = (
         "assignment",
@@ -75,8 +75,8 @@ class Member:
         self.client_id = join.client_id
         self.client_host = join.client_host
         self.assignment = b""
-        self.is_new = True  # has not been part of a generation yet
-        self.deadline = deadline  # monotonic; it is removed when it has not been heard of by then
+        self.is_new = True  # it has not been part of a generation yet
+        self.deadline = deadline  # monotonic; the member is removed if nothing is heard from it by then
         self.joining: Any = None
         self.syncing: Any = None
         self.update(join)

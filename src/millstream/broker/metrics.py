@@ -1,5 +1,8 @@
-"""What the broker counts. On the hot path these are plain additions; names, labels and text are made only
-when somebody asks (``broker.http``)."""
+"""The broker's counters and histograms, and their export as Prometheus metrics.
+
+On the hot path, counting is a plain addition. Names, labels and text are made only when the metrics are
+requested (``broker.http``).
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ class Histogram:
         self.total += seconds
 
     def buckets(self) -> list[tuple[str, int]]:
-        """Cumulative, as Prometheus wants them."""
+        """The cumulative counts that Prometheus expects, by upper bound."""
         found = []
         below = 0
         for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
@@ -56,14 +59,14 @@ class Metrics:
         self.bugs = 0
         self.throttled = 0  # requests over a client's quota
         self.throttled_seconds = 0.0
-        self.storage_errors = 0  # appends, writes and syncs that the disk refused
+        self.storage_errors = 0  # appends, writes and syncs that failed on the disk
         self.turn_seconds = Histogram(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5)
         self.sync_seconds = Histogram(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
         self.handler_seconds = Histogram(0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
 
 
 class Collector:
-    """Turns one server's state into Prometheus's metric families, when asked."""
+    """Builds Prometheus's metric families from one server's state, on each request for metrics."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -129,7 +132,7 @@ class Collector:
         yield from self._topics(CounterMetricFamily, GaugeMetricFamily)
 
     def _standby(self, counter: Any, gauge: Any) -> Iterator[Any]:
-        """How far a copy is behind: as the standby knows it, and as its leader does."""
+        """How far standbys are behind: as a standby knows it, and as its leader does."""
         node = self._server.node
         if node.standby is not None:
             status = node.standby.status()
@@ -201,7 +204,7 @@ class Collector:
         yield from self._transactions(counter, gauge)
 
     def _archive(self, counter: Any, gauge: Any) -> Iterator[Any]:
-        """What went to the archive, what waits for it, and what came from there. Nothing without one."""
+        """Copies to the archive, segments still to be copied, and reads. Nothing without an archive."""
         archiving = self._server.node.archiving
         if archiving is None:
             return
@@ -236,7 +239,7 @@ class Collector:
         yield from (archived, behind, local)
 
     def _compaction(self, counter: Any, gauge: Any) -> Iterator[Any]:
-        """Compacted topics: how dirty they are, and what compaction did."""
+        """Compacted topics: how dirty their logs are, and what compaction has done."""
         cleaner, node = self._server.cleaner, self._server.node
         for name, doc, value in (
             ("passes", "Passes over a log that were finished.", cleaner.passes),
@@ -262,7 +265,7 @@ class Collector:
         yield from (dirty, since, refused)
 
     def _overload(self, counter: Any, gauge: Any) -> Iterator[Any]:
-        """Topics whose producers are faster than their consumers, by policy."""
+        """What the overload policies have done: requests held, records dropped."""
         by_topic = ["topic"]
         held = counter("millstream_overload_held_requests", "Requests that were held.", labels=by_topic)
         seconds = counter("millstream_overload_held_seconds", "For how long, in all.", labels=by_topic)
@@ -283,7 +286,7 @@ class Collector:
         yield from (held, seconds, waiting, records, size)
 
     def _horizons(self, gauge: Any) -> Iterator[Any]:
-        """What never comes (a full disk, the end of a log without limits) is left out."""
+        """Rates and forecasts. A forecast that never comes true (a full disk, say) has no metric."""
         watch = self._server.node.watch
         labels = ["topic"]
         rate = gauge("millstream_topic_records_per_second", "Records appended, lately.", labels=labels)
@@ -345,8 +348,8 @@ class Collector:
         yield from (lag, behind_seconds, loss, lost)
 
     def _transactions(self, counter: Any, gauge: Any) -> Iterator[Any]:
-        """Who holds readers of committed records back, where, and since when. Of ids there may be any number:
-        only the oldest are told by name."""
+        """Open transactions, and the records that they keep from readers of committed records. There may be
+        any number of transactional ids, so only the oldest open transactions are listed by id."""
         node = self._server.node
         now_ms = node.clock.now_ms()
         counted = node.transactions.counters

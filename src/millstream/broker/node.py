@@ -1,9 +1,8 @@
-"""The node: what every request handler works on.
+"""The node: one broker's state, the object that every request handler works on.
 
-It holds the catalogue (which topics there should be), the partitions (what is served), the groups, the
-transactions, and what they share. A topic is served once all of its logs are open, and no longer from the
-moment its deletion is written down; between the two, the catalogue is ahead of what clients see, never
-behind.
+It holds the catalogue (which topics should exist), the partitions (which are served), the groups, the
+transactions, and what they share. A topic is served once all of its logs are open, and no longer once its
+deletion is written to the catalogue. So the catalogue may be ahead of what clients see, but is never behind.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 Broker = tuple[int, str, int]  # id, host and port, as clients are told
-_PATIENCE = 0.005  # seconds of work after which the loop gets its turn
+_PATIENCE = 0.005  # seconds of work after which the loop may run other tasks
 
 
 class Node:
@@ -71,31 +70,31 @@ class Node:
         *,
         files: Files | None = None,
     ) -> None:
-        """Open the data directory and everything in it, through ``files`` where tests bring their own.
+        """Open the data directory and everything in it. Tests may pass their own ``files``.
         Raises DataDirectoryError."""
         self.config = config
-        self.configured = config  # as it was started; what is changed while running stands over it
+        self.configured = config  # as started; settings changed at run time override it in ``config``
         self.clock = clock
-        self.host = ""  # where clients are told to connect; the server knows once it listens
+        self.host = ""  # where clients are told to connect; set by the server once it listens
         self.port = 0
-        self.own_host, self.own_port = "", 0  # the same of this broker, also while another one leads
+        self.own_host, self.own_port = "", 0  # this broker's address, even while another broker leads
         self.own_id = config.node_id
         self._claimed_id = config.node_id
-        self._peers: list[Broker] = []  # while another broker leads: those beside it
+        self._peers: list[Broker] = []  # while another broker leads: its standbys
         self.metrics = Metrics()
         self.deadlines = Deadlines(loop, clock)
         self.lookups = Lookups(loop)
         self.sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, clock)
         self.hosted: dict[TopicKey, HostedTopic] = {}  # each topic under its name and under its id
-        self.topics_number = 0  # of the changes in which topics there are and what they are
+        self.topics_number = 0  # incremented whenever a topic is added, removed or altered
         self.followers = Followers(self)
         self.in_sync = InSync(self)
-        self.standby: Standby | None = None  # what keeps this a copy of another broker, if it is one
-        self.fenced_by = ""  # the address of the broker that leads since this one was replaced
-        self.trims: dict[Partition, int] = {}  # where a leader's logs begin
+        self.standby: Standby | None = None  # on a standby: what copies the leader
+        self.fenced_by = ""  # the address of the broker that replaced this one as leader
+        self.trims: dict[Partition, int] = {}  # the leader's log start offsets, still to be applied
         self._not_leading: NotLeader | None = None
         self.is_aside = False  # another broker leads
-        self.flushed_by_time: set[Partition] = set()  # those with flush.ms
+        self.flushed_by_time: set[Partition] = set()  # the partitions with flush.ms
         self.memory = MemoryDirectory(
             clock,
             limit=config.millstream_memory_bytes or share_of_memory(),
@@ -118,7 +117,7 @@ class Node:
                 if is_lost(Path(config.data)):
                     raise lost(Path(config.data))
                 database = Database(Path(config.data) / FILE_NAME, self._directory.make_room)
-            # A standby has its leader's topics; whether it has an archive counts once it leads.
+            # A standby has its leader's topics. Whether it has an archive matters only once it leads.
             may_archive = has_archive or bool(config.follow)
             self.catalogue = Catalogue(defaults=config.topic, archive=may_archive, database=database)
             self.transactions = TransactionCoordinator(self.catalogue, config, clock, self.hosted)
@@ -142,7 +141,7 @@ class Node:
         self.catalogue.on_commits = self.backpressure.committed
         self.throttling = Throttling()
         self.throttling.set_quotas(self.catalogue.quotas)
-        self.on_quotas: Callable[[], None] | None = None  # for connections, which look up their own
+        self.on_quotas: Callable[[], None] | None = None  # tells connections to look up their quotas again
         for topic in self.topics():
             self._configure(topic, self.catalogue.topics[topic.name].config)
         self.watch = Watch(self.catalogue, clock)
@@ -153,7 +152,7 @@ class Node:
         )
 
     def _check_role(self) -> CopyState:
-        """Whether this directory may lead, or follow, as it is told to. Raises DataDirectoryError."""
+        """Check that this directory may lead or follow. Raises DataDirectoryError or ConfigError."""
         state = self.catalogue.copy_state()
         if not self.config.follow:
             state.check_may_lead(self.config.data)
@@ -192,7 +191,7 @@ class Node:
             )
 
     def _bring_back(self, partition: Partition) -> PartitionLog:
-        """Open the log of an offline partition: what it lacks is in the archive."""
+        """Open the log of an offline partition whose missing records are in the archive."""
         assert self._directory is not None
         wanted = Wanted(partition.topic.name, partition.index, partition.log.config, partition.topic.id)
         partition.log = self._connected(self._directory.reopen(wanted))
@@ -200,13 +199,13 @@ class Node:
 
     @property
     def is_blank(self) -> bool:
-        """Whether there is nothing here that another broker's copy would take the place of."""
+        """True if there is nothing here that another broker's copy would replace."""
         return not self.catalogue.topics and len(self.catalogue.lineage) == 1
 
     # Looking up
 
     def topics(self) -> Iterable[HostedTopic]:
-        """Every topic that is served, by name."""
+        """Every topic that is served, each once."""
         return [topic for key, topic in self.hosted.items() if isinstance(key, str)]
 
     def partitions(self) -> Iterable[Partition]:
@@ -220,7 +219,7 @@ class Node:
 
     @property
     def data_path(self) -> str:
-        """The data directory, for those who ask; empty if all is in memory."""
+        """The path of the data directory; empty if everything is in memory."""
         return self._directory.path if self._directory is not None else ""
 
     # Changing
@@ -232,7 +231,7 @@ class Node:
         overrides: Mapping[str, str],
         topic_id: uuid.UUID | None = None,
     ) -> Topic:
-        """Create a topic and serve it. Raises RequestRefused, or LogError where the disk refuses."""
+        """Create a topic and serve it. Raises RequestRefused, or LogError if the disk fails or is full."""
         self._check_room(self.catalogue.topic_config(overrides))
         await self.removal.done(name)
         topic = await self.catalogue.create_topic(name, partitions, overrides, topic_id)
@@ -247,7 +246,7 @@ class Node:
         return topic
 
     def _configure(self, hosted: HostedTopic, config: TopicConfig) -> None:
-        """What becomes of records on their way to the logs, and what their producers wait for."""
+        """Apply the settings for compression, copies and backpressure to a topic's partitions."""
         hosted.keep_as(target_of(config))
         hosted.copies = 1 if hosted.in_memory else config.min_insync_replicas
         for partition in hosted.partitions:
@@ -256,13 +255,13 @@ class Node:
         self.in_sync.look()
 
     async def delete_topic(self, name: str) -> None:
-        """Stop serving a topic. Its logs go in the background, and a little later what it has in the
-        archive; neither comes back, even after a crash."""
+        """Stop serving a topic. Its logs are removed in the background, and its archived segments a little
+        later. Neither comes back, even after a crash."""
         await self.catalogue.delete_topic(name, *self._archived(name))
         await self._stop_serving(name)
 
     async def _logs_removed(self, topics: list[str]) -> None:
-        if not self.is_aside:  # else the leader's catalogue says so, for its own logs
+        if not self.is_aside:  # else the entry comes from the leader, once the leader's own logs are gone
             await self.catalogue.logs_removed(topics)
 
     async def _stop_serving(self, name: str) -> None:
@@ -282,7 +281,7 @@ class Node:
             started = await _breathe(started)
 
     def _archived(self, name: str) -> tuple[str, int]:
-        """What a topic that is about to be deleted has in the archive, and when that may go."""
+        """The archive prefix of a topic that is about to be deleted (or ""), and when it may be removed."""
         hosted = self.hosted.get(name)
         if hosted is None or self.archiving is None:
             return "", 0
@@ -333,8 +332,7 @@ class Node:
         self._configure(hosted, config)
 
     async def alter_broker(self, overrides: Mapping[str, str], *, everywhere: bool = False) -> None:
-        """Replace all settings that were changed while the broker ran: its own, or those of all brokers
-        (``everywhere``), over which its own stand."""
+        """Replace all run-time settings: this broker's own, which take precedence, or all brokers'."""
         known = self.catalogue
         if everywhere:
             changed = self._with_overrides(known.broker_overrides, overrides)
@@ -359,7 +357,7 @@ class Node:
 
     @property
     def brokers(self) -> list[Broker]:
-        """The leader, and the standbys that can tell clients who leads when it is lost."""
+        """The leader, and the standbys: if the leader is lost, they can tell clients which broker leads."""
         peers = self._peers if self.is_aside else self.followers.brokers
         return [
             (self.config.node_id, self.host, self.port),
@@ -372,7 +370,8 @@ class Node:
         self.config = dataclasses.replace(self.config, node_id=node_id)
 
     def go_by(self, node_id: int) -> Sequence[int] | None:
-        """Take the id that the leader gave this broker; what to write down, if that is another one."""
+        """Take the id that the leader gave this broker. Returns the configured id and the new one if they
+        differ, to be stored; else None."""
         if node_id != self.own_id:
             _log.warning("the leader has node.id %d as well; this broker goes by %d", self.own_id, node_id)
             leader_id = self.config.node_id
@@ -381,8 +380,8 @@ class Node:
         return None if node_id == self._claimed_id else (self._claimed_id, node_id)
 
     def lead_clients_to(self, leader: Broker, peers: Iterable[Broker] = ()) -> None:
-        """Tell clients that ask where to go: to this leader. A client that comes here all the same is refused
-        as before."""
+        """Direct clients to this leader, in responses to Metadata. A client that sends its requests here
+        anyway is still refused."""
         node_id, self.host, self.port = leader
         self._peers = list(peers)
         if node_id == self.config.node_id:
@@ -392,14 +391,14 @@ class Node:
             topic.described.clear()
 
     async def new_producer_id(self) -> int:
-        """One that was never given out before; from the broker that leads. Raises RequestRefused."""
+        """A producer id that was never given out; asked of the leader if needed. Raises RequestRefused."""
         if not self.is_aside:
             return await self.catalogue.new_producer_id()
         return await producer_id_of(self.host, self.port)
 
     async def fence(self, by: str, node_id: int) -> None:
-        """Another broker leads from now on, also after a restart: take no more writes, and send clients
-        there. Done when all that was taken before is written. An empty address takes it back."""
+        """Another broker leads from now on, also after a restart: take no more writes, and direct clients
+        to it. Returns when everything accepted before is written. An empty address undoes it."""
         if by:
             self.not_leading(f"the broker at {by} was promoted in place of this one")
             host, _, port = by.rpartition(":")
@@ -418,7 +417,7 @@ class Node:
         self.lead_clients_to((self.own_id, self.own_host, self.own_port))
 
     def not_leading(self, reason: str) -> None:
-        """Take no writes of clients, now or for topics to come."""
+        """Refuse clients' writes, to these topics and to topics created later."""
         self.is_aside = True
         self._not_leading = NotLeader(reason)
         self.catalogue.refuse(RequestRefused(NOT_CONTROLLER, reason))
@@ -427,7 +426,8 @@ class Node:
         self.coordinator.close()
 
     async def serve_catalogue(self) -> None:
-        """Serve the topics that the catalogue has: open what is new or has grown, close what is gone."""
+        """Serve what is in the catalogue: open new topics and partitions, close deleted topics, apply
+        settings."""
         topics = self.catalogue.topics
         for hosted in self.topics():
             known = topics.get(hosted.name)
@@ -457,7 +457,7 @@ class Node:
         return self._directory.restart_log(log, offset)
 
     async def apply_trims(self) -> None:
-        """Let logs begin where the leader's do, which is in ``trims``."""
+        """Move log start offsets up to the leader's, which are in ``trims``."""
         if not self.trims:
             return
         trims, self.trims = self.trims, {}
@@ -471,12 +471,12 @@ class Node:
             started = await _breathe(started)
 
     def claim(self) -> None:
-        """The directory is of the catalogue's cluster from now on."""
+        """Mark the directory as belonging to the catalogue's cluster."""
         assert self._directory is not None
         self._directory.claim(self.catalogue.cluster_id, self._claimed_id)
 
     def keep_catalogue(self, lineage: Sequence[Sequence[Any]]) -> None:
-        """Before another broker's takes its place: keep the catalogue of one that led, or was to."""
+        """Save this broker's catalogue before another's replaces it, if that one has seen more promotions."""
         if len(lineage) > len(self.catalogue.lineage):
             path = Path(self.data_path) / f"catalogue-before-{lineage[-1][0]}.db"
             if not path.exists():
@@ -493,10 +493,10 @@ class Node:
     def _open(
         self, topic: HostedTopic, index: int, config: TopicConfig, log: PartitionLog | None = None
     ) -> None:
-        """Serve a partition: with a log that is open, or as one of a topic that was just created."""
+        """Add a partition to a topic: with the log given, which is open, or with a new one."""
         directory = self._directory_of(config)
         if log is not None:
-            pass  # it is open
+            pass  # it is already open
         elif directory is self._directory:
             if self.config.follow:
                 config = as_copy(config)
@@ -510,7 +510,7 @@ class Node:
         self._watch_flushing(partition)
 
     def _connected(self, log: PartitionLog) -> PartitionLog:
-        """Have a log ask and tell this node."""
+        """Set the callbacks through which a log asks and tells this node."""
         log.transactions_gate = self.transactions.gate
         if self._not_leading is not None:
             log.refuse(self._not_leading)
@@ -531,7 +531,7 @@ class Node:
             raise LogError(KAFKA_STORAGE_ERROR, str(error)) from error
 
     def _check_room(self, config: TopicConfig) -> None:
-        """Files of no topic are begun on a full disk."""
+        """Raise LogError if the disk is full: no new topic or partition is created then."""
         directory = self._directory_of(config)
         if isinstance(directory, LogDirectory) and directory.full:
             raise LogError(KAFKA_STORAGE_ERROR, directory.full)
@@ -539,7 +539,7 @@ class Node:
     async def _take_back(
         self, change: asyncio.Future[Topic], topic: HostedTopic, indexes: range, error: LogError
     ) -> None:
-        """Partitions that the catalogue knows could not be opened: nobody is to see them."""
+        """Undo a change to the catalogue whose partitions could not be opened: no client may see them."""
         try:
             taken_back = await change
         except RequestRefused as refused:
@@ -563,31 +563,31 @@ class Node:
             self.flushed_by_time.discard(partition)
 
     async def set_quotas(self, entity: Entity, quotas: Mapping[str, float]) -> None:
-        """Replace all quotas of an entity, and have them count."""
+        """Replace all quotas of an entity, and apply them at once."""
         await self.catalogue.set_quotas(entity, quotas)
         self.throttling.set_quotas(self.catalogue.quotas)
         if self.on_quotas is not None:
             self.on_quotas()
 
-    # Housekeeping, in steps that never keep the loop for long
+    # Housekeeping, in steps that never block the loop for long
 
     async def apply_retention(self) -> None:
-        """Delete what is beyond its topic's retention, and forget producers not heard of for long."""
+        """Delete records past their topic's retention, and expire idle producers."""
         started = time.monotonic()
         for partition in self.partitions():
             log = partition.log
             if log.failed is None:
                 log.expire_producers(self.clock.now_ms(), self.config.producer_id_expiration_ms)
-                with contextlib.suppress(LogFailed):  # it has logged why; the others' turn
+                with contextlib.suppress(LogFailed):  # it has logged why; go on with the other logs
                     log.apply_retention(self.clock.now_ms())
             started = await _breathe(started)
 
     def _start_moves(self, log: PartitionLog, start: int) -> None:
-        if not self.is_aside:  # what the leader writes down comes here too
+        if not self.is_aside:  # a standby gets the losses that its leader records
             self.catalogue.losses.start_moves(log, start, self.catalogue.offsets, self.clock)
 
     async def look_ahead(self) -> None:
-        """Find out how long the logs are, when the disk is full, and who is being overtaken."""
+        """Update the forecasts: how far back logs reach, when the disk is full, which groups lose records."""
         started = time.monotonic()
         for _ in self.watch.look(self.config, self.topics(), self._free_bytes):
             started = await _breathe(started)
@@ -601,7 +601,7 @@ class Node:
             return None
 
     def checkpoint(self) -> None:
-        """Write down how far each log is synced, so that less is checked after a crash."""
+        """Write how far each log is synced to a file, so that less has to be checked after a crash."""
         if self._directory is not None:
             try:
                 self._directory.checkpoint()
@@ -610,7 +610,7 @@ class Node:
                 _log.error("can't write the checkpoints: %s; after a crash more is checked", error)
 
     async def back_up_catalogue(self) -> None:
-        """Copy the catalogue if it is time to."""
+        """Back up the catalogue if a backup is due."""
         now = self.clock.monotonic()
         state = self.catalogue.topics_version, self.catalogue.changes
         if self._directory is not None and self._backups.is_due(now, *state):
@@ -621,17 +621,17 @@ class Node:
 
     @property
     def full(self) -> str:
-        """What is to be said while the disk is full; empty while it is not."""
+        """The message for clients while the disk is full; empty while it is not."""
         return self._directory.full if self._directory is not None else ""
 
     def look_for_room(self) -> None:
-        """See whether the disk or the memory for topics is full, or has room again."""
+        """Check whether the disk or the memory for topics is full, or has room again."""
         self.memory.look()
         if self._directory is not None:
             self._directory.look_for_room()
 
     def close(self) -> None:
-        """Sync and close everything; the next start finds it in order."""
+        """Sync and close everything, so that the next start finds it in order."""
         self.deadlines.close()
         self.lookups.close()
         if self.archiving is not None:
@@ -643,7 +643,7 @@ class Node:
 
 
 async def _breathe(started: float) -> float:
-    """Let the loop have its turn if this has worked for a while; the time to count from now on."""
+    """Let other tasks run if this one has worked for a while. Returns the time to count from next."""
     if time.monotonic() - started < _PATIENCE:
         return started
     await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""What is on disk when a broker starts: directories that nobody knows, and the logs of its topics."""
+"""Startup of a data directory: open the topics' logs, and remove or set aside unknown directories."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NEVER = settings_of(TopicConfig)["flush.ms"].default
 
 
 def sort_out(directory: LogDirectory, catalogue: Catalogue, *, follows: bool) -> None:
-    """Remove the directories of deleted topics, and set aside others that the catalogue does not know."""
+    """Remove the directories of deleted topics. Set aside any others that the catalogue does not know."""
     known = {(topic.name, index) for topic in catalogue.topics.values() for index in range(topic.partitions)}
     directory.forget_all_but(known)
     left = directory.strays(known)
@@ -37,7 +37,7 @@ def sort_out(directory: LogDirectory, catalogue: Catalogue, *, follows: bool) ->
 def logs_on_disk(
     directory: LogDirectory, catalogue: Catalogue, *, is_copy: bool, follows: bool
 ) -> dict[tuple[str, int], PartitionLog]:
-    """The logs of all topics that are on disk, by topic and partition."""
+    """Open the logs of all topics that are kept on disk. Returns them by topic and partition."""
     commits = {} if is_copy else _highest_commits(catalogue)
     wanted = [
         Wanted(
@@ -56,7 +56,7 @@ def logs_on_disk(
 
 
 def _highest_commits(catalogue: Catalogue) -> dict[tuple[str, int], HighestCommits]:
-    """How far groups have read each partition, by what they committed."""
+    """How far groups have read each partition, from their committed offsets."""
     found: dict[tuple[str, int], HighestCommits] = {}
     for group, topics in catalogue.offsets.items():
         for topic, partitions in topics.items():
@@ -72,8 +72,8 @@ def _topic_of(path: Path) -> str:
 
 
 def as_copy(config: TopicConfig) -> TopicConfig:
-    """A topic's settings in a copy of it: when a segment is full and what is too old, the leader decides.
-    Compaction is the copy's own: what the leader compacts it does not send again."""
+    """A topic's settings on a standby. The leader decides when a segment is full and which records are too
+    old. The standby compacts on its own, because the leader does not send again what it has compacted."""
     return dataclasses.replace(
         config,
         cleanup_policy=("compact",) if "compact" in config.cleanup_policy else ("delete",),

@@ -1,16 +1,16 @@
-"""What a connection has yet to send.
+"""The queue of response bytes and file slices that a connection has yet to send.
 
-Answers go to the socket itself, not through the transport: records of any size go from their file with
-``sendfile``, which transports of uvloop do not have, and nothing may come between the head of such an answer
-and its records. The transport stays responsible for reading and for closing.
+Responses go to the socket directly, not through the transport. Large slices of records go from their file
+with ``sendfile``, which uvloop's transports do not have, and nothing may come between the head of such a
+response and its records. The transport remains responsible for reading and for closing.
 
 The rules:
 
-- Parts leave in the order they were put in; while one is half sent, no other is touched.
-- A socket that takes no more is waited for through a second descriptor of the same socket, because the loop
-  watches the first one for reading and won't let it be watched twice.
-- A part is either bytes or a slice of a log. A slice keeps its file open; its size was promised in the head
-  of its answer, so a file that turns out shorter breaks the connection.
+- Parts are sent in the order they were queued. While one is partly sent, no other is started.
+- When the socket takes no more, the outbox waits for it on a second descriptor of the same socket, because
+  the loop watches the first one for reading and does not allow a second watch on it.
+- A part is either bytes or a slice of a log. A slice keeps its file open. The head of the response has
+  already announced the slice's size, so a file that turns out to be shorter breaks the connection.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from typing import Protocol
 from millstream.broker.metrics import Metrics
 from millstream.wire.fetch import LARGE, Part, Slice, whole
 
-JOINED = 128 * 1024  # small parts are joined up to this; copying more costs more than another call
+JOINED = 128 * 1024  # small parts are joined up to this; beyond it, copying costs more than another call
 _MORE = socket.MSG_MORE
 
 
 class StreamSocket(Protocol):
-    """What is used of a socket."""
+    """The methods of a socket that the outbox uses."""
 
     def fileno(self) -> int: ...
     def send(self, data: bytes | bytearray | memoryview, flags: int = ..., /) -> int: ...
 
 
 class FileSlice(Slice, Protocol):
-    """A slice that may be in a file of the operating system's."""
+    """A slice that may be backed by a file of the operating system."""
 
     @property
     def position(self) -> int: ...
@@ -47,7 +47,7 @@ class FileSlice(Slice, Protocol):
 
 
 class Outbox:
-    """See the module's description. ``unsent`` is raised by whoever queues an answer."""
+    """See the module's description. The caller that queues a response adds its size to ``unsent``."""
 
     __slots__ = (
         "_broken",
@@ -73,10 +73,10 @@ class Outbox:
         self._loop = loop
         self._socket = sock
         self._metrics = metrics
-        self._drained = drained  # called after bytes left that had to wait
+        self._drained = drained  # called whenever bytes that had to wait were sent
         self._broken = broken  # called once, when the peer is gone
         self._parts: list[Part | memoryview] = []
-        self._sent_of_first = 0  # of a slice at the front
+        self._sent_of_first = 0  # bytes sent of the first part, if that is a slice
         self._watch = -1  # the second descriptor
         self.unsent = 0
 
@@ -85,15 +85,15 @@ class Outbox:
         return not self._parts
 
     def send(self, parts: list[Part]) -> None:
-        """Send these after all that is waiting."""
+        """Send these parts after all those that wait."""
         if not self._parts:
-            # The common case: a few small answers, and a socket that takes them.
+            # The common case: a few small responses, and a socket that takes them.
             data = parts[0] if len(parts) == 1 else None
             if data is None and self.unsent <= JOINED:
                 try:
                     data = b"".join(parts)  # type: ignore[arg-type]
                 except TypeError:
-                    data = None  # a slice among them
+                    data = None  # one of them is a slice
             if type(data) is bytes or type(data) is bytearray:
                 try:
                     sent = self._socket.send(data)
@@ -114,7 +114,7 @@ class Outbox:
             self._parts.extend(parts)
 
     def _pump(self) -> None:
-        """Send until the socket takes no more or nothing is left."""
+        """Send until nothing is left or the socket takes no more."""
         parts = self._parts
         while parts:
             try:
@@ -129,7 +129,7 @@ class Outbox:
                 return
 
     def _send_first(self) -> bool:
-        """Send the first part, or as many small ones as make a good packet; whether all of it left."""
+        """Send the first part, or several small ones joined. True if all of it was sent."""
         parts = self._parts
         first = parts[0]
         if not isinstance(first, (bytes, bytearray, memoryview)):
@@ -190,7 +190,7 @@ class Outbox:
         self._broken(error)
 
     def close(self) -> None:
-        """Forget what was not sent. Called twice, it does nothing."""
+        """Drop what was not sent. A second call does nothing."""
         self._parts.clear()
         self.unsent = 0
         if self._watch >= 0:

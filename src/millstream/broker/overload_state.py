@@ -1,4 +1,4 @@
-"""What a topic's overload policy is doing, in a sentence: for who describes the topic, and for the log."""
+"""What a topic's overload policy is doing, as a sentence for topic descriptions and for the broker's log."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_TELL_EVERY = 10.0  # seconds between lines about what a topic has dropped
+_TELL_EVERY = 10.0  # seconds between warnings about dropped records
 
 
 def overload_state(node: Node, name: str) -> str:
-    """What is to be said about a topic; empty if there is nothing."""
+    """The state of a topic's overload policy; empty if there is nothing to say."""
     topic = node.hosted.get(name)
     if topic is None:
         return ""
@@ -36,7 +36,7 @@ def memory_state(node: Node, name: str) -> str:
 
 
 def memory_of(node: Node, topic: HostedTopic) -> tuple[int, int]:
-    """Bytes that a topic has in memory, and bytes that spilled from there to the disk."""
+    """The bytes that a topic has in memory, and the bytes spilled from there to the disk."""
     logs = [partition.log for partition in topic.partitions if partition.in_memory]
     spilled = sum(node.memory.spilled(log) for log in logs)
     return sum(log.size_bytes for log in logs) - spilled, spilled
@@ -64,13 +64,13 @@ def _policy_state(node: Node, topic: HostedTopic) -> str:
 
 
 def dropped(topic: HostedTopic) -> tuple[int, int]:
-    """Records and bytes that a topic has dropped since the broker started."""
+    """The records and bytes that a topic has dropped since the broker started."""
     rings = [partition.log.ring for partition in topic.partitions if partition.log.ring is not None]
     return sum(ring.dropped_records for ring in rings), sum(ring.dropped_bytes for ring in rings)
 
 
 class DropWatch:
-    """Says now and then what was dropped."""
+    """Logs a warning when a topic has dropped records, at most every ``_TELL_EVERY`` seconds."""
 
     def __init__(self) -> None:
         self._told: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""A partition as the broker serves it: its log, and whoever waits for something to happen to it."""
+"""A partition as the broker serves it: its log, and the requests that wait for appends, syncs and records."""
 
 from __future__ import annotations
 
@@ -25,22 +25,23 @@ if TYPE_CHECKING:
 _complaints = RateLimited(logging.getLogger(__name__))
 
 MANY = 1 << 62  # bytes; more than any long poll waits for
-_TOGETHER = 50  # long polls whose answers are made before any is sent
+_TOGETHER = 50  # long polls that are answered before their responses are sent
 
 
 class Unsettled(Protocol):
-    """A Produce request that waits for the fate of its records in some partitions."""
+    """A Produce request, or anything else that waits until its records are safe or lost."""
 
     needs_sync: bool
-    timeout_ms: int  # how long standbys may take, where the topic asks for copies; -1: it waits for none
+    timeout_ms: int  # how long to wait for standbys where the topic requires copies; -1: don't wait for them
 
     def settled(self, place: int, failure: LogError | None) -> None:
-        """The records at ``place`` in the request are as safe as was asked for, or lost."""
+        """The records at ``place`` in the request are as safe as requested; or lost, with a failure."""
 
 
 class Shared:
-    """What those who are woken together have in common: partitions' results, by what was asked of them, and
-    whole answers, by the request's version and words, with what to call for each one that leaves."""
+    """Results shared by long polls that are woken together. ``reads``: partitions' results, by what was
+    asked. ``answers``: whole responses by the request's version and bytes, with a function to call for each
+    one that is sent."""
 
     __slots__ = ("answers", "reads")
 
@@ -52,14 +53,14 @@ class Shared:
 class Waiter(Protocol):
     """A Fetch that waits for records."""
 
-    committed: bool  # only those of committed transactions, and of none
+    committed: bool  # it reads committed records only: no open and no aborted transactions
 
     def appended(self, count: int, shared: Shared) -> None:
-        """``count`` more bytes are there. ``shared`` is for results that other waiters of this
+        """``count`` more bytes can be read. ``shared`` is for results that other waiters of this
         partition can use as well."""
 
     def cancel(self) -> None:
-        """Answer now, with whatever there is."""
+        """Respond now, with the records that there are."""
 
 
 class HostedTopic:
@@ -87,11 +88,11 @@ class HostedTopic:
         self.partitions: list[Partition] = []  # empty once the topic is deleted
         self.gate: Gate | None = None  # where producers may have to wait
         self.copies = 1  # brokers that must have a record before acks=all is answered
-        self.kept_as: Target | None = None  # what its batches are compressed with; None: as they came
-        self.direct = self.partitions  # those that a Produce may go to on the short way
+        self.kept_as: Target | None = None  # the codec its batches are stored in; None: the producer's
+        self.direct = self.partitions  # the partitions that Produce's fast path may append to
         self.bytes_in = 0
         self.bytes_out = 0
-        self.described: dict[tuple[int, int], bytes] = {}  # in answers to Metadata
+        self.described: dict[tuple[int, int], bytes] = {}  # cached parts of responses to Metadata
         self._heads: dict[int, bytes] = {}
 
     @property
@@ -99,12 +100,12 @@ class HostedTopic:
         return bool(self.partitions) and self.partitions[0].in_memory
 
     def guard(self, gate: Gate | None) -> None:
-        """Have producers pass this gate, or none; to be called again when the partitions are others."""
+        """Set the producers' gate, or None. To be called again when ``partitions`` is replaced."""
         self.gate = gate
         self._lead()
 
     def keep_as(self, target: Target | None) -> None:
-        """Have batches compressed with this as they come."""
+        """Set the codec in which batches are stored, or None."""
         self.kept_as = target
         self._lead()
 
@@ -113,7 +114,7 @@ class HostedTopic:
         self.direct = self.partitions if is_plain else []
 
     def head(self, version: int) -> bytes:
-        """How the topic opens in the answer to a Fetch."""
+        """The bytes that begin the topic in a Fetch response."""
         head = self._heads.get(version)
         if head is None:
             head = self._heads[version] = topic_head(version, self.name, self.id_bytes)
@@ -121,7 +122,7 @@ class HostedTopic:
 
 
 class Partition:
-    """See the module's description. All of it is used on the loop's thread, but for ``log.sync``."""
+    """See the module's description. Used on the loop's thread only, except ``log.sync``."""
 
     __slots__ = (
         "acks",
@@ -145,40 +146,41 @@ class Partition:
     )
 
     def __init__(self, topic: HostedTopic, index: int, log: PartitionLog, *, in_memory: bool) -> None:
-        self.in_memory = in_memory  # a sync of it takes no time
-        self.in_sync: InSync | None = None  # where acks=all waits for standbys; None: it does not
+        self.in_memory = in_memory  # a sync takes no time
+        self.in_sync: InSync | None = None  # where acks=all waits for standbys; None: it does not wait
         self.topic = topic
         self.index = index
         self.log = log
-        self.first_offset = log.end_offset  # when hosting began; the rest was counted by another process
-        # Of this turn: whether it is in the turn's list, how many bytes came, the answers queued already
-        # (connection, place in its queue, correlation id, version), the requests told when it is written.
+        self.first_offset = log.end_offset  # at startup; metrics count only records appended since then
+        # For this turn: whether the partition is in the turn's list, the bytes appended, the responses
+        # already queued (connection, place in its queue, correlation id, version), and the requests to
+        # notify when the records are written.
         self.is_staged = False
         self.turn_bytes = 0
         self.unwritten: list[tuple[Connection, int, int, int]] = []
         self.unsettled: list[tuple[Unsettled, int]] = []
-        # Beyond the turn: what waits for a sync up to an offset, and the long polls.
+        # Beyond the turn: the requests that wait for a sync up to an offset, and the long polls.
         self.awaiting_sync: list[tuple[int, Unsettled, int]] = []
         self.is_syncing = False
         self.sync_again = False
         self.waiters: dict[Waiter, None] = {}
-        self.stable_offset = 0  # as the waiters know it; see wake()
-        self.held_back = False  # an open transaction kept it below what was written
+        self.stable_offset = 0  # the last stable offset that the waiters know of; see wake()
+        self.held_back = False  # at that time, an open transaction kept it below the written offset
         self.acks: dict[int, AckTemplate] = {}
-        self.missed_reads = 0  # of offsets that were deleted already
+        self.missed_reads = 0  # fetches of offsets that were already deleted
 
     def __str__(self) -> str:
         return f"{self.topic.name}-{self.index}"
 
     def ack(self, version: int) -> AckTemplate:
-        """Make the template that ``acks`` keeps from then on."""
+        """Make the response template for a version, and keep it in ``acks``."""
         topic = self.topic
         template = self.acks[version] = ack_template(version, topic.name, topic.id_bytes, self.index)
         return template
 
     def missed(self, offset: int) -> None:
-        """A reader asked for an offset before the log's start. (Groups are told apart in ``losses``, when
-        what they have not read is deleted; a Fetch does not say on whose behalf it comes.)"""
+        """Note that a reader asked for an offset before the log's start. A Fetch does not say which group
+        it belongs to. What each group lost is recorded in ``losses`` when the records are deleted."""
         self.missed_reads += 1
         start = self.log.log_start_offset
         _complaints.warning(
@@ -194,9 +196,9 @@ class Partition:
     def append_marker(
         self, turn: Turn, producer_id: int, epoch: int, *, commit: bool, coordinator_epoch: int
     ) -> int:
-        """Stage the marker that ends a producer's transaction here; its offset. It is written at the end of
-        the turn, and readers are told. Raises LogError. Whoever wants to know that it is written or synced
-        adds itself to ``unsettled``."""
+        """Stage the marker that ends a producer's transaction here, and return its offset. It is written at
+        the end of the turn, and readers are woken. A caller that needs to know when it is written or synced
+        adds itself to ``unsettled``. Raises LogError."""
         if not turn.scheduled:
             turn.schedule()
         offset = self.log.append_marker(
@@ -222,14 +224,14 @@ class Partition:
                 self._settle(written, request, place)
 
     def _settle(self, offset: int, request: Unsettled, place: int) -> None:
-        """Records below ``offset`` are as safe as they get on this machine."""
+        """Records below ``offset`` are as safe on this machine as requested: wait for standbys, or settle."""
         if self.in_sync is not None and request.needs_sync and request.timeout_ms >= 0:
             self.in_sync.wait(self, offset, request, place)
         else:
             request.settled(place, None)
 
     def write_failed(self, failure: LogFailed) -> None:
-        """The turn's records could not be written; the log is as it was before them."""
+        """The turn's records could not be written. The log has taken them back."""
         unwritten, self.unwritten = self.unwritten, []
         for connection, place, correlation_id, version in unwritten:
             connection.replace_ack(place, self, correlation_id, version, failure)
@@ -239,7 +241,7 @@ class Partition:
         self.turn_bytes = 0
 
     def synced(self, offset: int, failure: LogError | None) -> None:
-        """A sync ended: everything below ``offset`` is on the disk, or the log has failed."""
+        """A sync ended: everything below ``offset`` is on disk, or the log has failed."""
         waiting, self.awaiting_sync = self.awaiting_sync, []
         for wanted, request, place in waiting:
             if failure is not None:
@@ -250,9 +252,9 @@ class Partition:
                 self.awaiting_sync.append((wanted, request, place))
 
     def add_waiter(self, waiter: Waiter) -> None:
-        """Have a long poll told of what comes; it has seen all that is written."""
+        """Add a long poll, which is told of new records. It has seen everything written so far."""
         if not self.waiters:
-            self._note_stable(self.log.last_stable_offset)  # nobody followed it meanwhile
+            self._note_stable(self.log.last_stable_offset)  # it is not updated while there are no waiters
         self.waiters[waiter] = None
 
     def _note_stable(self, stable: int) -> None:
@@ -260,10 +262,13 @@ class Partition:
         self.held_back = stable < self.log.written_offset
 
     def wake(self, count: int, send: Callable[[], None] = lambda: None) -> None:
-        """Tell the long polls of ``count`` new bytes. Who waits for committed records is told when the last
-        stable offset moves; if it had been held back there may be more of them than ``count``, so then all
-        are to look. ``send`` is called now and then, so that the first have theirs while the others' are
-        made."""
+        """Tell the long polls about ``count`` new bytes.
+
+        A reader of committed records is told when the last stable offset moves. If an open transaction held
+        that offset back, more than ``count`` bytes may have become readable, so ``MANY`` is reported and the
+        reader looks. ``send`` is called now and then, so that the first responses leave while the others
+        are still being made.
+        """
         shared = Shared()
         stable = self.log.last_stable_offset
         moved = stable != self.stable_offset
@@ -278,7 +283,7 @@ class Partition:
                 send()
 
     def close(self) -> None:
-        """The partition is no longer served: whoever waits is told."""
+        """Stop serving the partition, and answer all requests that wait."""
         gone = LogError(UNKNOWN_TOPIC_OR_PARTITION, f"{self} was deleted")
         for _, request, place in self.awaiting_sync:
             request.settled(place, gone)

@@ -1,10 +1,10 @@
-"""What batches need before they are appended: compressed records are checked, and a topic's own codec
-(``compression.type``) is put in the place of the producer's.
+"""Prepare batches before the append: check compressed records, and recompress with the topic's codec.
 
-Both mean to decompress. Small batches are checked on the spot; anything else is for a thread, on a copy of
-the request. The connection is not read from meanwhile, so a client's batches keep their order. How large a
-batch may be when decompressed is bounded (``millstream.max.decompressed.bytes``), and how many are
-decompressed at once is ``THREADS``: that bounds the memory it takes.
+A topic's codec is its ``compression.type``. Both steps have to decompress. Small batches are checked on the
+event loop. Everything else goes to a thread, on a copy of the request. The connection is not read from in
+the meantime, so a client's batches keep their order. The memory that this takes is bounded: the size of a
+decompressed batch is limited (``millstream.max.decompressed.bytes``), and at most ``THREADS`` batches are
+decompressed at once.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from millstream.wire.frame import TopicKey
 from millstream.wire.produce import PartitionRecords, ProduceRequest
 
 THREADS = 2
-_PATIENCE = 1.0  # seconds for those that are under way when the broker ends
+_PATIENCE = 1.0  # seconds that work in progress gets when the broker stops
 _CODEC_AT = CHECKED_FROM + 1  # the low byte of the attributes
 
 
 class Want(NamedTuple):
-    """A batch in a request's buffer, what its topic asks of it, and the codec it is to have, if another."""
+    """A batch in a request's buffer, its topic's rules, and the codec to convert it to, if another."""
 
     start: int
     end: int
@@ -48,17 +48,17 @@ class Want(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """What was found of a batch; its records in another codec, if its topic wants them so."""
+    """The verdict on a batch, and the batch recompressed if its topic has another codec."""
 
     verdict: Verdict | None = None
     records: bytearray | None = None
 
 
-Prepared = Mapping[int, Ready]  # by where a batch starts
+Prepared = Mapping[int, Ready]  # by the position at which a batch starts
 
 
 def target_of(config: TopicConfig) -> Target | None:
-    """What a topic's batches are compressed with; None if they stay as they came."""
+    """The codec in which a topic's batches are stored; None to keep the producer's."""
     match config.compression_type:
         case "gzip":
             return Target(GZIP, config.compression_gzip_level)
@@ -76,7 +76,7 @@ def target_of(config: TopicConfig) -> Target | None:
 def wanted_of(
     request: ProduceRequest, hosted: Mapping[TopicKey, HostedTopic], view: memoryview
 ) -> list[Want]:
-    """The batches of a request whose records have to be decompressed, or compressed."""
+    """The batches of a request that have to be decompressed or compressed."""
     found = []
     for key, wanted in request.topics if len(request.topics) < MANY else sliced(request.topics):
         topic = hosted.get(key)
@@ -84,7 +84,7 @@ def wanted_of(
             continue
         for index, _, start, end in wanted if len(wanted) < MANY else sliced(wanted):
             if end - start < HEADER_SIZE or not 0 <= index < len(topic.partitions):
-                continue  # it is refused as it is
+                continue  # the append refuses it
             codec = view[start + _CODEC_AT] & CODEC_MASK
             target = topic.kept_as
             if target is not None and target.codec == codec:
@@ -95,7 +95,7 @@ def wanted_of(
 
 
 def prepare_here(view: memoryview, wants: list[Want], now_ms: int) -> Prepared | None:
-    """What can be done on the spot; None if it is for a thread."""
+    """Prepare the batches at once; None if they need a thread."""
     if any(want.target is not None for want in wants):
         return None
     try:
@@ -107,7 +107,7 @@ def prepare_here(view: memoryview, wants: list[Want], now_ms: int) -> Prepared |
 
 
 class Preparer:
-    """The threads. All of it is used on the loop's thread."""
+    """Runs preparation on threads. Its methods are called on the loop's thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -127,8 +127,12 @@ class Preparer:
         now_ms: int,
         done: Callable[[Future[tuple[ProduceRequest, Prepared]]], None],
     ) -> None:
-        """Have ``done`` called with the request as it stands in ``frame``, which is a copy that begins at
-        ``shift`` of where it was read, and with its batches prepared; or with what went wrong."""
+        """Prepare a request's batches on a thread.
+
+        ``frame`` is a copy of the buffer that the request was read into, from position ``shift`` on.
+        ``done`` is called with the request as positioned in ``frame`` and its prepared batches, or with
+        the exception.
+        """
         self._under_way += 1
 
         def found(future: Future[tuple[ProduceRequest, Prepared]]) -> None:
@@ -168,12 +172,12 @@ def _prepare(
 def _ready(batch: memoryview, want: Want, now_ms: int) -> Ready:
     header = read_header(batch)
     if header.magic != MAGIC or header.size != len(batch):
-        return Ready()  # what is no batch is refused as it is
+        return Ready()  # it is not a batch, and the append refuses it
     verdict = (verdict_of if header.codec else verdict_of_plain)(batch, want.rules, now_ms)
     if want.target is None or verdict.refused is not None:
         return Ready(verdict)
     try:
         records = recompressed(batch, header, want.target, want.rules.max_decompressed)
     except CorruptBatch:
-        return Ready(verdict)  # its checksum is wrong, and the append says so
+        return Ready(verdict)  # its checksum is wrong, and the append reports it
     return Ready(verdict, records)

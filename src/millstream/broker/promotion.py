@@ -1,22 +1,23 @@
-"""Promotion: when a standby may take its leader's place, and what it does when it does.
+"""Promotion: the rules for when a standby may replace its leader, and the steps that make it the leader.
 
 Rules:
 
-1. A copy that never had a whole cut has nothing to lead with, whoever insists.
-2. It is refused while the leader answers: two that lead would each take records that the other has not.
-3. It is refused while records are known that this copy has not (``broker.lag_account``): the leader told of
-   them before it was lost. The same account is what status and metrics show.
-4. It is refused if the leader was there when the standby was stopped: it may have taken any number of records
-   since.
-5. Who insists is told exactly what may be lost. A leader that answers is then fenced first: it takes no more
-   writes, this copy takes the rest, and nothing is lost.
-6. A standby that is there hears of every record within a moment. What the leader did after its last word
-   nobody here can know: it is told as unknown, with the time of that word, and is no reason to refuse. Only a
-   leader that was fenced or stopped in order says that there is nothing more.
+1. A copy that never had a whole cut has nothing to lead with. Not even force promotes it.
+2. Promotion is refused while the leader answers. Two leaders would each take records that the other lacks.
+3. It is refused while records are known that this copy lacks (``broker.lag_account``): the leader announced
+   them before it was lost. Status and metrics show the same account.
+4. It is refused if the leader was connected when the standby was stopped: it may have taken any number of
+   records since.
+5. With force, the verdict lists exactly what may be lost. A leader that answers is then fenced first: it
+   takes no more writes, this copy gets the rest, and nothing is lost.
+6. A connected standby hears of every record within moments. What the leader did after its last word can't be
+   known here. It is reported as unknown, with the time of that word, and is no reason to refuse. Only a
+   leader that was fenced or stopped in order announces that nothing more follows.
 
-What it does: back to the last whole cut, which is a state that the leader could have left by a crash; an
-epoch above all that are known in every log, and a new name in the lineage, so that whoever comes back from
-before can tell what is not common; producer ids far beyond all that the leader may have given out.
+The steps: go back to the last whole cut, which is a state that the leader could have left by a crash. Begin
+an epoch above all known ones in every log, and add a new name to the lineage, so that a broker that returns
+from before the promotion can tell where the logs differ. Skip producer ids far beyond all that the leader
+may have given out.
 """
 
 from __future__ import annotations
@@ -50,27 +51,27 @@ _THREADS = 8
 
 
 class Standing(NamedTuple):
-    """How a copy stands to its leader, as it is judged by."""
+    """The state of a copy relative to its leader, from which ``judge`` decides."""
 
     leader: str
-    whole: Sequence[int] | None  # the last whole cut: taken by the leader's clock, reached by ours
-    answers: bool  # the leader does, now
-    heard_ms: int | None  # when it was last heard of, by our clock; None: nobody knows
-    was_connected: bool  # when the standby was stopped, if it does not run
+    whole: Sequence[int] | None  # the last whole cut: when taken by the leader's clock, when reached by ours
+    answers: bool  # the leader answers now
+    heard_ms: int | None  # when the leader was last heard of, by our clock; None: unknown
+    was_connected: bool  # the standby is not running, and was connected when it was stopped
     missing: Sequence[Missing]
-    behind_commits: int  # changes of the catalogue (offsets, topics, transactions) told of and not made
-    is_last: bool = False  # the last whole cut is all that there is: the leader said that it takes no more
+    behind_commits: int  # changes of the catalogue (offsets, topics, transactions) announced, not yet here
+    is_last: bool = False  # nothing follows the last whole cut: the leader announced that it takes no more
 
 
 class Verdict(NamedTuple):
     allowed: bool
-    reasons: Sequence[str]  # why not, or what is given up
+    reasons: Sequence[str]  # why it is refused, or what is given up
     lost: Sequence[Missing]
-    note: str = ""  # what is known, and up to when
+    note: str = ""  # what is known, and up to what time
 
 
 def judge(standing: Standing, *, force: bool) -> Verdict:
-    """Whether the copy may be promoted. Pure."""
+    """Decide whether the copy may be promoted. A pure function."""
     if standing.whole is None:
         return Verdict(
             False, ["it has not had a whole copy of its leader yet: there is nothing to lead with"], ()
@@ -104,7 +105,7 @@ def judge(standing: Standing, *, force: bool) -> Verdict:
 
 
 def _known(standing: Standing) -> str:
-    """What is known, and up to when."""
+    """What is known, and up to what time."""
     assert standing.whole is not None
     if standing.is_last:
         return f"the leader stopped in order at {_time(standing.whole[0])}, and everything it had is here"
@@ -128,7 +129,7 @@ def _time(ms: int) -> str:
 
 
 def standing_left(state: CopyState) -> Standing:
-    """Of a standby that does not run."""
+    """The standing of a standby that is not running, as it was saved when the standby was stopped."""
     left = state.facts.get("left")
     whole = state.facts.get(WHOLE)
     if left is None:
@@ -146,8 +147,8 @@ def standing_left(state: CopyState) -> Standing:
 
 
 def promote_directory(path: Path, *, force: bool) -> Verdict:
-    """Judge the copy in a directory that no broker uses, and mark it if it may lead. Raises
-    DataDirectoryError."""
+    """Judge the copy in a directory that no broker is using, and mark it as promoted if it may lead.
+    Raises DataDirectoryError."""
     if not (path / FILE_NAME).exists():
         raise DataDirectoryError(f"{path} is no broker's data directory: there is no {FILE_NAME} in it")
     unlock = take_lock(OsFiles(), str(path))
@@ -189,7 +190,7 @@ def _answers(address: str) -> bool:
 def succeed(
     state: CopyState, catalogue: Catalogue, directory: LogDirectory, partitions: Iterable[Partition]
 ) -> None:
-    """Make a copy that was promoted fit to lead, before anything is served. Done twice, it does no harm."""
+    """Turn a promoted copy into a leader, before anything is served. Doing it twice does no harm."""
     partitions = [p for p in partitions if not p.in_memory and p.log.offline is None]
     for partition in partitions if state.leader else ():
         end = max(
@@ -213,7 +214,7 @@ def succeed(
 
     with ThreadPoolExecutor(_THREADS, "millstream-promote") as threads:
         list(threads.map(begin, partitions))
-    directory.checkpoint()  # a copy's are its leader's: nothing that this log never had counts from now on
+    directory.checkpoint()  # the copy's checkpoints may name offsets of the leader that this log never had
     lineage = [*catalogue.promotions, (uuid.uuid4().hex, epoch)]
 
     def write(db: sqlite3.Connection) -> None:
@@ -227,7 +228,7 @@ def succeed(
 
 
 def described(verdict: Verdict) -> dict[str, Any]:
-    """A verdict in a message."""
+    """A verdict as the fields of a message."""
     return {
         "allowed": verdict.allowed,
         "note": verdict.note,

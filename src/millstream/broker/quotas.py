@@ -1,7 +1,8 @@
-"""Client quotas as Kafka has them: what may be asked for, of whom, and which a question is about. No I/O.
+"""Kafka's client quotas: check changes to them and filters for them, and match entities. No I/O.
 
-A quota stands for an *entity*: a user, a client id, both together, or an address; a name of None is the
-default for all that have none of their own. They are kept in the catalogue (``Catalogue.quotas``).
+A quota belongs to an *entity*: a user, a client id, both together, or an address. A name of None is the
+default for all users, client ids or addresses without a quota of their own. Quotas are stored in the
+catalogue (``Catalogue.quotas``).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _OF_ADDRESSES = ("connection_creation_rate",)
 
 
 def check_entity(entity: Sequence[tuple[str, str | None]]) -> None:
-    """Raises RequestRefused where no quota could stand for it."""
+    """Raise RequestRefused if the entity can't have quotas."""
     kinds = {kind for kind, _ in entity}
     wrong = None
     if not entity:
@@ -55,7 +56,7 @@ def _is_address(text: str) -> bool:
 def changed(
     own: Mapping[str, float], entity: Entity, changes: Sequence[tuple[str, float | None]]
 ) -> dict[str, float]:
-    """An entity's quotas with changes, a value of None taking one back. Raises RequestRefused."""
+    """An entity's quotas with changes applied. A value of None removes a quota. Raises RequestRefused."""
     known = _OF_ADDRESSES if any(kind == IP for kind, _ in entity) else _OF_CLIENTS
     quotas = dict(own)
     for key, value in changes:
@@ -76,7 +77,7 @@ def changed(
 
 
 def check_filters(filters: Sequence[Filter]) -> None:
-    """Raises RequestRefused where nothing could be asked for in this way."""
+    """Raise RequestRefused if the filters are invalid."""
     seen: set[str] = set()
     for kind, how, name in filters:
         if kind not in (USER, CLIENT_ID, IP):
@@ -103,7 +104,7 @@ def check_filters(filters: Sequence[Filter]) -> None:
 
 
 def matches(entity: Entity, filters: Sequence[Filter], *, strict: bool) -> bool:
-    """Whether a question is about this entity. ``strict``: and about nothing but what it names."""
+    """True if an entity matches the filters. ``strict``: and has no parts that the filters don't name."""
     names = dict(entity)
     if strict and len(names) != len(filters):
         return False

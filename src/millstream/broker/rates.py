@@ -1,17 +1,17 @@
-"""How fast something that only grows is growing: sampled by the clock, at no cost to what grows."""
+"""The growth rate of a counter, from samples taken by the clock, at no cost to the code that counts."""
 
 from __future__ import annotations
 
 from math import exp
 
-WINDOW = 300.0  # seconds; what is older counts for little
+WINDOW = 300.0  # seconds; older samples count for little
 
 
 class Rate:
-    """The rate of a counter: an average over about ``WINDOW`` seconds, recent ones counting more.
+    """The rate of a counter: an average over about ``WINDOW`` seconds, in which recent seconds count more.
 
-    A counter that starts anew (a topic was deleted and made again, an offset was set back) is followed from
-    where it is then. Before the second sample nothing is known and the rate is 0.
+    A counter that goes back (a topic was deleted and created again, an offset was reset) is followed from its
+    new value. Before the second sample the rate is 0.
     """
 
     __slots__ = ("_at", "_count", "_sum", "_weight")
@@ -23,7 +23,7 @@ class Rate:
         self._weight = 0.0
 
     def sample(self, count: float, now: float) -> None:
-        """The counter stands at ``count`` at ``now`` on a clock that never goes back."""
+        """Note that the counter is ``count`` at ``now``, on a monotonic clock."""
         before, passed = self._count, now - self._at
         if before is not None and passed <= 0:
             return
@@ -36,5 +36,5 @@ class Rate:
 
     @property
     def per_second(self) -> float:
-        # Divided by the weight there is, so that the first minutes are not averaged with a past before them.
+        # Divided by the weight so far, so that the first minutes are not averaged with a time before them.
         return self._sum / self._weight if self._weight else 0.0

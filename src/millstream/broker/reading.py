@@ -1,21 +1,22 @@
-"""Frames out of a stream of bytes, and when not to read on.
+"""The reading half of a connection: splits the byte stream into frames, and decides when to stop reading.
 
-Bytes are read into the server's one receive buffer and worked on where they lie. Only what is left over is
-copied: a frame that has not arrived whole to a buffer of its own (``broker.buffers``), frames that must wait
-to be worked on as they are.
+Bytes are read into the server's one receive buffer and processed in place. Only the rest is copied: an
+incomplete frame to its own buffer (``broker.buffers``), and frames that have to wait before they are
+processed as they are.
 
-A connection is **held**, that is, neither read from nor worked for, while
+While a connection is **held**, it is not read from and its requests are not processed. It is held while
 
-- a handler it is waiting for runs: requests of one connection take effect in order, as Kafka's do;
-- as many requests as ``connection.max.in.flight`` wait for their answers;
-- more answers than ``connection.max.unsent.bytes`` wait for the client to take them;
-- consumers that its records wait for are behind (``broker.backpressure``);
+- a handler that it waits for is running: requests of one connection take effect in order, as in Kafka;
+- ``connection.max.in.flight`` requests wait for their responses;
+- more than ``connection.max.unsent.bytes`` of responses wait for the client to take them;
+- consumers are too far behind for its records (``broker.backpressure``);
 - its client has used up a quota (``broker.throttling``);
-- there is no memory for what it sends.
+- there is no memory for its requests.
 
-A lone client that sends its next request as soon as it is answered is **waited for on the spot**, for a
-moment: to sleep until the kernel wakes the process takes longer than such a client takes to send. After
-``TRIES`` in vain it is the loop's turn, and the client has to show anew that it is quick (``broker.turn``).
+A single busy client that sends its next request as soon as it gets a response is **waited for on the spot**,
+briefly: sleeping until the kernel wakes the process takes longer than such a client takes to send. After
+``TRIES`` attempts in vain the loop continues, and the client has to prove again that it is quick
+(``broker.turn``).
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ from millstream.wire.frame import SIZE
 if TYPE_CHECKING:
     from millstream.broker.server import Server
 
-FAIR_READ = 128 * 1024  # after a read of this much, others have their turn
-SHORT_READ = 16 * 1024  # while memory for requests is scarce
-TRIES = 40  # at reading on the spot, about a microsecond each
-IN_A_ROW = 32  # reads on the spot, as libuv has it
+FAIR_READ = 128 * 1024  # after a read of this size, other connections get their turn
+SHORT_READ = 16 * 1024  # the size of reads while memory for requests is scarce
+TRIES = 40  # attempts to read on the spot, about a microsecond each
+IN_A_ROW = 32  # reads on the spot in a row; libuv has the same limit
 SMALLEST_FRAME = 10  # api key, version, correlation id and the length of a client id
 
 
 class FrameReader(asyncio.BufferedProtocol):
-    """The reading half of a connection. What to do with frames, and whether anything but memory holds the
-    connection, is up to the subclass."""
+    """The reading half of a connection. The subclass decides what to do with frames, and whether anything
+    other than memory holds the connection."""
 
     __slots__ = (
         "_filled",
@@ -69,25 +70,25 @@ class FrameReader(asyncio.BufferedProtocol):
         self.is_closed = False
         self._receive = server.receive_buffer
         self._receive_view = server.receive_view
-        self._partial: bytearray | None = None  # a frame that has not arrived whole
+        self._partial: bytearray | None = None  # an incomplete frame
         self._filled = 0
-        self._frame_size = 0  # of the partial frame with its size field; 4 while that is all we wait for
-        self._waiting: bytearray | None = None  # frames that arrived and are not worked on yet
+        self._frame_size = 0  # of the partial frame with its size field; 4 until the size is known
+        self._waiting: bytearray | None = None  # bytes that arrived and are not processed yet
         self._held = False
         self._out_of_memory = False
-        self._looked_at = -1  # bytes of the partial frame at the last look; -1: it is new since
+        self._looked_at = -1  # bytes of the partial frame when last checked; -1: not checked yet
         self._reading = True
 
     def _work(self, buffer: bytearray, view: memoryview, end: int) -> None:
-        """Handle the whole frames in ``buffer[:end]`` and ``_keep`` the rest."""
+        """Handle the complete frames in ``buffer[:end]`` and ``_keep`` the rest."""
         raise NotImplementedError
 
     def _may_work(self) -> bool:
-        """Whether nothing holds the connection, as far as the subclass knows."""
+        """True if nothing that the subclass knows of holds the connection."""
         raise NotImplementedError
 
     def _failed(self, error: Exception) -> None:
-        """Work ended with an error: a ProtocolError, which is the client's fault, or a bug."""
+        """Handle an error of ``_work``: a ProtocolError, which is the client's fault, or a bug."""
         raise NotImplementedError
 
     # Reading
@@ -115,7 +116,7 @@ class FrameReader(asyncio.BufferedProtocol):
                 except BlockingIOError:
                     os.sched_yield()  # the client may share this core
                 except OSError:
-                    return  # the loop finds the same, and ends the connection
+                    return  # the loop gets the same error, and closes the connection
             else:
                 turn.not_so_quick()
                 return
@@ -144,12 +145,12 @@ class FrameReader(asyncio.BufferedProtocol):
             self._failed(error)
         turn.end_read()
         if count >= FAIR_READ and self._reading and not self._held:
-            # libuv reads one socket up to 32 times in a row; a bulk producer would keep all others waiting.
+            # libuv reads a socket up to 32 times in a row. A bulk producer would keep all others waiting.
             self._pause()
             server.loop.call_soon(self._unpause)
 
     def _keep(self, buffer: bytearray, position: int, end: int) -> None:
-        """Copy what is not worked on now out of the receive buffer."""
+        """Copy the bytes that are not processed now out of ``buffer``."""
         if self._held:
             self._waiting = buffer[position:end]
             return
@@ -172,7 +173,8 @@ class FrameReader(asyncio.BufferedProtocol):
         self._looked_at = -1
 
     def _grow_partial(self) -> None:
-        """The size of the frame became known, or the buffer is full and the frame is not."""
+        """Enlarge the partial frame's buffer: its size is now known, or the buffer is full and the frame
+        incomplete."""
         partial = self._partial
         assert partial is not None
         if self._frame_size == 4:
@@ -216,7 +218,7 @@ class FrameReader(asyncio.BufferedProtocol):
         raise ProtocolError(f"sent {start!r} where the size of a request belongs")
 
     def _forget_input(self) -> None:
-        """The connection is gone, or takes no more requests."""
+        """Free the buffers: the connection is gone, or takes no more requests."""
         buffers = self.server.buffers
         buffers.forget(self)
         if self._partial is not None:
@@ -231,7 +233,7 @@ class FrameReader(asyncio.BufferedProtocol):
         self._pause()
 
     def resume_if_possible(self) -> None:
-        """Go on working, once nothing holds the connection any more."""
+        """Continue, if nothing holds the connection any more."""
         if not self._held or self.is_closed or self._out_of_memory or not self._may_work():
             return
         self._held = False
@@ -250,7 +252,7 @@ class FrameReader(asyncio.BufferedProtocol):
         self._hold()
         self.server.buffers.wait(size, self)
 
-    # What ``RequestBuffers`` asks
+    # Called by ``RequestBuffers``
 
     @property
     def held(self) -> int:

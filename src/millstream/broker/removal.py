@@ -1,9 +1,9 @@
-"""Deleted topics' logs, taken away in the background.
+"""Remove the logs of deleted topics in the background.
 
-A deletion counts once the catalogue has written it down; clients need not wait for thousands of directories.
-The catalogue remembers deleted topics until their directories are gone, so that a process which is killed
-meanwhile leaves work for the next one, and no directory that nobody knows. A topic of the same name is
-created only when the old one's directories are out of its way.
+A deletion counts once it is in the catalogue, so clients need not wait for thousands of directories. The
+catalogue remembers deleted topics until their directories are gone. If the process is killed before that,
+the next one finishes the work, and no unknown directory is left. A topic of the same name is created only
+after the old one's directories are out of its way.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_PATIENCE = 0.005  # seconds of work after which the loop gets its turn
-_GRACE = 5.0  # seconds for it when the broker ends; what is left, the next start does
+_PATIENCE = 0.005  # seconds of work after which the loop may run other tasks
+_GRACE = 5.0  # seconds to finish when the broker stops; the next start does what is left
 
 
 class Removal:
-    """Of one broker. Lives on the server's loop."""
+    """The removals of one broker. Lives on the server's loop."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Removal:
         disk: LogDirectory | None,
         removed: Callable[[list[str]], Awaitable[None]],
     ) -> None:
-        """``removed`` is told which topics' logs are gone."""
+        """``removed`` is called with the topics whose logs are gone."""
         self._removed = removed
         self._directory_of = directory_of
         self._disk = disk
@@ -47,18 +47,18 @@ class Removal:
         self._thread = Threads(1, "millstream-remove")
 
     def begin(self, topic: str, partitions: list[Partition]) -> None:
-        """Take away the logs of a topic that is not served any more."""
+        """Remove the logs of a topic that is no longer served."""
         self._waiting[topic] = self._waiting.get(topic, []) + partitions
         if self._task is None:
             self._task = asyncio.create_task(self._run())
 
     async def done(self, topic: str) -> None:
-        """Wait until nothing of a deleted topic of that name is in the way of a new one."""
+        """Wait until nothing of a deleted topic with this name is in the way of a new one."""
         while (topic in self._waiting or topic in self._under_way) and self._task is not None:
             await asyncio.wait([self._task])
 
     async def finish(self) -> None:
-        """Wait a little for what is under way: the broker ends."""
+        """Wait up to ``_GRACE`` for removals in progress: the broker is stopping."""
         if (task := self._task) is not None:
             await asyncio.wait([task], timeout=_GRACE)
             task.cancel()

@@ -1,6 +1,6 @@
-"""SCRAM credentials (RFC 5802) as Kafka keeps them: not the password, but what proves that somebody knows it.
+"""SCRAM credentials (RFC 5802) as Kafka stores them: keys that can verify a password, not the password.
 
-No I/O. They are kept in the catalogue; clients are not authenticated here yet.
+No I/O. Credentials are stored in the catalogue. Clients are not authenticated here yet.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LEAST, _MOST = 4096, 16384  # iterations
 
 
 class Credential(TypedDict):
-    """Of one user for one mechanism; bytes as hexadecimal digits."""
+    """The credential of one user for one mechanism. Bytes are hexadecimal digits."""
 
     iterations: int
     salt: str
@@ -36,7 +36,7 @@ def mechanism_name(number: int) -> str:
 
 
 def credential(mechanism: str, iterations: int, salt: bytes, salted_password: bytes) -> Credential:
-    """What is kept of a salted password. Raises RequestRefused."""
+    """The credential to store for a salted password. Raises RequestRefused."""
     wrong = None
     if iterations < _LEAST:
         wrong = "Too few iterations"

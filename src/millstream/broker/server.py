@@ -1,8 +1,8 @@
-"""The server: listens, accepts, and ends in order.
+"""The server: listens, accepts connections, and shuts the broker down in order.
 
-Ending in order means: take no more connections and requests, answer long polls with what there is, finish
-what is under way, sync, and leave the mark that makes the next start a fast one. A second signal skips the
-waiting, not the sync.
+An orderly shutdown takes no more connections and requests, answers long polls with the records there are,
+finishes the work in progress, syncs, and leaves the mark that makes the next start fast. A second signal
+skips the wait for clients, but not the sync.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from millstream.log.files import Files
 _log = logging.getLogger(__name__)
 
 RECEIVE_BUFFER = 256 * 1024
-GRACE = 10.0  # seconds for what is under way when the broker is told to stop
+GRACE = 10.0  # seconds to finish work in progress when the broker is told to stop
 
 
 class Server:
-    """A broker that listens. ``start`` and ``stop`` once each, on the running loop."""
+    """A broker that listens. Call ``start`` and ``stop`` once each, on the running loop."""
 
     def __init__(
         self, config: BrokerConfig, clock: Clock | None = None, *, files: Files | None = None
@@ -56,7 +56,7 @@ class Server:
         self.config = config
         self.clock = clock or SystemClock()
         self.loop = asyncio.get_running_loop()
-        self.ticks = 0  # seconds, roughly; what idle connections are measured with
+        self.ticks = 0  # roughly seconds; measures how long connections are idle
         self.connections: set[Connection] = set()
         self.tasks: set[asyncio.Future[Reply]] = set()
         self.buffers = RequestBuffers(config.queued_max_request_bytes)
@@ -73,7 +73,7 @@ class Server:
             host, port = _host_and_port("follow", config.follow)
             self.node.not_leading(f"this broker is a standby; the one at {config.follow} leads")
             self.node.standby = Standby(self.node, config.follow, host, port)
-            # Until the leader says where clients reach it: they must never take a standby for it.
+            # Until the leader says where clients reach it. They must never take a standby for the leader.
             self.node.lead_clients_to((self.node.own_id, host, port))
         else:
             self.node.transactions.start(self.turn, self.syncer)
@@ -89,7 +89,7 @@ class Server:
         self._stopping = False
 
     async def start(self) -> str:
-        """Listen; the address that clients are told."""
+        """Listen. Returns the address that clients are told."""
         try:
             host, port = _host_and_port("listen", self.config.listen)
             self._listener = await self._listen(host, port)
@@ -97,7 +97,7 @@ class Server:
             if self.config.advertised_listener:
                 host, port = _host_and_port("advertised.listener", self.config.advertised_listener)
             elif host in ("0.0.0.0", "::", ""):  # noqa: S104
-                host = socket.gethostname()  # of all interfaces' addresses, a name is what a client can use
+                host = socket.gethostname()  # a wildcard address is no address that a client could use
             self.node.own_host, self.node.own_port = host, port
             if self.node.standby is None:
                 self.node.host, self.node.port = host, port
@@ -117,7 +117,7 @@ class Server:
 
     @property
     def listening(self) -> dict[str, str]:
-        """The settings by which another server listens where this one does."""
+        """The settings that make another server listen at the same addresses."""
         assert self._listener is not None
         name = self._listener.sockets[0].getsockname()
         host, _, _ = self.config.listen.rpartition(":")
@@ -136,7 +136,7 @@ class Server:
         except OSError as error:
             raise _cannot_listen("listen", host, port, error) from error
 
-    # What connections tell
+    # Called by connections
 
     def connected(self, connection: Connection) -> None:
         self.connections.add(connection)
@@ -146,8 +146,8 @@ class Server:
         elif len(self.connections) > self.config.max_connections:
             self._refuse(connection, f"max.connections is {self.config.max_connections}")
         elif connection.fileno > (limit := _file_limit()) - min(max(limit // 4, 16), 256):
-            # Numbers are given lowest first, so a high one says how many files are open. Without any left,
-            # libuv would close new connections without a word, and logs could not be opened.
+            # The lowest free descriptor is given out first, so a high one means that many files are open.
+            # With none left, libuv would close new connections silently, and logs could not be opened.
             self._refuse(
                 connection,
                 f"the process has nearly all of its {limit} files open, and the rest is for logs. "
@@ -180,10 +180,10 @@ class Server:
             exc_info=error,
         )  # fmt: skip
 
-    # Ending
+    # Stopping
 
     async def stop(self, *, hurry: asyncio.Event | None = None) -> None:
-        """End in order; ``hurry`` ends the waiting for clients. Called twice, it does nothing."""
+        """Shut down in order. ``hurry`` ends the wait for clients. A second call does nothing."""
         if self._stopping:
             return
         self._stopping = True
@@ -227,7 +227,7 @@ class Server:
             _log.info("stopped in order in %.2f s", time.monotonic() - started)
 
     async def _let_standbys_finish(self, started: float) -> None:
-        """Take no more writes, answer what is under way, and have the standbys take all of it."""
+        """Take no more writes, wait for syncs in progress, and let the standbys copy everything."""
         if not len(self.node.followers):
             return
         self.node.not_leading("this broker is being stopped")
@@ -239,7 +239,7 @@ class Server:
 
 
 def _load_schemas() -> None:
-    """Load what the first unusual request would otherwise wait for."""
+    """Load the schemas that the first unusual request would otherwise wait for."""
     from millstream.wire.codec import request_reader
 
     request_reader(3, 12)
@@ -253,8 +253,8 @@ def _host_and_port(setting: str, address: str) -> tuple[str, int]:
 
 
 def _check_addresses(config: BrokerConfig) -> None:
-    """Refuse addresses that can't be served before anything is written: a broker that did not start leaves
-    no data directory."""
+    """Refuse addresses that can't be used, before anything is written: a broker that did not start must not
+    leave a data directory behind."""
     if config.follow:
         _host_and_port("follow", config.follow)
     if config.advertised_listener:
@@ -275,7 +275,7 @@ def _try_to_bind(family: int, kind: int, protocol: int, place: Any) -> None:
     try:
         trial = socket.socket(family, kind, protocol)
     except OSError:
-        return  # this machine has no such family, and asyncio does without it too
+        return  # this machine does not have the address family, and asyncio skips it too
     with trial:
         trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
@@ -300,7 +300,7 @@ def _file_limit() -> int:
 
 
 def _allow_many_files() -> None:
-    """Connections and segments are open files: take as many as the system lets this process have."""
+    """Raise the limit of open files as far as allowed: connections and segments are open files."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
@@ -312,7 +312,7 @@ async def serve(
     stop: asyncio.Event,
     hurry: asyncio.Event,
 ) -> None:
-    """Serve until ``stop`` is set. A standby that is promoted goes on as a leader at the same address."""
+    """Serve until ``stop`` is set. A standby that is promoted continues as a leader at the same address."""
     while True:
         server = Server(config)
         address = await server.start()
@@ -333,7 +333,7 @@ async def serve(
 
 
 async def _until_any(stop: asyncio.Event, server: Server) -> None:
-    """Wait for the end, or for a standby's promotion. Raises what keeps a standby from following."""
+    """Wait for ``stop``, or for a standby's promotion. Raises the error that ends a standby's following."""
     standby = server.node.standby
     if standby is None or server.following is None:
         await stop.wait()
@@ -347,17 +347,18 @@ async def _until_any(stop: asyncio.Event, server: Server) -> None:
                 return
             if not server.following.cancelled():
                 server.following.result()
-            ended = set()  # it was told to end, by a promotion that is under way
+            ended = set()  # it was cancelled by a promotion in progress
     finally:
         stopped.cancel()
         promoted.cancel()
 
 
 def run(config: BrokerConfig, *, on_ready: Callable[[str], None] | None = None) -> int:
-    """Serve until SIGTERM or SIGINT; the exit code. A second signal ends it without waiting for clients.
+    """Serve until SIGTERM or SIGINT, and return the exit code. A second signal skips the wait for clients.
 
     ``on_ready`` is called with the address once clients can connect. Raises MillstreamError if the broker
-    can't start."""
+    can't start.
+    """
     set_up_logging(config.log_level, config.log_format)
     _allow_many_files()
 
@@ -375,7 +376,7 @@ def run(config: BrokerConfig, *, on_ready: Callable[[str], None] | None = None) 
         await serve(config, on_ready=ready, stop=stop, hurry=hurry)
 
     def ready(address: str) -> None:
-        # What is there now stays: a look through thousands of partitions for garbage would stall the loop.
+        # Objects that exist now will stay. Scanning thousands of partitions for garbage would stall the loop.
         gc.collect()
         gc.freeze()
         if on_ready is not None:

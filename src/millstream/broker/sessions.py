@@ -1,16 +1,16 @@
-"""Incremental fetch sessions (KIP-227): a reader names its partitions once, then only what changed.
+"""Incremental fetch sessions (KIP-227): a reader names its partitions once, and later only the changes.
 
 Rules:
 
-1. Epoch -1 means no session: the request stands for itself, and ends the session it names, if any.
-2. Epoch 0 asks for a new session with the partitions of the request; the one it names, if any, ends.
-3. Any other epoch continues the session it names, and must be the one the session expects next. The
-   request's partitions are added or changed, its forgotten ones removed; a session left empty ends.
-4. An answer in a session leaves out a partition unless it has records, an error, or another high watermark or
-   log start than the reader was last told. The first answer leaves out none.
-5. A session speaks of topics by name, or by id, but not both.
-6. Where there is no room, a reader simply gets no session. Room is made by ending a session that was not
-   used for two minutes, or one with fewer partitions than the new one.
+1. Epoch -1 means no session: the request is complete in itself, and ends the session it names, if any.
+2. Epoch 0 asks for a new session with the request's partitions, and ends the session it names, if any.
+3. Any other epoch continues the session it names, and must be the epoch that the session expects next. The
+   request's partitions are added or changed, and its forgotten ones are removed. A session left empty ends.
+4. A response in a session leaves out a partition unless it has records, an error, or another high watermark
+   or log start offset than the reader was last told. The first response leaves out none.
+5. A session names topics either by name or by id, never both.
+6. If there is no room, a reader simply gets no session. Room is made by ending a session that was not used
+   for two minutes, or one with fewer partitions than the new one.
 
 No I/O; the clock is passed in.
 """
@@ -43,7 +43,7 @@ class SessionError(Exception):
 
 
 class Followed:
-    """A partition of a session: what was asked of it, and what the reader was last told."""
+    """A partition of a session: what the reader asked for, and what it was last told."""
 
     __slots__ = ("high_watermark", "key", "start_offset", "wanted")
 
@@ -54,7 +54,7 @@ class Followed:
         self.start_offset = -1
 
     def is_news(self, fetched: Fetched) -> bool:
-        """Whether the reader must be told; remembers that it is."""
+        """True if the response must contain the partition. Remembers what the reader is told."""
         news = bool(fetched.error) or (fetched.records is not None and fetched.records.size > 0)
         if fetched.high_watermark != self.high_watermark:
             news = True
@@ -63,16 +63,16 @@ class Followed:
             news = True
             self.start_offset = fetched.start_offset
         if fetched.error:
-            self.high_watermark = -1  # so that the partition is told again when the error is over
+            self.high_watermark = -1  # so that the partition is reported again once the error is over
         return news
 
 
 class FetchSession:
-    """One reader's partitions, in the order in which they are read next."""
+    """One reader's partitions, in the order in which the next response reads them."""
 
     def __init__(self, session_id: int, by_id: bool, now: float) -> None:
         self.id = session_id
-        self.epoch = 1  # the next request's
+        self.epoch = 1  # expected in the next request
         self.by_id = by_id
         self.last_used = now
         self.partitions: dict[tuple[TopicKey, int], Followed] = {}
@@ -93,7 +93,7 @@ class FetchSession:
                 self.partitions.pop((key, partition), None)
 
     def move_to_end(self, followed: Followed) -> None:
-        """A partition that just had its turn comes last in the next answer, so that none starves."""
+        """Make a partition that was just served the last one in the next response, so that none starves."""
         at = (followed.key, followed.wanted[0])
         if at in self.partitions:
             self.partitions[at] = self.partitions.pop(at)
@@ -112,7 +112,8 @@ class FetchSessions:
         return len(self._sessions)
 
     def begin(self, request: FetchRequest, by_id: bool) -> FetchSession | None:
-        """The session that a request opens or continues, with the request applied; None if it has none."""
+        """The session that a request opens or continues, with the request applied; None for no session.
+        Raises SessionError."""
         session_id, epoch = request.session_id, request.session_epoch
         if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             if session_id != NO_SESSION:

@@ -1,5 +1,6 @@
-"""Whose turn it is: long requests are worked on in slices (``millstream.slices``), one slice in each round of
-the loop, however many such requests there are.
+"""Time sharing for long requests: each round of the loop runs one slice, however many requests wait.
+
+``millstream.slices`` divides the requests into slices.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Callable
 
 
 class Turns:
-    """Calls back those that asked for a turn, one in each round of the loop."""
+    """A queue of callbacks. One is called in each round of the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -18,7 +19,7 @@ class Turns:
         self.count = 0  # turns given
 
     def ask(self, go_on: Callable[[], None]) -> None:
-        """Have ``go_on`` called when it is its turn."""
+        """Queue ``go_on`` to be called in its turn."""
         self._waiting.append(go_on)
         if len(self._waiting) == 1:
             self._loop.call_soon(self._give)

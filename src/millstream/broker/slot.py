@@ -1,4 +1,4 @@
-"""The place of an answer in its connection's order."""
+"""A slot keeps the place of a response that is not ready yet, so that responses are sent in order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Slot:
-    """The place of an answer that is not there yet."""
+    """The place of one response among those of its connection."""
 
     __slots__ = ("answer", "connection")
 
@@ -20,11 +20,11 @@ class Slot:
         self.answer: list[Part] | None = None
 
     def resolve(self, answer: list[Part], size: int) -> None:
-        """The answer is there; it leaves when all before it have."""
+        """Set the response. It is sent once all responses before it are sent."""
         connection = self.connection
         if connection.is_closed:
             return
-        if len(connection.pending) == 1:  # nobody but this one
+        if len(connection.pending) == 1:  # no other response is pending
             connection.pending.clear()
             connection.answer_parts(answer, size)
             connection.answered()
@@ -34,4 +34,4 @@ class Slot:
             connection.advance()
 
     def abandon(self) -> None:
-        """The connection is gone; nobody waits for this answer."""
+        """The connection is gone. Subclasses clean up here."""

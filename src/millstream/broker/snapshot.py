@@ -1,4 +1,4 @@
-"""A classic group as it is written in the catalogue: what it last agreed on, as JSON."""
+"""A classic group as it is stored in the catalogue: what its members last agreed on, as JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from millstream.broker.member import Join, Member
 
 
 def to_text(group: Group) -> str:
-    """What ``group`` agreed on. Only a stable group has members worth writing down."""
+    """What ``group`` agreed on, as JSON. Members are stored only if the group is stable."""
     members = group.members.values() if group.state is State.STABLE else ()
     return json.dumps(
         {
@@ -28,7 +28,7 @@ def to_text(group: Group) -> str:
 
 
 def restore(group: Group, fields: Mapping[str, Any], now: float) -> None:
-    """Make a new group be the one written down; every member's session starts anew."""
+    """Put the stored state into a new group. Every member's session time-out starts over."""
     group.empty_since_ms = fields["empty_since_ms"]
     group.restore(
         fields["generation"],

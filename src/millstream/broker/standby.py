@@ -1,17 +1,19 @@
-"""A standby: keeps a copy of everything another broker has, until it is promoted.
+"""A standby: keeps a copy of everything that another broker has, until it is promoted.
 
-How it works, over and over:
+It repeats these steps:
 
 1. It asks the leader for the next **cut** (``broker.followers``) and waits until there is one.
-2. It makes the topics that are new, takes back what its logs have and the leader's have not
-   (``broker.lineage``), and copies records up to the cut, a few connections at a time.
-3. It syncs the logs, then makes the catalogue's changes and notes how far the logs are, in one commit. Now it
-   has a whole cut, a state in which the leader could have been killed.
+2. It creates new topics, removes records that its logs have and the leader's lack (``broker.lineage``), and
+   copies records up to the cut over a few connections.
+3. It syncs the logs. Then it applies the catalogue's changes and notes how far the logs are, in one commit.
+   Now it has a whole cut, a state in which the leader could have been killed.
 
-On a second connection it hears the leader's last word: what that has taken beyond the cut. What the copy
-lacks, by cut and word, is one account (``broker.lag_account``) for status, metrics and promotion.
+On a second connection it hears the leader's last word: what the leader has taken beyond the cut. What the
+copy lacks, from the cut and the last word, is one account (``broker.lag_account``) for status, metrics and
+promotion.
 
-Whatever breaks, on either side, it begins anew: connects, is told everything, and copies what is missing.
+When anything fails, on either side, the standby starts over: it connects, gets a complete description, and
+copies what is missing.
 """
 
 from __future__ import annotations
@@ -56,21 +58,21 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 WAIT_MS = 2000  # how long the leader may hold a request for the next cut
-WORD_WAIT_MS = 1000  # and one for its last word
-WORD_EVERY = 0.01  # seconds between words of a leader that has always something to say
-ASK_PATIENCE = 3.0  # seconds for a leader to show that it is there
-CONNECTIONS = 4  # that copy records
-MOST_BYTES = 2 * 1024 * 1024  # of one answer
+WORD_WAIT_MS = 1000  # how long it may hold a request for its last word
+WORD_EVERY = 0.01  # seconds between requests for the last word, from a leader that always has news
+ASK_PATIENCE = 3.0  # seconds in which a leader has to accept a connection
+CONNECTIONS = 4  # connections that copy records
+MOST_BYTES = 2 * 1024 * 1024  # of one response
 AT_ONCE = 64  # partitions in one request
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between tries to connect
-STOP_PATIENCE = 5.0  # seconds for the cut at hand when it is stopped
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between attempts to connect
+STOP_PATIENCE = 5.0  # seconds to finish the current cut when the standby is stopped
 MOST_SHOWN = 100  # partitions in a status
-SWITCH_PATIENCE = 60.0  # seconds for a fenced leader's last records
+SWITCH_PATIENCE = 60.0  # seconds to copy a fenced leader's last records
 _FETCH = 1
 
 
 class _Again(Exception):
-    """What the leader said does not hold any more (a topic deleted, records expired): ask anew."""
+    """What the leader said no longer holds (a topic was deleted, records expired): start over."""
 
 
 class _Aim:
@@ -82,7 +84,7 @@ class _Aim:
         self.number: int = fields["number"]
         self.statements: list[Any] = fields["statements"]
         self.is_last: bool = fields["last"]
-        self.catalogue: Path | None = None  # a whole one, before the statements
+        self.catalogue: Path | None = None  # a complete catalogue, to which the statements are applied
         self.ends: dict[Partition, int] = {}
 
 
@@ -98,16 +100,16 @@ class Standby:
         self._task: asyncio.Task[None] | None = None
         self._threads = ThreadPoolExecutor(node.config.log_flush_threads, "millstream-copy")
         self._links: list[LeaderLink] = []
-        self._copying: list[LeaderLink] = []  # those of them that copy records
-        self._session = ""  # by which the leader knows us
+        self._copying: list[LeaderLink] = []  # those of ``_links`` that copy records
+        self._session = ""  # the name of this session, given by the leader
         self._names: dict[bytes, str] = {}  # of the leader's topics, by id
-        self._node_id: Sequence[int] | None = None  # the configured id, and the one it goes by instead
-        self._bases: dict[Partition, list[int]] = {}
-        self._ahead: set[bytes] = set()  # topics made before the leader's catalogue says so
+        self._node_id: Sequence[int] | None = None  # the configured id, and the id used instead
+        self._bases: dict[Partition, list[int]] = {}  # base offsets of the leader's segments
+        self._ahead: set[bytes] = set()  # topics created here before the leader's catalogue change is applied
         self._aim: _Aim | None = None
-        self._whole: tuple[int, int] | None = None  # the last whole cut: by the leader's clock, by ours
+        self._whole: tuple[int, int] | None = None  # the last whole cut, by the leader's clock and by ours
         self._whole_at = self._heard_at = node.clock.monotonic()
-        self._is_last = False  # the last whole cut is the last of all: the leader takes no more writes
+        self._is_last = False  # no cut follows the last whole one: the leader takes no more writes
         self._account = LagAccount(node.catalogue_state.ends)
         self._whole_event = asyncio.Event()
         self.copied_bytes = 0
@@ -116,7 +118,8 @@ class Standby:
     # Life
 
     def start(self) -> asyncio.Task[None]:
-        """The task ends only by an error that trying again can't help; it is raised there."""
+        """Start following. The returned task runs until it is cancelled, or raises an error that no retry
+        can cure."""
         known = self._node.catalogue_state.facts
         whole = known.get(copy_state.WHOLE)
         self._whole = (whole[0], whole[1]) if whole else None
@@ -126,7 +129,7 @@ class Standby:
         return self._task
 
     async def stop(self) -> None:
-        """Stop following, if it can with all of a cut, and write down how it stands."""
+        """Stop following, with a whole cut if that is possible in time, and save the standing."""
         was_connected = self.is_connected
         if self._task is not None:
             if self._aim is not None and not self._task.done():
@@ -222,7 +225,7 @@ class Standby:
                 await asyncio.gather(listening, return_exceptions=True)
 
     async def _listen(self) -> None:
-        """Know what the leader has, also while a cut is being copied and synced."""
+        """Follow what the leader has, even while a cut is being copied and synced."""
         try:
             await self._hear_words(await self._open())
         except MillstreamError as error:
@@ -242,7 +245,7 @@ class Standby:
             await asyncio.sleep(WORD_EVERY)
 
     async def _take(self, link: LeaderLink, fields: dict[str, Any]) -> None:
-        """Have all of a cut."""
+        """Copy all of a cut, and apply it."""
         node = self._node
         aim = self._aim = _Aim(fields)
         self._names.update((bytes.fromhex(topic[1]), topic[0]) for topic in fields.get("topics", ()))
@@ -284,8 +287,8 @@ class Standby:
         return path
 
     async def _join(self, lineage: list[Any]) -> None:
-        """Be a copy of the leader's cluster, before its topics are made here. A standby that is killed
-        during its first copy can go on with it then, and can't be mistaken for a cluster of its own."""
+        """Join the leader's cluster, before its topics are created here. So a standby that is killed during
+        its first copy can continue it, and can't be mistaken for a separate cluster."""
         (cluster_id, _), *promotions = lineage
 
         def write(db: sqlite3.Connection) -> None:
@@ -297,8 +300,8 @@ class Standby:
         self._node.claim()
 
     async def _make_topics(self, topics: list[Any]) -> None:
-        """Make those that are new or have grown before their records come; those that are gone go with the
-        catalogue's changes, unless a new one has their name."""
+        """Create new topics and partitions before their records come. Deleted topics are removed later, with
+        the catalogue's changes, unless a new topic has the same name."""
         node = self._node
         known = node.catalogue.topics
         made = []
@@ -313,7 +316,7 @@ class Standby:
             await node.serve_catalogue()
 
     def _heed(self, aim: _Aim, row: list[Any], limit: int) -> None:
-        """What the leader says of one partition."""
+        """Apply what the leader says about one partition to this copy."""
         topic_id, index, start, end, _, bases, epochs = row
         topic = self._node.hosted.get(bytes.fromhex(topic_id))
         if topic is None or index >= len(topic.partitions):
@@ -336,7 +339,7 @@ class Standby:
     def _reconcile(
         self, partition: Partition, epochs: list[tuple[int, int]], first: int, end: int, limit: int
     ) -> None:
-        """Take back what the leader's log has not, and be in its epochs."""
+        """Cut off records that the leader's log does not have, and take over its epochs."""
         log = partition.log
         common = common_end(log.epochs.entries, log.end_offset, epochs, end, limit)
         if common < log.end_offset and log.size_bytes:
@@ -358,7 +361,7 @@ class Standby:
     # Records
 
     async def _copy(self, aim: _Aim) -> None:
-        """Bring every log to where the cut has it."""
+        """Copy records until every log is at its end in the cut."""
         waiting = deque(partition for partition, end in aim.ends.items() if partition.log.end_offset < end)
         count = min(CONNECTIONS, len(waiting))
         while len(self._copying) < count:
@@ -401,15 +404,15 @@ class Standby:
             for partition in chosen:
                 if partition.log.end_offset < aim.ends[partition]:
                     if alone and not taken:
-                        # Nothing is there up to the cut: compaction or damage took it.
+                        # No records are left up to the cut: they were compacted away or are damaged.
                         jump(partition.log, aim.ends[partition])
                     else:
                         waiting.append(partition)
             alone = not taken
 
     async def _pass_over(self, link: LeaderLink, partition: Partition, upto: int) -> None:
-        """The leader's records are damaged here, or were deleted since it named the cut: it serves them to
-        nobody, and goes on after them."""
+        """Skip records that are damaged on the leader, or were deleted since it described the cut. The leader
+        does not serve them to anyone, and continues after them."""
         log = partition.log
         place = {"topic_id": partition.topic.id.hex, "partition": partition.index, "offset": log.end_offset}
         answer, _ = await link.ask(AFTER_MISSING, place)
@@ -432,7 +435,7 @@ class Standby:
         )
         partition.topic.bytes_in += taken
         if taken and partition.waiters:
-            partition.wake(taken, _nothing)  # their answers leave with the turn they make
+            partition.wake(taken, _nothing)  # the responses schedule a turn, and are sent at its end
         return taken
 
     async def _sync(self, aim: _Aim) -> None:
@@ -488,7 +491,7 @@ class Standby:
         self._whole_at = self._heard_at
         self._whole_event.set()
 
-    # How it stands
+    # Status
 
     def _standing(self, *, answers: bool) -> Standing:
         silent_ms = round((self._node.clock.monotonic() - self._heard_at) * 1000)
@@ -506,7 +509,7 @@ class Standby:
         )
 
     def status(self) -> dict[str, Any]:
-        """For people and metrics."""
+        """The standby's status, for people and metrics."""
         account = self._account
         records = account.records
         now = self._node.clock.monotonic()
@@ -521,7 +524,7 @@ class Standby:
             "behind_bytes": account.bytes,
             "behind_commits": account.commits,
             "missing": [list(each) for each in standing.missing[:MOST_SHOWN]],
-            # Since when the leader may have taken records that nobody here knows of; null: since never.
+            # Since when the leader may have taken records that are unknown here; null: all are known.
             "unknown_since_ms": None if is_known else standing.heard_ms,
             "behind_seconds": round(now - self._whole_at, 3) if is_behind else 0.0,
             "silent_seconds": round(now - self._heard_at, 3),
@@ -532,7 +535,7 @@ class Standby:
     # Promotion
 
     async def promote(self, address: str, *, force: bool) -> Verdict:
-        """Take the leader's place, if that may be (``broker.promotion``). Raises RequestRefused."""
+        """Replace the leader, if the rules allow it (``broker.promotion``). Raises RequestRefused."""
         answers = await self._answers()
         verdict = judge(self._standing(answers=answers), force=force)
         if not verdict.allowed:
@@ -551,7 +554,7 @@ class Standby:
         return verdict
 
     async def _answers(self) -> bool:
-        """Whether the leader is there, in this moment. One that hangs is not."""
+        """True if the leader accepts a connection now. One that hangs does not count."""
         try:
             async with asyncio.timeout(ASK_PATIENCE):
                 link = await LeaderLink.open(self._host, self._port)
@@ -561,7 +564,8 @@ class Standby:
         return True
 
     async def _take_over(self, address: str) -> None:
-        """Have the leader take no more writes, and everything that it had."""
+        """Fence the leader, and wait until everything that it had is copied. If that takes too long, undo
+        the fence and raise RequestRefused."""
         link = await LeaderLink.open(self._host, self._port)
         try:
             await link.ask(FENCE, {"by": address, "node_id": self._node.own_id})
@@ -580,17 +584,17 @@ class Standby:
 
 
 def _brokers(listed: list[Any]) -> tuple[tuple[int, str, int], list[tuple[int, str, int]]]:
-    """The leader and the others, as a message has them."""
+    """The leader and the other brokers, from a message's list."""
     leader, *others = [(node_id, host, port) for node_id, host, port in listed]
     return leader, others
 
 
 def _nothing() -> None:
-    """There is nothing to be sent in between."""
+    """No responses are sent while readers are woken."""
 
 
 def _replace_catalogue(db: sqlite3.Connection, path: Path) -> None:
-    """Put the rows of another catalogue in place of all there are, but for what is this copy's own."""
+    """Replace all rows with those of another catalogue, except the tables that belong to this copy."""
     theirs = sqlite3.connect(path)
     try:
         db.execute("PRAGMA defer_foreign_keys = ON")

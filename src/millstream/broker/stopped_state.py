@@ -1,7 +1,7 @@
-"""What stopped by itself: partitions that take no writes any more, and logs that are not compacted any more.
+"""Partitions that stopped after a failure: those that take no more writes, and those no longer compacted.
 
-A stopped partition is told in ``/readyz``, in the metrics and, for consoles and ``topic describe``, beside
-the topic's settings: the partitions' numbers, a colon, and why the first of them stopped.
+Partitions without writes appear in ``/readyz`` and in the metrics. For consoles and ``topic describe``, both
+kinds appear beside the topic's settings: the partitions' numbers, a colon, and why the first one stopped.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from millstream.broker.node import Node
     from millstream.broker.partition import Partition
 
-_NAMED = 20  # partitions that are named one by one
+_NAMED = 20  # partitions that are listed one by one
 
 
 def stopped_partitions(node: Node) -> list[Partition]:
-    """Those whose log takes no writes until the broker is restarted."""
+    """The partitions whose log takes no writes until the broker is restarted."""
     return [partition for partition in node.partitions() if partition.log.failed is not None]
 
 
 def not_ready_because(stopped: list[Partition]) -> str:
-    """What ``/readyz`` says of them, a line for each."""
+    """The text of ``/readyz`` for stopped partitions, one line each."""
     lines = [
         f"not ready: {count(len(stopped), 'partition')} stopped: no writes until the broker is restarted"
     ]
@@ -35,12 +35,12 @@ def not_ready_because(stopped: list[Partition]) -> str:
 
 
 def stopped_state(node: Node, topic: str) -> str:
-    """The partitions of a topic that take no writes; empty if all of them do."""
+    """The partitions of a topic that take no writes, and why; empty if there are none."""
     return _told((partition.index, str(partition.log.failed or "")) for partition in _partitions(node, topic))
 
 
 def uncompacted_state(node: Node, topic: str) -> str:
-    """The partitions of a topic that are not compacted any more; empty if none has stopped."""
+    """The partitions of a topic that are no longer compacted, and why; empty if there are none."""
     return _told(
         (partition.index, partition.log.compaction.uncleanable) for partition in _partitions(node, topic)
     )

@@ -1,7 +1,7 @@
-"""Group commit: the disk syncs that ``acks=all`` and ``flush.messages`` ask for, off the loop.
+"""Group commit: the disk syncs for ``acks=all`` and ``flush.messages``, on threads.
 
-At most one sync of a partition is under way; whatever is written meanwhile shares the next one. Partitions
-are synced side by side by a few threads, since a sync is a wait and not work.
+At most one sync of a partition is in progress. Everything written in the meantime shares the next one. A few
+threads sync several partitions in parallel, because a sync is waiting rather than work.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 class Syncer:
-    """``sync(partition)`` from the loop; ``partition.synced(...)`` is called back on the loop."""
+    """Syncs partitions. ``sync`` is called on the loop, and calls back ``partition.synced`` on the loop."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, clock: Clock, metrics: Metrics, *, threads: int
@@ -36,11 +36,11 @@ class Syncer:
         self._threads: list[threading.Thread] = []
         self._wanted: SimpleQueue[Partition | None] = SimpleQueue()
         self._done: deque[tuple[Partition, int, LogError | None, float]] = deque()
-        self._told = False  # the loop knows that something is done and has not looked yet
+        self._told = False  # ``_collect`` is scheduled on the loop and has not run yet
         self._under_way = 0
 
     def sync(self, partition: Partition) -> None:
-        """Sync what the partition has written; if it is being synced, again after that."""
+        """Sync what the partition has written. If a sync is in progress, another one follows it."""
         if partition.is_syncing:
             partition.sync_again = True
             return
@@ -70,7 +70,7 @@ class Syncer:
                 self._told = True
                 try:
                     self._loop.call_soon_threadsafe(self._collect)
-                except RuntimeError:  # the loop is closed: nobody waits for this any more
+                except RuntimeError:  # the loop is closed, so nothing waits for this any more
                     return
 
     def _collect(self) -> None:
@@ -92,7 +92,7 @@ class Syncer:
         return self._under_way == 0
 
     def close(self) -> None:
-        """End the threads, after what they have been given."""
+        """Finish all queued syncs, and end the threads."""
         for _ in self._threads:
             self._wanted.put(None)
         for thread in self._threads:

@@ -1,7 +1,7 @@
-"""Threads for what blocks, that nobody has to wait for when the broker ends.
+"""A thread pool for blocking calls that does not keep the process from ending.
 
-Python's own pool is waited for at the end of the process, however long a call to a storage that does not
-answer takes. These are not: what has not come back in time is left behind.
+At exit Python waits for its own pools, however long a call takes to a storage that does not answer. It does
+not wait for these threads: calls that have not returned in time are abandoned.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _Job = tuple[Future[Any], Callable[[], Any]]
 
 
 class Threads(Executor):
-    """At most ``count`` threads, each started when it is first needed."""
+    """A pool of at most ``count`` threads. Each is started when it is first needed."""
 
     def __init__(self, count: int, name: str) -> None:
         self._count = count
@@ -31,7 +31,7 @@ class Threads(Executor):
         self._closed = False
 
     def submit(self, function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> Future[T]:
-        """Have it called. Raises RuntimeError once closed."""
+        """Call the function on a thread. Raises RuntimeError once the pool is closed."""
         if self._closed:
             raise RuntimeError("these threads are closed")
         future: Future[T] = Future()
@@ -54,11 +54,12 @@ class Threads(Executor):
                     future.set_exception(error)
                 else:
                     future.set_result(result)
-            del job, future, call  # not held while it waits for the next
+            del job, future, call  # so that they are not kept alive while waiting for the next job
             self._idle.release()
 
     def close(self, patience: float) -> bool:
-        """Cancel what has not begun, and wait that many seconds for the rest; whether all came back."""
+        """Cancel calls that have not begun, and wait up to ``patience`` seconds for the rest. True if all
+        threads ended."""
         self._closed = True
         while True:
             try:

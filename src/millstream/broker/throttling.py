@@ -1,13 +1,14 @@
-"""Client quotas, enforced: how much a client may produce and fetch in a second, and how long it waits else.
+"""Enforce client quotas: measure what clients produce and fetch per second, and how long they have to wait.
 
-As in Kafka (KIP-13, KIP-219): a rate is measured over eleven windows of a second. Who is above its quota is
-answered at once, with how long to wait in ``throttle_time_ms``, and its connection is not read from for that
-long; newer clients send nothing meanwhile by themselves. A Fetch that is throttled is answered without
-records, which are fetched again later.
+As in Kafka (KIP-13, KIP-219), a rate is measured over eleven windows of one second. A client above its quota
+gets its response at once, with the time to wait in ``throttle_time_ms``, and its connection is not read from
+for that time. Newer clients also send nothing in the meantime. A throttled Fetch gets a response without
+records, and the client fetches them later.
 
-A quota stands for a user, a client id or both, by name or for all that have none of their own. The most
-particular one counts (``_precedence``), and its rate is shared by whoever it stands for: by all connections
-of a user if it is the user's, by those of one client id if it is that one's, also where it is the default.
+A quota belongs to a user, a client id or both, by name or as the default for all without a quota of their
+own. The most specific quota counts (``_precedence``). All connections of one user share the rate of a user's
+quota, and all connections of one client id share that of a client id's quota. A default quota is shared in
+the same way: each user or client id has its own rate.
 
 No I/O, and the clock is passed in.
 """
@@ -18,30 +19,30 @@ from collections import deque
 
 from millstream.broker.quotas import CLIENT_ID, USER, Entity, Quotas
 
-ANONYMOUS = "ANONYMOUS"  # the user of a connection that said nothing of who it is
+ANONYMOUS = "ANONYMOUS"  # the user of a connection that is not authenticated
 PRODUCE_RATE, FETCH_RATE = "producer_byte_rate", "consumer_byte_rate"
 _WINDOWS = 11
 _WINDOW = 1.0  # seconds
-_MEASURED = (_WINDOWS - 1) * _WINDOW  # what a rate is measured over, at least
+_MEASURED = (_WINDOWS - 1) * _WINDOW  # the shortest time over which a rate is measured
 
 
 class Meter:
-    """One rate: bytes in a second, and what is allowed."""
+    """One rate: what was used, and the limit per second."""
 
     __slots__ = ("_samples", "_total", "limit")
 
     def __init__(self, limit: float) -> None:
         self.limit = limit
-        self._samples: deque[tuple[float, float]] = deque()  # when a window began, and what was counted in it
+        self._samples: deque[tuple[float, float]] = deque()  # when a window began, and the amount used in it
         self._total = 0.0
 
     @property
     def burst(self) -> int:
-        """What may be used at once by who used nothing before."""
+        """The amount that may be used at once after a time without use."""
         return max(1, int(self.limit * _MEASURED))
 
     def count(self, amount: float, now: float) -> float:
-        """So much was used; for how many seconds to use nothing more."""
+        """Count an amount that was used. Returns the seconds to wait before more is used."""
         samples = self._samples
         if samples and now - samples[-1][0] < _WINDOW:
             samples[-1] = (samples[-1][0], samples[-1][1] + amount)
@@ -51,7 +52,7 @@ class Meter:
         return self.wait(now)
 
     def wait(self, now: float) -> float:
-        """For how many seconds to use nothing more; 0 if the rate is within what is allowed."""
+        """The seconds to wait before more is used; 0 if the rate is within the limit."""
         samples = self._samples
         while samples and now - samples[0][0] >= _WINDOWS * _WINDOW:
             self._total -= samples.popleft()[1]
@@ -63,7 +64,8 @@ class Meter:
 
 
 def _precedence(user: str, client: str) -> list[tuple[Entity, tuple[str, str]]]:
-    """The entities that may have a quota for this client, the most particular first; and who shares it."""
+    """The entities whose quota may apply to this client, most specific first, each with the user and client
+    id that share its rate."""
     both = {USER, CLIENT_ID}
     found = []
     for user_name, client_name, kinds in (
@@ -94,8 +96,8 @@ class Throttling:
         self._meters: dict[tuple[str, Entity, tuple[str, str]], Meter] = {}
 
     def set_quotas(self, quotas: Quotas) -> None:
-        """Quotas were changed. Rates that were measured under the old ones are kept where they still count;
-        connections have to ask for their meters anew."""
+        """Apply changed quotas. Rates measured so far are kept where the quota still exists. Connections have
+        to ask for their meters again."""
         self._quotas = quotas
         for (key, entity, _), meter in list(self._meters.items()):
             limit = quotas.get(entity, {}).get(key)
@@ -104,7 +106,7 @@ class Throttling:
         self._meters = {at: meter for at, meter in self._meters.items() if at[0] in quotas.get(at[1], {})}
 
     def meter(self, key: str, client: str, user: str = ANONYMOUS) -> Meter | None:
-        """What counts for connections of this client; None: no quota."""
+        """The meter for connections of this client; None if it has no quota."""
         for entity, shared in _precedence(user, client) if self._quotas else ():
             limit = self._quotas.get(entity, {}).get(key)
             if limit is not None:

@@ -1,4 +1,4 @@
-"""Which names a topic may have: Kafka's rules, so that a topic can move to Kafka under its own name."""
+"""Topic names: Kafka's rules for them, so that a topic can move to Kafka under the same name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from millstream.broker.codes import INVALID_TOPIC, TOPIC_ALREADY_EXISTS, UNKNOWN_TOPIC_OR_PARTITION
 from millstream.errors import RequestRefused
 
-_LONGEST = 249  # with "-" and a partition number it still fits into a file name
+_LONGEST = 249  # with "-" and a partition number, it still fits in a file name
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 
@@ -27,7 +27,7 @@ def check_topic_name(name: str) -> None:
 
 
 def metric_name(name: str) -> str:
-    """The name in metrics, where '.' can't stand. Two topics may not share one."""
+    """The topic's name in metrics, which can't contain '.'. No two topics may share one."""
     return name.replace(".", "_")
 
 

@@ -1,43 +1,44 @@
-"""The life of a transactional id: who may write under it, and what ends a transaction. No I/O.
+"""The life of a transactional id: which producer may write, and what ends a transaction. No I/O.
 
 Rules
 -----
-1. A ``Transaction`` is how one transactional id stands. It is never changed: every method returns how the id
-   stands next, or raises ``RequestRefused`` with Kafka's error code. The caller writes the next standing down
-   and lets it take effect once that is durable, so a write that fails leaves everything as it was.
+1. A ``Transaction`` is the standing of one transactional id: its producer, its state and its times. It is
+   immutable. Every method returns the id's next standing, or raises ``RequestRefused`` with Kafka's error
+   code. The caller stores the next standing and applies it once it is durable, so a failed write leaves
+   everything as it was.
 2. ``state`` changes only along ``TRANSITIONS``.
 3. An identity (producer id and epoch) that was replaced never becomes valid again.
-4. Time comes in as ``now_ms``, the wall clock's: it is written down and outlives the process.
+4. Time comes in as ``now_ms`` of the wall clock, because it is stored and outlives the process.
 
 Theory
 ------
-A transactional id has one *producer* at a time, known by its identity. Each InitProducerId gives it another
-one, and whoever still uses an older one is fenced. The producer's transactions follow each other::
+A transactional id has one *producer* at a time, known by its identity. Each InitProducerId gives it a new
+one, and a producer that still uses an older one is fenced. The producer's transactions follow each other::
 
     EMPTY            a producer was given its identity, and nothing happened since
     ONGOING          records were written or offsets are pending, and nothing is decided
-    PREPARE_COMMIT   decided, and durably so; some marker that says so is not in its partition's log yet
-    PREPARE_ABORT
-    COMPLETE_COMMIT  every partition's log tells readers what was decided
-    COMPLETE_ABORT
-    DEAD             not used for so long that it was forgotten
+    PREPARE_COMMIT   committed, durably; the marker is still missing in some partition's log
+    PREPARE_ABORT    aborted, likewise
+    COMPLETE_COMMIT  committed, and every partition's log has its marker
+    COMPLETE_ABORT   aborted, likewise
+    DEAD             unused for so long that the id was forgotten
 
-On one node the markers follow the decision within the same turn of the loop, so PREPARE is seen only where a
-log takes no writes, its disk being full. Kafka's PrepareEpochFence is not here: it marks an abort whose new
-epoch is on its way to other machines; here the abort and the new epoch are one write.
+On one node the markers follow the decision within the same turn of the loop. So a PREPARE state is seen only
+where a log takes no writes because its disk is full. Kafka's PrepareEpochFence does not occur. It marks an
+abort whose new epoch is on its way to other machines, and here the abort and the new epoch are one write.
 
-Two protocols end a transaction. In the first (EndTxn below version 5) the producer keeps its epoch from one
-transaction to the next, so a request that arrives late may look like one of the next transaction's. In the
-second (KIP-890) every end gives the producer the next epoch, so a late request names an identity that is
-over; ``previous`` is the one that ended the last transaction, and tells a retry, which gets the same answer
-again, from a stranger, who is fenced.
+Two protocols end a transaction. In the first (EndTxn below version 5), the producer keeps its epoch from one
+transaction to the next, so a request that arrives late may look like a request of the next transaction. In
+the second (KIP-890), every end gives the producer the next epoch, so a late request names an identity that
+is no longer valid. ``previous`` is the identity that ended the last transaction. It tells a retry, which gets
+the same response again, from a request of another producer, which is fenced.
 
-An epoch is a 16-bit number. A producer that has used ``LAST_EPOCH`` gets a new producer id at epoch 0; the
+An epoch is a 16-bit number. A producer that has used ``LAST_EPOCH`` gets a new producer id at epoch 0. The
 one epoch above it is for the markers of its last transaction.
 
-A transaction for two-phase commit (KIP-939) has no time-out. The producer that comes back after a crash asks
-for it to be *kept*: it gets an identity of its own while the records stay under the one they were written
-with (``kept``), and it can do nothing but end that transaction.
+A transaction for two-phase commit (KIP-939) has no time-out. A producer that comes back after a crash asks
+to *keep* it. It gets a new identity, while the records stay under the identity that wrote them (``kept``),
+and it can do nothing but end that transaction.
 """
 
 from __future__ import annotations
@@ -55,13 +56,13 @@ from millstream.broker.codes import (
 )
 from millstream.errors import RequestRefused
 
-LAST_EPOCH = 32766  # that a producer may use
+LAST_EPOCH = 32766  # the highest epoch that a producer may use
 _MARKER_EPOCH = 32767
 NO_TIMEOUT = 2**31 - 1  # a transaction for two-phase commit
 
 
 class State(enum.Enum):
-    """As Kafka names them in ListTransactions and DescribeTransactions."""
+    """The states, under Kafka's names in ListTransactions and DescribeTransactions."""
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"
@@ -72,7 +73,7 @@ class State(enum.Enum):
     DEAD = "Dead"
 
 
-# An abort of the second protocol may come when nothing was begun: it still gives the next epoch.
+# In the second protocol, an abort may come when no transaction has begun. It still gives the next epoch.
 TRANSITIONS: Mapping[State, frozenset[State]] = {
     State.EMPTY: frozenset({State.EMPTY, State.ONGOING, State.PREPARE_ABORT, State.DEAD}),
     State.ONGOING: frozenset({State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT}),
@@ -85,7 +86,7 @@ TRANSITIONS: Mapping[State, frozenset[State]] = {
 
 
 class Answer(enum.Enum):
-    """What an EndTxn comes to."""
+    """The result of an EndTxn."""
 
     END = "the transaction ends now"
     SAME = "it ended before; the same answer again"
@@ -95,7 +96,7 @@ class Answer(enum.Enum):
 
 _END, _SAME, _WAIT, _WRONG = Answer.END, Answer.SAME, Answer.WAIT, Answer.WRONG
 
-# The first protocol: (state, commit). The identity is the current one, or it is fenced.
+# The first protocol: (state, commit). Any identity but the current one is fenced.
 FIRST_PROTOCOL: Mapping[tuple[State, bool], Answer] = {
     (State.EMPTY, True): _WRONG,
     (State.EMPTY, False): _WRONG,
@@ -111,7 +112,7 @@ FIRST_PROTOCOL: Mapping[tuple[State, bool], Answer] = {
     (State.COMPLETE_ABORT, False): _SAME,
 }
 
-# The second: (state, commit, whether the identity is the previous one). What is missing is fenced.
+# The second protocol: (state, commit, whether the identity is the previous one). A missing key means fenced.
 SECOND_PROTOCOL: Mapping[tuple[State, bool, bool], Answer] = {
     (State.EMPTY, True, False): _WRONG,
     (State.EMPTY, False, False): _END,
@@ -135,7 +136,7 @@ _DECIDED = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
 
 
 class Identity(NamedTuple):
-    """What a producer shows with every request."""
+    """The producer id and epoch that a producer sends with every request."""
 
     producer_id: int
     epoch: int
@@ -149,7 +150,7 @@ NOBODY = Identity(-1, -1)
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """How a transactional id stands; see the module's description."""
+    """The standing of a transactional id; see the module's description."""
 
     name: str
     producer: Identity
@@ -157,8 +158,8 @@ class Transaction:
     updated_ms: int
     state: State = State.EMPTY
     start_ms: int = -1  # of the last transaction begun
-    previous: Identity = NOBODY  # whom this producer replaced by a request of its own
-    kept: Identity = NOBODY  # under whom a kept transaction's records were written
+    previous: Identity = NOBODY  # the producer's identity before its own last request replaced it
+    kept: Identity = NOBODY  # the identity that wrote the records of a kept transaction
 
     @property
     def is_open(self) -> bool:
@@ -170,28 +171,28 @@ class Transaction:
 
     @property
     def is_decided(self) -> bool:
-        """The decision is made and not in all logs."""
+        """True if the transaction is decided, but some log lacks its marker."""
         return self.state in _DECIDED
 
     @property
     def is_unfinished(self) -> bool:
-        """It holds readers back."""
+        """True if the transaction holds readers back."""
         return self.is_open or self.is_decided
 
     @property
     def writer(self) -> Identity:
-        """Under whom the records of the open transaction stand in the logs."""
+        """The identity that the open transaction's records have in the logs."""
         return self.kept if self.kept != NOBODY else self.producer
 
     @property
     def needs_spare(self) -> bool:
-        """The next change of identity may take a new producer id; the caller brings one."""
+        """True if the next change of identity may need a new producer id, which the caller has to supply."""
         return self.producer.epoch + 2 > LAST_EPOCH
 
     # Requests of the producer
 
     def check(self, producer: Identity) -> None:
-        """Whether this producer may add to the transaction now."""
+        """Raise RequestRefused unless this producer may add to the transaction now."""
         if producer != self.producer:
             raise self._stranger(producer)
         if self.is_decided:
@@ -203,7 +204,7 @@ class Transaction:
             )
 
     def begin(self, now_ms: int) -> Transaction:
-        """Something is added to the transaction; the first of it begins one."""
+        """Add to the open transaction, or begin one."""
         if self.state is State.ONGOING:
             return self
         return self._go(State.ONGOING, start_ms=now_ms, updated_ms=now_ms)
@@ -211,7 +212,7 @@ class Transaction:
     def end(
         self, producer: Identity, *, commit: bool, second_protocol: bool, spare: int, now_ms: int
     ) -> Transaction:
-        """The producer ends its transaction; itself, if that was done before."""
+        """The standing after the producer ended its transaction; ``self`` if it had already ended."""
         is_retry = second_protocol and producer == self.previous
         if producer != self.producer and not is_retry:
             raise self._stranger(producer)
@@ -241,8 +242,8 @@ class Transaction:
     # What fences the producer
 
     def check_init(self, expected: Identity | None) -> bool:
-        """Whether an InitProducerId of a producer that says who it is (KIP-360) is a retry of one that was
-        answered. Raises where it is fenced."""
+        """True if an InitProducerId that names its producer's identity (KIP-360) is a retry of one that was
+        answered. Raises RequestRefused if the producer is fenced."""
         if expected is None or expected == self.producer:
             return False
         if expected == self.previous and not self.is_open:
@@ -250,8 +251,8 @@ class Transaction:
         raise RequestRefused(PRODUCER_FENCED, f"{self.name} has another producer by now, not {expected}")
 
     def init(self, expected: Identity | None, *, timeout_ms: int, spare: int, now_ms: int) -> Transaction:
-        """Another producer, or the same after an error of its own, which it proves by ``expected``. What was
-        open is aborted before (``fence``)."""
+        """The standing with a new producer, or with the same one after an error, which it proves with
+        ``expected``. An open transaction has to be aborted first (``fence``)."""
         if self.is_decided:
             raise RequestRefused(CONCURRENT_TRANSACTIONS, f"{self.name}: its last transaction is being ended")
         return self._go(
@@ -264,7 +265,7 @@ class Transaction:
         )
 
     def keep(self, expected: Identity | None, *, spare: int, now_ms: int) -> Transaction:
-        """Another producer that keeps the open transaction, to end it."""
+        """The standing with a new producer that keeps the open transaction, in order to end it."""
         if not self.is_two_phase:
             raise RequestRefused(
                 INVALID_TXN_STATE,
@@ -279,8 +280,8 @@ class Transaction:
         )
 
     def fence(self, *, spare: int, now_ms: int) -> Transaction:
-        """Abort the open transaction from outside. Two epochs on: one would make its producer's own late
-        request look like a retry."""
+        """Abort the open transaction on behalf of the broker, not of its producer. The epoch advances by two:
+        with one, a late request of the producer would look like a retry."""
         return self._go(
             State.PREPARE_ABORT,
             producer=self._after(self.producer, 2, spare),
@@ -291,7 +292,7 @@ class Transaction:
     # After the decision
 
     def completed(self) -> Transaction:
-        """Every marker is written."""
+        """The standing once every marker is written."""
         state = State.COMPLETE_COMMIT if self.state is State.PREPARE_COMMIT else State.COMPLETE_ABORT
         return self._go(state, kept=NOBODY)
 
@@ -321,8 +322,8 @@ class Transaction:
 
 
 def marker_epoch(before: Transaction, after: Transaction) -> int:
-    """The epoch of the markers that say how the open transaction of ``before`` was ended by ``after``: the
-    highest there is of the producer id the records were written under."""
+    """The epoch of the markers for the change from ``before``, with an open transaction, to ``after``: the
+    highest epoch so far of the producer id that wrote the records."""
     writer = before.writer
     if writer.producer_id == after.producer.producer_id:
         return after.producer.epoch
@@ -332,5 +333,5 @@ def marker_epoch(before: Transaction, after: Transaction) -> int:
 
 
 def first_standing(name: str, producer_id: int, timeout_ms: int, now_ms: int) -> Transaction:
-    """A transactional id nobody has used before."""
+    """The standing of a transactional id that was never used."""
     return Transaction(name, Identity(producer_id, 0), timeout_ms, now_ms)

@@ -1,10 +1,10 @@
-"""What a broker finds of transactions after a restart, before it serves anybody.
+"""Restart: settle the transactions that the last process left, before any client is served.
 
-1. A marker that is owed is written, if and only if the transaction that it ends, known by its first offset,
-   is still open in that partition. The rows of the others are forgotten at once, not lazily: from now on
-   another transaction could begin at that very offset.
-2. A transaction that is open in a log goes on if some transactional id has its producer.
-3. What is open beyond that has nobody who could end it, and is aborted.
+1. An owed marker is written if, and only if, the transaction that it ends is still open in that partition;
+   its first offset identifies it. The rows of all other owed markers are deleted at once, not lazily: from
+   now on another transaction could begin at that same offset.
+2. A transaction that is open in a log continues if some transactional id has its producer.
+3. Any other open transaction has no producer that could end it, and is aborted.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def go_on(
     hosted: Mapping[TopicKey, HostedTopic],
     turn: Turn,
 ) -> None:
-    """See the module's description."""
+    """Settle all transactions; see the module's description."""
     for standing, added in decisions.standings():
         ids.add(standing, added)
     _write_owed(ids, decisions, markers)
@@ -79,12 +79,13 @@ def _finish(
 def _adopt_open(
     ids: TransactionalIds, markers: Markers, hosted: Mapping[TopicKey, HostedTopic]
 ) -> list[OwedMarker]:
-    """Give the transactions that are open in the logs to whose they are; the markers for nobody's."""
+    """Assign the transactions that are open in the logs to their transactional ids. Returns the markers that
+    abort those of no id."""
     writers = {found.stands.writer: found for found in ids if not found.stands.is_decided}
     orphans = []
     for key, topic in hosted.items():
         if not isinstance(key, bytes):
-            continue  # each topic is there by its name, too
+            continue  # each topic is in the mapping under its name, too
         for partition in topic.partitions:
             for producer_id, open_there in partition.log.open_transactions().items():
                 if markers.holds(topic.id_bytes, partition.index, producer_id):

@@ -1,7 +1,8 @@
-"""Transactional ids by name, as a broker holds them: how each stands, and what of it is not written down.
+"""A broker's transactional ids by name: the standing of each one, and its state that is only in memory.
 
-A change is made with the id *held*: requests of one id wait for each other. Records do not wait for it, so
-while an id's end or its next producer is being written down it is *busy* and takes none.
+A change is made while the id is *held*, so that requests of one id wait for each other. Records do not wait
+for that. So while the end of an id's transaction, or its next producer, is being written to the catalogue,
+the id is *busy* and takes no records.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ class TransactionalId:
         self.name = name
         self.standing: Transaction | None = None
         self.added = NOTHING_ADDED
-        self.logs: dict[PartitionLog, None] = {}  # that the open transaction may write to
-        self.open_to: Identity | None = None  # who may write to them now
-        self.copies = 0  # brokers that must know of its commit; 0: nobody has asked yet
+        self.logs: dict[PartitionLog, None] = {}  # the logs that the open transaction may write to
+        self.open_to: Identity | None = None  # the producer that may write to them now
+        self.copies = 0  # brokers that must have its commit; 0: not determined yet
         self.is_busy = False
         self.deadline = inf  # of the open transaction, monotonic
         self.lock = asyncio.Lock()
 
     @property
     def stands(self) -> Transaction:
-        """How it stands, where it is known to."""
+        """The standing of an id that has one."""
         assert self.standing is not None
         return self.standing
 
@@ -47,22 +48,22 @@ class TransactionalId:
 
 
 class TransactionalIds:
-    """All of one broker's. Lives on the server's loop."""
+    """All transactional ids of one broker. Lives on the server's loop."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._by_name: dict[str, TransactionalId] = {}
-        self._open: dict[TransactionalId, None] = {}  # with a transaction that is not decided
+        self._open: dict[TransactionalId, None] = {}  # those with an open transaction
 
     def __iter__(self) -> Iterator[TransactionalId]:
         return (found for found in self._by_name.values() if found.standing is not None)
 
     def get(self, name: str) -> TransactionalId | None:
-        """Also one that is being created."""
+        """The id, even if it is still being created; None if it is unknown."""
         return self._by_name.get(name)
 
     def known(self, name: str) -> TransactionalId:
-        """Raises RequestRefused where there is none."""
+        """The id. Raises RequestRefused if it is unknown."""
         found = self._by_name.get(name)
         if found is None or found.standing is None:
             raise RequestRefused(
@@ -72,14 +73,14 @@ class TransactionalIds:
         return found
 
     def add(self, standing: Transaction, added: Added) -> TransactionalId:
-        """One that the last process left."""
+        """Add an id that the last process left."""
         found = self._by_name[standing.name] = TransactionalId(standing.name)
         found.standing, found.added = standing, added
         return found
 
     @asynccontextmanager
     async def held(self, name: str, *, create: bool = False) -> AsyncIterator[TransactionalId]:
-        """The id, for this request alone. One that is created and got no standing by the end is forgotten."""
+        """Hold the id for one request. An id that was created and got no standing by the end is removed."""
         while True:
             if create and name not in self._by_name:
                 self._by_name[name] = TransactionalId(name)
@@ -87,7 +88,7 @@ class TransactionalIds:
             assert found is not None
             async with found.lock:
                 if self._by_name.get(name) is not found:
-                    continue  # it expired, or could not be created, while this waited
+                    continue  # it expired, or could not be created, during the wait
                 try:
                     yield found
                 finally:
@@ -96,7 +97,7 @@ class TransactionalIds:
                 return
 
     def stand(self, found: TransactionalId, standing: Transaction) -> None:
-        """Let this be how the id stands."""
+        """Set the standing of an id, and what follows from it."""
         found.standing = standing
         found.is_busy = False
         found.open_to = standing.producer if standing.is_open and standing.kept == NOBODY else None
@@ -109,12 +110,12 @@ class TransactionalIds:
     def _deadline(self, standing: Transaction) -> float:
         if standing.is_two_phase:
             return inf
-        # The wall clock may have been set: a transaction never gets more than its time.
+        # The wall clock may have been changed. A transaction never gets more than its time-out.
         left_ms = standing.start_ms + standing.timeout_ms - self._clock.now_ms()
         return self._clock.monotonic() + min(max(left_ms, 0), standing.timeout_ms) / 1000
 
     def begin(self, found: TransactionalId, standing: Transaction, added: Added) -> None:
-        """Its transaction is open, and this was added to it. Records may have begun it in the meantime."""
+        """Note that the transaction is open and what was added to it. Records may have begun it already."""
         found.added = added
         if not found.stands.is_open:
             self.stand(found, standing)
@@ -123,11 +124,11 @@ class TransactionalIds:
         return self._open
 
     def overdue(self, now: float) -> list[TransactionalId]:
-        """Whose transactions are open for too long, and that nobody holds."""
+        """The ids whose transaction is past its deadline and that no request holds."""
         return [found for found in self._open if found.deadline <= now and not found.lock.locked()]
 
     def expire(self, oldest_ms: int, at_most: int) -> list[str]:
-        """Forget those that were not used since then; which."""
+        """Remove up to ``at_most`` ids that were not used since ``oldest_ms``. Returns their names."""
         gone = [
             found.name
             for found in self

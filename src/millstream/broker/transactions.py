@@ -1,16 +1,16 @@
-"""The transaction coordinator: what a transactional producer asks for, what time does, and what is durable.
+"""The transaction coordinator: serves transactional producers, and makes their transactions durable.
 
-The rules of one id are ``broker.transaction``. This is what stands between them, the catalogue, the logs and
+``broker.transaction`` has the rules for one id. The coordinator connects them to the catalogue, the logs and
 the request handlers:
 
-- A change of an id's standing is written down first (``broker.decisions``) and takes effect when it is
-  durable. While an id's end or its next producer is on the way to the disk, its records are refused: they
-  would belong to neither side of the decision.
-- The logs know which transactions are open in them, so a Produce that begins or extends a transaction costs
-  no write besides its records. ``gate`` is asked by the log before it takes a transactional batch.
-- The end of a transaction is one write of the catalogue, the commit point; then the markers follow
+- A change of an id's standing is written first (``broker.decisions``) and takes effect once it is durable.
+  While the end of an id's transaction, or its next producer, is on the way to the disk, the id's records are
+  refused: they would belong to neither side of the decision.
+- The logs know which transactions are open in them, so a Produce that begins or extends a transaction writes
+  nothing but its records. The log calls ``gate`` before it takes a transactional batch.
+- The end of a transaction is one write to the catalogue, the commit point. Then the markers are written
   (``broker.markers``). A commit first makes sure that its records are synced.
-- After a restart everything goes on from there (``broker.transaction_restart``).
+- After a restart, all transactions continue from there (``broker.transaction_restart``).
 """
 
 from __future__ import annotations
@@ -61,28 +61,28 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 IMPLICIT_FROM = 12  # a Produce of this version adds its partitions to the transaction by itself
-_ABORTABLE_FROM = 11  # and one of this version knows TRANSACTION_ABORTABLE
-_LOOK_EVERY = 1.0  # seconds between looks for transactions whose time is up
-_EXPIRE_EVERY = 60.0  # seconds between looks for ids that nobody uses
+_ABORTABLE_FROM = 11  # a client that sends this version knows TRANSACTION_ABORTABLE
+_LOOK_EVERY = 1.0  # seconds between checks for transactions that have timed out
+_EXPIRE_EVERY = 60.0  # seconds between checks for unused ids
 _EXPIRE_AT_ONCE = 2000
 
 
 class Counters:
-    """What was counted since the broker started."""
+    """Counts since the broker started."""
 
     def __init__(self) -> None:
         self.committed = 0
-        self.aborted = 0  # by anybody
-        self.timed_out = 0  # of those
-        self.taken_over = 0  # of those: by another producer's InitProducerId
+        self.aborted = 0  # for any reason
+        self.timed_out = 0  # of the aborted: those that timed out
+        self.taken_over = 0  # of the aborted: those that another producer's InitProducerId ended
         self.fenced = 0  # requests of producers that were replaced
 
 
 class Description(NamedTuple):
-    """A transactional id for those who ask."""
+    """A transactional id, as DescribeTransactions reports it."""
 
     transaction: Transaction
-    partitions: Sequence[tuple[str, int]]  # with records or announced; after the decision, still to be told
+    partitions: Sequence[tuple[str, int]]  # those with records or added; once decided: those without a marker
 
 
 class TransactionCoordinator:
@@ -108,16 +108,16 @@ class TransactionCoordinator:
         self._look_at = 0.0
         self._expire_at = clock.monotonic() + _EXPIRE_EVERY
         self._tasks: set[asyncio.Task[None]] = set()
-        self._complaints = RateLimited(_log)  # a producer may not notice for long
+        self._complaints = RateLimited(_log)  # a fenced producer may not notice for long
 
     def start(self, turn: Turn, syncer: Syncer) -> None:
-        """Go on where the last process ended. Before any request is served."""
+        """Continue where the last process stopped. To be called before any request is served."""
         self._turn, self._syncer = turn, syncer
         self.markers.start(turn, syncer)
         go_on(self._ids, self._decisions, self.markers, self._hosted, turn)
 
     def set_config(self, config: BrokerConfig) -> None:
-        """Settings were changed while running."""
+        """Apply settings that were changed at run time."""
         self._config = config
 
     # Producers
@@ -131,9 +131,10 @@ class TransactionCoordinator:
         two_phase: bool = False,
         keep: bool = False,
     ) -> tuple[Identity, Identity]:
-        """The identity of the id's next producer, and under whom the transaction is open that it kept.
+        """The identity of the id's next producer, and the identity of the transaction that it keeps.
 
-        Fences whoever had the id before and aborts what that one left open, unless it is to be kept."""
+        Fences the id's previous producer, and aborts its open transaction unless that is to be kept.
+        """
         if not name or (keep and not two_phase):
             raise RequestRefused(
                 INVALID_REQUEST,
@@ -189,7 +190,7 @@ class TransactionCoordinator:
         return await self._catalogue.new_producer_id() if standing.needs_spare else -1
 
     async def _save(self, found: TransactionalId, standing: Transaction, added: Added) -> None:
-        """Write down how the id stands, and let it. Another producer's records wait until it is."""
+        """Write the id's next standing, then apply it. If the producer changes, the id is busy meanwhile."""
         before = found.standing
         if before is not None and standing.producer == before.producer:
             await self._decisions.save(standing, added)
@@ -208,7 +209,7 @@ class TransactionCoordinator:
     # What belongs to a transaction
 
     async def add_partitions(self, name: str, producer: Identity, partitions: Sequence[Partition]) -> None:
-        """The first protocol's announcement of where the transaction is going to write."""
+        """The first protocol's AddPartitionsToTxn: the transaction is going to write to these partitions."""
         async with self._ids.held(name) as found:
             standing = self._may_add(found, producer)
             keys = {(partition.topic.id_bytes, partition.index) for partition in partitions}
@@ -219,13 +220,13 @@ class TransactionCoordinator:
                 found.logs[partition.log] = None
 
     def verify(self, name: str, producer: Identity, partitions: Iterable[Partition]) -> list[int]:
-        """Whether each partition is part of the producer's transaction: an error code each."""
+        """An error code for each partition: 0 if it is part of the producer's transaction."""
         found = self._ids.known(name)
         self._may_add(found, producer)
         return [0 if partition.log in found.logs else TRANSACTION_ABORTABLE for partition in partitions]
 
     async def add_group(self, name: str, producer: Identity, group: str) -> None:
-        """The first protocol's announcement of offsets."""
+        """The first protocol's AddOffsetsToTxn: offsets of this group are going to be committed."""
         async with self._ids.held(name) as found:
             standing = self._may_add(found, producer)
             added = found.added._replace(groups=found.added.groups | {group})
@@ -235,8 +236,8 @@ class TransactionCoordinator:
     async def add_offsets(
         self, name: str, producer: Identity, group: str, commits: Sequence[OffsetToCommit], *, implicit: bool
     ) -> None:
-        """Offsets of a group that are committed with the transaction. ``implicit``: the second protocol, in
-        which they may begin it."""
+        """Add a group's offsets, to be committed with the transaction. ``implicit``: the second protocol, in
+        which the offsets may begin the transaction."""
         async with self._ids.held(name) as found:
             standing = self._may_add(found, producer)
             if not implicit and group not in found.added.groups:
@@ -252,7 +253,7 @@ class TransactionCoordinator:
     def gate(
         self, log: PartitionLog, transaction: RequestTransaction | None, producer_id: int, epoch: int
     ) -> None:
-        """Asked by a log before it takes a transactional batch; raises AppendRefused. Hot."""
+        """Called by a log before it takes a transactional batch. Raises AppendRefused. On the hot path."""
         if transaction is None:
             raise AppendRefused(
                 TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
@@ -266,7 +267,7 @@ class TransactionCoordinator:
             found = self._ids.known(name)
             standing = self._may_add(found, Identity(producer_id, epoch))
         except RequestRefused as refused:
-            # A producer of records knows this one for having been fenced.
+            # In a Produce response, this is the code that tells a producer that it is fenced.
             code = INVALID_PRODUCER_EPOCH if refused.code == PRODUCER_FENCED else refused.code
             raise AppendRefused(code, str(refused)) from None
         if version < IMPLICIT_FROM and log not in found.logs:
@@ -296,21 +297,21 @@ class TransactionCoordinator:
     # Ends
 
     def copies(self, name: str) -> int:
-        """How many brokers must have the decision before a commit is acknowledged: as many as any topic asks
-        for that the transaction is about. Asked again after the end, it is the same."""
+        """How many brokers must have the decision before a commit is acknowledged: the most that any topic in
+        the transaction requires. After the end the answer is still the same."""
         found = self._ids.get(name)
         if found is None:
             return 1
         topics = {log.topic for log in found.logs} | self._decisions.topics_pending(name)
         hosted = [topic for topic in map(self._hosted.get, topics) if topic is not None]
-        if found.copies == 0 and not topics:  # ended before the broker was started: it may have been any
+        if found.copies == 0 and not topics:  # it ended before the broker started: any topic is possible
             hosted = list(self._hosted.values())
         if hosted:
             found.copies = max(topic.copies for topic in hosted)
         return max(1, found.copies)
 
     async def end(self, name: str, producer: Identity, *, commit: bool, second_protocol: bool) -> Identity:
-        """Commit or abort; the identity that the producer has from now on."""
+        """Commit or abort. Returns the identity that the producer has from now on."""
         async with self._ids.held(name) as found:
             before = found.stands
             spare = await self._spare(before)
@@ -330,7 +331,7 @@ class TransactionCoordinator:
             return after.producer
 
     async def _end(self, found: TransactionalId, after: Transaction, *, commit: bool) -> None:
-        """Decide, durably, and have the markers written. With the id held."""
+        """Write the decision, then the markers. The caller holds the id."""
         before = found.stands
         tried: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         found.set_busy()
@@ -360,7 +361,7 @@ class TransactionCoordinator:
         finally:
             if found.standing is before:
                 self._ids.stand(found, before)
-        # Whether each log took its marker or not: what was decided is so.
+        # Each marker was tried once. The decision is final, whether or not every log took its marker.
         await tried
 
     def _owed(
@@ -383,14 +384,14 @@ class TransactionCoordinator:
         ]
 
     async def _sync_records(self, found: TransactionalId, producer_id: int) -> None:
-        """Wait until the producer's records are on the disk. Those of acks=all are."""
+        """Wait until the producer's records are synced. Records of acks=all already are."""
         waits = []
         for partition in self._partitions(found):
             log = partition.log
             if producer_id not in log.transactions.open:
                 continue
             batches = log.producers.states[producer_id][2]
-            # Where none are known the transaction was found after a restart, and what was found is synced.
+            # If no batches are known, the transaction was found after a restart, and its records are synced.
             if batches and log.synced_offset <= batches[-1][2]:
                 wait = _Synced()
                 waits.append(wait.future)
@@ -404,7 +405,7 @@ class TransactionCoordinator:
             await asyncio.gather(*waits)
 
     def _partitions(self, found: TransactionalId) -> Iterator[Partition]:
-        """Those of the open transaction, without the ones whose topics were deleted since."""
+        """The partitions of the open transaction, except those of topics that were deleted since."""
         for log in found.logs:
             topic = self._hosted.get(log.topic)
             if topic is not None and log.partition < len(topic.partitions):
@@ -415,7 +416,7 @@ class TransactionCoordinator:
     async def write_marker(
         self, partition: Partition, producer: Identity, *, commit: bool, coordinator_epoch: int
     ) -> None:
-        """A marker from outside; done when it is synced. Raises LogError."""
+        """Write a marker that a client sent. Returns once it is synced. Raises LogError."""
         assert self._turn is not None
         partition.append_marker(self._turn, *producer, commit=commit, coordinator_epoch=coordinator_epoch)
         wait = _Synced()
@@ -425,7 +426,7 @@ class TransactionCoordinator:
     # Time
 
     def tick(self, now: float | None = None) -> None:
-        """Let time take effect. Cheap where nothing is open."""
+        """Do what is due: markers to retry, transactions to time out, ids to expire. Cheap if none is."""
         now = self._clock.monotonic() if now is None else now
         self.markers.tick(now)
         if now >= self._look_at:
@@ -455,7 +456,7 @@ class TransactionCoordinator:
                 await self._end(found, standing.fence(spare=spare, now_ms=self._clock.now_ms()), commit=False)
                 self.counters.timed_out += 1
         except RequestRefused as refused:
-            # A full disk, most likely: the next look tries again.
+            # Most likely the disk is full. The next check tries again.
             _log.warning("transactional id %s can't be aborted now: %s", name, refused)
 
     def _expire(self) -> None:
@@ -465,18 +466,18 @@ class TransactionCoordinator:
             return
         _log.info("%d transactional ids were not used for long and are forgotten", len(gone))
         try:
-            # Who comes back is new, and is written down after this.
+            # An id that is used again is a new one, and is written after this.
             self._decisions.forget(gone).add_done_callback(lambda done: done.cancelled() or done.exception())
         except CatalogueFailed:
             return  # the broker stops; the next one forgets them
 
     async def close(self) -> None:
-        """Time has no effect any more."""
+        """Cancel the time-outs in progress."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    # For those who ask
+    # Descriptions
 
     def describe(self, name: str) -> Description | None:
         found = self._ids.get(name)
@@ -496,13 +497,13 @@ class TransactionCoordinator:
         return [found.stands for found in self._ids]
 
     def open_transactions(self) -> list[Transaction]:
-        """Those that hold readers back, the oldest first."""
+        """The transactions that hold readers back, oldest first."""
         unfinished = [found.stands for found in self._ids if found.stands.is_unfinished]
         return sorted(unfinished, key=lambda transaction: transaction.start_ms)
 
 
 class _Synced:
-    """Waits for a sync. ``Unsettled``: its partition says when."""
+    """Waits for a sync. It is an ``Unsettled``: its partition reports when the sync is done."""
 
     needs_sync = True
     timeout_ms = -1

@@ -1,19 +1,19 @@
-"""One turn of the loop: what its requests have in common is done once, at its end.
+"""One turn of the loop: the work that its requests share is done once, at the end of the turn.
 
-In this order, because each step is what the next one's promise rests on:
+The steps are in this order, because each promises something that the step before it has done:
 
-1. Records staged by this turn's Produce requests are written, one write a partition.
-2. Answers leave, one send a connection. (``acks=all`` still waits: its sync starts here.)
-3. Readers that wait for those records are answered, and their answers leave.
-4. Connections that were held and may go on do so.
+1. Records staged by this turn's Produce requests are written, with one write per partition.
+2. Responses are sent, with one send per connection. (``acks=all`` still waits: its sync starts here.)
+3. Readers that wait for those records are answered, and their responses are sent.
+4. Held connections that may continue do so.
 
-A partition whose write fails has its staged records taken back by the log; the answers that would have
-acknowledged them are replaced by the error before any leaves.
+If the write to a partition fails, its log takes the staged records back. The responses that would have
+acknowledged them are replaced by the error before any of them is sent.
 
-A turn ends once the loop has handled whatever else was there to be read: with many clients, that is what
-their requests share a write and a sync through. With a single busy client nothing else comes, and to go
-through the loop's queue would be a fifth of the cost of a request: its turns end where its requests do. If
-its next one follows at once, ``is_of_a_quick_client`` says so, and it pays to wait for the one after that.
+A turn ends once the loop has handled everything else that was ready to be read. That is how the requests of
+many clients share a write and a sync. With a single busy client nothing else comes, and going through the
+loop's queue would be a fifth of the cost of a request, so its turns end where its requests do. If its next
+request follows at once, ``is_of_a_quick_client`` is set, and it pays to wait for the one after that.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from millstream.broker.syncing import Syncer
 
 _log = logging.getLogger(__name__)
-_ALONE = 8  # reads of one connection, and of no other, after which it counts as the only busy one
-_QUICK = 100e-6  # seconds from a turn to the next, sleep and waking included
+_ALONE = 8  # reads in a row from one connection, after which it counts as the only busy one
+_QUICK = 100e-6  # seconds from one turn to the next, including sleep and wake-up
 
 
 class Turn:
@@ -52,17 +52,17 @@ class Turn:
         self._ends_with_read = False
         self._is_reading_alone = False
         self._reader: object = None  # the connection that was read from last
-        self._reads = 0  # how often in a row
+        self._reads = 0  # how often it was read from in a row
         self.is_of_a_quick_client = False
         self.number = 0
-        self.now_ms = 0  # of the turn, once scheduled
-        self.partitions: list[Partition] = []  # with records written or staged in this turn
-        self.connections: list[Connection] = []  # with answers to send
-        self._written: list[Partition] = []  # whose readers are told at the end of the turn
-        self._resuming: dict[Connection, None] = {}  # each once a turn
+        self.now_ms = 0  # the time of the turn, once it is scheduled
+        self.partitions: list[Partition] = []  # those with staged records
+        self.connections: list[Connection] = []  # those with responses to send
+        self._written: list[Partition] = []  # those whose readers are told at the end of the turn
+        self._resuming: dict[Connection, None] = {}  # each resumes once per turn
 
     def schedule(self) -> None:
-        """Have the turn ended after the requests that are at hand."""
+        """Begin a turn, and have it end after the requests that are ready now."""
         self.scheduled = True
         self._started = self._clock.monotonic()
         self.now_ms = self._clock.now_ms()
@@ -72,7 +72,7 @@ class Turn:
             self._loop.call_soon(self.flush)
 
     def begin_read(self, connection: object) -> None:
-        """The requests of one read follow."""
+        """The requests of one read from this connection follow."""
         if connection is self._reader:
             self._reads += 1
             self._is_reading_alone = self._reads >= _ALONE
@@ -90,18 +90,18 @@ class Turn:
             self.is_of_a_quick_client = False
 
     def not_so_quick(self) -> None:
-        """The client was waited for in vain: it has to show again that it is quick."""
+        """The wait for the client was in vain: it has to prove again that it is quick."""
         self.is_of_a_quick_client = False
         self._reads = 0
 
     def resume(self, connection: Connection) -> None:
-        """Let a held connection go on after this turn, if it can."""
+        """Let a held connection continue after this turn, if nothing holds it any more."""
         self._resuming[connection] = None
         if not self.scheduled:
             self.schedule()
 
     def write(self) -> None:
-        """Write what is staged: at the end of the turn, or before a request that has to see it."""
+        """Write staged records: at the end of the turn, or before a request that has to see them."""
         partitions, self.partitions = self.partitions, []
         self._written += partitions
         for partition in partitions:

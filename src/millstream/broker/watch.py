@@ -1,12 +1,12 @@
-"""Where the logs are heading: how far back they reach, when the disk is full, who is being overtaken.
+"""Forecasts: how far back topics reach, when the disk is full, which groups are about to lose records.
 
-Every few seconds the watch looks at what logs and groups say of themselves (offsets, sizes, committed
-offsets), takes rates from the difference to before, and keeps what follows from them (``millstream.horizon``)
-for the metrics. It says a word in the log when a disk or a reader comes near its end, once, and again only
-after the danger had passed. Nothing is counted on the way of a record.
+Every few seconds the watch reads the offsets and sizes of logs and the committed offsets of groups. It
+derives rates from the change since the last time, and keeps the forecasts (``millstream.horizon``) for the
+metrics. It logs one warning when a disk is about to fill or a group is about to lose records, and warns
+again only after the danger has passed. Nothing is counted on the way of a record.
 
-The only thing it reads is the batch header at a group's committed offset, for the group's lag in time, and
-that only after the group has moved. ``look`` is a generator so that whoever runs it gives others their turn.
+The only read from a log is the batch header at a group's committed offset, for the group's lag in time, and
+only after that offset has moved. ``look`` is a generator, so that its caller can let other tasks run.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ from millstream.log.times import times_at
 _log = logging.getLogger(__name__)
 
 LOOK_EVERY = 10.0  # seconds
-_SAFE_AGAIN = 2  # times the time warned at
+_SAFE_AGAIN = 2  # the danger has passed once more than this many times the warning time is left
 
 ReaderKey = tuple[str, str, int]  # group, topic, partition
 
 
 class TopicOutlook(NamedTuple):
-    """``kept_seconds`` is what the fullest of its partitions reaches back at these rates; None: no limit."""
+    """A topic's rates. ``kept_seconds`` is how far back the topic reaches at these rates, in its fullest
+    partition; None if retention has no limit."""
 
     records_per_second: float
     bytes_per_second: float
@@ -41,14 +42,15 @@ class TopicOutlook(NamedTuple):
 
 
 class ReaderOutlook(NamedTuple):
-    """Seconds; None where the records carry no time, and where no loss is to be expected."""
+    """The lag in seconds (None if the records have no timestamp), and the seconds until a loss (None if none
+    is expected)."""
 
     lag_seconds: float | None
     loss_seconds: float | None
 
 
 class Watch:
-    """One broker's view of what comes. What it found last is in its attributes."""
+    """One broker's forecasts. Its attributes have the latest results."""
 
     def __init__(self, catalogue: Catalogue, clock: Clock) -> None:
         self._catalogue = catalogue
@@ -61,7 +63,7 @@ class Watch:
         self._bytes: dict[HostedTopic, Rate] = {}
         self._read: dict[ReaderKey, Rate] = {}
         self._times: dict[ReaderKey, tuple[int, int]] = {}  # committed offset, time of the record there
-        self._warned: set[ReaderKey | None] = set()  # None is the disk
+        self._warned: set[ReaderKey | None] = set()  # what was warned about; None is the disk
 
     def look(
         self,
@@ -69,7 +71,7 @@ class Watch:
         topics: Iterable[HostedTopic],
         free_bytes: Callable[[], int | None],
     ) -> Iterator[None]:
-        """Look once, in short steps."""
+        """Update all forecasts once, in short steps."""
         now = self._clock.monotonic()
         records: dict[Partition, Rate] = {}
         received: dict[HostedTopic, Rate] = {}

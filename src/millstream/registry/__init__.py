@@ -1,14 +1,11 @@
-"""Schemas and their registry: what records are made of, kept where everyone who reads them finds it.
-
-The registry speaks the HTTP interface of Confluent's, keeps everything in one compacted topic in Confluent's
-own record format, and knows its broker by an address alone: it runs beside ours or Apache Kafka.
-
-    parsing, rules    schema | avro | avro_resolution | json_schema | json_diff | protobuf | protobuf_diff
-    state             store (the topic's records as a table) | registrar (what a request may change)
-    I/O               keeper (the topic: reading, and writing as one of several) | server (HTTP)
-    its clients       client (HTTP) | framing and values (a record's bytes and back)
-
-What parses, compares and decides does no I/O. May import: ``client``.
+"""Schemas of records, and a registry that stores them. The registry speaks the HTTP interface of Confluent's
+registry and keeps everything in one compacted topic, in Confluent's record format. It knows its broker by an
+address alone, so it works on Apache Kafka too. It may import ``client`` and the modules at the top of
+``millstream``; ``pipeline``, ``console``, ``cli`` and the pytest plugin may import it. Parsing, comparing and
+deciding do no I/O. Start reading at ``schema`` (what Avro, JSON and Protobuf schemas have in common; each has
+a module to parse it and one to compare it), ``store`` (the topic as a table), ``registrar`` (what a request
+may change), ``keeper`` (reads and writes the topic) and ``server`` (HTTP). For programs that use a registry
+there are ``client`` (HTTP), and ``framing`` and ``values`` (a record's bytes and back).
 """
 
 from __future__ import annotations
@@ -21,5 +18,5 @@ _EXTRAS = ("starlette", "uvicorn", "fastavro", "jsonschema", "google", "grpc_too
 
 
 def needs_extra() -> AbstractContextManager[None]:
-    """Says what to install where an import within fails because it is not there."""
+    """A context in which a failed import of a package of the extra says what to install."""
     return extra("registry", _EXTRAS, "schemas need")

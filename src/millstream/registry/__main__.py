@@ -1,4 +1,4 @@
-"""A registry beside a broker that started it: ``python -m millstream.registry BROKER LISTEN``."""
+"""Run a registry beside the broker that starts it: ``python -m millstream.registry BROKER LISTEN``."""
 
 from __future__ import annotations
 

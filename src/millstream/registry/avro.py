@@ -1,8 +1,8 @@
-"""Avro schemas: parsed into types, checked as the specification says, and written back.
+"""Avro schemas: parse them into types, check them by the specification, and write them back.
 
-A named type is one object wherever it is used, so a recursive schema is a graph with a cycle in it. Names are
-kept in full; ``canonical`` writes them as short as Avro's own library does, which is how Confluent's registry
-keeps schemas, so a text means the same id in both.
+A named type is one object wherever it is used, so a recursive schema is a graph with a cycle. Types hold full
+names. ``canonical`` shortens names the way Avro's own library does. Confluent's registry stores schemas in
+that form, so the same text is the same schema in both registries.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "str
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ORDERS = ("ascending", "descending", "ignore")
 _WHOLE = {"int": 2**31, "long": 2**63}
-# What logical types of the specification stand on. Others, and these on anything else, are to be ignored.
+# The types that the specification's logical types may annotate. Other logical types, and these on any other
+# type, are ignored.
 _STANDS_ON: dict[str, tuple[str, ...]] = {
     "decimal": ("bytes", "fixed"),
     "big-decimal": ("bytes",),
@@ -34,12 +35,13 @@ _STANDS_ON: dict[str, tuple[str, ...]] = {
         for unit in ("millis", "micros", "nanos")
     },
 }
-_NONE: Any = object()  # no default, which is not the same as a default of null
+_NONE: Any = object()  # no value, which is different from null
 
 
 @dataclass(slots=True, eq=False)
 class Type:
-    """``properties`` are what Avro gives no meaning for this type, ``logicalType`` among them."""
+    """A type. ``properties`` are its attributes beyond those that Avro defines for its kind; ``logicalType``
+    is among them."""
 
     properties: dict[str, Any] = field(default_factory=dict, kw_only=True)
 
@@ -49,8 +51,7 @@ class Type:
 
     @property
     def logical(self) -> str | None:
-        """What the values mean beyond their kind. One that is not valid here is ignored, as the specification
-        asks for."""
+        """The logical type. One that is not valid for this type is ignored, as the specification requires."""
         name = self.properties.get("logicalType")
         if not isinstance(name, str) or self.kind not in _STANDS_ON.get(name, ()):
             return None
@@ -63,7 +64,7 @@ class Type:
 
     def _is_decimal(self) -> bool:
         precision, scale = self.properties.get("precision"), self.properties.get("scale", 0)
-        if type(precision) is not int or type(scale) is not int:  # a bool is none
+        if type(precision) is not int or type(scale) is not int:  # a bool does not count
             return False
         return precision > 0 and 0 <= scale <= precision
 
@@ -94,7 +95,7 @@ class Union(Type):
 
 @dataclass(slots=True, eq=False)
 class Named(Type):
-    """A type with a name. ``name`` and ``aliases`` are full names."""
+    """A named type. ``name`` and ``aliases`` are full names."""
 
     name: str
     aliases: tuple[str, ...] = ()
@@ -142,7 +143,7 @@ class Record(Named):
 
 
 class AvroSchema:
-    """An Avro schema and all the named types that it knows."""
+    """An Avro schema, with all the named types that it can use."""
 
     def __init__(self, text: str, dependencies: tuple[tuple[str, str], ...] = ()) -> None:
         names: dict[str, Named] = {}
@@ -164,7 +165,7 @@ class AvroSchema:
         return problems(self.root, writer.root)
 
     def document(self) -> Any:
-        """The whole schema as one JSON value, with what it refers to written out where it is first used."""
+        """The complete schema as one JSON value. Referenced types are written out at their first use."""
         return _Writer(frozenset()).written(self.root, "")
 
 
@@ -178,10 +179,10 @@ class _Parser:
 
     def document(self, text: str, what: str) -> Type:
         stripped = text.strip()
-        # "string" without quotes is what Avro's own parser takes, and so do people.
+        # Avro's own parser accepts "string" without quotes, and people write it.
         value = stripped if stripped in PRIMITIVES else json_document(text, what)
         root = self.type(value, "", "/", 0)
-        # A default may be of a type that is still being read where it stands.
+        # Checked last, because the type of a default may be incomplete at the time the default is parsed.
         for each, path in self._defaults:
             if not fits(each.type, each.default):
                 raise InvalidSchema(
@@ -203,9 +204,9 @@ class _Parser:
         if kind is _NONE:
             raise InvalidSchema(f"{path}: no type: {compact(value)[:80]}")
         if not isinstance(kind, str):
-            # {"type": {"type": "string"}} and {"type": ["null", "string"]}: a type in one pair of braces more
+            # {"type": {"type": "string"}} or {"type": ["null", "string"]}: a type in an extra pair of braces
             inner = self.type(kind, namespace, path, depth + 1)
-            if not isinstance(inner, Named):  # which may be used elsewhere, without these
+            if not isinstance(inner, Named):  # a named type may be used elsewhere without these properties
                 inner.properties |= _rest(value, ("type",))
             return inner
         if kind in ("record", "error"):
@@ -376,14 +377,14 @@ def _text_or_none(value: Mapping[str, Any], key: str) -> str | None:
 
 
 def describe(type: Type) -> str:
-    """A type in a few words."""
+    """A short description of a type, for messages."""
     if isinstance(type, Union):
         return " or ".join(describe(branch) for branch in type.branches)
     return f"{type.kind} {type.name}" if isinstance(type, Named) else type.kind
 
 
 def fits(type: Type, value: Any) -> bool:
-    """Whether a JSON value can be a default of a type; in a union, as of Avro 1.12, of any branch."""
+    """True if a JSON value can be a default of a type. In a union, any branch may match (since Avro 1.12)."""
     match type:
         case Primitive(name="null"):
             return value is None
@@ -423,8 +424,8 @@ def fits(type: Type, value: Any) -> bool:
 
 
 class _Writer:
-    """Types as JSON. A named type is written out where it stands first, and by its name after that; one that
-    belongs to another schema is never written out."""
+    """Writes types as JSON. A named type is written out at its first use, and later by its name. Types in
+    ``foreign``, which belong to other schemas, are always written by name."""
 
     def __init__(self, foreign: frozenset[str], *, full_names: bool = False) -> None:
         self._seen = set(foreign)

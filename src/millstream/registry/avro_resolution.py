@@ -1,11 +1,10 @@
-"""Whether data of one Avro schema can be read with another: the rules of Avro's schema resolution.
+"""Avro's schema resolution: decide whether data written with one schema can be read with another.
 
-The names of what goes wrong are those of Avro's own library. What that library does not compare are logical
-types: decimals of another precision or scale, times of another unit, and another logical type altogether (a
-``date`` as a ``timestamp-millis``) do not match here. The bytes could be read, as other values than those
-that were written, and nobody would notice. A value without a logical type is read as the
-reader's says: a ``long`` that is read as ``timestamp-millis`` is that many milliseconds, which is the
-specification's rule.
+The kinds of differences have the names of Avro's own library. Logical types are compared too, which that
+library does not do. These do not match: decimals of another precision or scale, times of another unit, and
+another logical type altogether (a ``date`` as a ``timestamp-millis``). Readers would silently read the bytes
+as other values than those that were written. A type without a logical type matches one that has it: by the
+specification, a ``long`` that is read as ``timestamp-millis`` is that many milliseconds.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from __future__ import annotations
 from millstream.registry.avro import Array, Enum, Field, Fixed, Map, Named, Record, Type, Union, describe
 from millstream.registry.schema import Difference
 
-# What a value may be read as besides its own type.
+# The types that a value of each type may be read as, besides its own.
 PROMOTIONS: dict[str, tuple[str, ...]] = {
     "int": ("long", "float", "double"),
     "long": ("float", "double"),
@@ -25,11 +24,11 @@ _TICKS = {"millis": 10**3, "micros": 10**6, "nanos": 10**9}
 
 
 def problems(reader: Type, writer: Type) -> list[Difference]:
-    """Why data of ``writer`` could not be read as ``reader``; none if all of it can.
+    """Why data of ``writer`` can't be read as ``reader``; empty if all of it can.
 
-    A pair of named types that is met within itself is taken to fit. Where that was wrong, what was concluded
-    from it may be wrong as well, so all is looked at again, with what is known not to fit, until nothing new
-    comes of it.
+    A pair of named types that contains itself is assumed to fit. If that turns out to be wrong, conclusions
+    drawn from it may be wrong too. So everything is compared again, with the pairs that are known not to fit,
+    until no new such pair is found.
     """
     failed: frozenset[_Pair] = frozenset()
     while True:
@@ -40,12 +39,12 @@ def problems(reader: Type, writer: Type) -> list[Difference]:
         failed |= comparison.failed
 
 
-_Pair = tuple[int, int]  # a reader's and a writer's named type
+_Pair = tuple[int, int]  # the ids of a reader's and a writer's named type
 
 
 class _Comparison:
-    """Pairs of named types that are under comparison, or were, are not compared again: recursive schemas
-    end, and a type that is used in many places is told of once."""
+    """One comparison. It compares each pair of named types once, so that recursive schemas end, and a type
+    that is used in many places is reported in detail once."""
 
     def __init__(self, failed_before: frozenset[_Pair]) -> None:
         self._failed_before = failed_before
@@ -96,7 +95,7 @@ class _Comparison:
                 return []
             if branch.kind == writer.kind and not any(each.kind == "NAME_MISMATCH" for each in why):
                 closest = why
-        # A branch that is of the same type fails for a reason worth knowing.
+        # If a branch of the same type fails, its reason is the useful one.
         return closest or [
             Difference(
                 "MISSING_UNION_BRANCH",
@@ -115,7 +114,7 @@ class _Comparison:
             return [
                 Difference("NAME_MISMATCH", f"{path.rstrip('/')}/name", f"{reader.name}, was {writer.name}")
             ]
-        self._known[pair] = True  # until something shows that it is not
+        self._known[pair] = True  # assumed, until the comparison is done
         found: list[Difference] = []
         if isinstance(reader, Fixed) and isinstance(writer, Fixed):
             if reader.size != writer.size:
@@ -157,12 +156,12 @@ class _Comparison:
 
 
 def same_name(reader: Named, writer: Named) -> bool:
-    """Whether two named types are meant to be the same: by the name without its namespace, or by an alias."""
+    """True if two named types correspond: by their names without the namespace, or by an alias."""
     return reader.simple == writer.simple or writer.name in reader.aliases
 
 
 def written_field(each: Field, writer: Record) -> Field | None:
-    """The field of the writer's record that a reader's field is read from."""
+    """The field of the writer's record from which a reader's field is read; None if there is none."""
     for name in (each.name, *each.aliases):
         for field in writer.fields:
             if field.name == name:
@@ -171,13 +170,13 @@ def written_field(each: Field, writer: Record) -> Field | None:
 
 
 def ticks(type: Type) -> int | None:
-    """How many of the units that a type counts make a second; None if it is not a time."""
+    """The number of a type's time units in a second; None if it is not a time."""
     return _TICKS.get((type.logical or "").rpartition("-")[2])
 
 
 def clash(reader: Type, writer: Type) -> str | None:
-    """Why values of one scalar type never mean what the other would make of them; None where they do, where
-    one of the two has no meaning of its own, and where they differ in a unit or a scale only."""
+    """Why values of one scalar type never have the meaning that the other type would give them. None if they
+    have it, if one of the two types has no logical type, or if only a unit or a scale differs."""
     numbers = ("decimal", "big-decimal")
     if (reader.kind == "string" and writer.logical in numbers) or (
         writer.kind == "string" and reader.logical in numbers
@@ -201,7 +200,7 @@ def _mismatch(reader: Type, writer: Type, path: str) -> Difference:
 
 
 def _logical(reader: Type, writer: Type, path: str) -> list[Difference]:
-    """The same bytes, but of another meaning."""
+    """The differences of logical types: the bytes can be read, but with another meaning."""
     wrong = clash(reader, writer)
     if wrong is not None:
         return [Difference("LOGICAL_TYPE_MISMATCH", path, wrong)]

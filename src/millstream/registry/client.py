@@ -1,6 +1,6 @@
-"""A schema registry by its URL: ours or Confluent's, told apart by nothing but that.
+"""Client for a schema registry at a URL: millstream's or Confluent's, with no difference but the URL.
 
-Schemas by id never change, and are asked for once. Everything else is asked every time.
+The schema of an id never changes and is requested once. Everything else is requested every time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PAUSE = 0.2
 
 
 class Registered(NamedTuple):
-    """A schema as a subject has it."""
+    """A version of a subject, with its schema."""
 
     subject: str
     version: int
@@ -35,10 +35,10 @@ class Registered(NamedTuple):
 
 
 class RegistryClient:
-    """Requests to a registry. ``url`` may carry a user and a password. May be used by several threads.
+    """Requests to a registry. ``url`` may contain a user and a password. Several threads may use one client.
 
-    A registry that is away is asked again for ``patience`` seconds; then RegistryUnavailable. What it refuses
-    is RegistryRefused with its code.
+    If the registry does not answer, the client retries for ``patience`` seconds, then raises
+    RegistryUnavailable. If it refuses a request, RegistryRefused is raised with the registry's code.
     """
 
     def __init__(self, url: str = DEFAULT_URL, *, patience: float = 0.0, timeout: float = 10.0) -> None:
@@ -67,7 +67,7 @@ class RegistryClient:
         return found
 
     def parsed(self, id_: int) -> ParsedSchema:
-        """The schema with an id, parsed with all that it refers to."""
+        """The schema with an id, parsed, with all schemas that it refers to."""
         with self._lock:
             found = self._parsed.get(id_)
             if found is None:
@@ -75,11 +75,11 @@ class RegistryClient:
             return found
 
     def parse(self, schema: Schema) -> ParsedSchema:
-        """A schema, with what it refers to fetched from the registry."""
+        """Parse a schema. The schemas that it refers to are fetched from the registry."""
         return parse(schema.type, schema.text, self.dependencies(schema))
 
     def dependencies(self, schema: Schema) -> tuple[tuple[str, str], ...]:
-        """Names and texts of all that a schema refers to, each after what it needs itself."""
+        """Names and texts of all schemas that a schema refers to, each after those that it needs itself."""
         found: dict[str, str] = {}
         self._collect(schema.references, found, 0)
         return tuple(found.items())
@@ -95,7 +95,7 @@ class RegistryClient:
 
     def version(self, subject: str, version: int | str = "latest") -> Registered:
         path = f"/subjects/{quote(subject, safe='')}/versions/{version}"
-        # A version that was deleted may still be referred to.
+        # A deleted version may still be referred to.
         answer = self._ask("GET", path, {} if version == "latest" else {"deleted": "true"})
         return Registered(answer["subject"], answer["version"], answer["id"], _schema_of(answer))
 
@@ -106,13 +106,13 @@ class RegistryClient:
         return list(self._ask("GET", "/subjects", {"deleted": "true"} if deleted else {}))
 
     def register(self, subject: str, schema: Schema, *, normalize: bool = False) -> int:
-        """Make it a version of a subject; its id. The same again changes nothing."""
+        """Make a schema a version of a subject, and return its id. Registering it again changes nothing."""
         path = f"/subjects/{quote(subject, safe='')}/versions"
         asked = {"normalize": "true"} if normalize else {}
         return int(self._ask("POST", path, asked, schema_fields(schema))["id"])
 
     def check(self, subject: str, schema: Schema, version: str | None = None) -> list[str]:
-        """Why a schema could not be the next version of a subject; none if it could."""
+        """Why a schema can't be the next version of a subject; empty if it can."""
         path = f"/compatibility/subjects/{quote(subject, safe='')}/versions"
         path += f"/{version}" if version is not None else ""
         answer = self._ask("POST", path, {"verbose": "true"}, schema_fields(schema))
@@ -132,7 +132,7 @@ class RegistryClient:
         return str(self._ask("GET", path, {"defaultToGlobal": "true"})["compatibilityLevel"])
 
     def set_level(self, subject: str | None, level: str | None) -> None:
-        """None returns a subject, or the registry, to what holds without it."""
+        """Set the level of a subject, or of the registry. A level of None removes the setting."""
         path = "/config" + (f"/{quote(subject, safe='')}" if subject else "")
         if level is None:
             self._ask("DELETE", path)

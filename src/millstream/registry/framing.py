@@ -1,8 +1,8 @@
-"""The few bytes in front of a value that say which schema it has, as Confluent's serialisers write them.
+"""The header before a value that says which schema it has, in the format of Confluent's serialisers.
 
 0        1 byte      always 0
 id       4 bytes     of the schema, big endian
-indexes  varints     Protobuf only: which message of the file. A count and then a path, outermost first,
+indexes  varints     Protobuf only: the message in the file. A count and then a path, outermost first,
                      all as zigzag varints; a single 0 is short for the file's first message
 value                Avro's binary form, JSON text, or a Protobuf message
 """
@@ -25,12 +25,12 @@ def framed(id_: int, value: bytes, indexes: Sequence[int] | None = None) -> byte
 
 
 def is_framed(data: bytes | None) -> bool:
-    """Whether bytes may have a header: other bytes may look like it."""
+    """True if bytes may have a header. Other bytes can look the same."""
     return data is not None and len(data) >= HEADER.size and data[0] == MAGIC
 
 
 def unframed(data: bytes | None) -> tuple[int, bytes]:
-    """The id and what follows the header."""
+    """The schema's id, and the bytes after the header. Raises UndecodableRecord."""
     if data is None:
         raise UndecodableRecord("there is no value")
     if len(data) < HEADER.size:
@@ -42,7 +42,7 @@ def unframed(data: bytes | None) -> tuple[int, bytes]:
 
 
 def message_indexes(data: bytes) -> tuple[tuple[int, ...], bytes]:
-    """Which message a Protobuf value is, and the value."""
+    """The indexes of a Protobuf value's message, and the value. Raises UndecodableRecord."""
     count, at = _varint(data, 0)
     if count == 0:
         return (0,), data[at:]

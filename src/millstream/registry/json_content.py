@@ -1,4 +1,4 @@
-"""What may stand where in objects and arrays of a JSON schema: by name, pattern or place, and the rest."""
+"""The schemas of properties and elements in a JSON schema: by name, by pattern, by position, and the rest."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import NamedTuple
 from millstream.pattern import BadPattern, search_pattern
 from millstream.registry.json_schema import COMBINATIONS, Node
 
-# Beside one of these, what is left unevaluated depends on more than the schema's own properties and items.
+# If a schema has one of these, ``unevaluated...`` depends on more than its own properties and items.
 _IN_PLACE = (*COMBINATIONS, "$ref", "$dynamicRef", "$recursiveRef", "if", "dependentSchemas")
 
 
 class Content(NamedTuple):
-    """What an object may have: properties by name, by pattern, and the rest, by the keyword of the rest."""
+    """The schemas of an object's properties: by name, by pattern, and the rest, with the rest's keyword."""
 
     named: dict[str, Node]
     patterns: dict[str, Node]
@@ -25,13 +25,13 @@ class Content(NamedTuple):
         return cls(node.schemas("properties"), node.schemas("patternProperties"), rest, word)
 
     def by_pattern(self, name: str) -> tuple[list[Node], bool]:
-        """The schemas whose patterns match, and whether that is known of every pattern."""
+        """The schemas whose pattern matches, and whether every pattern could be checked."""
         matched = [(matches_pattern(pattern, name), schema) for pattern, schema in self.patterns.items()]
         certain = all(matches is not None for matches, _ in matched)
         return [schema for matches, schema in matched if matches], certain
 
     def certain(self, name: str) -> list[Node]:
-        """Schemas that certainly hold for what stands under a name."""
+        """The schemas that certainly apply to the property with this name."""
         by_pattern, certain = self.by_pattern(name)
         if name in self.named:
             return [self.named[name], *by_pattern]
@@ -39,7 +39,7 @@ class Content(NamedTuple):
 
 
 class Elements(NamedTuple):
-    """What an array may have: the first few elements, and the rest, by the keyword of the rest."""
+    """The schemas of an array's elements: the first few, and the rest, with the rest's keyword."""
 
     first: list[Node]
     rest: Node
@@ -71,14 +71,14 @@ def _rest_of(node: Node, additional: str, unevaluated: str) -> tuple[str, Node]:
 
 
 def depends_on_others(node: Node, word: str) -> bool:
-    """Whether what ``unevaluated...`` holds for depends on what is combined with the schema."""
+    """True if what ``unevaluated...`` applies to depends on what is combined with the schema."""
     schema = node.schema(word)
     beside = (*_IN_PLACE, "contains") if word == "unevaluatedItems" else _IN_PLACE
     return schema is not None and schema.kind != "any" and any(each in node.raw for each in beside)
 
 
 def matches_pattern(pattern: str, name: str) -> bool | None:
-    """Whether a name matches; None if the pattern is not one that RE2 serves."""
+    """True if a name matches the pattern; None if RE2 does not support the pattern."""
     try:
         return search_pattern(pattern)(name)
     except BadPattern:

@@ -1,10 +1,10 @@
-"""What changed from one JSON schema to another, and which changes keep old data valid.
+"""Compare two JSON schemas: list what changed, and tell which changes keep old data valid.
 
-The kinds of changes are those of Confluent's registry; so is the idea of the content model: a property can be
-added to an object only if nothing under its name could have been there before (a closed model), and removed
-only if anything may still be there (an open one). Unlike Confluent's, a change is called compatible only if
-it follows from the schemas that every document that was valid still is. One exception is Confluent's: a
-property may become required if it has a default, because readers fill it in.
+The kinds of changes are those of Confluent's registry, and so is the idea of the content model. A property
+can be added to an object only if no property of that name could have been there before (a closed model), and
+removed only if any property may still be there (an open model). Unlike in Confluent's registry, a change is
+compatible only if it follows from the schemas that every valid document stays valid. There is one exception,
+which is Confluent's: a property with a default may become required, because readers fill it in.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _Pair = tuple[int, int]
 
 
 def incompatible(original: Node, update: Node) -> list[Difference]:
-    """The changes that keep a document which was valid from being valid, and where they are."""
+    """The changes that may make a valid document invalid, and where they are."""
     return [
         Difference(kind, path, MEANING.get(kind, ""))
         for kind, path in changes(original, update)
@@ -41,8 +41,8 @@ def incompatible(original: Node, update: Node) -> list[Difference]:
 
 
 def changes(original: Node, update: Node) -> list[Change]:
-    """Every change. Recursive schemas are compared again until nothing new is known to be incompatible: a
-    pair that is met within itself is taken to be compatible, and what follows from that may be wrong."""
+    """Every change. A pair of schemas that contains itself is assumed to be compatible, and conclusions drawn
+    from that may be wrong. So recursive schemas are compared until no new incompatible pair is found."""
     failed: dict[_Pair, list[Change]] = {}
     while True:
         comparison = _Comparison(failed)
@@ -85,7 +85,7 @@ class _Comparison:
         return found
 
     def _covers(self, update: Node, original: Node) -> bool:
-        """Whether everything that is valid by ``original`` is by ``update``."""
+        """True if everything that is valid by ``original`` is valid by ``update``."""
         return _compatible(self.compare(original, update))
 
     def _compared(self, original: Node, update: Node) -> list[Change]:
@@ -185,15 +185,15 @@ class _Comparison:
             found += edges[at][other]
         if len(matched) < min(before, now):
             found.append(("COMBINED_TYPE_SUBSCHEMAS_CHANGED", ""))
-            # The likely predecessor of a part that was found in none is the one at its place.
+            # A part without a match was likely changed from the part at the same position.
             for at, (part, candidate) in enumerate(zip(original.parts, update.parts, strict=False)):
                 if at not in matched and part.kind == candidate.kind:
                     found += _below(paths[at], self.compare(part, candidate))
         return found + self._overlapping(original, {at: other for other, at in matched.items()}, update)
 
     def _overlapping(self, original: Node, chosen: dict[int, int], update: Node) -> list[Change]:
-        """Where data that fits one alternative may fit another as well, and so is not valid any more.
-        ``chosen``: which alternative of ``update`` takes over each part of ``original``."""
+        """The places where data that fits one alternative may fit another as well, and so is no longer valid.
+        ``chosen``: the alternative of ``update`` that takes over each part of ``original``."""
         if update.criterion != "oneOf":
             return []
         found: list[Change] = []
@@ -207,15 +207,16 @@ class _Comparison:
                 if third == other or self._overlaps.disjoint(parts[at], candidate, types):
                     continue
                 if exclusive and source is not None and self._covers(parts[source], candidate):
-                    continue  # data that fits it fitted its predecessor, and so no other part
+                    continue  # data that fits it also fitted its predecessor, and so no other part
                 shown = self._covers(candidate, parts[at]) or self._covers(parts[at], candidate)
                 kind = "SUM_TYPE_OVERLAPS" if shown else "OVERLAP_NOT_CHECKED"
                 found.append((kind, f"oneOf/{third}"))
         return list(dict.fromkeys(found))
 
     def _valid_types(self, original: Node, parts: Sequence[Node]) -> frozenset[str]:
-        """The types of data that was valid. A type that two alternatives of a oneOf take without a look is
-        not among them: without ``type``, the rules of objects hold for strings too."""
+        """The types that valid data may have had. If two alternatives of a oneOf accept all values of a type,
+        no such value was valid. For example, an alternative without ``type`` that has only keywords for
+        objects accepts every string."""
         if original.kind != "combined" or original.criterion != "oneOf":
             return TYPES
         given = original.get("type")
@@ -224,7 +225,7 @@ class _Comparison:
         return frozenset(type for type in named if sum(accepts_all(part, type) for part in parts) < 2)
 
     def _negations(self, original: Node, update: Node) -> list[Change]:
-        # What must not match may only become less.
+        # The set of values that must not match may only shrink.
         before, now = original.schema("not"), update.schema("not")
         assert before is not None
         assert now is not None
@@ -265,7 +266,7 @@ class _Comparison:
     def _removed(self, schema: Node, now: Content, name: str) -> list[Change]:
         applying, _ = now.by_pattern(name)
         if applying:
-            return []  # _patterns looks at each
+            return []  # compared in _patterns
         if now.rest.kind == "any":
             return [("PROPERTY_REMOVED_FROM_OPEN_CONTENT_MODEL", "")]
         if now.rest.kind == "none":
@@ -295,7 +296,7 @@ class _Comparison:
         return [*found, (f"{what}_ADDED_TO_UNOPEN_CONTENT_MODEL", "")]
 
     def _patterns(self, before: Content, now: Content) -> list[Change]:
-        """Schemas for names that match a pattern: what was allowed under each such name must fit."""
+        """Compare pattern properties: what was allowed under each matching name must fit the new schema."""
         found: list[Change] = []
         for pattern, schema in now.patterns.items():
             path = f"patternProperties/{pattern}"
@@ -351,7 +352,7 @@ class _Comparison:
         return found
 
     def _rest(self, before: Content | Elements, now: Content | Elements) -> list[Change]:
-        """What may stand where nothing else is said."""
+        """Compare the schemas for all other properties or elements."""
         word = now.word if now.rest.kind != "any" else before.word
         kind = REST[word]
         then, since = before.rest, now.rest
@@ -424,7 +425,7 @@ def _unknown(original: Node, update: Node) -> list[Change]:
 
 
 def _matching(edges: dict[int, dict[int, list[Change]]]) -> dict[int, int]:
-    """As many pairs as can be made: the right side of each, and its left."""
+    """A maximum matching: the left side of each pair by its right side."""
     matched: dict[int, int] = {}
 
     def place(left: int, seen: set[int]) -> bool:

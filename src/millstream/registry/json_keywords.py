@@ -1,4 +1,4 @@
-"""What changed in keywords of a JSON schema that hold no schemas: bounds, patterns, enums, required names."""
+"""Compare JSON schema keywords that hold no schemas: bounds, patterns, enums and required names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from decimal import Decimal
 from millstream.registry.json_schema import Node
 from millstream.registry.schema import compact
 
-Change = tuple[str, str]  # its kind, and where: a path below the pair of schemas that was compared
+Change = tuple[str, str]  # its kind, and where it is: a path relative to the pair of schemas compared
 
 WORDS = {
     "$id": "ID_CHANGED",
@@ -101,7 +101,7 @@ def constants(original: Node, update: Node) -> list[Change]:
 
 
 def required(original: Node, update: Node) -> list[Change]:
-    """Names that became required, or no longer are; those that are declared for the first time come apart."""
+    """Names that became required or no longer are. Newly declared properties are reported elsewhere."""
     found: list[Change] = []
     before, now = original.get("required") or (), update.get("required") or ()
     known, schemas = original.schemas("properties"), update.schemas("properties")
@@ -117,7 +117,7 @@ def required(original: Node, update: Node) -> list[Change]:
 
 
 def needed(node: Node) -> dict[str, set[str]]:
-    """Properties that need others beside them."""
+    """The properties that require other properties, with the names of those."""
     found: dict[str, set[str]] = {}
     for word in ("dependencies", "dependentRequired"):
         value = node.get(word)

@@ -1,8 +1,8 @@
-"""Whether a document can be valid by two JSON schemas at once.
+"""Decide whether a document can be valid by two JSON schemas at once.
 
-``oneOf`` asks: a document that fits two of its alternatives is invalid. Only what is certain is called
-disjoint. What is looked at is how people tell alternatives apart: types, values, and a required property that
-has another value in each, or that the other one forbids.
+``oneOf`` needs this: a document that fits two of its alternatives is invalid. Schemas are called disjoint
+only if that is certain. The checks are the ways in which people distinguish alternatives: types, values, and
+a required property that has different values in each, or that the other one forbids.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ TYPES = frozenset(("string", "number", "boolean", "null", "object", "array"))
 
 
 class Overlaps:
-    """Answers for pairs of schemas, each found once."""
+    """Answers for pairs of schemas. Each answer is computed once."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, int, frozenset[str]], bool] = {}
         self._types: dict[int, frozenset[str]] = {}
 
     def disjoint(self, one: Node, other: Node, types: frozenset[str] = TYPES) -> bool:
-        """Whether no document of one of these types is valid by both."""
+        """True if certainly no document of one of these types is valid by both."""
         asked = id(one), id(other), types
         if asked not in self._known:
-            self._known[asked] = False  # until it is found; and where a schema contains itself
+            self._known[asked] = False  # until computed: the answer where a schema contains itself
             self._known[asked] = self._disjoint(one, other, types)
         return self._known[asked]
 
     def types(self, node: Node) -> frozenset[str]:
         """The types that a valid document may have."""
         if id(node) not in self._types:
-            self._types[id(node)] = TYPES  # while it is looked for, in a schema that contains itself
+            self._types[id(node)] = TYPES  # until computed: the answer where a schema contains itself
             self._types[id(node)] = self._types_of(node)
         return self._types[id(node)]
 
@@ -72,13 +72,13 @@ class Overlaps:
 
 
 def accepts_all(node: Node, type: str) -> bool:
-    """Whether every value of a type is certainly valid."""
+    """True if every value of a type is certainly valid."""
     untyped = node.kind in TYPES and node.kind != type and "type" not in node.raw
     return node.kind == "any" or untyped
 
 
 def _property(node: Node, name: str) -> Node | None:
-    """The schema of a property, or of those that are not named."""
+    """The schema of a property, or that of properties without a name in the schema; None if unknown."""
     if name in (named := node.schemas("properties")):
         return named[name]
     return None if node.get("patternProperties") else node.schema("additionalProperties")
@@ -98,7 +98,7 @@ def _type_of(value: Any) -> str:
 
 
 def _key(value: Any) -> str:
-    """The same for values that are equal in JSON Schema: 1 and 1.0, properties in another order."""
+    """A key that is the same for values that are equal in JSON Schema: 1 and 1.0, properties in any order."""
     return compact(_plain(value))
 
 

@@ -1,11 +1,11 @@
-"""JSON schemas: documents, what their ``$ref`` mean, and the kind of each schema in them.
+"""JSON schemas: parse documents, resolve their ``$ref``, and classify each schema in them.
 
-Comparing two JSON schemas needs them in one shape: a schema that says several things at once (a type, an
-enum, an ``allOf``) is a combination of schemas that say one thing each, as it is in the validator that
-Confluent's registry is built on. ``Node`` is such a schema.
+To be compared, two JSON schemas need the same shape. A schema that makes several statements at once (a type,
+an enum, an ``allOf``) becomes a combination of schemas that make one statement each, as in the validator
+behind Confluent's registry. ``Node`` is such a schema.
 
-A reference is looked for in the document, in the documents handed in with it, and in the published
-meta-schemas. None is ever fetched: a schema that makes a server open an address of its choice is an attack.
+A reference is looked up in the document, in the documents given with it, and in the published meta-schemas.
+Nothing is ever fetched: a schema that makes a server open an address of its choice is an attack.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ _OBJECT = (
 )
 _OF_TYPE = {"string": _STRING, "number": _NUMBER, "array": _ARRAY, "object": _OBJECT}
 COMBINATIONS = ("allOf", "anyOf", "oneOf")
-# Where values stand, not schemas: nothing in them is a reference.
+# Keywords that hold values, not schemas: nothing in them is a reference.
 _VALUES = ("enum", "const", "default", "examples")
-# What these mean depends on where a validator came from, or on rules of draft 3 that no later draft has.
+# The meaning of these depends on the path by which a validator got there, or on rules that only draft 3 has.
 _NOT_COMPARED = ("$dynamicRef", "$recursiveRef", "extends", "disallow", "divisibleBy")
 _BESIDE = ("then", "else", "$id", "id", "title", "description", "default")  # read, but not asserted
 
 
 class Node:
-    """A schema that says one thing, or combines others.
+    """A schema that makes one statement, or combines other schemas.
 
     ``kind``: ``any`` and ``none`` (true and false), ``string``, ``number``, ``boolean``, ``null``,
     ``object``, ``array``, ``enum``, ``const``, ``not``, ``if``, ``combined`` (by ``criterion``, of
@@ -67,13 +67,13 @@ class Node:
         self.kind = kind
         self.raw: Mapping[str, Any] = raw if isinstance(raw, dict) else {}
         self.criterion = criterion
-        self.listed = parts is None  # whether its parts stand in a list of the schema, by its criterion
+        self.listed = parts is None  # True if its parts are a list in the schema, under its criterion
 
     @property
     def parts(self) -> tuple[Node, ...]:
         if self._parts is None:
-            # Made when asked for: a schema may be a part of itself. A repeated part changes nothing, except
-            # in a oneOf, where it makes whatever matches it invalid.
+            # Made on demand, because a schema may be a part of itself. A repeated part changes nothing,
+            # except in a oneOf, where it makes everything that matches it invalid.
             unique: dict[str, Any] = {}
             for at, each in enumerate(self.raw[self.criterion]):
                 unique.setdefault(str(at) if self.criterion == "oneOf" else compact(each), each)
@@ -84,12 +84,12 @@ class Node:
         return self.raw.get(key)
 
     def schema(self, key: str) -> Node | None:
-        """The schema that stands under a keyword."""
+        """The schema under a keyword; None if there is none."""
         value = self.raw.get(key)
         return self._document.node(value) if isinstance(value, bool | dict) else None
 
     def schemas(self, key: str) -> dict[str, Node]:
-        """The schemas that stand by name under a keyword."""
+        """The schemas under a keyword, by name."""
         value = self.raw.get(key)
         if not isinstance(value, dict):
             return {}
@@ -101,23 +101,23 @@ class Node:
         return [self._document.node(each) for each in value] if isinstance(value, list) else []
 
     def anything(self) -> Node:
-        """The schema of a place that nothing is said about."""
+        """The schema that accepts everything."""
         return self._document.node(True)
 
     def identical(self, other: Node) -> bool:
-        """Whether two schemas are written alike, in one draft, with everything that they refer to."""
+        """True if two schemas are written identically, in the same draft, with everything they refer to."""
         return self._document.identical(self.raw, other._document, other.raw, set())
 
 
 class Document:
-    """One JSON document, and the others that it may refer to. ``dialect`` is the validator of its draft;
-    ``default`` that of a document which does not name one."""
+    """One JSON document, and the others that it may refer to. ``dialect`` is the validator class of its
+    draft, and ``default`` the one for a document that names no draft."""
 
     def __init__(self, raw: Any, others: Mapping[str, Document], default: Any = None) -> None:
         self.raw = raw
         self._others = others
         self._nodes: dict[int, Node] = {}
-        self._ids: dict[str, Any] = {}  # $id and $anchor, in full, and what they name
+        self._ids: dict[str, Any] = {}  # what each $id and $anchor names, by its full address
         self.dialect = dialect_of(raw, default)
         known = self.dialect.VALIDATORS
         self._new = "dependentRequired" in known  # 2019-09 and later
@@ -156,7 +156,7 @@ class Document:
                 stack += [each for key, each in value.items() if key not in _VALUES]
 
     def node(self, raw: Any) -> Node:
-        """The node of a schema in this document; always the same for the same place."""
+        """The node of a schema in this document; always the same object for the same schema."""
         found = self._nodes.get(id(raw))
         if found is None:
             found = self._nodes[id(raw)] = self._made(raw, 0)
@@ -174,7 +174,7 @@ class Document:
             document, target = self.resolve(raw["$ref"])
             there = document._made(target, hops + 1) if "$ref" in _keys(target) else document.node(target)
             if not self._new:
-                return there  # what stands beside a $ref means nothing
+                return there  # in older drafts, keywords beside a $ref are ignored
             found.append(there)
         raw = self._asserted(raw)
         found += self._said(raw)
@@ -183,16 +183,16 @@ class Document:
         return found[0] if len(found) == 1 else Node(self, "combined", raw, "allOf", tuple(found))
 
     def _asserted(self, raw: Mapping[str, Any]) -> dict[str, Any]:
-        """The keywords of a schema that its draft knows, in the way later drafts have them."""
+        """The keywords of a schema that its draft knows, in the form of later drafts."""
         found = {word: value for word, value in raw.items() if word in self._keywords}
-        if "const" not in self._keywords:  # draft 4 says beside a bound whether it is excluded itself
+        if "const" not in self._keywords:  # in draft 4, a boolean beside a bound says if it is exclusive
             for bound, excluded in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
                 if raw.get(excluded) is True and bound in found:
                     found[excluded] = found.pop(bound)
         return found
 
     def identical(self, raw: Any, other: Document, there: Any, met: set[tuple[int, int]]) -> bool:
-        """Whether two schemas are written alike; ``met`` are the pairs of references under way."""
+        """True if two schemas are written identically. ``met``: pairs of references being compared."""
         if type(raw) is not type(there) or self.dialect is not other.dialect:
             return False
         if isinstance(raw, list):
@@ -247,7 +247,7 @@ class Document:
         return Node(self, str(type), {**raw, "type": type})
 
     def resolve(self, reference: str) -> tuple[Document, Any]:
-        """The document and the place in it that a ``$ref`` means."""
+        """The document that a ``$ref`` leads to, and the schema in it. Raises InvalidSchema."""
         address, fragment = urldefrag(reference)
         for name in dict.fromkeys((address, urljoin(self.base, address) if self.base else address)):
             if name in ("", self.base) and (name == address or address == ""):
@@ -314,7 +314,7 @@ class JsonSchema:
         return compact(_sorted(self._raw))
 
     def validator(self) -> Any:
-        """Tells whether documents are valid, with ``iter_errors``; fetches nothing."""
+        """A validator of documents, with ``iter_errors``. It fetches nothing."""
         from referencing import Registry
         from referencing.jsonschema import DRAFT7
 
@@ -333,7 +333,7 @@ class JsonSchema:
 
 
 def dialect_of(raw: Any, default: Any = None) -> Any:
-    """The validator of a document's draft; one that names none is of draft 7, as in Confluent's registry."""
+    """The validator class of a document's draft. The default is draft 7, as in Confluent's registry."""
     from jsonschema.validators import Draft7Validator, validator_for
 
     default = default or Draft7Validator
@@ -341,7 +341,7 @@ def dialect_of(raw: Any, default: Any = None) -> Any:
 
 
 def _check(raw: Any) -> None:
-    """Against the meta-schema of its draft."""
+    """Check a schema against the meta-schema of its draft. Raises InvalidSchema."""
     from jsonschema.exceptions import SchemaError
 
     if not isinstance(raw, bool | dict):
@@ -353,7 +353,7 @@ def _check(raw: Any) -> None:
 
 
 def _id_of(value: Any) -> str:
-    """What a schema is called; an old draft's ``"$id": "#name"`` included."""
+    """The ``$id`` of a schema, which in old drafts may be an anchor (``"#name"``); empty if it has none."""
     if not isinstance(value, dict):
         return ""
     named = value.get("$id", value.get("id"))
@@ -365,7 +365,7 @@ def _keys(value: Any) -> Any:
 
 
 def _pointed(value: Any, pointer: str) -> Any:
-    """What a JSON pointer leads to; None if nowhere."""
+    """The value that a JSON pointer leads to; None if there is none."""
     for step in pointer.split("/")[1:]:
         step = unquote(step).replace("~1", "/").replace("~0", "~")
         if isinstance(value, dict) and step in value:
@@ -379,7 +379,7 @@ def _pointed(value: Any, pointer: str) -> Any:
 
 @functools.cache
 def _published(address: str) -> Document | None:
-    """A meta-schema, from the copies that come with the validator."""
+    """A published meta-schema, from the copies that come with the validator."""
     from jsonschema_specifications import REGISTRY
 
     for name in (address, address + "#"):

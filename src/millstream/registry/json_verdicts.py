@@ -1,12 +1,12 @@
-"""Which changes of a JSON schema keep old data valid, and what the others mean.
+"""The kinds of changes to a JSON schema: which keep old data valid, and what the others mean.
 
-The names are those of Confluent's registry where it has one. What can't be decided has a name that ends in
-``NOT_CHECKED``, and is refused: calling it compatible would be a guess.
+The names are those of Confluent's registry where it has one. A change that can't be decided has a name that
+ends in ``NOT_CHECKED``, and is refused: to call it compatible would be a guess.
 """
 
 from __future__ import annotations
 
-# Every other change makes some document invalid that was valid before.
+# Every other change makes some valid document invalid, or can't be shown not to.
 _COMPATIBLE = """
     ID_CHANGED DESCRIPTION_CHANGED TITLE_CHANGED DEFAULT_CHANGED SCHEMA_REMOVED TYPE_EXTENDED
     MAX_LENGTH_INCREASED MAX_LENGTH_REMOVED MIN_LENGTH_DECREASED MIN_LENGTH_REMOVED PATTERN_REMOVED
@@ -72,7 +72,7 @@ MEANING = {
     "PROPERTY_NAMES_ADDED": "older data may have other names",
     "CONTAINS_ADDED": "older data may lack such an element",
     "MAX_CONTAINS_COUNTS_MORE": "elements count now that did not before",
-    # What follows can't be shown to keep old data valid, nor to break it.
+    # The following can be shown neither to keep old data valid nor to break it.
     "CONDITION_NOT_CHECKED": f"not checked: the condition itself has changed{_IF_YOU_KNOW}",
     "OVERLAP_NOT_CHECKED": "not checked: data that fits one alternative may fit this one as well, and oneOf"
     f" allows one only{_IF_YOU_KNOW}",

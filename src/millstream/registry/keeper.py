@@ -1,16 +1,17 @@
-"""The registry and its topic: a thread that keeps the store as the topic says, and writes changes to it.
+"""The registry's thread for its topic: it keeps the store up to date, and writes changes to the topic.
 
-Rules. Everything that the store knows came from the topic. A change is decided on all that is in the topic,
-and written only if nobody else has written since (``client.journal`` says how). What is answered is in the
-topic, and in the store.
+Rules. Everything in the store came from the topic. A change is decided with everything in the topic known,
+and written only if no other registry has written since (``client.journal`` says how). When a change is
+answered, it is in the topic and in the store.
 
-Several registries may share a topic: ids and versions are given once. One whose change another was faster
-with decides anew, after a pause of random length, so that two do not take the right to write from each other
-for ever. If it is not known whether a change was written, asking again settles it: the request finds itself
+Several registries may share a topic, and no id or version is given out twice. If another registry was
+faster, a change is decided again after a random pause, so that two registries do not fence each other for
+ever. If it is unknown whether a change was written, repeating the request settles it: the registry finds it
 done.
 
-Questions are answered from the store, which follows the topic. What is not found is looked for once more
-after reading to the topic's end, so that a schema that was registered elsewhere a moment ago is not denied.
+Queries are answered from the store, which follows the topic. If something is not found, it is looked for
+once more after reading to the end of the topic, so that a schema that another registry has just registered
+is not denied.
 """
 
 from __future__ import annotations
@@ -35,30 +36,30 @@ from millstream.registry.store import Store
 _log = logging.getLogger(__name__)
 
 TOPIC = "_schemas"
-_ATTEMPTS = 20  # to write while others take the topic away
-_BLINK = 0.2  # seconds: how long what is asked may have to wait for the thread
+_ATTEMPTS = 20  # at a write, while other registries take over the topic
+_BLINK = 0.2  # seconds of each wait for work and for records; a request may wait that long for the thread
 _STORE_ERROR, _TIMED_OUT = 50001, 50002
 
 
 class Keeper:
-    """A store that follows its topic. ``start`` returns when it has all that was there; ``stop`` ends it."""
+    """A store that follows its topic. ``start`` returns when everything in the topic is read."""
 
     def __init__(self, connection: Connection, topic: str = TOPIC, *, timeout: float = 10.0) -> None:
         self.store = Store()
         self.topic = topic
-        self.failure: Exception | None = None  # why it does not follow any more
+        self.failure: Exception | None = None  # why it no longer follows the topic
         self._connection = connection
         self._asked: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
         self._journal = Journal(connection, TopicPartition(topic, 0), f"{topic}-registry", patience=timeout)
         self._clock = SystemClock()
-        self._away = False  # the broker, when it was asked last
+        self._away = False  # the broker did not answer the last time
         self._thread = threading.Thread(target=self._run, name="millstream-schemas", daemon=True)
         self._started: Future[None] = Future()
 
     # From any thread ---------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Find or create the topic and read it; MillstreamError if that can't be done."""
+        """Find or create the topic, and read it. Raises MillstreamError if that is impossible."""
         self._thread.start()
         self._started.result()
 
@@ -67,11 +68,11 @@ class Keeper:
         self._thread.join()
 
     def change(self, decide: Callable[[], Change]) -> Future[Any]:
-        """Decide on a change and write it; the change's answer, once it is in the topic."""
+        """Decide on a change and write it. The future has the change's answer, once it is in the topic."""
         return self._ask(lambda: self._change(decide))
 
     def catch_up(self) -> Future[None]:
-        """Read to where the topic ends now."""
+        """Read to the current end of the topic."""
         return self._ask(self._catch_up)
 
     def _ask(self, work: Callable[[], Any]) -> Future[Any]:
@@ -82,7 +83,7 @@ class Keeper:
             self._asked.put((work, future))
         return future
 
-    # The thread's own --------------------------------------------------------------------------------
+    # On the thread -----------------------------------------------------------------------------------
 
     def _run(self) -> None:
         try:

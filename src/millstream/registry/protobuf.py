@@ -1,9 +1,10 @@
-"""Protobuf schemas: a ``.proto`` file, or its descriptor in base64 as some serialisers send it.
+"""Protobuf schemas: parse a ``.proto`` file, or its descriptor in base64, which some serialisers send.
 
-Both become descriptors, made by the compiler that everyone else's classes are made by; rules, decoding and
-the text that is kept work on those. The text is written from the descriptor (``protobuf_text``), so the same
-file has the same id whichever way it came; comments are not kept. A file that can't be written back without
-loss (editions, options of the user's own) is kept as it came.
+Both become descriptors, made by protoc, the compiler that also generates everyone's classes. Comparing,
+decoding and the stored text all use the descriptors. The text is written from the descriptor
+(``protobuf_text``), so the same file has the same id in either form.
+Comments are not kept. A file that can't be written back without loss (editions, custom options) is kept
+unchanged.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from millstream.registry.schema import Difference
 File: TypeAlias = descriptor_pb2.FileDescriptorProto
 
 _SERIALIZED = re.compile(rb"AddSerializedFile\((b(?:'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"))\)", re.DOTALL)
-_compiling = threading.Lock()  # the compiler is one for the whole process
+_compiling = threading.Lock()  # the process has only one compiler
 
 
 class ProtobufSchema:
-    """A ``.proto`` file with all it imports."""
+    """A ``.proto`` file with all files that it imports."""
 
     def __init__(self, text: str, dependencies: tuple[tuple[str, str], ...] = ()) -> None:
         self._text = text
@@ -76,7 +77,7 @@ class ProtobufSchema:
         return self._text.strip()
 
     def serialized(self) -> str:
-        """The file's descriptor in base64, as Confluent's clients ask for it with ``format=serialized``."""
+        """The file's descriptor in base64, which Confluent's clients request with ``format=serialized``."""
         return base64.b64encode(self.root.SerializeToString()).decode("ascii")
 
     def problems_reading(self, writer: ProtobufSchema) -> list[Difference]:
@@ -86,7 +87,7 @@ class ProtobufSchema:
 
 
 def _decoded(text: str) -> File | None:
-    """A descriptor in base64; None if the text is not one and must be a .proto file."""
+    """The descriptor that a text has in base64; None if it has none, and so must be a .proto file."""
     try:
         data = base64.b64decode("".join(text.split()), validate=True)
         found = File.FromString(data) if data else None
@@ -96,7 +97,7 @@ def _decoded(text: str) -> File | None:
 
 
 def _stripped(file: File) -> bytes:
-    """What counts when two files are compared."""
+    """The descriptor's bytes without the parts that don't matter when two files are compared."""
     copy = File()
     copy.CopyFrom(file)
     copy.ClearField("source_code_info")
@@ -145,7 +146,8 @@ def _imports_of(file: File, imported: dict[str, str]) -> list[File]:
 
 
 def _compiled(name: str, text: str | None, imported: dict[str, str]) -> list[File]:
-    """The descriptor of a file and of all that it imports, imports first. Google's own come with us."""
+    """The descriptors of a file and of all that it imports, imports first. Google's own are in
+    ``grpc_tools``."""
     import grpc_tools
     from grpc_tools import _protoc_compiler as compiler
 
@@ -179,7 +181,7 @@ def _as_text(file: File, path: str) -> str:
 
 
 def _file_of(source: bytes) -> File:
-    """The compiler gives Python modules; the descriptor stands in each of them as a literal."""
+    """The descriptor in a Python module made by the compiler, which contains it as a literal."""
     match = _SERIALIZED.search(source)
     assert match is not None, "the compiler's output has another form"
     return File.FromString(ast.literal_eval(match[1].decode("ascii")))
@@ -209,6 +211,6 @@ def _pool(files: list[File]) -> descriptor_pool.DescriptorPool:
 
 @functools.lru_cache(maxsize=1000)
 def message_names(schema: ProtobufSchema) -> tuple[str, ...]:
-    """The full names of the messages of a file, outermost first and in order."""
+    """The full names of a file's top-level messages, in order."""
     prefix = f"{schema.root.package}." if schema.root.package else ""
     return tuple(prefix + message.name for message in schema.root.message_type)

@@ -1,9 +1,9 @@
-"""What changed from one ``.proto`` file to another, and which changes let old data still be read.
+"""Compare two ``.proto`` files: list what changed, and tell which changes keep old data readable.
 
-The kinds of changes are those of Confluent's registry. A field is its number; its name may change. Which
-types can stand for each other follows from how they are encoded. Beyond Confluent's rules, a field may not
-become required, and a number not become a list or the other way round, whatever the syntax: both make old
-data unreadable, or readable as something else.
+The kinds of changes are those of Confluent's registry. A field is identified by its number, and its name may
+change. Its type may change only to one with the same encoding. Two rules are stricter than Confluent's,
+whatever the syntax: a field may not become required, and a number may not become a list or the reverse. Both
+make old data unreadable, or readable as something else.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _SCALAR_KINDS = {
 
 
 def incompatible(original: ProtobufSchema, update: ProtobufSchema) -> list[Difference]:
-    """The changes that keep data of ``original`` from being read with ``update``."""
+    """The changes because of which data of ``original`` can't be read with ``update``."""
     return [
         Difference(kind, path, _MEANING.get(kind, ""))
         for kind, path in changes(original, update)
@@ -67,7 +67,7 @@ def incompatible(original: ProtobufSchema, update: ProtobufSchema) -> list[Diffe
 
 
 def changes(original: ProtobufSchema, update: ProtobufSchema) -> list[tuple[str, str]]:
-    """Every change, and where: messages by name, fields by number."""
+    """Every change, and where it is: messages by name, fields by number."""
     comparison = _Comparison(_Types(original), _Types(update))
     if original.root.package != update.root.package:
         comparison.note("PACKAGE_CHANGED")
@@ -169,7 +169,7 @@ class _Comparison:
         groups_then = {number: name for name, numbers in oneofs_then.items() for number in numbers}
         groups_since = {number: name for name, numbers in oneofs_since.items() for number in numbers}
         for name, numbers in oneofs_since.items():
-            # What excludes each other now must have done so before; what is new was never there.
+            # Fields that exclude each other now must have done so before. New fields were never in old data.
             origins = {groups_then.get(number, f" {number}") for number in numbers if number in then}
             if len(origins) > 1:
                 several = sum(origin.startswith(" ") for origin in origins) > 1
@@ -181,8 +181,8 @@ class _Comparison:
                 self.note("ONEOF_REMOVED", name)
             elif name not in oneofs_then:
                 self.note("ONEOF_ADDED", name)
-        # A oneof that is gone with all its fields is a removal like any other; one that lives on without a
-        # field is not.
+        # A oneof that is gone with all its fields is a removal like any other. If only some of its fields are
+        # gone, each of those is reported.
         dissolved = {
             name
             for name, numbers in oneofs_then.items()
@@ -244,7 +244,7 @@ class _Comparison:
             self.note("FIELD_NAMED_TYPE_CHANGED")
             return
         if then.in_root and since.in_root:
-            return  # compared where it is declared
+            return  # compared at its declaration
         outer, self._path = self._path, since.local.split(".")
         start = len(self.found)
         self.message(then.descriptor, since.descriptor)
@@ -258,7 +258,7 @@ def _is_message(descriptor: Message | Enum) -> bool:
 
 
 def _declared(scope: File | Message) -> Any:
-    """The messages that are declared right in a file or a message."""
+    """The messages that are declared directly in a file or a message."""
     return scope.nested_type if _is_message(scope) else scope.message_type
 
 
@@ -267,7 +267,7 @@ def _messages(scope: File | Message) -> dict[str, Message]:
 
 
 def _oneofs(message: Message) -> dict[str, list[int]]:
-    """The numbers of the fields of each oneof; those that only say "optional" aside."""
+    """The field numbers of each oneof, without the synthetic ones for proto3's ``optional``."""
     found: dict[str, list[int]] = {}
     for field in message.field:
         if field.HasField("oneof_index") and not field.proto3_optional:

@@ -1,4 +1,4 @@
-"""A file descriptor written as a ``.proto`` file, one way only: declarations in their order, no comments."""
+"""Write a file descriptor as a ``.proto`` file, in one canonical form: declarations in order, no comments."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _LAST_ENUM = 2**31 - 1
 
 
 def ordered(file: descriptor_pb2.FileDescriptorProto) -> descriptor_pb2.FileDescriptorProto:
-    """The same file with everything sorted whose order means nothing. Messages keep theirs: records name
-    them by their place."""
+    """The same file, with everything sorted whose order has no meaning. Messages keep their order, because
+    records name them by position."""
     copy = descriptor_pb2.FileDescriptorProto()
     copy.CopyFrom(file)
     if not copy.public_dependency and not copy.weak_dependency:
@@ -61,7 +61,7 @@ def _order(message: Message) -> None:
 
 
 def _order_enum(enum: descriptor_pb2.EnumDescriptorProto) -> None:
-    first, *rest = enum.value  # which is the default, wherever its number stands
+    first, *rest = enum.value  # the first value is the default, whatever its number is
     values = [first, *sorted(rest, key=lambda value: (value.number, value.name))]
     copies = [type(value).FromString(value.SerializeToString()) for value in values]
     del enum.value[:]
@@ -69,7 +69,7 @@ def _order_enum(enum: descriptor_pb2.EnumDescriptorProto) -> None:
 
 
 def written(file: descriptor_pb2.FileDescriptorProto) -> str | None:
-    """The text; None for a file that this can't write."""
+    """The text of a file; None if this module can't write it."""
     if file.syntax not in ("", "proto2", "proto3"):
         return None
     proto3 = file.syntax == "proto3"
@@ -93,7 +93,7 @@ def written(file: descriptor_pb2.FileDescriptorProto) -> str | None:
 
 
 def _options(options: Any) -> Iterator[str]:
-    """``name = value`` of every option that is set."""
+    """``name = value`` for every option that is set."""
     for field, value in options.ListFields():
         if field.name == "uninterpreted_option":
             continue
@@ -203,7 +203,7 @@ def _default(field: Field) -> str:
     if field.type == Field.TYPE_STRING:
         return _quoted(field.default_value.encode())
     if field.type == Field.TYPE_BYTES:
-        return f'"{field.default_value}"'  # escaped already
+        return f'"{field.default_value}"'  # already escaped
     return str(field.default_value)
 
 

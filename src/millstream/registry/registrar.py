@@ -1,13 +1,13 @@
-"""What is asked of the registry, and what of it may change: decisions on the state of the store, without I/O.
+"""The registry's decisions: answers to queries, and which changes are allowed, from the store, without I/O.
 
-A question is answered at once. A request for a change is answered with a ``Change``: the records to be
-written to the topic and what to say once they are. It is not taken in before it comes back from the topic, so
-it can be decided anew if another registry on the same topic was faster; deciding changes nothing.
+A query is answered at once. A request for a change returns a ``Change``: the records to write to the topic,
+and the answer to give once they are written. The store takes the change only when it comes back from the
+topic. Deciding changes nothing, so it can be repeated if another registry on the same topic was faster.
 
 Refusals are RegistryRefused with the codes of Confluent's registry:
 
-    404xx   no such subject (01), version (02), schema (03); deleted already (04, 06) or not yet (05, 07);
-            no level (08) or mode (09) of its own
+    404xx   no such subject (01), version (02), schema (03); already deleted (04, 06) or not yet (05, 07);
+            the subject has no level (08) or mode (09) set
     40901   not compatible with an earlier version
     422xx   not a schema (01), version (02), level (03), mode (04); not permitted in this mode (05); referred
             to by another (06); not a subject's name (08); too large (09)
@@ -36,12 +36,12 @@ LEVELS = (
 MODES = ("READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT")
 DEFAULT_LEVEL, DEFAULT_MODE = "BACKWARD", "READWRITE"
 LATEST = -1
-_MAX_REFERENCES = 1000  # all that one schema leads to
+_MAX_REFERENCES = 1000  # of one schema, direct and indirect
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Records to write, none if there is nothing to do, and the answer once they are written."""
+    """The records to write (none if there is nothing to do), and the answer once they are written."""
 
     records: Sequence[Record]
     answer: Any
@@ -52,7 +52,7 @@ def refuse(code: int, message: str) -> NoReturn:
 
 
 class Registrar:
-    """Everything a registry is asked."""
+    """Decides on all requests to a registry."""
 
     def __init__(self, store: Store, *, level: str = DEFAULT_LEVEL) -> None:
         self.store = store
@@ -61,7 +61,7 @@ class Registrar:
     # Schemas -----------------------------------------------------------------------------------------
 
     def dependencies(self, subject: str, references: Sequence[Reference]) -> tuple[tuple[str, str], ...]:
-        """Names and texts of all that a schema refers to, each after what it needs itself."""
+        """Names and texts of all schemas that a schema refers to, each after those that it needs itself."""
         found: dict[str, str] = {}
         self._collect(subject, references, found, ())
         return tuple(found.items())
@@ -98,7 +98,7 @@ class Registrar:
         return parse(schema.type, schema.text, self.dependencies(subject, schema.references))
 
     def _canonical(self, subject: str, schema: Schema, *, normalize: bool) -> tuple[Schema, ParsedSchema]:
-        """The schema as it is kept."""
+        """The schema in the form in which it is stored, and parsed."""
         references = tuple(self._settled(subject, each) for each in schema.references)
         schema = replace(schema, references=references)
         parsed = self.parsed(subject, schema)
@@ -109,7 +109,7 @@ class Registrar:
         return replace(schema, text=text), parsed
 
     def _settled(self, subject: str, reference: Reference) -> Reference:
-        """A reference to the latest version means the one that is latest now, for good."""
+        """A reference to the latest version becomes one to the version that is latest now, for good."""
         if reference.version != LATEST:
             return reference
         there = self.store.versions(in_context(subject, reference.subject))
@@ -118,8 +118,8 @@ class Registrar:
     def register(
         self, subject: str, schema: Schema, *, normalize: bool = False, id_: int = -1, version: int = 0
     ) -> Change:
-        """Make a schema a version of a subject. One that is there already stays the version it is; one that
-        another subject has keeps its id."""
+        """Make a schema a version of a subject. A schema that the subject already has keeps its version. A
+        schema that another subject has keeps its id."""
         self._check_subject(subject)
         mode = self._mode_in_scope(subject)
         if mode in ("READONLY", "READONLY_OVERRIDE"):
@@ -152,7 +152,7 @@ class Registrar:
         made = Version(subject, number, made_id, schema)
         written: list[Record] = []
         for each in versions:
-            # The same schema again: the deleted version makes room for the new one.
+            # A deleted version with the same schema is removed, unless another schema refers to it.
             same = each.deleted and each.id == made_id and each.version < number
             if same and not any(self.store.referrers(subject, each.version)):
                 written.append(records.gone_record(subject, each.version))
@@ -161,7 +161,7 @@ class Registrar:
     def lookup(
         self, subject: str, schema: Schema, *, normalize: bool = False, deleted: bool = False
     ) -> dict[str, Any]:
-        """The version that a schema is of a subject."""
+        """The version that a schema has in a subject."""
         there = self._subject(subject, deleted=deleted)
         schema, _ = self._canonical(subject, schema, normalize=normalize)
         for each in reversed(there):
@@ -271,8 +271,8 @@ class Registrar:
     def compatible(
         self, subject: str, schema: Schema, number: int | None, *, normalize: bool = False
     ) -> list[str]:
-        """Why a schema could not be the next version of a subject; none if it could. With ``number`` it is
-        compared with that version alone."""
+        """Why a schema can't be the next version of a subject; empty if it can. With ``number``, the schema
+        is compared with that version only."""
         if number is None or (number == LATEST and not self.store.versions(subject)):
             against = self.store.versions(subject)
         else:
@@ -318,7 +318,7 @@ class Registrar:
         try:
             earlier = self.parsed(subject, version.schema)
         except RegistryRefused as error:
-            # Written by another registry with other rules; nothing can be said about it.
+            # Another registry with other rules has written it. It can't be compared.
             return [f"OLD_SCHEMA_UNREADABLE at /: {error}"]
         found = []
         if level in ("BACKWARD", "FULL"):
@@ -406,7 +406,7 @@ class Registrar:
         if mode == "IMPORT" and self._mode_in_scope(subject) != "IMPORT" and not force:
             there = self.store.versions(subject) if subject is not None else list(self.store.every())
             if any(not each.deleted for each in there):
-                # Its ids could be others' already.
+                # The ids to be imported could already belong to other schemas.
                 refuse(42205, "Cannot import since found existing subjects")
         return Change([records.mode_record(subject, mode)], {"mode": mode})
 
@@ -424,7 +424,7 @@ class Registrar:
 
 
 def _scopes(subject: str | None) -> list[str | None]:
-    """Where a setting of a subject may stand, the nearest last."""
+    """The scopes that a subject's setting may come from, the most specific one last."""
     if subject is None:
         return [None]
     context = context_of(subject)
@@ -441,7 +441,7 @@ def _property(schema: Schema, name: str) -> Any:
 
 
 def told(version: Version) -> dict[str, Any]:
-    """A version as answers have it."""
+    """A version as the fields of a response."""
     told: dict[str, Any] = {"subject": version.subject, "version": version.version, "id": version.id}
     told |= {"guid": version.schema.guid, **schema_fields(version.schema)}
     if version.timestamp_ms is not None:
@@ -452,12 +452,13 @@ def told(version: Version) -> dict[str, Any]:
 
 
 def _registered(version: Version) -> dict[str, Any]:
-    """Without the schema: a client that gets it back takes it for the form it would have asked for."""
+    """The response to a registration. It leaves out the schema: a client that gets it back would take it for
+    the form that it requested."""
     return {"id": version.id, "version": version.version, "guid": version.schema.guid}
 
 
 def schema_of(body: Any) -> Schema:
-    """The schema of a request's body; InvalidSchema if it is not one."""
+    """The schema in a request's body. Raises InvalidSchema."""
     if not isinstance(body, dict) or not isinstance(body.get("schema"), str) or not body["schema"].strip():
         raise InvalidSchema("the request has no schema: it is an object with the schema's text in `schema`")
     type_ = body.get("schemaType") or "AVRO"

@@ -1,4 +1,4 @@
-"""A registry that runs: in a process of its own, or on a thread of this one."""
+"""Run a registry: on a thread of this process, or in a separate process."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from millstream.serving import Served
 
 
 class Registry(Served):
-    """A schema registry for the broker at an address, on a thread of this process.
+    """A schema registry for a broker, on a thread of this process.
 
         with millstream.Broker() as broker, Registry(broker.address) as registry:
             client = SchemaRegistryClient({"url": registry.url})
 
-    ``listen`` is where it is served, ``HOST:PORT``; port 0 takes a free one. ``hosts`` are names that it may
-    be called by besides the machine's own and any address.
+    ``listen`` is the address to serve at, ``HOST:PORT``. Port 0 picks a free port. ``hosts`` are further host
+    names that requests may use, besides the machine's own name and any IP address.
     """
 
     name = "schema registry"

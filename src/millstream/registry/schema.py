@@ -1,8 +1,8 @@
-"""A schema as it is handed in, and what the three kinds of schema have in common.
+"""A schema with its references, and the interface that the three types of schemas have in common.
 
-Each kind (``avro``, ``json_schema``, ``protobuf``) is a class with the methods of ``ParsedSchema``; nothing
-else of the registry looks inside a schema. Nothing here asks a network or a disk for a schema: what one
-refers to is handed in with it.
+Each type (``avro``, ``json_schema``, ``protobuf``) is a class with the methods of ``ParsedSchema``. The rest
+of the registry does not look inside a schema. Nothing here reads a schema from the network or from disk: the
+schemas that it refers to are passed in with it.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from typing import Any, NamedTuple, Protocol
 from millstream.errors import InvalidSchema, RegistryRefused
 
 AVRO, JSON, PROTOBUF = "AVRO", "JSON", "PROTOBUF"
-TYPES = (JSON, PROTOBUF, AVRO)  # in the order Confluent's registry tells them
+TYPES = (JSON, PROTOBUF, AVRO)  # in the order of Confluent's registry
 
-# A schema is one record of the registry's topic, and a broker takes a megabyte.
+# A schema is one record of the registry's topic, and a broker accepts a megabyte.
 MAX_BYTES = 950_000
 _TOO_LARGE = 42209
-MAX_DEPTH = 100  # of types within types; what no person writes would only exhaust the stack
+MAX_DEPTH = 100  # of types within types; nobody writes deeper ones, and they would exhaust the stack
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Another schema that a schema uses, by the name it uses for it."""
+    """Another schema that a schema uses, with the name that it uses for it."""
 
     name: str
     subject: str
@@ -37,8 +37,8 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A schema as it was handed in or is kept. ``metadata`` and ``rule_set`` are kept as they came; a change
-    of either is a change of the schema."""
+    """A schema as it was sent or is stored. ``metadata`` and ``rule_set`` are stored unchanged. A change of
+    either is a change of the schema."""
 
     type: str
     text: str
@@ -48,13 +48,14 @@ class Schema:
 
     @property
     def identity(self) -> str:
-        """Equal for equal schemas; what two subjects with the same schema share its id by."""
+        """A text that is equal for equal schemas. Schemas with the same identity share an id."""
         references = [(each.name, each.subject, each.version) for each in self.references]
         return json.dumps([self.type, self.text, references, self.metadata, self.rule_set], sort_keys=True)
 
     @property
     def guid(self) -> str:
-        """The same in every registry, unlike an id; for a plain schema it is that of Confluent's."""
+        """An identifier that is the same in every registry, unlike the id. For a plain schema it equals that
+        of Confluent's registry."""
         digest = hashlib.md5(self.text.encode(), usedforsecurity=False)
         for each in self.references:
             digest.update(each.name.encode() + each.subject.encode() + each.version.to_bytes(4, "big"))
@@ -65,7 +66,7 @@ class Schema:
 
 
 class Difference(NamedTuple):
-    """One thing that changed from one schema to another. ``kind`` is Confluent's or Avro's word for it."""
+    """One change from one schema to another. ``kind`` is Confluent's or Avro's name for it."""
 
     kind: str
     path: str
@@ -77,20 +78,20 @@ class Difference(NamedTuple):
 
 
 class ParsedSchema(Protocol):
-    """What every kind of schema can do."""
+    """The interface of every type of schema."""
 
     def canonical(self) -> str:
-        """The text that is kept: the same for texts that differ in nothing but how they are written."""
+        """The text to store. It is the same for texts that differ only in formatting."""
 
     def normalized(self) -> str:
-        """The same for texts that differ in order, too."""
+        """Like ``canonical``, and also the same for texts that differ in order."""
 
     def problems_reading(self, writer: Any) -> list[Difference]:
-        """Why data of the schema ``writer`` could not be read with this one; none if all of it can."""
+        """Why data of the schema ``writer`` can't be read with this one; empty if all of it can."""
 
 
 def parse(type: str, text: str, dependencies: tuple[tuple[str, str], ...] = ()) -> ParsedSchema:
-    """The schema that ``text`` is, ``dependencies`` being the names and texts of what it refers to.
+    """Parse a schema. ``dependencies`` are the names and texts of the schemas that it refers to.
 
     Raises InvalidSchema, or RegistryRefused if it is too large.
     """
@@ -105,7 +106,7 @@ def parse(type: str, text: str, dependencies: tuple[tuple[str, str], ...] = ()) 
         raise InvalidSchema(f"the schema is nested more than {MAX_DEPTH} levels deep") from None
 
 
-# Compatibility is asked of the same few versions again and again.
+# Compatibility checks parse the same few versions again and again.
 @lru_cache(maxsize=1000)
 def _parse(type: str, text: str, dependencies: tuple[tuple[str, str], ...]) -> ParsedSchema:
     if type == AVRO:
@@ -122,7 +123,7 @@ def _parse(type: str, text: str, dependencies: tuple[tuple[str, str], ...]) -> P
 
 
 def json_document(text: str, what: str) -> Any:
-    """A JSON text; InvalidSchema says where it is not one."""
+    """The value of a JSON text. Raises InvalidSchema, which says where the text is wrong."""
     try:
         return json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
@@ -135,5 +136,5 @@ def _no_constant(word: str) -> Any:
 
 
 def compact(value: Any) -> str:
-    """JSON as it is kept: without spaces, in the order it came."""
+    """A value as JSON in the stored form: without spaces, in the order given."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

@@ -1,11 +1,11 @@
-"""The registry's HTTP interface: that of Confluent's, one short function a request.
+"""The registry's HTTP interface, which is that of Confluent's registry: one short function per request.
 
-Questions are answered from the store where the request arrives; what parses schemas runs beside the loop, and
-changes go through the keeper. An error is ``{"error_code": 40401, "message": "..."}`` with the HTTP status
-that its code begins with.
+Queries are answered from the store, on the event loop. Those that parse schemas run on threads. Changes go
+through the keeper. An error is ``{"error_code": 40401, "message": "..."}``, with the HTTP status that its
+code begins with.
 
-A subject may have a slash in its name, which a client sends as ``%2F``: paths are routed as they were sent,
-and decoded where a name is taken out of them.
+A subject's name may contain a slash, which a client sends as ``%2F``. So paths are routed as they were sent,
+and decoded only where a name is taken from them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from millstream.registry.store import Version, context_of, schema_fields
 _log = logging.getLogger(__name__)
 
 CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
-MAX_BODY = 4 * 1024 * 1024  # a schema with its text escaped, and then some
+MAX_BODY = 4 * 1024 * 1024  # enough for a schema with its text escaped
 _DEFAULT_CONTEXT = "."
 _VERSIONS = 'Allowed values are between [1, 2^31-1] and the string "latest"'
 
@@ -44,7 +44,7 @@ Handler = Callable[[Request], Awaitable[Any]]
 
 
 def application(keeper: Keeper, registrar: Registrar, hosts: Collection[str] = ()) -> ASGIApp:
-    """The registry as an ASGI application; ``hosts`` are further names that it may be called by."""
+    """The registry as an ASGI application. ``hosts`` are further host names that requests may use."""
     routed = Starlette(routes=_Api(keeper, registrar).routes(), exception_handlers=_HANDLERS)
     return _Front(_RawPaths(routed), own_names(hosts))
 
@@ -98,10 +98,11 @@ class _Api:
             ]
         return [Route(path, _answering(handler), methods=[method]) for method, path, handler in table]
 
-    # How answers come about --------------------------------------------------------------------------
+    # Queries and changes -----------------------------------------------------------------------------
 
     async def _asked(self, question: Callable[[], Any], *, parses: bool = False) -> Any:
-        """The answer to a question. What is not found is looked for once more at the topic's end."""
+        """The answer to a query. If nothing is found, the query is repeated after reading to the topic's
+        end."""
 
         async def ask() -> Any:
             return await asyncio.to_thread(question) if parses else question()
@@ -273,7 +274,7 @@ class _Api:
         return id_
 
     async def _formatted(self, request: Request, subject: str, schema: Schema) -> str:
-        """A schema's text in the form that is asked for."""
+        """A schema's text in the requested format."""
         form = request.query_params.get("format", "")
         if form == "serialized" and schema.type == "PROTOBUF":
             parsed = await asyncio.to_thread(self._registrar.parsed, subject, schema)
@@ -344,7 +345,7 @@ class _Api:
 
 def _subject(request: Request) -> str:
     name = unquote(request.path_params["subject"])
-    return name.removeprefix(":.:")  # the context that everything is in
+    return name.removeprefix(":.:")  # the default context
 
 
 def _subject_or_none(request: Request) -> str | None:
@@ -365,7 +366,7 @@ def _flag(request: Request, name: str) -> bool:
 
 
 def _page(request: Request, found: list[Any]) -> list[Any]:
-    """What ``offset`` and ``limit`` leave of a list."""
+    """The part of a list that ``offset`` and ``limit`` select."""
     numbers = []
     for name in ("offset", "limit"):
         text = request.query_params.get(name, "-1")
@@ -405,7 +406,7 @@ def _number(body: dict[str, Any], name: str, default: int) -> int:
     return value
 
 
-# ---- answers ------------------------------------------------------------------------------------------
+# ---- responses ----------------------------------------------------------------------------------------
 
 
 def _answering(handler: Handler) -> Callable[[Request], Awaitable[Response]]:
@@ -443,8 +444,8 @@ _HANDLERS: Any = {RegistryRefused: _refused, HTTPException: _wrong, Exception: _
 
 
 class _Front:
-    """Before everything else: whether a request may pass at all. No page of any site has business here, so
-    none may read answers either; browsers see to that, since no header allows it."""
+    """Refuses requests that may not pass at all, before anything else. No web page needs the registry, so
+    none may read its responses either. Browsers enforce that, because no header allows it."""
 
     def __init__(self, application: ASGIApp, names: Collection[str]) -> None:
         self._application = application
@@ -461,7 +462,7 @@ class _Front:
 
 
 class _RawPaths:
-    """Routes by the path as it was sent, in which ``%2F`` is not a slash."""
+    """Routes requests by the path as it was sent, in which ``%2F`` is not a slash."""
 
     def __init__(self, application: ASGIApp) -> None:
         self._application = application

@@ -1,4 +1,4 @@
-"""The registry's topic as a table: every record of it applied in order, and nothing else.
+"""The registry's topic as a table: the result of applying all its records in order.
 
     key      {"keytype":"SCHEMA","subject":"payments-value","version":1,"magic":1}
     value    {"subject":"payments-value","version":1,"id":7,"schema":"...","deleted":false, ...}
@@ -6,15 +6,16 @@
     key      {"keytype":"MODE","subject":"payments-value","magic":0}    value {"mode":"READONLY"}
     key      {"keytype":"DELETE_SUBJECT","subject":"payments-value","magic":0}
     value    {"subject":"payments-value","version":3}                   versions up to 3 are deleted
-    key      {"keytype":"CLEAR_SUBJECT","subject":"...","magic":0}      Confluent's may have written it
+    key      {"keytype":"CLEAR_SUBJECT","subject":"...","magic":0}      only Confluent's registry writes it
     key      {"keytype":"NOOP","magic":0}                               value {"maxId":7}, see below
 
-The format is that of Confluent's registry, byte for byte in keys (compaction goes by them), so either can go
-on with the topic of the other. A deleted version is a record that says so; a version deleted for good has no
-value any more. Its id must never be given to another schema, for records with it may still be around: the
-highest id that was ever given is kept with the NOOP key, whose value nobody else looks at.
+The format is that of Confluent's registry. Keys are the same byte for byte, because compaction goes by them.
+So either registry can continue with the other's topic. A deleted version is a record that says so. A version
+deleted for good is a record without a value. Its id must never be given to another schema, because records
+with that id may still exist. So the highest id ever given is stored under the NOOP key, whose value no other
+program reads.
 
-What can't be read is skipped and counted: one bad record must not keep the registry from starting.
+A record that can't be read is skipped and counted: one bad record must not keep the registry from starting.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ from millstream.registry.schema import AVRO, Reference, Schema, compact
 
 _log = logging.getLogger(__name__)
 
-Record = tuple[bytes, bytes | None]  # key and value as they are in the topic
+Record = tuple[bytes, bytes | None]  # key and value, as in the topic
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A schema under a subject."""
+    """A version of a subject, with its schema."""
 
     subject: str
     version: int
@@ -45,8 +46,8 @@ class Version:
 
 
 class Store:
-    """What the topic says. Changed by ``apply`` alone, in one thread; any thread may look meanwhile, as what
-    it looks at is copied first, in one step."""
+    """The contents of the topic. Only ``apply`` changes it, on one thread. Other threads may read at the same
+    time, because readers first copy what they iterate over, in one step."""
 
     def __init__(self) -> None:
         self._subjects: dict[str, dict[int, Version]] = {}
@@ -61,7 +62,7 @@ class Store:
     # Records -----------------------------------------------------------------------------------------
 
     def apply(self, key: bytes | None, value: bytes | None, timestamp_ms: int | None = None) -> None:
-        """Take in a record of the topic."""
+        """Apply one record of the topic."""
         try:
             parsed = json.loads(key or b"")
             content = None if value is None else json.loads(value)
@@ -105,7 +106,7 @@ class Store:
         id_ = int(value["id"])
         known = self._ids.get(id_)
         if known is not None and known.identity != schema.identity:
-            # Two writers that did not know of each other. The first one's data is out already.
+            # Two writers did not know of each other. The first one counts: data with its id may exist.
             raise ValueError(f"id {id_} is another schema's already")
         if number in self._subjects.get(subject, {}):
             self._remove(subject, number)
@@ -128,13 +129,13 @@ class Store:
             self._by_identity.pop(schema.identity, None)
             self._by_guid.pop(schema.guid, None)
 
-    # Looking -----------------------------------------------------------------------------------------
+    # Queries -----------------------------------------------------------------------------------------
 
     def subjects(self) -> list[str]:
         return sorted(self._subjects)
 
     def versions(self, subject: str, *, deleted: bool = False) -> list[Version]:
-        """The versions of a subject, oldest first; with ``deleted`` those, too."""
+        """The versions of a subject, oldest first; with ``deleted``, deleted versions too."""
         found = self._subjects.get(subject, {}).copy()
         return [found[number] for number in sorted(found) if deleted or not found[number].deleted]
 
@@ -146,7 +147,7 @@ class Store:
             yield from list(versions.values())
 
     def uses(self, id_: int) -> Iterator[Version]:
-        """Where an id stands."""
+        """The versions that have an id, deleted ones included."""
         return (version for version in self.every() if version.id == id_)
 
     def schema(self, id_: int) -> Schema | None:
@@ -165,7 +166,7 @@ class Store:
         return self._modes.get(subject)
 
     def referrers(self, subject: str, number: int) -> Iterator[Version]:
-        """The versions that refer to one."""
+        """The versions that refer to a version."""
         for version in self.every():
             for reference in version.schema.references:
                 if reference.version == number and in_context(version.subject, reference.subject) == subject:
@@ -181,7 +182,7 @@ def _set(table: dict[str | None, Any], subject: str | None, value: Any) -> None:
 
 
 def context_of(subject: str) -> str:
-    """``.orders`` of ``:.orders:payments-value``; empty for the one that everything else is in."""
+    """The context of a subject: ``.orders`` for ``:.orders:payments-value``, empty for the default one."""
     if subject.startswith(":."):
         context, colon, _ = subject[1:].partition(":")
         if colon:
@@ -190,7 +191,7 @@ def context_of(subject: str) -> str:
 
 
 def in_context(of: str, subject: str) -> str:
-    """A subject as one in the context of another means it."""
+    """The full name of ``subject`` where the subject ``of`` refers to it: by default, in the same context."""
     context = context_of(of)
     return f":{context}:{subject}" if context and not subject.startswith(":.") else subject
 
@@ -240,7 +241,7 @@ def max_id_record(max_id: int) -> Record:
 
 
 def schema_fields(schema: Schema) -> dict[str, Any]:
-    """A schema as JSON has it: what is not there, and that it is Avro, goes without saying."""
+    """The fields of a schema in JSON. Missing parts are left out, and so is the type if it is Avro."""
     made: dict[str, Any] = {}
     if schema.type != AVRO:
         made["schemaType"] = schema.type

@@ -1,7 +1,7 @@
-"""A record's bytes as plain values and back, one at a time: for the command line and other small uses.
+"""Convert a record's bytes to plain values and back, one record at a time, for the CLI and other small uses.
 
-Values are what JSON has. What Avro and Protobuf have beyond it is written as text: times in ISO 8601,
-decimals in digits, bytes as Avro's own JSON has them (a character a byte) or, of Protobuf, in base64.
+Values are those of JSON. Other values of Avro and Protobuf are written as text: times in ISO 8601, decimals
+in digits, bytes as in Avro's own JSON (one character per byte) or, for Protobuf, in base64.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ from millstream.registry.protobuf import ProtobufSchema
 from millstream.registry.schema import ParsedSchema
 
 _NO_SUCH_SCHEMA = 40403
-_AGAIN = 10.0  # seconds; a registry with copies may know it a moment later
+_AGAIN = 10.0  # seconds before an unknown id is requested again; replicas of a registry may learn it late
 Read = Callable[[bytes], Any]
 Write = Callable[[Any], bytes]
 
 
 class Decoder:
-    """Values of records by the id they carry. Raises UndecodableRecord, or RegistryUnavailable."""
+    """Decodes values by the schema id that they carry. Raises UndecodableRecord, or RegistryUnavailable."""
 
     def __init__(self, registry: RegistryClient) -> None:
         self._registry = registry
         self._readers: dict[int, Read] = {}
-        self._without: dict[int, tuple[str, float]] = {}  # why there is none, and until when that is believed
+        self._without: dict[int, tuple[str, float]] = {}  # why an id has no reader, and until when that holds
 
     def decode(self, data: bytes | None, type: str | None = None) -> Any:
-        """The value of framed bytes; with ``type`` only if their schema is of that type."""
+        """The value of framed bytes. With ``type``, their schema has to be of that type."""
         id_, payload = unframed(data)
         reader = self._readers.get(id_) or self._looked_up(id_)
         if type is not None and self._registry.schema(id_).type != type:
@@ -59,7 +59,7 @@ class Decoder:
 
     def _looked_up(self, id_: int) -> Read:
         why, until = self._without.get(id_, ("", 0.0))
-        if time.monotonic() < until:  # a thousand records of it are no reason to ask a thousand times
+        if time.monotonic() < until:  # so that a thousand such records do not send a thousand requests
             raise UndecodableRecord(why)
         try:
             reader = self._readers[id_] = reader_of(self._registry.parsed(id_))
@@ -76,7 +76,7 @@ class Decoder:
 
 
 def reader_of(schema: ParsedSchema) -> Read:
-    """Reads values of a schema, without their header."""
+    """A function that reads values of a schema, without their header."""
     if isinstance(schema, AvroSchema):
         return _avro_reader(schema)
     if isinstance(schema, ProtobufSchema):
@@ -85,9 +85,10 @@ def reader_of(schema: ParsedSchema) -> Read:
 
 
 def encoder(schema: ParsedSchema, id_: int, message: str | None = None) -> Write:
-    """Writes values of a schema, header included. ``message`` names a Protobuf message, the first otherwise.
+    """A function that writes values of a schema, with their header. ``message`` names the Protobuf message;
+    the default is the first one.
 
-    Raises UndecodableRecord for a value that does not fit.
+    The function raises UndecodableRecord for a value that does not fit.
     """
     if isinstance(schema, AvroSchema):
         return _avro_writer(schema, id_)
@@ -109,7 +110,7 @@ def _avro_reader(schema: AvroSchema) -> Read:
         stream = io.BytesIO(payload)
         try:
             value = fastavro.schemaless_reader(stream, parsed, None)
-        except Exception as error:  # whatever the bytes make it stumble over
+        except Exception as error:  # fastavro raises many kinds of errors for wrong bytes
             reason = str(error) or type(error).__name__
             raise UndecodableRecord(f"not a value of its Avro schema: {reason[:200]}") from None
         if stream.tell() != len(payload):
@@ -138,7 +139,8 @@ def _avro_writer(schema: AvroSchema, id_: int) -> Write:
 
 
 def _avro(type: Type, value: Any, path: str) -> Any:
-    """A JSON value as fastavro takes it for a type; UndecodableRecord says which part does not fit."""
+    """A JSON value in the form that fastavro takes for a type. Raises UndecodableRecord, which says which
+    part does not fit."""
     wrong = UndecodableRecord(
         f"{path or 'the value'}: {json.dumps(value, default=str)[:80]} is not {_a(type)}"
     )
@@ -151,7 +153,7 @@ def _avro(type: Type, value: Any, path: str) -> Any:
                     if len(type.branches) == 2 and branch.kind != "null" and value is not None:
                         raise error from None
                     continue
-                # A tuple says which branch is meant, where fastavro would guess.
+                # A tuple says which branch is meant. Otherwise fastavro would guess.
                 return (branch.name, made) if isinstance(branch, Named) else made
             raise wrong
         case Record():
@@ -191,7 +193,7 @@ def _avro_record(type: Record, value: dict[str, Any], path: str) -> dict[str, An
 
 
 def _instant(text: str) -> dt.datetime:
-    """A time that does not say where is in UTC; fastavro would take it for this machine's."""
+    """A time without a time zone is in UTC; fastavro would take it for local time."""
     found = dt.datetime.fromisoformat(text)
     return found if found.tzinfo is not None else found.replace(tzinfo=dt.UTC)
 
@@ -245,7 +247,7 @@ def _a(type: Type) -> str:
 
 
 def plain(value: Any) -> Any:
-    """What fastavro gives, and Python has, as Avro's JSON has it."""
+    """A value from fastavro, in the form of Avro's JSON."""
     if isinstance(value, dict):
         return {key: plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
@@ -263,7 +265,7 @@ def plain(value: Any) -> Any:
 
 
 def message_class(schema: ProtobufSchema, indexes: tuple[int, ...]) -> Any:
-    """The class of the message that indexes lead to."""
+    """The class of the message with these indexes."""
     from google.protobuf import message_factory
 
     scope, name = schema.root.message_type, schema.root.package
@@ -297,7 +299,7 @@ def _protobuf_reader(schema: ProtobufSchema) -> Read:
 
 
 def message_path(schema: ProtobufSchema, name: str | None) -> tuple[int, ...]:
-    """The indexes of a message by its name, with or without the package; of the first one without a name."""
+    """The indexes of the message with a name, with or without the package. None means the first message."""
     if name is None:
         return (0,)
     wanted = name.removeprefix(f"{schema.root.package}.") if schema.root.package else name
@@ -339,7 +341,7 @@ def _json_value(payload: bytes) -> Any:
 
 
 def _with_floats(value: Any) -> Any:
-    """A value without decimals, which validators do not calculate with."""
+    """A value with floats instead of decimals, because validators don't calculate with decimals."""
     if isinstance(value, dict):
         return {key: _with_floats(each) for key, each in value.items()}
     if isinstance(value, list):
@@ -348,7 +350,7 @@ def _with_floats(value: Any) -> Any:
 
 
 def json_text(value: Any) -> str:
-    """JSON, with decimals in all their digits. UndecodableRecord if it has none for a number."""
+    """JSON, with all digits of decimals. Raises UndecodableRecord for a number that JSON does not have."""
     if isinstance(value, dict):
         return "{" + ",".join(f"{json_text(str(key))}:{json_text(each)}" for key, each in value.items()) + "}"
     if isinstance(value, list):

@@ -1,8 +1,8 @@
-"""Every request kind of the protocol: its key, its name and its first flexible version.
+"""All request types of the protocol: their keys, names and first flexible versions.
 
-A flexible version (KIP-482) has compact strings and tagged fields, and tags in its header too, so this must
-be known before a request can be read at all. A test holds the table to kio's schemas; it stands here so that
-the hot requests are served without loading those.
+A flexible version (KIP-482) has compact strings and tagged fields. It has tags in its header too, so this
+must be known before a request can be read at all. A test compares the table with kio's schemas. The table is
+here so that the hot requests can be served without loading the schemas.
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ APIS: dict[int, Api] = {
     92: Api("DeleteShareGroupOffsets", 0),
 }
 
-# Requests of one millstream broker to another, with keys that Kafka leaves free, in ``wire.standby``'s own
-# format. Only a standby is told of them: another client has no use for them.
+# Requests from one millstream broker to another, with keys that Kafka does not use, in the format of
+# ``wire.standby``. They are announced only to a standby, because other clients have no use for them.
 FOLLOW, COPY_CATALOGUE, AFTER_MISSING, STANDBY_STATUS, PROMOTE, FENCE, LAST_WORD = range(500, 507)
 PRIVATE: dict[int, Api] = {
     FOLLOW: Api("Follow", NEVER),
@@ -124,7 +124,7 @@ PRIVATE: dict[int, Api] = {
 
 
 def name_of(api_key: int) -> str:
-    """The name of a request kind, for people; its number where it has none."""
+    """The name of a request type, for people; its number if it has no name."""
     api = APIS.get(api_key) or PRIVATE.get(api_key)
     return api.name if api is not None else f"api key {api_key}"
 

@@ -1,13 +1,13 @@
-"""Reading requests and writing answers of every version from one set of schemas.
+"""Read requests and write responses of every version, by Kafka's schemas.
 
-Requests are read into kio's dataclasses (``wire.reader``). Answers are written from plain
-dictionaries by plans derived here from the same schemas: a handler fills in every field it knows, and the
-plan of the client's version takes those the version has and defaults for those left out. This is what lets
-one handler serve ten versions, and it takes a third of the time of kio's own writer, whose cost a
-Metadata answer of a large broker would feel. A test holds the plans byte for byte to kio's writer.
+Requests are read into kio's dataclasses (``wire.reader``). Responses are written from plain dictionaries, by
+writers that are derived here from the same schemas. A handler fills in every field it knows. The writer for
+the client's version takes the fields that the version has, and defaults for fields left out. So one handler
+can serve ten versions. These writers take a third of the time of kio's own, whose cost would be felt in a
+Metadata response of a large broker. A test compares their output with that of kio's, byte for byte.
 
-Types in the dictionaries are the wire's: durations and times are integers of milliseconds, error codes are
-integers, a UUID is ``uuid.UUID`` or None, arrays are any sequence.
+Types in the dictionaries are those of the wire: durations and times are integers in milliseconds, error codes
+are integers, a UUID is ``uuid.UUID`` or None, arrays are any sequence.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ Answer = Mapping[str, Any]
 Write = Callable[[bytearray, Any], None]
 Read = Callable[[Any, int], tuple[Any, int]]
 
-# librdkafka takes no more than this by default (receive.message.max.bytes).
+# librdkafka accepts no more than this by default (receive.message.max.bytes).
 LARGEST_ANSWER = 100_000_000
 
-# Its answers have a time of -1 for "none", which kio refuses to read.
+# Its responses have a time of -1 for "none", which kio refuses to read.
 _DESCRIBE_TRANSACTIONS = 65
 
 
@@ -46,7 +46,7 @@ def request_reader(api_key: int, version: int) -> Read:
 
 @cache
 def answer_writer(api_key: int, version: int) -> Write:
-    """The writer of an answer's body: ``write(out, fields)`` appends to ``out``."""
+    """The writer of a response's body: ``write(out, fields)`` appends to ``out``."""
     return _entity(load_response_schema(api_key, version))
 
 
@@ -58,21 +58,21 @@ def request_writer(api_key: int, version: int) -> Write:
 
 @cache
 def answer_reader(api_key: int, version: int) -> Read:
-    """The parser of an answer's body, for a client that speaks the protocol itself."""
+    """The parser of a response's body, for a client that speaks the protocol itself."""
     schema = load_response_schema(api_key, version)
     return reader.entity_reader(schema) if api_key == _DESCRIBE_TRANSACTIONS else entity_reader(schema)
 
 
 @cache
 def is_flexible(api_key: int, version: int) -> bool:
-    """Whether this version writes compact strings and tagged fields (KIP-482)."""
+    """True if this version has compact strings and tagged fields (KIP-482)."""
     if api_key in PRIVATE:
         return False  # it has no schema
     return bool(load_request_schema(api_key, version).__flexible__)
 
 
 class Lazily(Sequence[Any]):
-    """An array of an answer whose elements are made when they are written, and not kept."""
+    """An array in a response whose elements are made when they are written, and not kept."""
 
     def __init__(self, items: Sequence[Any], make: Callable[[Any], Any]) -> None:
         self._items = items
@@ -212,7 +212,7 @@ def _nullable_entity(item: Write) -> Write:
 
 
 def _plain(value: Any) -> Any:
-    """A schema's default in the types of the dictionaries."""
+    """A schema's default, converted to the types of the dictionaries."""
     import datetime
 
     if isinstance(value, datetime.timedelta):
@@ -293,10 +293,10 @@ def _same(value: Any, default: Any) -> bool:
 
 @cache
 def field_names(api_key: int, versions: tuple[int, int]) -> Mapping[str, Any]:
-    """Every field that any version of an answer has, as a tree of names: what a handler may fill in.
+    """All fields of any version of a response, as a tree of names: the fields that a handler may fill in.
 
-    The broker checks its handlers' answers against it when it runs under ``python -X dev`` or in tests,
-    so that a misspelt field is not left out in silence.
+    Under ``python -X dev`` and in tests, the broker checks its handlers' responses against this tree, so
+    that a misspelt field is not silently left out.
     """
     tree: dict[str, Any] = {}
     for version in range(versions[0], versions[1] + 1):
@@ -319,7 +319,7 @@ def _dataclasses_in(hint: Any) -> list[type[Any]]:
 
 
 def unknown_fields(values: Any, tree: Mapping[str, Any], path: str = "") -> list[str]:
-    """Names in an answer that no version of it has."""
+    """The names in a response that no version of it has."""
     if isinstance(values, Mapping):
         found = []
         for name, value in values.items():

@@ -1,7 +1,7 @@
-"""What consumers of the classic protocol tell each other through the broker: subscriptions and assignments.
+"""Subscriptions and assignments, which consumers of the classic protocol exchange through the broker.
 
-The bytes mean nothing to a classic group. They are looked into where the broker has to know more: which
-topics members read, and where a group changes from one protocol to the other::
+The bytes are opaque to a classic group. The broker parses them only where it has to know more: for the
+topics that members read, and when a group changes from one protocol to the other::
 
     subscription   version int16, topics [string], user data bytes,
                    from 1 on: owned [topic string, partitions [int32]], from 2 on: generation int32,
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 _SHORT, _INT = struct.Struct(">h"), struct.Struct(">i")
-_HIGHEST = 3  # version written by us; what is newer is read as this one, as its authors promise
+_HIGHEST = 3  # the highest version written here; newer ones are read as this one, as the format allows
 
 Partitions = Mapping[str, Iterable[int]]  # by topic
 
@@ -28,7 +28,7 @@ class Subscription(NamedTuple):
 
 
 class _Reader:
-    """Reads on from where it stands; raises ``struct.error`` or ValueError where that is impossible."""
+    """Reads values from its position on. Raises ``struct.error`` or ValueError if the bytes don't fit."""
 
     def __init__(self, data: bytes, at: int = 0) -> None:
         self.data = data
@@ -61,9 +61,9 @@ class _Reader:
 
 
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
-    """The topics in a consumer's subscription, or None where the bytes are not one.
+    """The topics in a consumer's subscription, or None if the bytes are not a subscription.
 
-    Only the part that every version of the subscription begins with is read: version, then names.
+    Reads only the part with which every version of the subscription begins: the version, then the names.
     """
     try:
         reader = _Reader(metadata, 2)
@@ -73,7 +73,7 @@ def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
 
 
 def read_subscription(metadata: bytes) -> Subscription | None:
-    """The whole of it, or None where the bytes are not one."""
+    """The whole subscription, or None if the bytes are not one."""
     try:
         reader = _Reader(metadata)
         version = reader.int16()
@@ -89,7 +89,7 @@ def read_subscription(metadata: bytes) -> Subscription | None:
 
 
 def read_assignment(assignment: bytes) -> dict[str, list[int]] | None:
-    """The partitions by topic; empty bytes are an empty assignment, None is what the bytes are not."""
+    """The partitions by topic, or None if the bytes are not an assignment. No bytes are an empty one."""
     if not assignment:
         return {}
     try:
@@ -99,7 +99,7 @@ def read_assignment(assignment: bytes) -> dict[str, list[int]] | None:
 
 
 def write_assignment(partitions: Partitions, subscription: bytes) -> bytes:
-    """An assignment in the version of the member's own subscription."""
+    """The bytes of an assignment, in the version of the member's subscription, at most ``_HIGHEST``."""
     version = min(max(int.from_bytes(subscription[:2], "big"), 0), _HIGHEST)
     out = bytearray(_SHORT.pack(version) + _INT.pack(len(partitions)))
     for topic, indexes in partitions.items():

@@ -7,14 +7,14 @@
     partition index int32 | from 9: current leader epoch int32 | offset int64
               | from 12: last fetched epoch int32 | from 5: log start offset int64 | max bytes int32
 
-    answer    throttle time int32 | from 7: error int16, session id int32 | topics
+    response  throttle time int32 | from 7: error int16, session id int32 | topics
     topic     name (from 13: id) | partitions
     partition index int32 | error int16 | high watermark int64 | last stable offset int64
               | from 5: log start offset int64 | aborted transactions
               | from 11: preferred replica int32 | records
 
-From version 12 strings and arrays are compact and every structure ends with tags. An answer is a list of
-parts, because records of any size are left in their file until the socket takes them.
+From version 12 strings and arrays are compact and every structure ends with tags. A response is a list of
+parts, because large slices of records stay in their file until the socket takes them.
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ FIRST, LAST = 4, 18
 FLEXIBLE = 12
 BY_ID = 13
 SESSIONS = 7
-LARGE = 32 * 1024  # records of more than this go from the file to the socket without passing through here
-INLINED = 128 * 1024  # of an answer with more small ones than this, the rest is read when it is sent
+LARGE = 32 * 1024  # larger slices of records go from the file to the socket, without being read here
+INLINED = 128 * 1024  # bytes of smaller slices that are read into one response; the rest is read when sent
 
 NO_SESSION = 0
 FINAL_EPOCH = -1  # the session ends with this request, or none is wanted
-INITIAL_EPOCH = 0  # a new session, please
+INITIAL_EPOCH = 0  # the request asks for a new session
 
 _LIMITS = Struct(">iiib")
 _SESSION = Struct(">ii")
-# A partition as each group of versions has it; in the last, with an empty section of tags.
+# A partition in a request, by the first version that has this layout. The last one has an empty tag section.
 _PARTITION_4 = Struct(">iqi")
 _PARTITION_5 = Struct(">iqqi")
 _PARTITION_9 = Struct(">iiqqi")
 _PARTITION_12 = Struct(">iiqiqib")
 
 MOST_PARTITIONS = 100_000  # in one request
-_PIECE = 500  # partitions that are read at once
+_PIECE = 500  # partitions that are parsed between two calls of ``breathe``
 
 _HEAD_4 = Struct(">ihqqii")
 _HEAD_5 = Struct(">ihqqqii")
@@ -68,8 +68,8 @@ _HEAD_12 = Struct(">ihqqqBi")
 _ABORTED = Struct(">qq")
 
 
-# What is asked of one partition: its number, the leader epoch the reader believes in, an offset, the epoch of
-# the record before it, and the most bytes it wants. A plain tuple: a reader asks for many, again and again.
+# What a reader wants from one partition: its number, the leader epoch that the reader knows, an offset, the
+# epoch of the record before it, and the most bytes. A plain tuple, because readers ask for very many of them.
 Wanted = tuple[int, int, int, int, int]
 
 
@@ -82,11 +82,11 @@ class FetchRequest(NamedTuple):
     session_epoch: int
     topics: list[tuple[TopicKey, list[Wanted]]]
     forgotten: Sequence[tuple[TopicKey, Sequence[int]]]
-    partitions_at: int = 0  # where the last topic's partitions stand in the buffer
+    partitions_at: int = 0  # the position of the last topic's partitions in the buffer
 
 
 class Slice(Protocol):
-    """Records where they are; the log gives these."""
+    """Records that are left where they are stored. The log provides these."""
 
     @property
     def size(self) -> int: ...
@@ -95,7 +95,7 @@ class Slice(Protocol):
 
 
 class Fetched(NamedTuple):
-    """What one partition has for the reader."""
+    """The result for one partition."""
 
     partition: int
     error: int
@@ -110,7 +110,7 @@ Part = bytes | bytearray | Slice
 
 
 def read_fetch(buffer: Buffer, position: int, end: int, version: int) -> FetchRequest:
-    """The request whose body is from ``position`` to ``end``. Raises ProtocolError where it is not one."""
+    """Parse the request whose body is from ``position`` to ``end``. Raises ProtocolError if it is invalid."""
     try:
         request, position = _read(buffer, position, end, version)
     except (StructError, IndexError):
@@ -125,7 +125,7 @@ def read_fetch(buffer: Buffer, position: int, end: int, version: int) -> FetchRe
 def _read(buffer: Buffer, position: int, end: int, version: int) -> tuple[FetchRequest, int]:
     flexible = version >= FLEXIBLE
     if version < 15:
-        position += 4  # the replica id; this broker has no followers
+        position += 4  # the replica id, which is not used: a standby is served like any reader
     max_wait, min_bytes, max_bytes, isolation_level = _LIMITS.unpack_from(buffer, position)
     position += 13
     session_id, session_epoch = NO_SESSION, FINAL_EPOCH
@@ -208,12 +208,12 @@ def _read_partitions(
 
 
 def partition_size(version: int) -> int:
-    """The bytes that a partition takes in a request; with an empty section of tags, if it has one."""
+    """The bytes that a partition takes in a request, including an empty tag section in flexible versions."""
     return 33 if version >= FLEXIBLE else 28 if version >= 9 else 24 if version >= 5 else 16
 
 
 def read_wanted(partitions: memoryview, version: int) -> list[Wanted] | None:
-    """The partitions that stand side by side in a request; None if any of them has tags."""
+    """Parse a request's consecutive partitions; None if any of them has tags."""
     piece = _PIECE * partition_size(version)
     if len(partitions) > piece:
         all_wanted: list[Wanted] = []
@@ -237,7 +237,7 @@ def read_wanted(partitions: memoryview, version: int) -> list[Wanted] | None:
 
 
 def topic_head(version: int, name: str, topic_id: bytes) -> bytes:
-    """How a topic opens in an answer, up to the number of its partitions."""
+    """The bytes that begin a topic in a response, up to the number of its partitions."""
     if version >= BY_ID:
         return topic_id
     if version >= FLEXIBLE:
@@ -252,7 +252,7 @@ def fetch_answer(
     topics: Sequence[tuple[bytes, Sequence[Fetched]]],
     throttle_ms: int = 0,
 ) -> list[Part]:
-    """The body of an answer, in parts; topics open with their ``topic_head``."""
+    """The body of a response, in parts. Each topic comes with its ``topic_head``."""
     flexible = version >= FLEXIBLE
     out = bytearray(throttle_ms.to_bytes(4, "big"))
     if version >= SESSIONS:
@@ -286,7 +286,7 @@ def fetch_answer(
 
 
 def whole(records: Slice) -> bytes:
-    """The records, as many bytes as the answer's head promised; fewer would shift all that follows."""
+    """The records of a slice, exactly as long as announced: fewer bytes would shift all that follows."""
     data = records.bytes()
     if len(data) != records.size:
         raise OSError(f"a log is shorter than it was: of {records.size} bytes, {len(data)} are there")
@@ -294,7 +294,7 @@ def whole(records: Slice) -> bytes:
 
 
 def partition_head(version: int, fetched: Fetched, size: int) -> bytes:
-    """A partition in an answer, up to the first byte of its records."""
+    """The bytes of a partition in a response, up to the first byte of its records."""
     index, error, high, stable, start, _, aborted = fetched
     if aborted:
         return _head_with_aborted(version, fetched, size)
@@ -313,7 +313,7 @@ def _head_with_aborted(version: int, fetched: Fetched, size: int) -> bytes:
     assert fetched.aborted
     head = partition_head(version, fetched._replace(aborted=()), size)
     flexible = version >= FLEXIBLE
-    # The empty list stands after the offsets: cut there and put the transactions in its place.
+    # The empty list comes after the offsets. Cut there and replace it with the transactions.
     cut = 22 if version < 5 else 30
     after = cut + (1 if flexible else 4)
     entries = b"".join(_ABORTED.pack(*entry) + (b"\0" if flexible else b"") for entry in fetched.aborted)

@@ -1,12 +1,12 @@
-"""The frame around every request and answer, and the few encodings that all of them share.
+"""The frame around every request and response, and the few encodings that all of them share.
 
     request   size int32 | api key int16 | version int16 | correlation id int32 | client id string
               | tags, if the version is flexible | body
-    answer    size int32 | correlation id int32 | tags, if the version is flexible and the request is not
+    response  size int32 | correlation id int32 | tags, if the version is flexible and the request is not
               ApiVersions | body
 
-``size`` counts what follows it. ApiVersions is answered with the old header in every version, because a
-client that has not seen the answer yet can't know which one the broker speaks (KIP-511).
+``size`` counts the bytes after it. The response to ApiVersions has the old header in every version, because a
+client that has not read the response can't know which versions the broker speaks (KIP-511).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SHORT = Struct(">h")
 INT = Struct(">i")
 API_VERSIONS = 18
 
-TopicKey = str | bytes  # how a request names a topic: by name, or by the sixteen bytes of its id
+TopicKey = str | bytes  # a topic in a request: its name, or the sixteen bytes of its id
 Buffer = bytes | bytearray | memoryview
 
 __all__ = [
@@ -51,7 +51,7 @@ __all__ = [
 
 
 def unsigned_varint(value: int) -> bytes:
-    """``value`` in seven-bit groups, low ones first."""
+    """``value`` as a varint: groups of seven bits, lowest first."""
     if value < 0x80:
         return bytes((value,))
     if value < 0x4000:
@@ -86,7 +86,7 @@ def read_unsigned_varint(buffer: Buffer, position: int) -> tuple[int, int]:
 
 
 def skip_tags(buffer: Buffer, position: int) -> int:
-    """The position after a section of tagged fields, none of which this reader knows."""
+    """The position after a section of tagged fields, all of which are ignored."""
     count, position = read_unsigned_varint(buffer, position)
     if count > 1024:
         raise ProtocolError(f"{count} tagged fields in one structure")
@@ -107,7 +107,7 @@ def read_string(buffer: Buffer, position: int) -> tuple[str | None, int]:
 
 
 def read_compact_string(buffer: Buffer, position: int) -> tuple[str | None, int]:
-    """A nullable string with a variable length."""
+    """A nullable string with a varint length."""
     size, position = read_unsigned_varint(buffer, position)
     if size == 0:
         return None, position
@@ -125,8 +125,8 @@ def _text(buffer: Buffer, position: int, size: int) -> tuple[str, int]:
 
 
 def read_count(buffer: Buffer, position: int, end: int, flexible: bool) -> tuple[int, int]:
-    """The length of an array, null counting as empty; one that the rest of the request can't hold is refused
-    before it is believed."""
+    """The length of an array, where null counts as empty, and the position after it. Raises ProtocolError if
+    the rest of the request can't hold so many elements, before anything is allocated for them."""
     if flexible:
         count, position = read_unsigned_varint(buffer, position)
         count -= 1
@@ -139,7 +139,7 @@ def read_count(buffer: Buffer, position: int, end: int, flexible: bool) -> tuple
 
 
 def read_client_id(buffer: Buffer, flexible: bool) -> tuple[str, int]:
-    """The client id of a whole request frame, and where the body starts. The client id keeps its two-byte
+    """The client id of a complete request frame, and the position of the body. The client id has a two-byte
     length in every version, so that a broker can read it before it knows the version."""
     client_id, position = read_string(buffer, HEAD_SIZE)
     if flexible:
@@ -148,8 +148,8 @@ def read_client_id(buffer: Buffer, flexible: bool) -> tuple[str, int]:
 
 
 def skip_client_id(buffer: Buffer, position: int, end: int, flexible: bool) -> int:
-    """Where the body starts of the request whose client id is at ``position`` and which ends at ``end``.
-    Raises ProtocolError where the request ends before that."""
+    """The position of the body of a request whose client id is at ``position`` and which ends at ``end``.
+    Raises ProtocolError if the request ends before its body."""
     try:
         position += 2 + max(0, SHORT.unpack_from(buffer, position)[0])
         if flexible:
@@ -168,12 +168,12 @@ def string_bytes(text: str) -> bytes:
 
 
 def compact_bytes(data: bytes) -> bytes:
-    """Bytes, or the bytes of a string, with a variable length."""
+    """Bytes, or the bytes of a string, with a varint length."""
     return unsigned_varint(len(data) + 1) + data
 
 
 def frame(correlation_id: int, body: bytes | bytearray, *, tags: bool) -> bytes:
-    """A whole answer."""
+    """A complete response."""
     if tags:
         return ANSWER_HEAD.pack(len(body) + 5, correlation_id) + b"\0" + body
     return ANSWER_HEAD.pack(len(body) + 4, correlation_id) + body

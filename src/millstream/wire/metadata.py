@@ -1,6 +1,6 @@
-"""The answer to Metadata, versions 0 to 13, written by hand from parts that are kept.
+"""The response to Metadata, versions 0 to 13, written by hand so that the bytes of each topic can be cached.
 
-    answer    from 3: throttle time int32 | brokers | from 2: cluster id string | from 1: controller id int32
+    response  from 3: throttle time int32 | brokers | from 2: cluster id string | from 1: controller id int32
               | topics | 8 to 10: cluster operations int32 | from 13: error int16
     broker    id int32 | host string | port int32 | from 1: rack string
     topic     error int16 | name string | from 10: id uuid | from 1: is internal bool | partitions
@@ -8,8 +8,8 @@
     partition error int16 | index int32 | leader int32 | from 7: leader epoch int32 | replicas | in sync
               | from 5: offline
 
-A client asks for all topics every few minutes, and some for each one they touch: with a thousand topics of a
-few partitions that is a megabyte of nearly always the same bytes.
+Clients ask for all topics every few minutes, and some ask for each topic that they use. With a thousand
+topics of a few partitions, a response is a megabyte of nearly always the same bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from millstream.wire.frame import INT, SHORT, compact_bytes, string_bytes, unsig
 FLEXIBLE = 9
 LEADER_NOT_AVAILABLE = 5
 NO_LEADER = -1
-NOT_ASKED = -(2**31)  # the operations, where the client did not ask for them
+NOT_ASKED = -(2**31)  # the authorized operations, if the client did not ask for them
 
 _PARTITION_0 = Struct(">hiiiiii")
 _PARTITION_5 = Struct(">hiiiiiii")
@@ -49,8 +49,8 @@ def metadata_topic(
     leader_epochs: Sequence[int | None],
     operations: int = NOT_ASKED,
 ) -> bytes:
-    """One topic: a leader epoch for each of its partitions that this node leads; None for those that nobody
-    does, because their one replica is offline. Names can be null from version 12 on."""
+    """The bytes of one topic. ``leader_epochs`` has an entry for each partition: its leader epoch, or None if
+    it has no leader because its only replica is offline. From version 12 on, the name can be null."""
     flexible = version >= FLEXIBLE
     out = bytearray(SHORT.pack(error))
     out += _string(name if version >= 12 else name or "", flexible)
@@ -97,7 +97,7 @@ def metadata_answer(
     topics: Sequence[bytes],
     operations: int = NOT_ASKED,
 ) -> bytes:
-    """The body of an answer, around topics from ``metadata_topic``. ``brokers``: id, host and port."""
+    """The body of a response, with topics made by ``metadata_topic``. ``brokers``: id, host and port."""
     flexible = version >= FLEXIBLE
     out = bytearray()
     if version >= 3:

@@ -1,16 +1,16 @@
-"""Produce, versions 3 to 13, read and written by hand: most requests of a busy broker are this one.
+"""Produce, versions 3 to 13, read and written by hand: most requests of a busy broker are Produce requests.
 
     request   transactional id nullable string | acks int16 | timeout int32 | topics
     topic     name string (from 13: id uuid) | partitions
     partition index int32 | records nullable bytes
 
-    answer    topics | throttle time int32
+    response  topics | throttle time int32
     topic     name (from 13: id) | partitions
     partition index int32 | error int16 | base offset int64 | log append time int64
               | from 5: log start offset int64 | from 8: record errors, error message
 
-From version 9 strings and arrays are compact and every structure ends with tags. Records are not copied:
-a partition's are given as positions in the buffer that was received.
+From version 9 strings and arrays are compact and every structure ends with tags. Records are not copied: they
+are given as positions in the receive buffer.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class PartitionRecords(NamedTuple):
     """One partition's records, as positions in the request's buffer."""
 
     partition: int
-    partition_at: int  # where that number stands: all before it repeats from request to request
+    partition_at: int  # the position of that number; all bytes before it repeat from request to request
     start: int
     end: int  # -1: the records are null
 
@@ -62,7 +62,7 @@ class ProduceRequest(NamedTuple):
 
 
 class PartitionResult(NamedTuple):
-    """What became of one partition's records."""
+    """The result for one partition's records."""
 
     partition: int
     error: int = 0
@@ -70,18 +70,18 @@ class PartitionResult(NamedTuple):
     append_time: int = -1
     start_offset: int = -1
     message: str | None = None
-    records: Sequence[int] = ()  # the numbers in their batch of those that the message is about
+    records: Sequence[int] = ()  # the indexes in the batch of the records that the message is about
 
 
 class TooManyPartitions(ProtocolError):
-    """The request has more topics and partitions than were to be read."""
+    """The request has more topics and partitions than the limit given."""
 
 
 def read_produce(
     buffer: Buffer, position: int, end: int, version: int, most: int = MOST_PARTITIONS
 ) -> ProduceRequest:
-    """The request whose body is from ``position`` to ``end``. Raises TooManyPartitions if it has more than
-    ``most``, and ProtocolError where it is not one."""
+    """Parse the request whose body is from ``position`` to ``end``. Raises TooManyPartitions if it has more
+    than ``most`` topics and partitions, and ProtocolError if it is invalid."""
     try:
         request, position = _read(buffer, position, end, version, most)
     except TooManyPartitions:
@@ -152,7 +152,7 @@ def produce_answer(
     topics: Iterable[tuple[str, bytes, Sequence[PartitionResult]]],
     throttle_ms: int = 0,
 ) -> bytearray:
-    """The body of an answer; each topic with its name and the bytes of its id."""
+    """The body of a response. Each topic is given with its name and the bytes of its id."""
     topics = list(topics)
     flexible = version >= FLEXIBLE
     out = bytearray(unsigned_varint(len(topics) + 1) if flexible else INT.pack(len(topics)))
@@ -189,7 +189,7 @@ def produce_answer(
 
 
 class AckTemplate(NamedTuple):
-    """The answer to the records of one partition that were taken, but for the five numbers that differ.
+    """The response for the appended records of one partition, except for the five numbers that vary.
 
     ``pack(size, correlation_id, before, 0, base_offset, append_time, start_offset, after)`` is the frame.
     """
@@ -201,9 +201,9 @@ class AckTemplate(NamedTuple):
 
 
 def ack_template(version: int, name: str, topic_id: bytes, index: int) -> AckTemplate:
-    """Of version 5 and up: below, there is no log start offset."""
+    """The template of a partition, for version 5 and up: lower versions have no log start offset."""
     probe = bytes(produce_answer(version, [(name, topic_id, [PartitionResult(index, 0, 0, 0, 0)])]))
-    # What varies is 26 bytes of zeros: error, base offset, append time, start offset.
+    # The part that varies is 26 bytes of zeros: error, base offset, append time, start offset.
     after = {True: 2 + 1 + 1 + 4 + 1, False: (6 if version >= 8 else 0) + 4}[version >= FLEXIBLE]
     before = (b"\0" if version >= FLEXIBLE else b"") + probe[: len(probe) - after - 26]
     struct = Struct(f">ii{len(before)}shqqq{after}s")

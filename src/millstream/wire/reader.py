@@ -1,9 +1,10 @@
-"""Reading requests of any kind and version, without believing them.
+"""Read requests of any type and version, without trusting the lengths that they claim.
 
-kio's own parser is fast, but it reserves what the length of an array claims before it has seen the array:
-twenty bytes from anybody would end the process. These readers are derived from the same schemas and give the
-same objects, and they never make more than the bytes at hand can hold. What can't be read raises
-ProtocolError. Answers, which only clients read, from a broker they chose, stay with kio.
+kio's own parser is fast, but it allocates an array's claimed length before it has seen the array. Twenty
+bytes from any client could end the process. These readers are derived from the same schemas and return the
+same objects, but never allocate more than the received bytes can hold. A request that can't be read raises
+ProtocolError. Responses are still read by kio (with one exception, in ``codec``): only clients read them,
+from a broker that they chose.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from millstream.wire.frame import read_count, read_unsigned_varint
 from millstream.wire.schemas import error_codes
 from millstream.wire.shape import shape_of
 
-MOST_ELEMENTS = 100_000  # in all arrays of a request; each costs far more than the bytes it came in
+MOST_ELEMENTS = 100_000  # in all arrays of a request; each takes far more memory than bytes in the request
 
 
 class Body(bytes):
-    """A request's bytes, and how many elements of arrays it may still have."""
+    """A request's bytes, and the number of array elements that it may still have."""
 
     left = MOST_ELEMENTS
 
@@ -45,7 +46,7 @@ _EPOCH = datetime.datetime.fromtimestamp(0, datetime.UTC)
 
 @cache
 def entity_reader(entity: Any) -> Callable[[bytes, int], tuple[Any, int]]:
-    """``read(buffer, position) -> (request, size)``, as kio's."""
+    """``read(buffer, position) -> (request, size)``, the same signature as kio's."""
     read = _entity(entity)
 
     def read_whole(buffer: bytes, position: int) -> tuple[Any, int]:
@@ -142,7 +143,7 @@ def _nullable_entity(item: Reader) -> Reader:
 
 
 def _sized(name: str, is_text: bool, flexible: bool, nullable: bool) -> Reader:
-    """Strings and bytes: a length, then that much."""
+    """The reader of a string or bytes: a length, then that many bytes."""
     short = struct.Struct(">h" if is_text else ">i")
 
     def read(buffer: Body, position: int, end: int) -> tuple[Any, int]:

@@ -1,7 +1,7 @@
-"""Fetch, version 13, from the other side: how a standby asks for records and reads what it gets.
+"""Fetch, version 13, from the standby's side: write the request for records and read the response.
 
-It asks by topic id, so that a topic that was deleted and made anew under its name is another one, and takes
-the batches as they stand in the leader's files. The server's side is ``wire.fetch``.
+A standby asks by topic id, so that a topic that was deleted and created again with the same name counts as
+another one. It gets the batches as they are in the leader's files. The server's side is ``wire.fetch``.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from millstream.wire.frame import Buffer, StructError, read_unsigned_varint, ski
 VERSION = 13
 REPLICA = 1  # any number but a consumer's -1
 
-_HEAD = Struct(">iiiibii")  # replica, wait, least and most bytes, isolation, session id and epoch
+_HEAD = Struct(">iiiibii")  # replica, wait, min and max bytes, isolation, session id and epoch
 _WANTED = Struct(">iiqiqib")  # partition, leader epoch, offset, last epoch, log start, most bytes, no tags
 _ANSWERED = Struct(">ihi")  # throttle time, error, session
 _FETCHED = Struct(">ihqqq")  # partition, error, high watermark, last stable offset, log start offset
 
 
 class Copied(NamedTuple):
-    """One partition of an answer; ``records`` is a view of the answer's buffer."""
+    """One partition of a response; ``records`` is a view of the response's buffer."""
 
     topic_id: bytes
     partition: int
@@ -32,8 +32,8 @@ class Copied(NamedTuple):
 
 
 def fetch_request(wanted: Mapping[bytes, Sequence[tuple[int, int]]], *, most: int) -> bytes:
-    """The body of a request for partitions (number, offset) of topics by id; up to ``most`` bytes in all, and
-    of each: the leader gives the first its fill, and the rest what is left."""
+    """The body of a request. ``wanted`` has partition numbers and offsets by topic id. ``most`` is the limit
+    in bytes, in all and for each partition: the leader fills the first, and gives the others what is left."""
     out = bytearray(_HEAD.pack(REPLICA, 0, 0, most, 0, 0, -1))
     out += unsigned_varint(len(wanted) + 1)
     for topic_id, partitions in wanted.items():
@@ -46,7 +46,7 @@ def fetch_request(wanted: Mapping[bytes, Sequence[tuple[int, int]]], *, most: in
 
 
 def read_copied(body: memoryview) -> Iterable[Copied]:
-    """What the leader gave. Raises ProtocolError where it is no answer."""
+    """Parse a response. Raises ProtocolError if it is invalid."""
     try:
         yield from _read(body)
     except (StructError, IndexError):

@@ -1,8 +1,8 @@
-"""Kafka's schemas and error codes, from kio. Nothing else imports kio.
+"""Access to Kafka's schemas and error codes in kio. No other module imports kio.
 
-kio and what it brings are half of an idle broker's memory and most of its start, so it is imported by the
-first call that needs it. Where hypothesis is installed, kio imports that too, for the sake of tests, which
-costs every command that speaks the protocol a second. It is kept from that.
+kio and its dependencies are half of an idle broker's memory and most of its start-up time, so the first call
+that needs kio imports it. If hypothesis is installed, kio imports that too, for the sake of tests, which
+costs every command that speaks the protocol a second. This module prevents that.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def error_codes() -> type[ErrorCode]:
 @cache
 def _load_kio() -> None:
     if "hypothesis" in sys.modules:
-        return  # it is paid for, or kept out already
+        return  # it is already imported, or already blocked
     sys.modules["hypothesis"] = None  # type: ignore[assignment]
     try:
         import kio.serial

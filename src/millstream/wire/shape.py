@@ -1,4 +1,4 @@
-"""How the schemas' type hints are read, alike for reading and for writing."""
+"""Interpret the schemas' type hints, for ``reader`` and ``codec`` alike."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Shape(NamedTuple):
 
 
 def shape_of(hint: Any) -> Shape:
-    """``tuple[X, ...] | None`` is a nullable array of X."""
+    """The shape of a hint. For example, ``tuple[X, ...] | None`` is a nullable array of X."""
     nullable = False
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         options = [option for option in typing.get_args(hint) if option is not type(None)]

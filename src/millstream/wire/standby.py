@@ -1,10 +1,10 @@
-"""What brokers say to each other: the requests of a standby to its leader, and of a person to either.
+"""The format of millstream's private requests: from a standby to its leader, and from a person to either.
 
-    body      size int32 | fields, JSON | bytes that belong to them, if any
+    body      size int32 | fields, JSON | attached bytes, if any
 
-They travel in Kafka's frames beside everything else, under keys of their own (``wire.apis.PRIVATE``). The
-fields carry the version of this conversation: both sides speak the same one or don't speak. What SQLite holds
-that JSON does not (bytes) is written as ``{"b": "..."}`` in base 64.
+They are sent in Kafka's frames like all other requests, under separate keys (``wire.apis.PRIVATE``). The
+fields carry the version of this protocol. Both sides must have the same version, or they don't talk. Bytes,
+which SQLite has and JSON lacks, are written as ``{"b": "..."}`` in base 64.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 from millstream.errors import ProtocolError
 from millstream.wire.frame import INT, Buffer, StructError
 
-SPOKEN = 2  # the version of the conversation
-STANDBY_CLIENT = "millstream-standby"  # the client id of whoever may be told of these requests
+SPOKEN = 2  # the version of this protocol
+STANDBY_CLIENT = "millstream-standby"  # these requests are announced to clients with this client id
 
 
 def write_message(fields: Mapping[str, Any], attached: bytes = b"") -> bytes:
@@ -27,7 +27,7 @@ def write_message(fields: Mapping[str, Any], attached: bytes = b"") -> bytes:
 
 
 def read_message(body: Buffer) -> tuple[dict[str, Any], Buffer]:
-    """The fields, and the bytes after them. Raises ProtocolError where it is no message."""
+    """The fields, and the bytes after them. Raises ProtocolError if the message is invalid."""
     try:
         (size,) = INT.unpack_from(body)
         if not 0 <= size <= len(body) - 4:
