@@ -1,4 +1,4 @@
-"""Many cases, one after another; prints what is wrong, with its seed. 0 if nothing is."""
+"""Runs many cases one after another; prints the wrong ones with their seeds, and exits with 1 if any are."""
 
 from __future__ import annotations
 

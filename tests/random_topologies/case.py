@@ -29,7 +29,7 @@ class Case:
     steps: tuple[Step, ...]
     sinks: tuple[Sink, ...]
     records: tuple[tuple[str, Record], ...]  # of all topics, in the order in which they are produced
-    cuts: tuple[int, ...]  # of the records into batches
+    cuts: tuple[int, ...]  # where the records are cut into batches
 
     @property
     def sources(self) -> list[SourceStep]:
@@ -72,13 +72,13 @@ class Case:
         return replace(self, steps=tuple(changed if one.name == changed.name else one for one in self.steps))
 
     def reordered(self, rng: Random) -> Case:
-        """The same lines in another order, as far as each needs what it is made of."""
+        """The same lines in another order, but each line after those that it uses."""
         left = list(self.steps)
         found: list[Step] = []
         while left:
             known = {one.name for one in found}
             ready = [one for one in left if {name.partition(".")[0] for name in one.inputs} <= known]
-            # What is in no channel depends on which channels there are: those lines stay in order.
+            # ``otherwise`` depends on which channels there are, so those lines stay in order.
             if any(isinstance(one, Where) and one.way != "where" for one in ready):
                 ready = ready[:1]
             found.append(rng.choice(ready))

@@ -1,4 +1,4 @@
-"""What a case is drawn with: the streams there are so far, sources and their records."""
+"""Holds the state while a case is drawn, and draws its sources and their records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.random_topologies.values import KINDS, NOON, SECOND, record
 
 ODD = {"s": "string", "x": "double", "d": "decimal", "b": "binary", "t": "timestamp", "m": "map",
         "n": "nested", "flag": "boolean"}  # fmt: skip
-KNOWN = {**ODD, "v": "bigint"}  # that conditions, expressions and aggregates are about
+KNOWN = {**ODD, "v": "bigint"}  # the columns that conditions, expressions and aggregates use
 
 
 @dataclass
@@ -25,10 +25,10 @@ class Drawing:
     native: bool  # some windows may be Spark's own
     on_spark: bool
     steps: list[Step] = field(default_factory=list)
-    streams: dict[str, About] = field(default_factory=dict)  # that others can go on from
+    streams: dict[str, About] = field(default_factory=dict)  # which later steps can use
     sinks: list[Sink] = field(default_factory=list)
     times: int = 0
-    loops_state: bool = False  # what a stateful operator gave is read again
+    loops_state: bool = False  # a stateful operator's output is read again
 
     def chance(self, of: float) -> bool:
         return self.rng.random() < of
@@ -45,7 +45,7 @@ class Drawing:
 
     def pick(self, fits: Callable[[About], bool]) -> tuple[str, About] | None:
         found = [(name, about) for name, about in self.streams.items() if fits(about) and not about.of_table]
-        # Prefer what was made last: chains, rather than many branches of one source.
+        # Prefer the latest streams, to get chains rather than many branches of one source.
         return self.rng.choice(found[-3:] if self.chance(0.6) else found) if found else None
 
     def stateful(self, about: About) -> bool:
@@ -57,7 +57,7 @@ def conditions(about: About) -> list[str]:
 
 
 def kept_columns(drawing: Drawing, about: About) -> tuple[str, ...]:
-    """The columns that later steps go by, and some others."""
+    """The columns that later steps need, and some others."""
     always = {about.time, "k", "v", "u", "hop", "window_end"}
     return tuple(name for name in about.columns if name in always or drawing.chance(0.6))
 

@@ -1,4 +1,4 @@
-"""Draws cases from seeds."""
+"""Draws a case from a seed."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def draw(seed: int, *, on_spark: bool = False) -> Case:
 
 
 def _interleaved(rng: Random, sources: list[SourceStep]) -> list[tuple[str, Record]]:
-    """The first records of all partitions, then all others; what nobody has heard of can't be waited for."""
+    """The first records of all partitions, then all others: time can't wait for an unknown partition."""
     firsts = [(one.name, record) for one in sources for record in one.records[: one.partitions]]
     left = {one.name: list(one.records[one.partitions :]) for one in sources}
     rest = []
@@ -78,7 +78,7 @@ def _where(drawing: Drawing) -> None:
     name, about = found
     way = drawing.rng.choice(["where", "where", "channel", "otherwise"])
     if any(isinstance(one, Where) and one.inputs == (name,) and one.way != "where" for one in drawing.steps):
-        way = "where"  # what is in no channel is of all channels
+        way = "where"  # a second channel would change what ``otherwise`` gives
     condition = drawing.rng.choice(conditions(about))
     drawing.add(Where(drawing.name("rows"), (name,), {"": about}, condition, way))
 
@@ -113,7 +113,7 @@ def _function(drawing: Drawing) -> None:
         ]
     )
     kept = kept_columns(drawing, about)
-    if way == "maps_in_pandas":  # which turns numbers into others where some are null
+    if way == "maps_in_pandas":  # pandas changes the type of numbers if some are null
         kept = tuple(
             one for one in kept if about.columns[one] in ("key", "string", "timestamp", "decimal", "binary")
         )
@@ -192,7 +192,8 @@ def _loop(drawing: Drawing) -> None:
         return
     name, about = found
     if about.derived:
-        # At the end, an operator that reads a result both directly and out of a topic is carried past it.
+        # At the end of the input, an operator that reads a result both directly and from a topic has its time
+        # advanced past the result.
         if any(isinstance(step, Join | TableJoin | Gather) for step in drawing.steps):
             return
         drawing.loops_state = True

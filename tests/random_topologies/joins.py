@@ -1,4 +1,4 @@
-"""Joins of streams and of tables, and gatherings, as docs/joins.md has them."""
+"""The model of joins of streams and tables, and of gatherings, written from docs/joins.md."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.random_topologies.values import SECOND
 
 
 def joined_columns(left: About, right: About, on: str, time: str) -> dict[str, str]:
-    """The key once, then this side's columns, then the other's; those of both with the side's name."""
+    """The key once, then this side's columns, then the other's. Columns of both sides get the side's name."""
     found = {on: left.columns[on]}
     for word, own, other in (("left", left, right), ("right", right, left)):
         for name, kind in own.columns.items():
@@ -83,7 +83,7 @@ class Join(Step):
 
 @dataclass(frozen=True)
 class TableStep(SourceStep):
-    """A topic as a table; ``op`` 'd' deletes."""
+    """A topic as a table; a row with ``op`` 'd' is a deletion."""
 
     def declare(self, flow: Any, *streams: Any) -> Any:
         return flow.table(
@@ -147,7 +147,7 @@ class Gather(Step):
         ]
         found: Given = {"": [], "incomplete": [], "duplicates": []}
         for (key,), own in by_key((row for row in given if not row.is_late), ["k"]).items():
-            if key is None:  # equal to nothing, so each row is alone
+            if key is None:  # it equals nothing, so each row is alone
                 for row in own:
                     self._end(key, {row.values["part"]: row}, row.time, found)
                 continue

@@ -1,4 +1,4 @@
-"""Patterns and processors: a key's events in the order of time, as docs/patterns.md and processors.md say."""
+"""The model of patterns and processors, written from docs/patterns.md and docs/processors.md."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tests.random_topologies.shape import Given, Row, Step, by_key
 from tests.random_topologies.stateless import CONDITION
 from tests.random_topologies.values import KINDS, SECOND
 
-QUIET = 12  # seconds after which a processor's key is told to be quiet
+QUIET = 12  # seconds without events after which the processor reports a key as quiet
 
 
 class Totals(Processor):
-    """Counts and adds up a key's events, and forgets them when nothing came for a while."""
+    """Counts and adds up a key's events, and forgets them when nothing has come for a while."""
 
     def on_event(self, event: Any, context: Any) -> None:
         state = context.state or {"n": 0, "total": 0, "kept": []}
@@ -34,7 +34,7 @@ class Totals(Processor):
 
 
 class OtherTotals(Totals):
-    """Another class, which must not be given the state of the first."""
+    """Another class, which must not get the state of the first."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Process(Step):
 
 @dataclass(frozen=True)
 class Pattern(Step):
-    """One event and then another (``way`` "then"), or then none (``way`` "none")."""
+    """One event followed by another (``way`` "then"), or by none (``way`` "none")."""
 
     by: tuple[str, ...]
     first: str

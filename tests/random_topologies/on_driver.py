@@ -1,4 +1,4 @@
-"""A case in the test driver."""
+"""Runs a case in the test driver, and compares its results with the model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.random_topologies.values import EPOCH
 
 
 def differences(case: Case) -> list[str]:
-    """What is not as the model says; empty if all is."""
+    """The differences from the model; empty if there are none."""
     with Driver(case.topology()) as driver:
         for batch in case.batches:
             topics: dict[str, list[Any]] = {}

@@ -1,5 +1,8 @@
-"""A case as jobs on Spark: a broker, real checkpoints, runs that end and runs that are stopped, and edits of
-the file in between, which carry state over or are refused."""
+"""Runs a case as jobs on Spark, with a broker and real checkpoints, and compares it with the model.
+
+Some runs end by themselves, others are stopped. Between runs the topology is edited: an edit either carries
+state over or is refused.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ _PATIENCE = 300.0  # seconds for a run
 
 
 class Trial:
-    """A case, run by run. ``log`` says what was done, for the one who looks into it."""
+    """A case, run by run. ``log`` says what was done, for finding the cause of a difference."""
 
     def __init__(self, case: Case, spark: SparkSession, broker: Broker, scratch: Path) -> None:
         self.case = case
@@ -47,7 +50,7 @@ class Trial:
         self._rng = Random(f"runs of {case.seed}")
 
     def differences(self) -> list[str]:
-        """What is not as the model says; empty if all is."""
+        """The differences from the model; empty if there are none."""
         with Admin(Connection(self._broker.address)) as admin:
             for source in self.case.sources:
                 admin.create_topic(source.name, partitions=source.partitions, config={"retention.ms": "-1"})
@@ -87,7 +90,7 @@ class Trial:
         return made
 
     def _run(self, flow: Topology, *, finish: bool) -> None:
-        """As ``millstream run --available-now`` does."""
+        """Run as ``millstream run --available-now`` does."""
         for job in runs(self._job(flow, available_now=True), finish=finish):
             job.start(self._spark)
             wait_for(lambda: not job.running, timeout=_PATIENCE, what="the round has ended")  # noqa: B023
@@ -119,7 +122,7 @@ class Trial:
     # ---- edits ----------------------------------------------------------------------------------------
 
     def _edit(self) -> None:
-        """Nothing, what carries state over, or what must be refused and is taken back."""
+        """Edit nothing, or something that carries state over, or something that must be refused."""
         way = self._rng.choice(["nothing", "order", "order", "sink", "other", "other"])
         self.log.append(f"edit: {way}")
         if way == "order":
@@ -132,7 +135,7 @@ class Trial:
             self.log.append(f"  refused: {str(refusal.value).splitlines()[1]}")
 
     def _other(self) -> Case | None:
-        """The case with an operator whose state would be another one's."""
+        """The case with one operator changed so that it must not get the existing state."""
         stateful = [one for one in self.case.steps if isinstance(one, Window | Process)]
         if not stateful:
             return None
@@ -173,7 +176,7 @@ class Trial:
 
 
 def from_view(kind: str, value: Any) -> Any:
-    """A value of a view in SQLite, as docs/views.md says that it is kept."""
+    """A view's value read from SQLite, where it is stored as docs/views.md says."""
     if value is None:
         return None
     if kind == "boolean":

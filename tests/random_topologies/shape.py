@@ -1,4 +1,4 @@
-"""What all steps are made of: rows of the model, what a stream has, and a step."""
+"""What all steps have in common: rows of the model, what is known of a stream, and the step itself."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ NEVER = -(2**62)
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the model. ``watermark`` is what it is judged by: the latest time that its partition had shown
-    before it, less the lateness. Results of stateful operators are never late."""
+    """A row of the model. ``watermark`` is what the row is judged by: the latest time that its partition had
+    shown before it, less the lateness. Results of stateful operators are never late."""
 
     values: dict[str, Any]
     time: int
@@ -30,8 +30,8 @@ class Row:
 @dataclass(frozen=True)
 class About:
     """What is known of a stream before there are rows. ``ordered``: rows of one time have an order that the
-    docs promise. ``derived``: it comes out of a stateful operator. ``opaque``: rows lost their place in the
-    log, so what is late depends on how batches were cut."""
+    docs promise. ``derived``: it is the output of a stateful operator. ``opaque``: rows have lost their place
+    in the log, so which rows are late depends on how batches were cut."""
 
     columns: dict[str, str]  # kinds by name
     time: str
@@ -39,7 +39,7 @@ class About:
     derived: bool = False
     opaque: bool = False
     of_table: bool = False
-    lateness: int = 0  # of its source; streams with different ones have no time together
+    lateness: int = 0  # of its source; streams with different ones have no common time
 
     def having(self, kind: str) -> list[str]:
         return [name for name, own in self.columns.items() if own == kind]
@@ -54,7 +54,7 @@ class Step:
 
     name: str
     inputs: tuple[str, ...]
-    about: dict[str, About] = field(repr=False)  # of what it gives, by output
+    about: dict[str, About] = field(repr=False)  # what is known of its outputs
 
     def declare(self, flow: Any, *streams: Any) -> Any:
         raise NotImplementedError
@@ -68,7 +68,7 @@ def in_order(rows: Iterable[Row]) -> list[Row]:
 
 
 def by_key(rows: Iterable[Row], keys: Iterable[str]) -> dict[tuple[Any, ...], list[Row]]:
-    """Rows by the values of their keys, each key's in the order of time."""
+    """Rows by the values of their keys; each key's rows are in time order."""
     found: dict[tuple[Any, ...], list[Row]] = {}
     names = list(keys)
     for row in in_order(rows):

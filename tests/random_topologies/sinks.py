@@ -1,4 +1,4 @@
-"""Where results go, and whether what is there is what the model says."""
+"""The sinks of a case, and the comparison of what is in them with the model."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from tests.random_topologies.windows import latest
 
 @dataclass(frozen=True)
 class TopicSink:
-    """``way``: "all" rows, the "latest" of each window, the "net" of results and those taken back, or the
-    "raw" values of records that did not parse. ``some``: it was added late, and has some of the rows."""
+    """``way`` is what is compared: "all" rows, the "latest" of each window, the "net" of results and
+    retractions, or the "raw" values of records that did not parse. ``some``: the sink was added late, and has
+    only some of the rows."""
 
     topic: str
     stream: str
@@ -77,7 +78,7 @@ class ViewSink:
         stream.to_view(self.view, key=list(self.key), delete_when=self.delete_when, **by)
 
     def difference(self, expected: list[Row], rows: Iterable[Mapping[str, Any]]) -> str | None:
-        """``rows`` as a reader of views gives them."""
+        """``rows`` are as a reader of views returns them."""
         kept: dict[tuple[str, ...], Row] = {}
         for row in sorted(expected, key=lambda row: order(row.values[self.order])):
             if all(row.values[name] is not None for name in self.key):
@@ -87,7 +88,7 @@ class ViewSink:
             for row in kept.values()
             if self.delete_when is None or not CONDITION[self.delete_when](row.values)
         ]
-        # SQLite keeps no sign of a zero.
+        # SQLite does not keep the sign of a zero.
         columns = {name: _in_views(kind) for name, kind in self.about.columns.items()}
         got = [{name: row.get(name) for name in columns} for row in rows]
         return _difference(_counted(columns, want), _counted(columns, got), f"view {self.view}")

@@ -13,11 +13,11 @@ from tests.random_topologies.values import KINDS, SECOND, record, time_text
 
 @dataclass(frozen=True)
 class Record:
-    """A record of the input; ``values`` None: it does not parse."""
+    """A record of the input. ``values`` is None if it does not parse."""
 
     partition: int
     value: bytes
-    time: int  # in the log as well
+    time: int  # of the event; the record in the log has the same
     values: dict[str, Any] | None
 
 
@@ -73,7 +73,7 @@ class SourceStep(Step):
 
 Test = Callable[[dict[str, Any]], bool]
 
-# SQL, the columns it needs (by name), and what it means. A null is not true.
+# The SQL, the column that it needs, and what it means. A null is not true.
 CONDITIONS: list[tuple[str, str, Test]] = [
     ("v % 3 != 0", "v", lambda row: row["v"] is not None and row["v"] % 3 != 0),
     ("v > 4", "v", lambda row: row["v"] is not None and row["v"] > 4),
@@ -87,7 +87,8 @@ CONDITIONS: list[tuple[str, str, Test]] = [
     ("n.a IS NULL", "n", lambda row: row["n"] is None or row["n"]["a"] is None),
 ]
 
-# SQL, the name and kind it gets, the column it needs, and what it means for a value that is not null.
+# The SQL, the name and kind of its result, the column that it needs, and what it means for a value that is
+# not null.
 EXPRESSIONS: list[tuple[str, str, str, str, Callable[[Any], Any]]] = [
     ("v * 2", "v2", "bigint", "v", lambda v: v * 2),
     ("v % 3", "v3", "bigint", "v", lambda v: v % 3),
@@ -178,7 +179,7 @@ class Union(Step):
 
 @dataclass(frozen=True)
 class Function(Step):
-    """A user's own function of a DataFrame, that keeps all rows. ``way`` says how it is written."""
+    """A user's function of a DataFrame that keeps all rows. ``way`` says how it is written."""
 
     way: str
     kept: tuple[str, ...]  # columns

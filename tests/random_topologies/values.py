@@ -1,6 +1,6 @@
-"""Values of every kind, the odd ones among them: how they are written as JSON, and compared.
+"""Values of every kind, including odd ones: how they are drawn, written as JSON, and compared.
 
-In the model a timestamp is its microseconds since 1970; every other value is the Python value one expects.
+In the model a timestamp is its microseconds since 1970. Every other value is the obvious Python value.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _DECIMALS = ["0.00", "-0.01", "12345678901234567.89", "12345678901234567.88", "5
 
 @dataclass(frozen=True)
 class Kind:
-    """A type of a column: in Spark's words, values to draw, as JSON writes them and as it reads them."""
+    """The type of a column: its name in Spark, how values are drawn, and how JSON writes and reads them."""
 
     ddl: str
     draw: Callable[[Random], Any]
@@ -78,7 +78,7 @@ KINDS = {
 
 
 class _Digits(str):
-    """A number of JSON's with a fraction, as it is written."""
+    """A JSON number with a fraction, as it is written."""
 
 
 def record(columns: dict[str, str], values: dict[str, Any]) -> bytes:
@@ -94,7 +94,7 @@ def record(columns: dict[str, str], values: dict[str, Any]) -> bytes:
 
 
 def read(columns: dict[str, str], value: bytes) -> dict[str, Any]:
-    """The columns of a JSON record that millstream wrote; those that are null need not be in it."""
+    """The columns of a JSON record that millstream wrote. Columns that are null may be missing."""
     found = json.loads(value, parse_float=_Digits)
     unknown = found.keys() - columns.keys() - {"time_basis"}
     if unknown:
@@ -107,7 +107,7 @@ def from_json(kind: str, value: Any) -> Any:
 
 
 def canonical(kind: str, value: Any) -> str:
-    """The same text for the same value. A double's zeros differ, those of a result (``real``) don't."""
+    """The same text for equal values. A double's two zeros differ; those of a result (``real``) don't."""
     if kind == "real" and value is not None:
         value = value + 0.0
     if isinstance(value, Decimal):
@@ -120,7 +120,7 @@ def canonical(kind: str, value: Any) -> str:
 
 
 def order(value: Any) -> Any:
-    """By which Spark compares: NaN is the largest number, and all NaN are one."""
+    """The key by which Spark compares: NaN is the largest number, and all NaN are equal."""
     if isinstance(value, float) and math.isnan(value):
         return (1, 0.0)
     return (0, value) if isinstance(value, float) else value

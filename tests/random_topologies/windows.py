@@ -1,4 +1,4 @@
-"""Windows and their aggregates, as docs/windows.md has them."""
+"""The model of windows and their aggregates, written from docs/windows.md."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.random_topologies.values import SECOND, canonical, order
 
 Values = list[dict[str, Any]]
 
-BEFORE_END = 1  # microseconds by which the time of a tumbling window's result is before its end
+BEFORE_END = 1  # microseconds from the time of a tumbling window's result to the window's end
 
 
 def _known(rows: Values, column: str) -> list[Any]:
@@ -42,7 +42,7 @@ def _extreme(choose: Callable[..., Any], column: str) -> Callable[[Values], Any]
 
 
 def _by(choose: Callable[..., Any], of: str, column: str) -> Callable[[Values], Any]:
-    """Of several rows the earliest, which is the first that Python's max and min find too."""
+    """The value beside the extreme. If several rows tie, Python's max and min also take the earliest."""
 
     def found(rows: Values) -> Any:
         some = [row for row in rows if row[column] is not None]
@@ -224,5 +224,5 @@ def about_window(given: About, by: Iterable[str], aggregates: dict[str, str]) ->
 
 
 def latest(rows: list[dict[str, Any]], columns: dict[str, str], keys: Iterable[str]) -> list[dict[str, Any]]:
-    """Of results that were given again, the last of each window."""
+    """The last result of each window, where results were emitted again."""
     return list({tuple(canonical(columns[name], row[name]) for name in keys): row for row in rows}.values())

@@ -1,6 +1,7 @@
-"""Pipelines on Spark: sources and sinks, topologies, views.
-
-May import: ``client``, ``records``, ``wire``. Needs the ``spark`` extra.
+"""Pipelines on Spark: a declared topology of streams and views becomes Spark queries that run as a job.
+It may import ``client``, ``records``, ``registry`` and ``wire``; ``testing``, ``examples``, ``console`` and
+``cli`` may import it. It needs the ``spark`` extra. Start reading at ``topology`` (what a pipeline declares),
+``plan`` (the Spark queries made of it), ``job`` (one run) and ``deliver`` (how a batch reaches its sinks).
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 def register(spark: SparkSession) -> None:
     """Make ``format("millstream")`` known to a session that has not found it by itself.
 
-    Raises ConfigError where the Python that Spark starts for it on this machine has no millstream."""
-    # Here and not at the top: topologies are checked and drawn without loading Spark.
+    Raises ConfigError if the Python that Spark starts for the session on this machine has no millstream."""
+    # Imported here, not at the top: topologies are checked and drawn without loading Spark.
     from millstream.pipeline.datasource import MillstreamDataSource
     from millstream.pipeline.session import check_python
 
@@ -25,5 +26,5 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(MillstreamDataSource)
 
 
-# Before a pipeline's file is run, which declares its UDFs.
+# This must run before a pipeline's file does, because the file declares its UDFs.
 answer_pyspark()

@@ -1,8 +1,8 @@
-"""SQL aggregates taken apart for the kernel.
+"""Splits SQL aggregates into the calls that the kernel computes and the SQL that Spark computes.
 
-In ``sum(eur * 2) / count(*)`` the kernel works out ``sum`` and ``count``; what is inside the calls Spark
-works out before it, as columns, and what is around them after it. Everything but the names of the aggregates
-stays Spark's SQL.
+In ``sum(eur * 2) / count(*)`` the kernel computes ``sum`` and ``count``. Spark computes the arguments of the
+calls before it, as columns, and the expression around the calls after it. Apart from the calls themselves,
+everything stays Spark's SQL.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _SECOND_MAY_BE_TRUE = ("first", "first_value", "last", "last_value", "any_value"
 
 
 class NotOnKernel(ValueError):
-    """The kernel can't work this aggregate out; the message says what it can."""
+    """The kernel can't compute this aggregate; the message lists what it can."""
 
 
 @dataclass(slots=True)
 class TakenApart:
-    """The columns that calls take, the calls, and the SQL that makes results of what they give."""
+    """The columns that the calls take, the calls, and the SQL that makes the results from the calls."""
 
     columns: dict[str, str] = field(default_factory=dict)  # name by SQL
     calls: dict[tuple[object, ...], Call] = field(default_factory=dict)
@@ -32,7 +32,7 @@ class TakenApart:
 
     @property
     def plain(self) -> bool:
-        """Whether the calls are the results, in their order and under their names."""
+        """True if the calls are the results, in the same order and under the same names."""
         names = [call.name for call in self.calls.values()]
         return names == list(self.results) and all(self.results[name] == quoted(name) for name in names)
 
@@ -45,7 +45,7 @@ class TakenApart:
         return self.columns.setdefault(sql.strip(), f"{HIDDEN}{len(self.columns)}")
 
     def call(self, name: str | None, function: str, arguments: Iterable[str], **how: object) -> str:
-        """The column of a call's results; the same call has one."""
+        """The quoted name of a call's result column. Equal calls share one column."""
         columns = tuple(self.column(sql) for sql in arguments)
         known = (
             function,
@@ -59,10 +59,10 @@ class TakenApart:
 
 
 def take_apart(aggregates: Mapping[str, str | PythonAggregate], keys: Iterable[str]) -> TakenApart:
-    """Calls for the kernel. ``keys`` and the bounds of the window may stand outside of calls."""
+    """The calls for the kernel. Outside of calls, only ``keys`` (with the window's bounds) are allowed."""
     apart = TakenApart()
     made: dict[str, str] = {}
-    for name, given in sorted(aggregates.items()):  # what is kept of them does not go by their order
+    for name, given in sorted(aggregates.items()):  # the state kept for them must not depend on their order
         if isinstance(given, PythonAggregate):
             made[name] = apart.call(name, given.name, given.arguments, python=given)
         else:
@@ -79,7 +79,7 @@ class _Expression:
         self._tokens = tokens_of(sql)
 
     def taken(self) -> str:
-        """The expression with columns in place of calls."""
+        """The expression with its calls replaced by columns."""
         tokens, made, at, copied, calls = self._tokens, [], 0, 0, 0
         while at < len(tokens):
             if not self._is_call(at):
@@ -116,7 +116,7 @@ class _Expression:
         return token.kind == "word" and token.text.lower() in FUNCTIONS and following == "(" and before != "."
 
     def _closing(self, at: int) -> int:
-        """The parenthesis that closes the one at a place."""
+        """The index of the parenthesis that closes the one at ``at``."""
         depth = 0
         for number in range(at, len(self._tokens)):
             depth += {"(": 1, ")": -1}.get(self._tokens[number].text, 0)
@@ -125,7 +125,7 @@ class _Expression:
         raise self._wrong("a '(' is not closed")
 
     def _extent(self, at: int) -> tuple[int, int]:
-        """Where a call's arguments close, and where all that belongs to the call ends."""
+        """The index of the parenthesis that closes a call's arguments, and the index after the whole call."""
         close = self._closing(at + 1)
         end = close + 1
         if self._words(end, 2) in ("ignore nulls", "respect nulls"):
@@ -164,7 +164,7 @@ class _Expression:
         ):
             ignore_nulls |= arguments.pop().lower() == "true"
         if function == "approx_count_distinct":
-            del arguments[1:]  # how exact it must be; it is exact
+            del arguments[1:]  # the wanted precision; the kernel counts exactly
         if function == "count_if":
             if len(arguments) != 1:
                 raise self._wrong("count_if has one argument, a condition")
@@ -182,7 +182,7 @@ class _Expression:
         return self._apart.call(name, function, arguments, **how)
 
     def _split(self, inner: list[Token]) -> list[str]:
-        """The arguments, divided at commas that are not inside of parentheses."""
+        """The arguments, split at the commas that are not inside parentheses or brackets."""
         parts: list[list[Token]] = [[]]
         depth = 0
         for token in inner:

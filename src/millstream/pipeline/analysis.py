@@ -1,6 +1,6 @@
-"""What Spark says about a plan before anything runs: syntax errors, unknown functions, types that do not fit.
+"""Has Spark analyse a plan before anything runs: syntax errors, unknown functions, types that do not fit.
 
-The queries are made as a job makes them, over sources that are never read.
+The queries are built as a job builds them, over sources that are never read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def analyse(spark: SparkSession, plan: Plan) -> None:
-    """Raises TopologyError, with the line that declared what is wrong."""
+    """Raises TopologyError with the line that declared what is wrong."""
     hush_pyspark()
     for query in plan.queries:
         frames = Frames(partial(_unread, spark, query), output_mode=query.output_mode)
@@ -34,7 +34,7 @@ def analyse(spark: SparkSession, plan: Plan) -> None:
 
 
 def _unread(spark: SparkSession, query: Query, source: Source) -> DataFrame:
-    """A stream of a source's records, as far as Spark's analysis goes."""
+    """A stream of a source's records with its columns, for Spark's analysis only."""
     wanted = wanted_columns(query, source)
     columns = [f"{name} {kind}" for name, kind in COLUMNS.items() if name in wanted]
     if (plain := plain_columns(source)) is not None:

@@ -1,4 +1,4 @@
-"""Spark's types by their names, as Arrow has them, without Spark."""
+"""Converts the names of Spark's types to Arrow types, without Spark."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PLAIN = {
 
 
 def arrow_type(name: str) -> pa.DataType:
-    """The type that ``double``, ``decimal(10,2)`` or ``array<struct<a:int>>`` names. SchemaError if none."""
+    """The type that ``double``, ``decimal(10,2)`` or ``array<struct<a:int>>`` names, or SchemaError."""
     (field,) = from_ddl(f"value {name}").fields
     return _made(field.type)
 
@@ -33,7 +33,7 @@ def arrow_schema(fields: tuple[Field, ...]) -> pa.Schema:
 
 
 def _made(name: str) -> pa.DataType:
-    """Of a name as ``schema`` writes them."""
+    """The type for a name in the form in which ``schema`` writes it."""
     if name in _PLAIN:
         return _PLAIN[name]
     if name.startswith(("char", "varchar")):

@@ -1,12 +1,12 @@
-"""Avro's binary form to Arrow columns: a field at a time over all rows of a batch, not a row at a time.
+"""Decodes Avro's binary form into Arrow columns, one field at a time over all rows of a batch.
 
-Avro stores a record as the values of its fields one after another, each as long as it happens to be. So every
-row has a position of its own, and reading a field reads it in all rows at once, with numpy, and moves all
-positions. A union divides the rows by their branch; the items of arrays are read first of all rows, then
-second of all that have one, and so on.
+Avro stores a record as the values of its fields, one after another, each with its own length. So every row
+has its own position. Reading a field reads it in all rows at once, with numpy, and advances all positions. A
+union splits the rows by branch. In arrays, the first items of all rows are read first, then the second items
+of all rows that have one, and so on.
 
-What is read in which order is a plan (``avro_plan``), made of the kinds of values here. A row whose bytes
-make no sense is marked with the reason, and passed over from there on.
+A plan (``avro_plan``), built from the classes here, says what is read in which order. A row whose bytes make
+no sense is marked with the reason and skipped from then on.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ import pyarrow.compute as pc
 from millstream.records.numpy_columns import slices
 from millstream.registry.avro import Enum
 
-Ints = Any  # an int64 array of numpy's
-# Items that take no bytes are not bounded by the size of the value.
+Ints = Any  # a numpy array of int64
+# Items that take no bytes are not bounded by the size of the value, so a block may have at most this many.
 _MOST_EMPTY_ITEMS = 10_000
-# The years 1 to 9999, which is all that Python and most databases have, in days and in microseconds.
+# The years 1 to 9999, in days and in microseconds: Python and most databases have no others.
 DAYS = -719_162, 2_932_896
 MICROS = DAYS[0] * 86_400 * 10**6, (DAYS[1] + 1) * 86_400 * 10**6 - 1
 _EXACT = decimal.Context(prec=100)
 
 
 class Rows:
-    """The rows of a batch: where each is in its bytes, where it ends, and what is wrong with it."""
+    """The rows of a batch: each row's position in the bytes, where it ends, and what is wrong with it."""
 
     def __init__(self, data: pa.Buffer, at: Ints, end: Ints) -> None:
         self.buffer = data
@@ -47,7 +47,7 @@ class Rows:
         self.at[rows] = self.end[rows]
 
     def byte(self, rows: Ints) -> Ints:
-        """The next byte; 0 where a row has ended, which is then wrong."""
+        """The next byte of each row. Where a row has ended, it is 0 and the row is wrong."""
         at = self.at[rows]
         over = at >= self.end[rows]
         if over.any():
@@ -83,7 +83,7 @@ class Rows:
         return self.data[at[:, None] + np.arange(width)].view(kind).ravel()
 
     def take(self, rows: Ints, sizes: Ints) -> Ints:
-        """Where the next so many bytes begin; rows move past them."""
+        """Where the next ``sizes`` bytes begin. Moves the rows past them."""
         at = self.at[rows].copy()
         wrong = (sizes < 0) | (sizes > self.end[rows] - at)
         if wrong.any():
@@ -94,7 +94,7 @@ class Rows:
         return at
 
     def bytes(self, rows: Ints, sizes: Ints | None = None) -> pa.Array:
-        """Bytes of a length that stands before them, or of the given lengths."""
+        """Bytes that follow their length, or bytes of the given lengths."""
         if sizes is None:
             sizes = self.long(rows)
         at = self.take(rows, sizes)
@@ -118,13 +118,13 @@ class Rows:
 
 
 class Plan(Protocol):
-    """Reads a value in some rows. Called for no rows at all it gives an empty column of its type."""
+    """Reads a value in some rows. For no rows at all, it returns an empty column of its type."""
 
     type: pa.DataType
 
     @property
     def least(self) -> int:
-        """How many bytes a value has at least."""
+        """The least number of bytes that a value takes."""
 
     def read(self, source: Rows, rows: Ints) -> pa.Array: ...
 
@@ -155,9 +155,9 @@ class Booleans:
 
 
 class Longs:
-    """Whole numbers, as themselves, as other numbers, or as times.
+    """Whole numbers, read as integers, as floating-point numbers or as times.
 
-    ``written`` and ``wanted`` say how many of their units make a second, where the unit changes on the way.
+    ``written`` and ``wanted`` are the units per second before and after, where the unit changes.
     """
 
     least = 1
@@ -237,9 +237,9 @@ class Slices:
 
 
 class Decimals:
-    """Two's complement, the most significant byte first, of any length; to 128 bits, the least first.
+    """Decimals: big-endian two's complement of any length, read as Arrow's little-endian 128 bits.
 
-    ``scale`` is the writer's. A value is the same in the column or it is wrong; no digit is lost.
+    ``scale`` is the writer's. A row is wrong if the column can't hold the same value: no digit is lost.
     """
 
     def __init__(self, type: pa.DataType, scale: int, size: int | None) -> None:
@@ -247,7 +247,7 @@ class Decimals:
         self.least = 1 if size is None else size
         self._scale = scale
         self._size = size
-        # As many bytes as certainly hold no more digits than Arrow's decimals have, before and after.
+        # A value of so many bytes has no more digits than Arrow's decimals, before and after rescaling.
         digits = 38 - max(type.scale - scale, 0)
         self._fast = (10**digits).bit_length() // 8 if digits > 0 and scale <= 38 else 0
 
@@ -273,7 +273,7 @@ class Decimals:
             return self._one_by_one(source, rows, at, sizes)
 
     def _one_by_one(self, source: Rows, rows: Ints, at: Ints, sizes: Ints) -> pa.Array:
-        """The same in whole numbers of any size, to tell those that do not fit from the others."""
+        """Does the same with Python's integers of any size, to separate the values that don't fit."""
         limit = 10**self.type.precision
         made: list[decimal.Decimal | None] = []
         for row, first, size in zip(rows.tolist(), at.tolist(), sizes.tolist(), strict=True):
@@ -318,7 +318,7 @@ class Symbols:
 
 
 class Branches:
-    """A union: which branch stands before the value."""
+    """A union: the number of the branch, then the value."""
 
     least = 1
 
@@ -351,7 +351,7 @@ class Branches:
 
 
 def placed(parts: list[pa.Array], places: Ints, type: pa.DataType) -> pa.Array:
-    """The parts' values, each in its place; null where ``places`` is -1."""
+    """The values of the parts, each in its place; null where ``places`` is -1."""
     if not parts:
         return pa.nulls(len(places), type)
     whole = pa.concat_arrays(parts) if len(parts) > 1 else parts[0]
@@ -360,7 +360,7 @@ def placed(parts: list[pa.Array], places: Ints, type: pa.DataType) -> pa.Array:
 
 
 class Member:
-    """A value of a union of several types: one of its columns."""
+    """A value of a union of several types: it fills one of the union's columns."""
 
     def __init__(self, type: pa.DataType, at: int, inner: Plan) -> None:
         self.type = type
@@ -375,7 +375,7 @@ class Member:
 
 
 class Fields:
-    """A record: its fields in the order they were written."""
+    """A record: its fields in the order in which they were written."""
 
     def __init__(
         self, type: pa.DataType, steps: Sequence[tuple[int | None, Plan]], defaults: dict[int, Any]
@@ -402,7 +402,7 @@ class Fields:
 
 
 class Items:
-    """An array: blocks of items, each with a count before it, the last with a count of 0."""
+    """An array: blocks of items, each preceded by its count. A block with a count of 0 ends the array."""
 
     least = 1
 
@@ -450,7 +450,7 @@ class Entries:
 def _blocks(
     source: Rows, rows: Ints, read: Callable[[Rows, Ints], pa.Array], least: int
 ) -> tuple[list[pa.Array], Ints, Ints]:
-    """The items of all rows, the row that each belongs to, and how many every row has."""
+    """The items of all rows, the row that each item belongs to, and the number of items of each row."""
     parts: list[pa.Array] = []
     owners: list[Ints] = []
     counts = np.zeros(len(rows), np.int64)
@@ -459,7 +459,7 @@ def _blocks(
         found = source.long(rows[open_])
         sized = np.flatnonzero(found < 0)
         if len(sized):
-            source.long(rows[open_[sized]])  # the block's size in bytes, for those who pass over it
+            source.long(rows[open_[sized]])  # the block's size in bytes, for readers that skip the block
             found[sized] = -found[sized]
         left = source.end[rows[open_]] - source.at[rows[open_]]
         beyond = found > (left // least if least else _MOST_EMPTY_ITEMS)
@@ -484,7 +484,7 @@ def _blocks(
 
 
 def decode(made: Plan, data: pa.Buffer, at: Ints, end: Ints) -> tuple[pa.Array, dict[int, str]]:
-    """All rows, and what is wrong with those that can't be read; these are null."""
+    """All rows as a column, and what is wrong with the rows that can't be read, which are null."""
     source = Rows(data, at.astype(np.int64), end.astype(np.int64))
     rows = np.arange(len(at))
     found = made.read(source, rows)

@@ -1,12 +1,13 @@
-"""How what was written with one Avro schema is read as the columns of another: Avro's resolution as a plan.
+"""Plans how values written with one Avro schema become the columns of another: Avro's schema resolution.
 
 A plan is made once for a pair of schemas, the writer's and the reader's. Fields that the reader does not want
-are passed over, those that the writer did not have get their default, and types are read as the reader's.
+are skipped, fields that the writer did not have get their default, and types are read as the reader's.
 
-A value that was written with a logical type keeps its meaning: decimals get another scale and times another
-unit where the value stays the same, and a row where it can't is wrong. A value that was written without one
-means what the reader says, which is Avro's rule; columns that were named without a schema say too little for
-that (DDL's ``timestamp`` has no unit), so these take only what says for itself what it is.
+A value that was written with a logical type keeps its meaning. Decimals get another scale, and times another
+unit, where the value stays the same; where it can't, the row is wrong. A value that was written without a
+logical type means what the reader says, which is Avro's rule. Columns that were named without a schema say
+too little for that rule (DDL's ``timestamp`` has no unit), so they take only values whose own schema says
+what they are.
 """
 
 from __future__ import annotations
@@ -53,20 +54,21 @@ from millstream.registry.avro_resolution import clash, same_name, ticks, written
 
 
 def plan(reader: Type, writer: Type, *, by_columns: bool = False) -> Plan:
-    """How what was written with one schema is read as the columns of another; ``by_columns``, if the reader's
-    was made from columns.
+    """The plan that reads what ``writer`` wrote as the columns of ``reader``. ``by_columns`` is true if the
+    reader's schema was made from columns.
 
-    Raises InvalidSchema if it can't be, or if the reader's has no columns: a schema within itself.
+    Raises InvalidSchema if it can't be read, or if the reader's schema contains itself: that has no
+    columns.
     """
     return _Planner(by_columns=by_columns).plan(reader, writer)
 
 
 def arrow_type(type: Type) -> pa.DataType:
-    """The column that a reader's type is read as."""
+    """The Arrow type of the column that a reader's type is read as."""
     return _Planner().target(type)
 
 
-_MICROS = 10**6  # of a second, which is what columns count
+_MICROS = 10**6  # per second: columns count microseconds
 _MOST_DIGITS = 38
 _LOGICAL: dict[str, pa.DataType] = {
     "date": pa.date32(),
@@ -90,12 +92,12 @@ _PLAIN: dict[str, pa.DataType] = {
 
 
 class _Planner:
-    """``raw``: values are of no interest, only how long they are; logical types mean nothing."""
+    """With ``raw``, values are read only to get past them, and logical types are ignored."""
 
     def __init__(self, *, by_columns: bool = False, raw: bool = False) -> None:
         self._by_columns = by_columns
         self._raw = raw
-        self._within: list[int] = []  # named types that are being planned
+        self._within: list[int] = []  # ids of the records that are being planned
 
     # The reader's side -------------------------------------------------------------------------------
 
@@ -133,7 +135,7 @@ class _Planner:
         kinds = {branch.kind for branch in branches if self._raw or branch.logical is None}
         if len(kinds) == len(branches) and kinds in ({"int", "long"}, {"float", "double"}):
             return pa.int64() if "int" in kinds else pa.float64()
-        # As Spark's own reader of Avro: a column for each, of which one is filled.
+        # As in Spark's own Avro reader: one column for each branch, of which one is filled.
         return pa.struct([pa.field(f"member{at}", self.target(b)) for at, b in enumerate(branches)])
 
     # The pair ----------------------------------------------------------------------------------------
@@ -183,7 +185,7 @@ class _Planner:
         return Slices(size)
 
     def _or_wrong(self, reader: Type, writer: Type) -> Plan | str:
-        """A branch that the reader does not know is wrong only in rows that have it."""
+        """A branch that the reader does not know makes only the rows that have it wrong."""
         if writer.kind == "null" and not _takes_null(reader):
             return f"it is null, not {describe(reader)}"
         try:
@@ -239,7 +241,7 @@ class _Planner:
         return Fields(target, steps, defaults)
 
     def _skipping(self, writer: Type) -> Plan:
-        """Something that is read only to get past it; a schema within itself can't be."""
+        """Reads a value only to get past it. Raises InvalidSchema for a record that contains itself."""
         return _Planner(raw=True).plan(writer, writer)
 
     def _scalar(self, reader: Type, writer: Type, target: pa.DataType) -> Plan:
@@ -269,7 +271,7 @@ def _is_number(type: Type) -> bool:
 
 
 def _unclear(reader: Type, writer: Type) -> str:
-    """Why a column takes no value that does not say what it is, and what to do."""
+    """Why a column does not take a value that does not say what it is, and what to do about it."""
     if reader.logical == "decimal":
         return f"{describe(writer)} has no scale, so it is no decimal; name the column as binary"
     kind = "bigint" if writer.kind == "long" else "int"
@@ -299,7 +301,7 @@ def _default(each: Field, target: pa.DataType) -> Any:
 
 
 def _default_value(type: Type, value: Any, target: pa.DataType) -> Any:
-    """A default, as JSON has it, as Arrow takes it for a column."""
+    """Converts a default from its JSON form to what Arrow takes for a column."""
     if isinstance(type, Union):
         branch = next(branch for branch in type.branches if fits(branch, value))
         return None if value is None else _default_value(branch, value, target)

@@ -1,7 +1,7 @@
-"""The runs that a job takes to come to its end.
+"""Divides a job into the runs that bring it to its end.
 
-A job that goes on until it is stopped takes one. A job that processes what is there and ends may take several
-(rounds.py).
+A job that goes on until it is stopped takes one run. A job that processes what is there and then ends may
+take several (rounds.py).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from millstream.pipeline.rounds import Rounds
 
 
 def runs(job: Job, *, finish: bool = True) -> Generator[Job, None, None]:
-    """Each run, prepared; ``job`` itself is prepared and not started. The caller starts each and waits
-    until it has ended; it is closed here. ``finish=False`` leaves what waits for later events to a later
-    run."""
+    """Yields each run as a prepared job. The caller starts it and waits until it has ended; it is closed
+    here. ``job`` must be prepared and not started. ``finish=False`` leaves everything that waits for later
+    events to a later run."""
     settings = job.settings
     if not settings.available_now:
         yield from _closing(job)
@@ -29,7 +29,7 @@ def runs(job: Job, *, finish: bool = True) -> Generator[Job, None, None]:
         job.prepare()
         yield from _closing(job)
         this = rounds.next(job.last_progress())
-        settings = replace(settings, start=None, reset=())  # the checkpoint says where to go on
+        settings = replace(settings, start=None, reset=())  # from now on the checkpoint says where to start
 
 
 def _closing(job: Job) -> Generator[Job, None, None]:

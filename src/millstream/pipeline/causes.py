@@ -1,4 +1,7 @@
-"""Why something failed, in a line or two: no stack, no plan, no SQLSTATE; and whose line it was."""
+"""Reads a failure: its cause in a line or two, the user's line, and whether a retry may help.
+
+Stack traces, query plans and SQLSTATE codes are left out.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,14 @@ from millstream.wire.schemas import error_codes
 
 
 def condensed(error: BaseException) -> str:
-    """What went wrong: the exception of a Python worker, the last cause of a Java one, or what Spark says."""
+    """What went wrong: a Python worker's exception, the last cause of a Java one, or Spark's own message."""
     text = str(error)
     _, traceback, after = text.rpartition("Traceback (most recent call last):\n")
     if traceback:
-        # the first line that is not indented ends the stack and says what it was
+        # The first line that is not indented ends the stack and names the exception.
         said = re.search(r"^(?:[\w]+\.)*(\w+(?:: .*)?)$", after, re.MULTILINE)
         if said is not None:
-            return said[1].removeprefix("OperatorFailed: ")  # it says by itself who failed, and how
+            return said[1].removeprefix("OperatorFailed: ")  # its message says which function failed, and how
     cause = re.findall(r"^Caused by: (.*)$", text, re.MULTILINE)
     first = cause[-1] if cause else next((line for line in text.splitlines() if line.strip()), "")
     first = re.sub(r"^(?:\[STREAM_FAILED\].*?with exception: )?", "", first)
@@ -31,12 +34,12 @@ def condensed(error: BaseException) -> str:
     return f"{type(error).__name__}: {first}"
 
 
-# What Spark wraps a cause in, which PySpark keeps beside the message.
+# Messages that only wrap a cause. PySpark keeps the cause beside the message.
 _SAYS_NOTHING = re.compile(r"Task not serializable|Job aborted\.?")
 
 
 def _root(error: BaseException) -> str:
-    """The first line of the cause behind all others; empty if there is none."""
+    """The first line of the root cause; empty if the error has no cause."""
     cause = error
     while (deeper := getattr(cause, "_cause", None)) is not None:
         cause = deeper
@@ -44,21 +47,21 @@ def _root(error: BaseException) -> str:
 
 
 def line_in(text: str) -> str | None:
-    """The last line of a user's file in a traceback that came back from a worker."""
+    """The last line of a user's file in a traceback that a worker sent back."""
     frames = re.findall(r'File "([^"]+)", line (\d+)', text)
     ours = ("site-packages", "/millstream/pipeline/", "/lib/python", "<")
     own = [frame for frame in frames if not any(part in frame[0] for part in ours)]
     return f"{own[-1][0]}:{own[-1][1]}" if own else None
 
 
-# Spark's own words for having lost a task, or what a task needed.
+# Spark's messages for a lost task, or for losing something that a task needed.
 _SPARK_LOST = re.compile(
     r"FetchFailed|ExecutorLostFailure|Missing an output location|executor .* lost|"
     r"Python worker exited unexpectedly|worker (?:failed )?to connect back|"
-    r"port number from \S+daemon",  # Spark's, or ours
+    r"port number from \S+daemon",  # Spark's daemon or millstream's
     re.I,
 )
-# Refusals that hold for a transaction and not for the next one.
+# Errors that fail one transaction but not the next one.
 _OF_THIS_TRANSACTION = (
     "OUT_OF_ORDER_SEQUENCE_NUMBER",
     "INVALID_TXN_STATE",
@@ -69,8 +72,8 @@ _OF_THIS_TRANSACTION = (
 
 
 def may_pass(error: BaseException) -> bool:
-    """Whether the same batch may come through a little later: brokers that were away, tasks that were lost.
-    What a user's function or a setting is to blame for does not."""
+    """True if the same batch may succeed a little later: brokers were away, or tasks were lost. False if a
+    user's function or a setting is to blame."""
     if isinstance(error, BrokerUnavailable | OSError):
         return True
     if isinstance(error, RequestFailed):
@@ -86,7 +89,7 @@ def may_pass(error: BaseException) -> bool:
 
 
 def was_fenced(error: BaseException) -> bool:
-    """Whether somebody was refused because another has taken over, here or in a task."""
+    """True if a producer was fenced because another one has taken over, in the driver or in a task."""
     return isinstance(error, ProducerFenced) or _worker_exception(str(error)) == "ProducerFenced"
 
 

@@ -1,15 +1,15 @@
-"""A view's changes as records of a topic: whoever reads it to the end has the view.
+"""Writes a view's changes to a topic: a client that reads the topic to its end has the view.
 
     key      the view's key as a JSON object
     value    the row as it is now, as a JSON object; null where the key is gone
 
-The topic is compacted, so it is never much longer than the view. What is written are changes of the view, not
-the rows that came: an older row that the view leaves out is not there either, and of several rows of a key in
-one batch there is the last.
+The topic is compacted, so it is never much longer than the view. The records are changes of the view, not the
+rows that arrived: an older row that the view leaves out is not written, and of several rows of one key in one
+batch only the last is.
 
-What changed is known once the batch is merged into the view, which must not be committed before the log is
-(deliver.py says why). So the database's transaction is kept open while the records are sent and, with exactly
-once, while the log's transaction with all else of the batch is committed.
+The changes are known once the batch is merged into the view, but the view must not be committed before the
+log is (deliver.py says why). So the database's transaction is kept open while the records are sent and, with
+exactly-once, while the log's transaction with the rest of the batch is committed.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from millstream.pipeline.views import Applied, View
 
 
 def changelogs_of(query: Query) -> dict[str, str]:
-    """The topics of a query's views that have one."""
+    """The changelog topics of a query's views, by view; views without one are left out."""
     sinks = [sink for sink in query.sinks if isinstance(sink, ViewSink)]
     return {sink.name: sink.changelog for sink in sinks if sink.changelog is not None}
 
 
 class Changelogs:
-    """The changelogs of a query's views; ``topics`` are by view. The driver alone writes them: a partition of
-    a transaction has one sender, and tasks send only to the topics of other sinks."""
+    """The changelogs of a query's views; ``topics`` are by view. Only the driver writes them: in a
+    transaction a partition has one sender, and tasks send only to the topics of other sinks."""
 
     def __init__(
         self, topics: Mapping[str, str], views: Iterable[View], cluster: Cluster, options: WriteOptions
@@ -54,8 +54,8 @@ class Changelogs:
         self._sender: Sender | None = None
 
     def send(self, applied: Applied | None, producer: Producer | None) -> dict[str, int]:
-        """Write what changed, in the transaction of ``producer`` if there is one; returns when the broker has
-        it, with the number of records by topic."""
+        """Write the changes, in the transaction of ``producer`` if there is one. Returns the number of
+        records by topic once the broker has them."""
         sent = {}
         batches = []
         for view, changed in ({} if applied is None else applied.changed).items():
@@ -77,7 +77,7 @@ class Changelogs:
                     sender.send(batch)
                 sender.flush()
             except BaseException:
-                sender.close()  # with whatever is in flight
+                sender.close()  # drops what is in flight
                 self._sender = None
                 raise
         return sent
@@ -92,7 +92,7 @@ class Changelogs:
 
 
 def records_of(applied: Applied, view: View) -> list[tuple[bytes, bytes | None]]:
-    """Keys and values of the records that tell what changed in a view."""
+    """The keys and values of the records that describe the changes of a view."""
     kinds, names = dict(view.columns), applied.columns[view.name]
     return [
         (
@@ -104,7 +104,7 @@ def records_of(applied: Applied, view: View) -> list[tuple[bytes, bytes | None]]
 
 
 def json_object(row: Mapping[str, Any], kinds: Mapping[str, str]) -> bytes:
-    """A row as readers of views are given it, in JSON; ``kinds`` are Spark's types of its columns."""
+    """A row in JSON, as readers of views get it. ``kinds`` are Spark's types of its columns."""
     plain = {name: _plain(value, kinds.get(name, "")) for name, value in row.items()}
     return json.dumps(plain, ensure_ascii=False, separators=(",", ":")).encode()
 
@@ -113,7 +113,7 @@ def _plain(value: Any, kind: str) -> Any:
     if value is None:
         return None
     if kind == "boolean":
-        return bool(value)  # SQLite has numbers
+        return bool(value)  # SQLite stores booleans as numbers
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, float) and not math.isfinite(value):

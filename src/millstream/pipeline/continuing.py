@@ -1,10 +1,10 @@
-"""Which queries of a checkpoint go on with what, after the file was edited.
+"""Decides which query of a checkpoint goes on with which operators after the pipeline's file was edited.
 
-Spark knows the state of a query by the place of its operators in the query's plan, and nothing else. So the
-places are kept in the checkpoint: for every *tap* of a query (taps.py) the identities of the operators
-behind it, and where its rows go. What is found again goes back to its query and its place, wherever it stands
-in the file now. Stateful operators that no query has yet get a query of their own, which begins where its
-sources say; rows without state join a query that reads their topics anyway.
+Spark finds the state of a query only by the place of its operators in the query's plan. So the checkpoint
+keeps those places: for every *tap* of a query (taps.py), the identities of the operators upstream of it,
+and the sinks that its rows go to. A tap that is found again goes back to its query and its place, wherever
+it is in the file now. Stateful operators that no query has yet get a query of their own, which begins where
+its sources say. Rows without state join a query that already reads their topics.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from millstream.pipeline.identity import definition, identity, origins
 from millstream.pipeline.taps import Arm, State, Tap, distinct, tap_states
 from millstream.pipeline.windowed import Aggregate
 
-Kept = Mapping[str, Any]  # what is kept of queries, by their names
-Group = tuple[str, str, list[Arm]]  # a query to be: its name, what its windows emit, and its arms
+Kept = Mapping[str, Any]  # what the checkpoint keeps of each query, by name
+Group = tuple[str, str, list[Arm]]  # a query to be made: its name, what its windows emit, and its arms
 
 
 def tap_operators(tap: Tap) -> list[str]:
-    """The identities of what keeps state behind a tap, in the order of Spark's plan."""
+    """The identities of the stateful operators upstream of a tap, in the order of Spark's plan."""
     return [_identity(state) for state in tap_states(tap)]
 
 
 def operator_shape(state: State) -> dict[str, Any]:
-    """What is kept of an operator, to say later what changed about it."""
+    """What the checkpoint keeps of an operator, so that a later run can say what changed about it."""
     native = isinstance(state, Aggregate)
     operator = state.stateful if isinstance(state, Aggregate) else state
     return {
@@ -39,7 +39,7 @@ def operator_shape(state: State) -> dict[str, Any]:
 
 
 def cohorts(kept: Kept) -> Callable[[Aggregate], object]:
-    """Windows that shared their state go on sharing it; those that are new share with each other."""
+    """The key by which windows share state: those that shared it still do, new ones share with each other."""
     homes = {
         one: (name, place)
         for name, entry in kept.items()
@@ -50,7 +50,7 @@ def cohorts(kept: Kept) -> Callable[[Aggregate], object]:
 
 
 def continued(groups: Sequence[Group], kept: Kept) -> list[Group]:
-    """The queries that a topology is divided into, with those first that a checkpoint has already."""
+    """The queries that a topology is divided into, first those that the checkpoint already has."""
     if not kept:
         return list(groups)
     arms = [arm for _, _, group in groups for arm in group]
@@ -72,8 +72,8 @@ def continued(groups: Sequence[Group], kept: Kept) -> list[Group]:
 
 
 def _found_again(taps: Sequence[Tap], arms: Sequence[Arm], kept: Kept) -> dict[int, tuple[str, int]]:
-    """The query and the place of every tap that has one. Of taps that are alike, the one whose rows go where
-    they went."""
+    """The query and the place of every tap that the checkpoint has. Among equal taps, an old place goes to
+    the one whose rows go to the most of the same sinks."""
     keys = {id(tap): tap_operators(tap) for tap in taps}
     sinks = {id(tap): {arm.sink.label for arm in arms if arm.base is tap} for tap in taps}
     found: dict[int, tuple[str, int]] = {}
@@ -84,7 +84,7 @@ def _found_again(taps: Sequence[Tap], arms: Sequence[Arm], kept: Kept) -> dict[i
                 for tap in taps
                 if id(tap) not in found and keys[id(tap)] == old["operators"]
             }
-            if not old["operators"]:  # without state there is nothing but where rows go
+            if not old["operators"]:  # without state, a tap is known only by its sinks
                 same = {tap: shared for tap, shared in same.items() if shared}
             if same:
                 found[max(same, key=lambda tap: same[tap])] = name, place
@@ -92,7 +92,7 @@ def _found_again(taps: Sequence[Tap], arms: Sequence[Arm], kept: Kept) -> dict[i
 
 
 def _beside(arm: Arm, kept: Kept) -> str | None:
-    """The query that rows without state go along with."""
+    """A query that already reads the topics of an arm without state; None if there is none."""
     topics = {source.topic for source in arm.sources}
     if arm.states:
         return None
@@ -108,8 +108,9 @@ def _fresh_name(name: str, kept: Kept) -> str:
 
 
 def reset(kept: dict[str, Any], names: Sequence[str], operators: Mapping[str, Mapping[str, Any]]) -> set[str]:
-    """Give up the state of the operators of these names, in what is kept: the places are those of the
-    operators that have the names now, whose identities are returned. ``operators`` are those of the file."""
+    """Give up the state of the operators with these names, in ``kept``. The operators that have the names
+    in the file now (``operators`` are all of the file's) get their places. Returns the identities of
+    those."""
     found: set[str] = set()
     for name in names:
         there = [
@@ -145,6 +146,6 @@ def reset(kept: dict[str, Any], names: Sequence[str], operators: Mapping[str, Ma
 
 
 def _identity(state: State) -> str:
-    if isinstance(state, Aggregate):  # one of Spark's own, whose state is not the kernel's
+    if isinstance(state, Aggregate):  # a window of Spark's own: its state is not the kernel's
         return f"{identity(state.stateful)} on Spark"
     return identity(state)

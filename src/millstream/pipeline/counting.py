@@ -1,10 +1,10 @@
-"""Rows that are counted while a job runs, and what is known from them of every stream.
+"""Defines which rows are counted while a job runs, and how the counts give every stream's number of rows.
 
 A *count* has a name: ``source payments`` (rows that parsed), ``rejected payments``, ``sink topic alerts`` and
-``stream bursts``. Sources and sinks are counted anyway. Of streams between them only those are that can't be
-told from others: a selection has as many rows as it is given, a union as many as its inputs together, and a
-stream that is written has as many as its sink. To count is to look at every row once more, so only those
-streams are that the graph has an arrow for (``Graph.counted``).
+``stream bursts``. Sources and sinks are always counted. A stream between them is counted only if its number
+of rows can't be derived from other counts. A selection has as many rows as its input, a union as many as its
+inputs together, and a stream that is written as many as its sink. Counting looks at every row once more, so
+only streams with an arrow in the graph are counted (``Graph.counted``).
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ def sink_count(label: str) -> str:
 
 
 def taken_by(topic: str) -> tuple[str, ...]:
-    """The counts of what is written to a topic."""
+    """The counts of the rows that are written to a topic."""
     return (sink_count(f"topic {topic}"),)
 
 
 def given_by(flow: Topology, stream: Stream, to: Stream | None = None) -> tuple[str, ...]:
-    """The counts that add up to the rows of a stream, or to those of them that go ``to`` another."""
+    """The counts that add up to the rows of a stream, or to those of its rows that go to ``to``."""
     if isinstance(stream, Source):
         return (rejected_count(stream.name) if isinstance(to, Rejected) else source_count(stream.name),)
     if isinstance(stream, Rejected):
@@ -59,14 +59,14 @@ def given_by(flow: Topology, stream: Stream, to: Stream | None = None) -> tuple[
 
 
 def own_sink(flow: Topology, stream: Stream) -> Sink | None:
-    """A sink that takes this stream's rows and no others."""
+    """A sink that takes this stream's rows and no others; None if there is none."""
     labels = [sink.label for sink in flow.sinks]
     own = (sink for sink in flow.sinks if sink.stream is stream)
     return next((sink for sink in own if labels.count(sink.label) == 1), None)
 
 
 def added_up(names: tuple[str, ...], counts: Mapping[str, N]) -> N | None:
-    """What these counts say together; None if one of them is not known."""
+    """The sum of these counts; None if one of them is not known."""
     found = [counts.get(name) for name in names]
     known = [each for each in found if each is not None]
     return sum(known[1:], known[0]) if known and len(known) == len(found) else None

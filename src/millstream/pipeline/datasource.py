@@ -1,7 +1,7 @@
-"""``format("millstream")`` as Spark knows it.
+"""The data source behind ``format("millstream")`` in Spark: its readers and writers, batch and streaming.
 
-In an environment where millstream is installed Spark finds it by itself, through the module
-``pyspark_millstream``; ``millstream.pipeline.register`` is for sessions that don't look.
+Where millstream is installed, Spark finds it by itself, through the module ``pyspark_millstream``.
+``millstream.pipeline.register`` is for sessions that don't look there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What declarations of a topology are made of, and the checks that need nothing but the declaration."""
+"""What the declarations of a topology have in common, and the checks that need only the declaration."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TABLE = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,62}")
 
 
 def caller() -> str:
-    """``file:line`` of the user's code that is calling us."""
+    """``file:line`` of the user's code that called into this package."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_HERE):
         frame = frame.f_back
@@ -29,13 +29,13 @@ def caller() -> str:
 
 
 def shown(filename: str) -> str:
-    """A path as the user would type it here."""
+    """A path as the user would type it in the current directory."""
     path = Path(filename)
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 def check_topic(topic: object, at: str) -> None:
-    """Kafka's rule for names."""
+    """Refuses names that Kafka does not allow."""
     if not isinstance(topic, str) or not _TOPIC.fullmatch(topic) or topic in (".", ".."):
         raise TopologyError(
             f"{topic!r} can't be a topic's name: up to 249 of letters, digits, '.', '_' and '-'", where=at
@@ -43,7 +43,7 @@ def check_topic(topic: object, at: str) -> None:
 
 
 def check_view(name: object, at: str) -> None:
-    """What can be a table's name and is not one of our own."""
+    """Refuses names that can't be a table's, or that are reserved."""
     fits = isinstance(name, str) and _TABLE.fullmatch(name)
     if not fits or str(name).lower().startswith(("sqlite_", "millstream_")):
         raise TopologyError(
@@ -54,7 +54,7 @@ def check_view(name: object, at: str) -> None:
 
 
 def check_function(function: object, at: str) -> tuple[FunctionType, str]:
-    """A user's operator, and where it stands."""
+    """Checks a user's operator. Returns it and the line where it is defined."""
     if not isinstance(function, FunctionType):
         raise TopologyError(
             f"an operator is a function from DataFrame to DataFrame; this is {function!r}", where=at
@@ -77,7 +77,7 @@ def check_function(function: object, at: str) -> tuple[FunctionType, str]:
 
 
 def check_state(state: object, at: str) -> str:
-    """Where state is kept."""
+    """Checks where state is to be kept."""
     if not isinstance(state, str) or not _STATE.fullmatch(state):
         raise TopologyError(
             f"state={state!r} is not 'memory', 'disk', 'postgresql://user@host/database' or"
@@ -88,7 +88,7 @@ def check_state(state: object, at: str) -> str:
 
 
 def check_size(name: str, size: object, at: str) -> int | None:
-    """Bytes of ``500 MB`` or ``2 GB``."""
+    """The bytes in ``500 MB`` or ``2 GB``."""
     if size is None:
         return None
     match = _SIZE.fullmatch(size.strip()) if isinstance(size, str) else None
@@ -99,20 +99,20 @@ def check_size(name: str, size: object, at: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Time:
-    """Which time a stream goes by, in which column, and how late an event may come."""
+    """The time that a stream goes by: its kind, its column, and how late an event may come."""
 
     kind: str  # event, log or processing
     column: str
     lateness_ms: int = 0
-    idle_after_ms: int | None = None  # how long a quiet partition is waited for
+    idle_after_ms: int | None = None  # how long the watermark waits for a quiet partition
     ahead_ms: int | None = None  # how far in the future a time may be
-    origin: str | None = None  # of a result: the column that the time of its events was in
-    before_us: int = 0  # a result is so much older than its column says: a window's end is not in it
-    behind_us: int = 0  # and may be so much older than the operator's watermark: what waited in vain
+    origin: str | None = None  # for results: the column that held the time of their events
+    before_us: int = 0  # a result is this much older than its column says: a window's end is not in it
+    behind_us: int = 0  # and may be this much older than the operator's watermark: rows that waited in vain
 
     @property
     def basis(self) -> str:
-        """As results name it."""
+        """The name of this time in results."""
         return f"event time ({self.origin or self.column})" if self.kind == "event" else f"{self.kind} time"
 
     @property
@@ -124,17 +124,17 @@ class Time:
 
     @property
     def sql(self) -> str:
-        """The time of a row, as a timestamp."""
+        """The SQL of a row's time, as a timestamp."""
         if not self.before_us:
             return f"`{self.column}`"
         return f"(`{self.column}` - INTERVAL '{self.before_us}' MICROSECOND)"
 
     @property
     def mark_us(self) -> int:
-        """How far from an operator's watermark, in the column of its results, that of its results is."""
+        """What to add to an operator's watermark to get that of its results, in their time column."""
         return self.before_us - self.behind_us
 
     def of_results(self, column: str, *, before_us: int = 0, behind_us: int = 0) -> Time:
-        """The time that results of a stateful operator go by: all stragglers have been waited for."""
+        """The time of a stateful operator's results. It has no lateness: the operator has waited."""
         origin = self.origin or self.column
         return Time(self.kind, column, origin=origin, before_us=before_us, behind_us=behind_us)

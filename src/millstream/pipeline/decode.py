@@ -1,15 +1,16 @@
-"""A record's bytes as columns, and the reason where they are not: Spark expressions only, no Python per row.
+"""Decodes a record's bytes into columns, or gives the reason why not: Spark expressions, no Python per row.
 
-Values that carry the id of a schema are decoded by whole Arrow batches (``schema_decode``); what JSON stands
-behind the id is read as any other.
+Values that carry the id of a schema are decoded in whole Arrow batches (``schema_decode``). Where JSON
+follows the id, it is read as any other JSON.
 
-What is plain JSON has been read by the source already, by whole Arrow batches (``plain_columns``), and has no
-value here; ``from_json`` gets the others. It says that a record is corrupt but not why. The reason is worked
-out for those few rows alone: is it UTF-8, is it JSON, is it an object, which field holds something that its
-type can't.
+The source has already read what is plain JSON, in whole Arrow batches (``plain_columns``); such a record has
+no value here. ``from_json`` gets the others. It says that a record is corrupt but not why, so the reason is
+worked out, for those few rows alone: is it UTF-8, is it JSON, is it an object, which field holds something
+that its type can't.
 
-Records of a table may have no value: they delete what their key names. The key is the text of the record's
-key, or a JSON object with the key's columns; it also stands in for key columns that a value does not have.
+Records of a table may have no value: they delete the row that their key names. The key is the text of the
+record's key, or a JSON object with the key's columns. It also supplies key columns that a value does not
+have.
 """
 
 from __future__ import annotations
@@ -36,20 +37,20 @@ _DATA, _REASON, _ENCODED = "_millstream_data", "_millstream_reason", "_millstrea
 _LOG_TIME = quoted("timestamp")
 _SPACE = r"' \t\r\n'"
 _ANOTHER = r"'\\}\\s*,?\\s*\\{'"
-_STRICT = {"allowSingleQuotes": "false"}  # which no other reader of JSON takes
+_STRICT = {"allowSingleQuotes": "false"}  # no other JSON reader accepts single quotes
 _STRICT_SQL = "map('allowSingleQuotes', 'false')"
-# Spark reads a number as a timestamp in seconds, and beyond 13 digits in arithmetic that goes round; and it
-# reads a time of day as one of today. Either is looked for only in values that may have it.
+# Spark reads a number as a timestamp in seconds, and from 13 digits on its arithmetic may overflow. It also
+# reads a time of day as a time of today. Both are looked for only in values that may have them.
 _MISREAD = "^(-?[0-9]{13,}| *T?[0-9]{1,2}:.*)$"
 _MAY_BE_MISREAD = '[^0-9A-Za-z_."][0-9]{13}|" *T?[0-9]{1,2}:'
-# And it makes 128 to 255 a negative byte.
+# And it reads 128 to 255 as a negative byte.
 _MISREAD_BYTE = "^(12[89]|1[3-9][0-9]|2[0-4][0-9]|25[0-5])$"
-BETWEEN = "|sample|"  # what stands between the reason and the record in a sample of what did not parse
+BETWEEN = "|sample|"  # between the reason and the record, in a sample of the records that did not parse
 _SAMPLE = "coalesce(CAST(substring(value, 1, 500) AS string), 'no value')"
 
 
 def decoded(raw: DataFrame, source: Source) -> DataFrame:
-    """The raw records with their parsed columns in a struct, or the reason why there are none; counted."""
+    """The raw records, counted, each with its parsed columns in a struct or the reason why it has none."""
     if source.encoded is not None:
         raw = raw.withColumn(_ENCODED, _decoding(source)(fn.col("value")))
     plain = PLAIN in raw.columns
@@ -67,7 +68,7 @@ def decoded(raw: DataFrame, source: Source) -> DataFrame:
         source_count(source.name),
         fn.count(fn.lit(1)).alias("rows"),
         fn.count(_REASON).alias("rejected"),
-        # One of them to be shown: any, as long as it is the same when the batch is run again.
+        # One rejected record, to be shown: any, if it is the same one when the batch is run again.
         fn.max(fn.expr(f"if({_REASON} IS NULL, NULL, concat({_REASON}, '{BETWEEN}', {_SAMPLE}))")).alias(
             "sample"
         ),
@@ -75,8 +76,8 @@ def decoded(raw: DataFrame, source: Source) -> DataFrame:
 
 
 def plain_columns(source: Source) -> str | None:
-    """The DDL of what the source may read of plain JSON by itself; None where it has to be given all values:
-    a table's (which say by their absence that a row is deleted), and fields of other types."""
+    """The DDL of the plain JSON that the source may read by itself; None where every value must come here:
+    for a table (a missing value deletes a row), and for fields of other types."""
     simple = all(field.type in TYPES for field in source.schema.fields)
     if source.format != "json" or source.table is not None or not simple:
         return None
@@ -89,12 +90,12 @@ def _json_schema(source: Source) -> str:
 
 
 def _text(source: Source) -> str:
-    """The SQL of a value's text; of an encoded one what stands behind the header."""
+    """The SQL of a value's text; for an encoded value, the text behind the header."""
     return f"cast({f'{_ENCODED}.{DATA}' if source.encoded is not None else 'value'} AS string)"
 
 
 def _decoding(source: Source) -> Any:
-    """The function that decodes a column of values. Arrow in, Arrow out: no row is touched in between."""
+    """The function that decodes a column of values, from Arrow to Arrow: no row is converted in between."""
     from millstream.pipeline.schema_decode import decoder
 
     encoded, fields = source.encoded, source.schema.fields
@@ -110,7 +111,7 @@ def _decoding(source: Source) -> Any:
 
 
 def accepted(rows: DataFrame, source: Source, *extra: Any) -> DataFrame:
-    """The columns the schema names, what else the source was asked for, and ``extra`` ones."""
+    """The rows that parsed: the schema's columns, what else the source includes, and the ``extra`` ones."""
     made = {name: _column(source, name) for name in source.schema.names}
     made |= {f"record_{part}": quoted(part) for part in source.include}
     time = source.time
@@ -126,12 +127,12 @@ def accepted(rows: DataFrame, source: Source, *extra: Any) -> DataFrame:
 
 
 def rejected(rows: DataFrame) -> DataFrame:
-    """What did not parse: why, where it stands in the log, and the bytes as they came."""
+    """The records that did not parse: the reason, the place in the log, and the bytes as they came."""
     return rows.where(f"{_REASON} IS NOT NULL").withColumnRenamed(_REASON, "reason").select(*REJECTED_COLUMNS)
 
 
 def _column(source: Source, name: str) -> str:
-    """The SQL of a column of the schema. A record that deletes has its key and its time beside its value."""
+    """The SQL of a column. A record that deletes has its key and its time outside of its value."""
     parsed = f"{_DATA}.{quoted(name)}"
     if source.table is None:
         return parsed
@@ -143,7 +144,7 @@ def _column(source: Source, name: str) -> str:
 
 
 def _from_key(source: Source, name: str) -> str:
-    """A column of a table's key out of the record's key."""
+    """The SQL of a column of a table's key, read from the record's key."""
     assert source.table is not None
     keys = {key: str(field.type) for key in source.table.key if (field := source.schema.field(key))}
     if keys[name] == "binary" and len(keys) == 1:
@@ -158,7 +159,7 @@ def _from_key(source: Source, name: str) -> str:
 
 
 def _deletes(source: Source) -> str:
-    """Whether a record takes its key out of a table."""
+    """The SQL of whether a record deletes its key from a table."""
     assert source.table is not None
     if source.table.delete_when is None:
         return "value IS NULL"
@@ -170,7 +171,7 @@ def _deletes(source: Source) -> str:
 
 
 def _no_value(source: Source) -> list[str]:
-    """What is said of a record without a value: nothing, if it deletes a row of a table."""
+    """The cases for a record without a value. One that deletes a row of a table is not rejected."""
     if source.table is None:
         return ["WHEN value IS NULL THEN 'no value'"]
     cases = ["WHEN value IS NULL AND key IS NULL THEN 'neither a value nor a key to be deleted'"]
@@ -181,7 +182,7 @@ def _no_value(source: Source) -> list[str]:
 
 
 def _reason(source: Source, *, plain: bool) -> str:
-    """The SQL that says why a record is rejected, NULL if it is not, as no plain one is."""
+    """The SQL of the reason why a record is rejected; NULL if it is not. Plain records never are."""
     cases, text = _no_value(source), _text(source)
     if source.encoded is not None:
         cases.append(f"WHEN {_ENCODED}.{REASON} IS NOT NULL THEN {_ENCODED}.{REASON}")
@@ -193,11 +194,11 @@ def _reason(source: Source, *, plain: bool) -> str:
             " THEN 'not JSON'",
             f"WHEN {_DATA} IS NULL OR NOT startswith(trim(LEADING {_SPACE} FROM {text}), '{{')"
             " THEN 'JSON, but not an object'",
-            # from_json stops at the end of the object and does not look further. To trim the end is to go
-            # through all of the text, which few need.
+            # from_json stops at the end of the object and does not look further. Trimming scans the whole
+            # text, so it is done only where the last character is not the brace.
             f"WHEN NOT endswith({text}, '}}') AND NOT endswith(trim(TRAILING {_SPACE} FROM {text}), '}}')"
             " THEN 'not JSON: it goes on after the object'",
-            # Another object after it: in JSON there is a comma between the two, and it is within an array.
+            # Another object may follow. '},{' is also valid, within an array: the text is one element then.
             f"WHEN {text} RLIKE {_ANOTHER} AND NOT (json_array_length(concat('[', {text}, ']')) <=> 1)"
             " THEN 'not JSON: it goes on after the object'",
             f"WHEN {_DATA}.{_CORRUPT} IS NOT NULL OR {_read_wrongly(source.schema.fields, text)}"
@@ -207,7 +208,7 @@ def _reason(source: Source, *, plain: bool) -> str:
         required = [field for field in source.schema.fields if _is_required(source, field)]
         places = [field for field in required if _is_place(source, field)]
         cases += _missing(source, places, "")
-        # The key is enough to delete.
+        # A record that deletes needs none of the others.
         unless = "" if source.table is None else f"NOT ({_deletes(source)}) AND "
         cases += _missing(source, [field for field in required if field not in places], unless)
     if plain:
@@ -220,14 +221,14 @@ def _is_required(source: Source, field: Field) -> bool:
 
 
 def _is_place(source: Source, field: Field) -> bool:
-    """Whether a row can't be placed without the field: its time, or a part of a table's key."""
+    """True if a row can't be placed without the field: its time, or a part of a table's key."""
     time = source.time.column if source.time is not None and source.time.kind == "event" else None
     return field.name == time or (source.table is not None and field.name in source.table.key)
 
 
 def _missing(source: Source, required: list[Field], unless: str) -> list[str]:
-    """The case of a required field that is not there. One, however many they are: Spark copies conditions
-    into each other when it optimizes a plan."""
+    """The case of a required field that is missing. It is one case for any number of fields, because Spark
+    copies conditions into each other when it optimizes a plan."""
     if not required:
         return []
     gone = ", ".join(f"{_column(source, field.name)} IS NULL" for field in required)
@@ -237,8 +238,8 @@ def _missing(source: Source, required: list[Field], unless: str) -> list[str]:
 
 
 def _wrong_types(fields: tuple[Field, ...], text: str) -> str:
-    """``field amount: "ten" is not double``, of every field that is there and could not be read. A loop over
-    the fields, so that the expression grows with them and no faster."""
+    """``field amount: "ten" is not double``, for every field that is there and could not be read. The SQL
+    loops over the fields, so that the expression only grows in proportion to them."""
     names = ", ".join(_literal(field.name) for field in fields)
     paths = ", ".join(_literal("$['" + field.name.replace("'", "\\'") + "']") for field in fields)
     kinds = ", ".join(_literal(str(field.type)) for field in fields)
@@ -263,8 +264,8 @@ def _wrong_types(fields: tuple[Field, ...], text: str) -> str:
 
 
 def _read_wrongly(fields: tuple[Field, ...], text: str) -> str:
-    """Whether Spark read a time that is none, or is outside of the years 1 to 9999, which is all that Python
-    and most databases have; or a byte of 128 to 255, which it takes and makes negative."""
+    """The SQL of whether Spark misread something: a time that is none or is outside of the years 1 to 9999
+    (Python and most databases have no others), or a byte of 128 to 255, which it makes negative."""
     beyond = [_beyond(f"{_DATA}.{quoted(field.name)}", field.type) for field in fields]
     asked = ", ".join(one for one in beyond if one != "false")
     misread = _misread(fields, text)
@@ -279,8 +280,8 @@ def _read_wrongly(fields: tuple[Field, ...], text: str) -> str:
 
 
 def _misread(fields: tuple[Field, ...], text: str) -> str | None:
-    """The SQL of an array that says of every field whether it holds what Spark misreads; None if none can.
-    For that all is read again, as text."""
+    """The SQL of an array that says for each field whether it holds what Spark misreads; None if no field
+    can. It reads the whole value again, as text."""
     each = [_holds(f"t.{quoted(field.name)}", field.type, _is_misread) for field in fields]
     if all(one == "false" for one in each):
         return None
@@ -306,7 +307,7 @@ def _negative_byte(value: str, kind: str) -> str:
 
 
 def _holds(value: str, kind: str, test: Callable[[str, str], str], depth: int = 0) -> str:
-    """The SQL that says whether a value is a time or a byte for which the test holds, or has one in it."""
+    """The SQL of whether a value is, or contains, a time or a byte for which the test holds."""
     if kind in ("timestamp", "timestamp_ntz", "date", "tinyint"):
         return test(value, kind)
     one = f"x{depth}"
@@ -327,7 +328,7 @@ def _holds(value: str, kind: str, test: Callable[[str, str], str], depth: int = 
 
 
 def _as_text(kind: str) -> str:
-    """A type with text in the place of what may be misread, which is what it was before it was read."""
+    """A type with text in place of everything that may be misread: what it was before it was read."""
     if kind in ("timestamp", "tinyint"):
         return "string"
     if kind.startswith("struct<"):

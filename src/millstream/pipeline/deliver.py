@@ -1,25 +1,26 @@
-"""What a query gives, batch by batch, to its topics and views: the one place where results leave Spark.
+"""Delivers every batch of a query to its topics and views: the one place where results leave Spark.
 
-The steps of a batch, by guarantee. In front of all: is it in the ledger already (ledger.py)?
+The steps of a batch, by guarantee. Except in a rebuild, the first step is to check whether the
+ledger already has the batch (ledger.py).
 
     exactly-once     begin a transaction | tasks send in it | the ledger, in it | commit | views
     at-least-once    tasks send | views | the ledger
     at-most-once     the ledger | tasks send | views
     rebuild          views (rebuild.py)
 
-Where a view has a changelog, its changes are sent in front of its commit (changelog.py).
+Where a view has a changelog, the changes are sent before the view is committed (changelog.py).
 
-Exactly once and views. A view has a ledger of its own: its rows and the number of the batch are one database
-transaction, and a batch that it has is not applied again. The log comes first, because only the log can tell
-which of two runs is the right one: a run that was taken over fails to commit there, before it has touched a
-view, whereas a database would take rows from either. So after a crash a batch is in neither, in the log
-alone, or in both; never in the view alone. In the log alone, which is when the ledger says "done", it is
-computed again from the same offsets and the same state, nothing is sent, and the view is given its rows. The
-same computation moves the query's state on, which Spark expects of every batch.
+Exactly-once and views. A view has a ledger of its own: its rows and the number of the batch are one
+database transaction, and a batch that the view has is not applied again. The log comes first, because only
+the log can tell which of two runs is the right one: a run that was taken over fails to commit there, before
+it has touched a view, whereas a database would take rows from either run. So after a crash a batch is in
+neither, in the log alone, or in both, but never in the view alone. If it is in the log alone (the ledger
+says "done"), it is computed again from the same offsets and the same state. Nothing is sent, and the view
+gets its rows. The same computation moves the query's state on, which Spark expects of every batch.
 
-What fails because a broker is away for a while, or because Spark lost a task, fails the transaction and not
-the job: the batch is run again, for as long as ``OUTAGE_S``. What fails because of the topology is not tried
-again: it would fail again.
+If a broker is away for a while, or Spark loses a task, the transaction fails and not the job: the batch is
+run again, for as long as ``OUTAGE_S``. What fails because of the topology is not retried, because it would
+fail again. With at-most-once, nothing is retried.
 """
 
 from __future__ import annotations
@@ -58,9 +59,9 @@ from millstream.pipeline.transact import TakenOver, Transactions
 from millstream.pipeline.views import Changes, View, ViewsRebuilt, ViewStore, not_taken
 
 OUTAGE_S = 120.0
-# How long the number of partitions of a topic is taken as known: as long as other clients do.
+# How long the partition count of a topic is cached: as long as in other clients.
 _PARTITIONS_KNOWN_S = 300.0
-# What one Arrow batch of encoded batches may hold, so that a task's memory does not grow with its share.
+# The most that one Arrow batch of encoded batches may hold: a task's memory must not grow with its share.
 _ARROW_BYTES = 32 * 1024 * 1024
 _DROP = Order("drop")
 
@@ -71,7 +72,7 @@ class Stopped(Exception):
 
 @dataclass(slots=True)
 class Delivered:
-    """What became of a batch: rows by sink, milliseconds by step, and how often it was begun anew."""
+    """What became of a batch: rows by sink, milliseconds by step, and how often it was retried."""
 
     rows: dict[str, int]
     steps: dict[str, float] = field(default_factory=dict)
@@ -87,7 +88,7 @@ class Delivered:
 
 
 class Delivery:
-    """The ``foreachBatch`` of one query. ``views`` are by the number of their sink."""
+    """The ``foreachBatch`` of one query. ``views`` are keyed by the number of their sink."""
 
     def __init__(
         self,
@@ -121,24 +122,24 @@ class Delivery:
         self._say = say
         self._lock = threading.Lock()
         self.last: Entry | None = None  # what this run knows to be in the ledger
-        self._own = False  # whether it was this run that wrote it
-        self._in_doubt = False  # an attempt at the next batch may have come through
+        self._own = False  # True once this run has read or written the ledger in a batch
+        self._in_doubt = False  # an attempt at the batch in progress may have succeeded
         self._written_at = 0.0
         self._known_targets: tuple[float, Targets] | None = None
-        self._relay: Relay | None = None  # where tasks and driver are on one machine
+        self._relay: Relay | None = None  # only where tasks and driver are on one machine
         self.delivered: dict[int, Delivered] = {}  # batches not yet reported
-        self.begun = False  # whether this run has come to a batch
+        self.begun = False  # True once this run has come to a batch
         self.failure: MillstreamError | None = None
-        self.waiting: str | None = None  # why the batch under way has to be run again
+        self.waiting: str | None = None  # why the batch in progress has to be run again
         self.unkeyed = 0
 
     # ---- taking over --------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Before the first batch: refuse a ledger that is not ours, then fence all other runs."""
+        """Before the first batch: refuse another checkpoint's ledger, then fence all other runs."""
         query_id = self._checkpoint.query_id(self._query.name)
         if self._guarantee in ("exactly-once", "at-most-once") and not self._new_ledger:
-            # Not waiting for what an older run left open: it may be days until that runs out.
+            # Does not wait for a transaction that an older run left open: it may take days to time out.
             entry = self._ledger.read(self._topics, stable=False)
             if entry is not None:
                 try:
@@ -153,7 +154,7 @@ class Delivery:
                 self._written_at = time.monotonic()
 
     def close(self) -> None:
-        """Let go of what is open. A batch that does not come to its end is left to it."""
+        """Release what is open. If a batch does not end within 5 seconds, its connections are left to it."""
         if self._lock.acquire(timeout=5):
             try:
                 if self._transactions is not None:
@@ -171,7 +172,7 @@ class Delivery:
     # ---- a batch ------------------------------------------------------------------------------------
 
     def at_the_end_of(self, rows: DataFrame) -> DataFrame:
-        """The query's rows, with what tasks do with them: what is to be written to Spark's stream."""
+        """The rows to write to Spark's stream: the query's, with the tasks' last step attached."""
         if self._transactions is not None and is_one_machine(rows.sparkSession.sparkContext):
             self._relay = Relay()
         shuffled = self._transactions is not None and self._relay is None
@@ -179,11 +180,11 @@ class Delivery:
 
     @property
     def spark_settings(self) -> dict[str, str]:
-        """What the query's session should be set to."""
+        """Settings for the query's Spark session."""
         if self._transactions is None:
             return {}
         return {
-            # It would make a batch several jobs, and could not change anything here.
+            # Adaptive execution would make several jobs of a batch, and could not change anything here.
             "spark.sql.adaptive.enabled": "false",
             "spark.sql.execution.arrow.maxBytesPerBatch": str(_ARROW_BYTES),
         }
@@ -199,7 +200,7 @@ class Delivery:
 
     def _deliver(self, batch: DataFrame, number: int) -> None:
         if self._stopping.is_set():
-            raise Stopped  # to return would mean that it was delivered
+            raise Stopped  # to return would mean that the batch was delivered
         context = batch.sparkSession.sparkContext
         context.setLocalProperty(NOW, str(self._checkpoint.time(self._query.name, number)))
         finish = self._checkpoint.finish(self._query.name, number)
@@ -227,7 +228,7 @@ class Delivery:
         self.delivered[number] = done
 
     def _failed(self, error: Exception, this: Entry, deadline: float) -> None:
-        """After an attempt that failed: raise if there must not be another."""
+        """Handle a failed attempt: raise, unless the batch may be run again."""
         if self._transactions is not None:
             fenced = was_fenced(error)
             if fenced:
@@ -306,7 +307,7 @@ class Delivery:
         self._to_views_telling(back, this, done)
 
     def _rebuild(self, batch: DataFrame, this: Entry, done: Delivered) -> None:
-        """For the views alone: what goes to topics was written long ago."""
+        """Update only the views: the records for topics were written long ago."""
         with done.step("replay"):
             back = self._back(batch, _DROP)
         self._count(back.filter(pc.is_in(back[SINK], pa.array(self._views, pa.int32()))), done)
@@ -330,7 +331,7 @@ class Delivery:
             self._check_rebuilt(this.query)
             raise
         if done and self._own and not self._in_doubt:
-            # Not by this run, and its first batch is long past.
+            # Not by this run: only its first batch may have been delivered already, by the run before it.
             raise TakenOver(
                 f"batch {this.batch} was delivered by another run of this job, which has taken over; this"
                 " one ends"
@@ -339,11 +340,11 @@ class Delivery:
         return done
 
     def _check_rebuilt(self, query: str | None) -> None:
-        """Raise ViewsRebuilt where that is why the ledger is another checkpoint's: it says more."""
+        """Raise ViewsRebuilt if a rebuild has changed the ledger's owner: that error says more."""
         if self._store is None or query is None:
             return
         self._store.written(query)
-        noted = self._checkpoint.rebuild()  # the ledger changes hands a moment before the views do
+        noted = self._checkpoint.rebuild()  # a rebuild takes the ledger over a moment before the views
         if noted is not None and query in noted.get("retires", ()):
             raise ViewsRebuilt(
                 f"the views in {self._store.where} were rebuilt, and go on from another checkpoint than this"
@@ -355,11 +356,11 @@ class Delivery:
         self._written_at = time.monotonic()
 
     def refresh(self, after_s: float = REFRESH_S) -> None:
-        """Write the last entry anew if that is long ago, so that it does not expire while nothing comes."""
+        """Write the last entry again if it is old, so that it does not expire while no records come."""
         if self.last is None or time.monotonic() - self._written_at < after_s:
             return
         if not self._lock.acquire(blocking=False):
-            return  # a batch is under way
+            return  # a batch is in progress
         try:
             if self._transactions is None:
                 self._ledger.write(self.last)
@@ -395,7 +396,7 @@ class Delivery:
                 with self._relay.passing_on(sender, targets.partitions) as driver:
                     return self._back(batch, Order("encode", targets=targets, to=driver))
             except BaseException:
-                sender.close()  # with whatever is in flight: the connection is of no use to the next attempt
+                sender.close()  # drops what is in flight: the next attempt can't use the connection
                 raise
         tasks = min(batch.sparkSession.sparkContext.defaultParallelism, len(targets.partitions))
         _order(batch, Order("encode", targets=targets, to=tasks))
@@ -404,12 +405,12 @@ class Delivery:
         return addressed.mapInArrow(send, ", ".join([*kept, f"{ROWS} bigint"])).toArrow()
 
     def _back(self, batch: DataFrame, order: Order) -> pa.Table:
-        """What comes back of the batch when its tasks have done as they were told."""
+        """Run the batch with the given order to its tasks. Returns the rows that come back."""
         _order(batch, order)
         return batch.toArrow()
 
     def _move_on(self, batch: DataFrame, done: Delivered) -> None:
-        """The state must move on all the same."""
+        """Run the batch and deliver nothing: the query's state must move on all the same."""
         with done.step("replay"):
             _order(batch, _DROP)
             batch.write.format("noop").mode("append").save()
@@ -454,7 +455,8 @@ class Delivery:
     def _told(
         self, back: pa.Table, this: Entry, done: Delivered, producer: Producer | None
     ) -> Iterator[None]:
-        """The batch in the views and its changes in their changelogs; the views are committed at the end."""
+        """Apply the batch to the views, and send the changes to their changelogs. The views are committed
+        once the caller is done."""
         assert self._store is not None
         assert self._changelogs is not None
         with ExitStack() as open_until_the_end:
@@ -480,7 +482,7 @@ class Delivery:
 
 
 def changes_of(view: View, rows: pa.Table) -> Changes:
-    """A view's rows, of which the last column says whether they delete."""
+    """A view's rows as changes. The last column says whether a row deletes."""
     try:
         *values, deleted = map(values_of, rows.columns)
     except (UnicodeDecodeError, OverflowError, ValueError) as error:
@@ -490,8 +492,8 @@ def changes_of(view: View, rows: pa.Table) -> Changes:
 
 
 def _find_untaken(view: View, rows: pa.Table) -> None:
-    """Raise an error that names the first value which Python has no form of: text that is not UTF-8 (Spark
-    makes it of bytes), or a time outside of the years 1 to 9999."""
+    """Raise an error that names the first value that Python can't represent: text that is not UTF-8 (Spark
+    makes it from bytes), or a time outside of the years 1 to 9999."""
     for at in range(rows.num_rows):
         row: list[Any] = []
         wrong: tuple[str, str] | None = None
@@ -506,10 +508,10 @@ def _find_untaken(view: View, rows: pa.Table) -> None:
 
 
 def is_one_machine(context: SparkContext) -> bool:
-    """Whether the tasks run beside the driver."""
+    """True if the tasks run on the driver's machine."""
     return context.master is not None and context.master.startswith("local")
 
 
 def _order(batch: DataFrame, order: Order) -> None:
-    """For the jobs that this thread starts from now on."""
+    """Set the order for the jobs that this thread starts from now on."""
     batch.sparkSession.sparkContext.setLocalProperty(orders.PROPERTY, order.text())

@@ -1,7 +1,7 @@
-"""What changed about a topology that its checkpoint depends on, in words.
+"""Says in words what has changed about a topology that its checkpoint depends on.
 
-A query goes on from its checkpoint only with the operators that made its state, each as it was (identity.py).
-What stands where in the file, what it is called, and what is done with results does not matter.
+A query goes on from its checkpoint only with the operators that made its state, each unchanged (identity.py).
+Where things are in the file, what they are called, and what is done with results does not matter.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _HINTS = {"version": f" ({_MIGRATE})", "processor": f" (with name= for both, {_M
 
 
 def differences(old: Shapes, new: Shapes) -> list[str]:
-    """What keeps a checkpoint with queries of some shapes from being continued. A query more is no change."""
+    """What keeps ``old`` queries from being continued as ``new`` ones. An additional query is no change."""
     found: list[str] = []
     there = {one: shape for entry in new.values() for one, shape in entry["operators"].items()}
     known = {one for entry in old.values() for one in entry["operators"]}
@@ -60,7 +60,7 @@ def _of_query(name: str, before: dict[str, Any], after: dict[str, Any]) -> Itera
 
 
 def _gone(old: dict[str, Any], fresh: Mapping[str, Any]) -> Iterator[str]:
-    """An operator that is not found again, and how what most likely became of it differs."""
+    """Describes a lost operator by its differences from the one that most likely replaced it."""
     name, kind = old["operator"], old["definition"]["kind"]
     alike = [one for one in fresh.values() if one["definition"]["kind"] == kind]
     same = [one for one in alike if one["operator"] == name] or alike
@@ -72,11 +72,11 @@ def _gone(old: dict[str, Any], fresh: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _changed(old: dict[str, Any], new: dict[str, Any], *, named: bool) -> Iterator[str]:
-    """What is different about an operator. One that has a name may take other rows than before."""
+    """What is different about an operator. A named operator may take other rows than before."""
     name = f"the stateful operator {old['operator']!r}"
     was, now = old["definition"], new["definition"]
-    # A processor may bring state of another version to its own, and need not go on being able to; that of
-    # another class only under the name that both were given.
+    # A processor with migrate() can take over state of another version and, if both have the same name=,
+    # of another class. Whether it still has migrate() makes no difference by itself.
     carried = {"migrates"}
     if now.get("migrates"):
         carried |= {"version", "processor"} if named else {"version"}
@@ -93,12 +93,12 @@ def _changed(old: dict[str, Any], new: dict[str, Any], *, named: bool) -> Iterat
 
 
 def _rows(origins: Any) -> str:
-    """Where rows come from, in a line."""
+    """Describes in one line where rows come from."""
     return " and ".join(_origin(one) for one in origins)
 
 
 def _origin(one: Any) -> str:
-    if isinstance(one, list):  # the stream, and the columns of it
+    if isinstance(one, list):  # a stream, and the columns taken from it
         stream, columns = one
         return _origin(stream) + (f" ({', '.join(columns)})" if columns else "")
     above = one.get("of") or one.get("union") or one.get("rejected") or []

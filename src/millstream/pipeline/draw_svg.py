@@ -1,4 +1,4 @@
-"""A topology drawn as SVG: a picture that needs no other program, in light and in dark."""
+"""Draws a topology as SVG: a picture that needs no other program, for light and dark mode."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from millstream.pipeline.layout import Spot, layout
 _CHARACTER, _LINE, _PADDING, _GAP, _BETWEEN, _MARGIN = 7.3, 17.0, 12.0, 28.0, 52.0, 16.0
 _TEXT_WIDTH, _LIVE_WIDTH = 40, 27
 _LIVE_LINES = 5
-_NOTE_WIDTH = 24  # at least: a box must not change its size with every digit
+_NOTE_WIDTH = 24  # at least, so that a box does not change its size with every digit
 _STYLE = """
   text { font: 12px ui-monospace, Menlo, Consolas, monospace; fill: #445; }
   text.title { font-weight: 700; fill: #112; }
@@ -32,9 +32,9 @@ _STYLE = """
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """What a page adds to the picture of a job that runs. Boxes are links; the page has the style.
+    """What a page adds to the picture of a running job. Boxes become links; the page has the style.
 
-    ``labels`` stand on arrows, ``notes`` in boxes, each with a class; ``marks`` are classes of boxes.
+    ``labels`` are texts on arrows, ``notes`` texts in boxes with their classes, ``marks`` boxes' classes.
     """
 
     links: Mapping[str, str]
@@ -43,11 +43,11 @@ class Live:
     marks: Mapping[str, str] = field(default_factory=dict)
 
 
-_SMALL = 620  # pixels: narrower than this it is shown as it is, neither stretched nor shrunk
+_SMALL = 620  # pixels: a narrower picture is shown at its own size, neither stretched nor shrunk
 
 
 def draw_svg(graph: Graph, title: str, live: Live | None = None) -> str:
-    """A picture by itself, or with ``live`` one that is part of a page."""
+    """A picture by itself or, with ``live``, one that is part of a page."""
     contents = {box.key: _content(box, live) for box in graph.boxes}
     widths = {key: max(_width(line) for line in lines) for key, lines in contents.items()}
     placed = layout(widths, graph.arrows, gap=_GAP)
@@ -73,7 +73,7 @@ def draw_svg(graph: Graph, title: str, live: Live | None = None) -> str:
         '<defs><marker id="head" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="8" markerHeight="8" '
         'orient="auto"><path d="M0 0L10 5L0 10z"/></marker></defs>',
     ]
-    labels: list[str] = []  # over all arrows, or those that come later would cross them out
+    labels: list[str] = []  # drawn after all arrows, which would otherwise cross them out
     for layer in placed.layers:
         for spot in layer:
             if spot.key is not None:
@@ -88,14 +88,14 @@ def draw_svg(graph: Graph, title: str, live: Live | None = None) -> str:
     return "\n".join(parts)
 
 
-Line = tuple[str, str]  # its text and its class
+Line = tuple[str, str]  # text and class
 
 
 def _content(box: Box, live: Live | None) -> list[Line]:
     width = _TEXT_WIDTH if live is None else _LIVE_WIDTH
     lines = [(line, "title") for line in (textwrap.wrap(box.title, width) if live else [box.title])]
     about = [line for about in box.lines for line in textwrap.wrap(about, width) or [""]]
-    if live is not None and len(about) > _LIVE_LINES:  # the page has the whole of it beside
+    if live is not None and len(about) > _LIVE_LINES:  # the page shows the full text beside the picture
         about = [*about[: _LIVE_LINES - 1], "…"]
     lines += [(line, "about") for line in about]
     return (
@@ -141,8 +141,8 @@ def _arrow(
     contents: dict[str, list[Line]],
     live: Live | None,
 ) -> tuple[str, str]:
-    """From a box's foot through the bends of the layers between to the next box's head; and its label. Down
-    to the foot of its layer it goes straight, or it would cross a higher box beside."""
+    """An arrow from the foot of a box to the head of the next one, through the bends of the layers between;
+    and its label. It runs straight down to the foot of its layer: a bend there could cross a taller box."""
     foot = tops[start.layer] + _height(contents[str(start.key)])
     points = [(start.centre + _MARGIN, tops[start.layer] + heights[start.layer])]
     spot = following
@@ -158,6 +158,6 @@ def _arrow(
     label = None if live is None else live.labels.get((str(start.key), str(spot.key)))
     if label is None:
         return arrow, ""
-    (x, y), (to_x, to_y) = points[-2:]  # near where it leads to: there is one only
+    (x, y), (to_x, to_y) = points[-2:]  # the arrow's one label is near the box that it leads to
     place = f'x="{(x + to_x) / 2:.1f}" y="{(y + to_y) / 2 + 4:.1f}"'
     return arrow, f'<text class="rate" {place}>{escape(label)}</text>'

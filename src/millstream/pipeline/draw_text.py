@@ -1,4 +1,4 @@
-"""A topology drawn with box characters, for a terminal."""
+"""Draws a topology with box characters, for a terminal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TEXT_WIDTH = 28
 
 
 def draw_text(graph: Graph) -> str:
-    """Boxes from top to bottom; topics have double lines, views a double lid, channels round corners."""
+    """Boxes from top to bottom. Topics have double lines, views a double top, channels round corners."""
     contents = {box.key: _content(box) for box in graph.boxes}
     widths = {key: max(len(line) for line in lines) + 4 for key, lines in contents.items()}
     placed = layout({key: float(width) for key, width in widths.items()}, graph.arrows, gap=2)
@@ -63,13 +63,13 @@ def _draw_spot(
     text.append(corners[4] + corners[1] * (width - 2) + corners[5])
     for row, line in zip(rows, text, strict=False):
         row[left : left + width] = list(line)
-    for row in rows[len(text) :]:  # a shorter box than its neighbours: its arrows start at the layer's foot
+    for row in rows[len(text) :]:  # below a box that is shorter than the layer, its line goes on to the foot
         if spot.below:
             row[_x(spot)] = "│"
 
 
 def _channel(layer: tuple[Spot, ...], columns: int) -> list[list[str]]:
-    """The rows between two layers, in which arrows run sideways: one row for each spot that needs one."""
+    """The rows between two layers, where arrows run sideways. Lines that would collide get their own rows."""
     tracks = _tracks([spot for spot in layer if any(_x(below) != _x(spot) for below in spot.below)])
     height = max(tracks.values(), default=-1) + 1
     bits = [[0] * columns for _ in range(height + 2)]
@@ -90,9 +90,9 @@ def _channel(layer: tuple[Spot, ...], columns: int) -> list[list[str]]:
 
 
 def _tracks(spots: list[Spot]) -> dict[int, int]:
-    """A row for every spot's sideways line, so that no two lie on each other.
+    """A row for every spot's sideways line, so that no two lines overlap.
 
-    Where one's arrow comes down in the column in which another starts, the other turns first.
+    Where the arrow of one spot comes down in the column in which another spot starts, the other turns first.
     """
     spans = {id(s): (min(_x(s), *map(_x, s.below)), max(_x(s), *map(_x, s.below))) for s in spots}
     rows: dict[int, int] = {}
@@ -113,8 +113,8 @@ def _turns_first(one: Spot, other: Spot) -> bool:
 
 
 def _collide(one: Spot, other: Spot, spans: dict[int, tuple[int, int]]) -> bool:
-    """Whether two sideways lines can't share a row. They may where both lead to one box and nowhere else,
-    and where they only meet end to end above a box that both lead to."""
+    """True if two sideways lines can't share a row. They can if both lead to one box and nowhere else, or
+    if they only meet end to end above a box that both lead to."""
     if {id(spot) for spot in one.below} == {id(spot) for spot in other.below}:
         return len({id(spot) for spot in one.below}) > 1
     (low, high), (other_low, other_high) = spans[id(one)], spans[id(other)]
@@ -141,7 +141,7 @@ def _line(bits: list[list[int]], crossing: list[list[bool]], x: int, to: int, ro
 
 
 def _add(bits: list[list[int]], crossing: list[list[bool]], y: int, x: int, new: int) -> None:
-    """Lines that only pass each other don't touch: the one that goes down is drawn over."""
+    """Adds a line to a cell. Lines that only cross don't touch: the vertical one is drawn on top."""
     old = bits[y][x]
     if {old, new} == {_UP | _DOWN, _LEFT | _RIGHT}:
         crossing[y][x] = True

@@ -1,8 +1,9 @@
-"""Sources and sinks whose values carry the id of a schema: which columns they have, and how these are read.
+"""Declares sources and sinks whose values carry the id of a schema: their columns, and how these are read.
 
-A declaration: the schema that the columns come from is given (Avro or JSON text, a ``.proto`` file, Spark
-DDL), or is the latest one that the registry has for the subject when the flow is loaded. Records may have
-been written with any schema that the registry knows; they are read as the declared one.
+A declaration may give the schema that the columns come from (Avro or JSON text, a ``.proto`` file, Spark
+DDL). If it gives none, they come from the latest schema that the registry has for the subject when the flow
+is loaded. Records may have been written with any schema that the registry knows; they are read as the
+declared one.
 """
 
 from __future__ import annotations
@@ -23,23 +24,23 @@ if TYPE_CHECKING:
 
 FORMATS = {"avro": "AVRO", "protobuf": "PROTOBUF", "json-schema": "JSON"}
 DEFAULT_REGISTRY = "http://127.0.0.1:8081"
-DATA, REASON = "data", "reason"  # what a decoded value is a struct of: one of them is null
-OWN = 0  # the id that stands for the declared schema itself, where there is no registry: in tests
+DATA, REASON = "data", "reason"  # the fields of a decoded value's struct, of which one is null
+OWN = 0  # the id that stands for the declared schema itself where there is no registry: in tests
 
 Dependencies = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """How a source's values are read. Goes to Spark's workers as it is."""
+    """How a source's values are read. It is sent to Spark's workers as it is."""
 
-    format: str  # of FORMATS
+    format: str  # a key of FORMATS
     registry: str
-    text: str  # of the schema to read as; empty for a JSON schema that DDL stands for
+    text: str  # of the schema to read as; empty for a JSON schema whose columns are given as DDL
     dependencies: Dependencies = ()
     message: str | None = None
-    by_columns: bool = False  # whether the schema stands for columns that were named without one
-    own_ids: bool = False  # whether OWN means the declared schema
+    by_columns: bool = False  # True if the schema is made from columns that were named without one
+    own_ids: bool = False  # True if OWN means the declared schema
 
     @property
     def type(self) -> str:
@@ -55,11 +56,11 @@ class Encoded:
 class Encoding:
     """How a sink's values are written."""
 
-    format: str  # of FORMATS
+    format: str  # a key of FORMATS
     subject: str
     registry: str
-    text: str | None  # of the schema; None: made from the columns
-    message: str | None = None  # of a Protobuf schema; the first without
+    text: str | None  # of the schema; None: it is made from the columns
+    message: str | None = None  # of a Protobuf schema; None: its first message
 
     @property
     def type(self) -> str:
@@ -75,7 +76,7 @@ def declare_encoding(
     value: str | Sequence[str] | None,
     at: str,
 ) -> Encoding | None:
-    """What a sink was asked for; None for plain JSON."""
+    """The encoding that a sink was asked for; None for plain JSON."""
     if message is not None and format != "protobuf":
         raise TopologyError("message= goes with format='protobuf'", where=at)
     if format == "json":
@@ -102,8 +103,8 @@ def declare_encoding(
 
 
 def own_value(encoded: Encoded, value: Any) -> bytes:
-    """A value by the declared schema, as if the registry had it as ``OWN``: for tests, which have none.
-    It is JSON's, for Avro also Python's own."""
+    """Encodes a value by the declared schema, as if the registry had it as ``OWN``: for tests, which have
+    no registry. The value has JSON's types; for Avro it may also have Python's."""
     from millstream.registry.framing import framed
     from millstream.registry.values import encoder, plain
 
@@ -121,13 +122,13 @@ def registry_url(given: str | None) -> str:
 def declared(
     format: str, schema: object, registry: str | None, subject: str, message: str | None
 ) -> tuple[Encoded, Schema]:
-    """What a source reads, and its columns. SchemaError says what is wrong with the schema, and
-    MillstreamError, why the registry does not give one."""
+    """How a source's values are read, and its columns. Raises SchemaError if the schema is wrong, and
+    MillstreamError if the registry does not give one."""
     from millstream.registry import needs_extra
 
     url = registry_url(registry)
     with needs_extra():
-        import fastavro  # noqa: F401  (known to be missing before Spark starts)
+        import fastavro  # noqa: F401  (if it is missing, that is said before Spark starts)
 
     text = schema_text(schema) if isinstance(schema, str | Path) else None
     if schema is not None and text is None:
@@ -143,7 +144,7 @@ def declared(
 
 
 def schema_text(given: str | Path) -> str | None:
-    """The text of a schema that is given as such or as a file; None for DDL."""
+    """The text of a schema that is given as text or as a file; None for DDL."""
     if isinstance(given, Path) or given.endswith((".avsc", ".json", ".proto")):
         try:
             return Path(given).read_text(encoding="utf-8")
@@ -178,7 +179,7 @@ def _latest(url: str, subject: str, type: str) -> tuple[str, Dependencies]:
 
 
 def columns(encoded: Encoded) -> list[Field]:
-    """The columns of a schema. What the schema says is always there is required."""
+    """The columns of a schema. One is required if a JSON schema requires it and never allows null."""
     from millstream.registry.avro import AvroSchema, Record
     from millstream.registry.json_schema import JsonSchema
     from millstream.registry.protobuf import ProtobufSchema
@@ -212,7 +213,7 @@ def avro_ddl(type: Type) -> str:
 
 
 def _ddl(type: Any) -> str:
-    """Spark's name of an Arrow type."""
+    """Spark's name for an Arrow type."""
     import pyarrow as pa
 
     if pa.types.is_list(type):
@@ -226,7 +227,7 @@ def _ddl(type: Any) -> str:
     if pa.types.is_timestamp(type):
         return "timestamp" if type.tz else "timestamp_ntz"
     names = {
-        pa.null(): "string",  # of which there is never one
+        pa.null(): "string",  # which never has a value
         pa.bool_(): "boolean",
         pa.int32(): "int",
         pa.int64(): "bigint",
@@ -244,7 +245,7 @@ _JSON_FORMATS = {"date-time": "timestamp", "date": "date"}
 
 
 def _json_ddl(schema: Any, node: Any, depth: int) -> str:
-    """The type of a column; what JSON has no type of its own for is its text."""
+    """The type of a column. What has no type of its own in Spark is read as its JSON text."""
     node = _json_resolved(schema, node)
     if depth > 20 or not isinstance(node, dict):
         return "string"
@@ -295,7 +296,7 @@ def _json_nullable(schema: Any, node: Any) -> bool:
 
 
 def _from_columns(format: str, given: object, url: str) -> tuple[Encoded, Schema]:
-    """The columns that DDL, a dataclass or a StructType names, out of whatever was written."""
+    """The columns that DDL, a dataclass or a StructType names, read from whatever was written."""
     schema = schema_of(given)
     if format == "protobuf":
         raise SchemaError(
@@ -325,7 +326,7 @@ _AVRO: dict[str, Any] = {
 
 
 def _avro_type(name: str, path: str) -> Any:
-    """The Avro type of one of Spark's by its name."""
+    """The Avro type for the name of a Spark type."""
     if name in _AVRO:
         return _AVRO[name]
     if name.startswith("decimal"):
@@ -347,7 +348,7 @@ def _avro_type(name: str, path: str) -> Any:
 
 
 def avro_schema_of(fields: list[tuple[str, str]], name: str) -> str:
-    """The Avro schema that rows with these columns are written with: every field may be null."""
+    """The Avro schema for writing rows with these columns. Every field may be null."""
     written = [
         {"name": column, "type": ["null", _avro_type(kind, column)], "default": None}
         for column, kind in fields
@@ -366,8 +367,7 @@ _JSON_SCHEMAS: dict[str, dict[str, Any]] = {
 
 
 def json_schema_of(fields: list[tuple[str, str]], title: str) -> str:
-    """The JSON schema of rows with these columns: a column that is null is left out, and nothing else may be
-    there."""
+    """The JSON schema of rows with these columns. Null columns are left out, and no others are allowed."""
     return json.dumps({"title": title, **_json_object(fields)})
 
 
@@ -377,7 +377,7 @@ def _json_object(fields: list[tuple[str, str]]) -> dict[str, Any]:
 
 
 def _json_or_null(kind: str) -> dict[str, Any]:
-    """An item of an array or a value of a map, which can't be left out where it is null."""
+    """The schema of an array's item or a map's value, which can't be left out where it is null."""
     made = _json_type(kind)
     return {**made, "type": [made["type"], "null"]} if "type" in made else made
 

@@ -1,7 +1,8 @@
-"""Rows for an encoded topic: whether columns fit a schema that was given, and rows as its encoder takes them.
+"""Encodes rows for a topic whose values carry the id of a schema, and checks that columns fit that schema.
 
-What columns can never be is told when the job is planned. What depends on the row (a null where none may be,
-a number that is too large) is told when it comes, and stops the job: nothing is left out in silence.
+A column that can never fit is reported when the job is planned. What depends on the row (a null where none is
+allowed, a number that is too large) is reported when the row comes, and stops the job: nothing is left out
+silently.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Convert = Callable[[Any], Any]
 
 _WHOLE = frozenset(("tinyint", "smallint", "int", "bigint"))
 _NUMBERS = _WHOLE | {"float", "double"}
-_TEXT = frozenset(("string", "date", "timestamp", "timestamp_ntz", "decimal"))  # or written as one
+_TEXT = frozenset(("string", "date", "timestamp", "timestamp_ntz", "decimal"))  # or written as text
 _AVRO: dict[str, frozenset[str]] = {
     "boolean": frozenset(("boolean",)),
     "int": _WHOLE,
@@ -56,12 +57,12 @@ def _parsed(type: str, text: str) -> ParsedSchema:
 
 
 def check_columns(encoding: Encoding, struct: str) -> None:
-    """Whether rows of this type can be written by the schema that was given. MillstreamError says why not."""
+    """Refuses columns that can't be written with the given schema. MillstreamError says why not."""
     if encoding.text is None:
         return
     schema = _parsed(encoding.type, encoding.text)
     if isinstance(schema, ProtobufSchema):
-        message_path(schema, encoding.message)  # which it has
+        message_path(schema, encoding.message)  # raises if the schema does not have the message
     try:
         columns = columns_of(struct)
     except SchemaError:
@@ -201,7 +202,7 @@ def _avro_takes(type: Type, kind: str) -> bool:
 
 
 def _json_misfits(schema: ParsedSchema, columns: Columns) -> Iterator[str]:
-    """What is certain from the top of the schema: names that may not be there, or have to."""
+    """What is certain from the top level of the schema: names that are not allowed, or that are required."""
     assert isinstance(schema, JsonSchema)
     node = schema.document.raw
     if not isinstance(node, dict):
@@ -220,12 +221,12 @@ def _json_misfits(schema: ParsedSchema, columns: Columns) -> Iterator[str]:
 
 
 def columns_of(struct: str) -> Columns:
-    """The columns of a struct by the name of its type."""
+    """The columns of a struct, from the name of its type."""
     return [(field.name, field.type) for field in from_ddl(struct[len("struct<") : -1]).fields]
 
 
 def _simple(kind: str) -> str:
-    """A type's name without its numbers."""
+    """A type's name without its parameters."""
     name = kind.partition("(")[0]
     return "string" if name in ("char", "varchar") else name
 
@@ -239,7 +240,7 @@ def _writer(type: str, text: str, id_: int, message: str | None) -> Write:
 
 
 def encoded(values: pa.Array, type: str, text: str, id_: int, message: str | None = None) -> pa.Array:
-    """A column of structs as values. MillstreamError if a row does not fit the schema."""
+    """Encodes a column of structs. Raises MillstreamError if a row does not fit the schema."""
     write, convert = _writer(type, text, id_, message), _converter(values.type, type)
     made = []
     for row in values.to_pylist():
@@ -254,7 +255,7 @@ def encoded(values: pa.Array, type: str, text: str, id_: int, message: str | Non
 
 
 def _converter(type: pa.DataType, format: str) -> Convert:
-    """Makes of Arrow's values what encoders take. In JSON a column that is null is left out."""
+    """Makes a function from Arrow's values to what encoders take. In JSON, null columns are left out."""
     inner = _of_value(type, format)
     return lambda value: None if value is None else inner(value)
 
@@ -272,7 +273,7 @@ def _of_value(type: pa.DataType, format: str) -> Convert:
         of_each = _converter(type.value_type, format)
         return lambda values: [of_each(value) for value in values]
     if pa.types.is_binary(type):
-        # Avro's JSON has a character for a byte, the others base64.
+        # Avro's JSON has one character for each byte, the other formats use base64.
         return (lambda data: data.decode("latin-1")) if format == AVRO else _base64
     if pa.types.is_decimal(type):
         return (lambda number: number) if format == JSON else str
@@ -294,7 +295,7 @@ def _base64(data: bytes) -> str:
 
 
 def _number(number: float) -> float | str:
-    """A number as Protobuf's JSON has it."""
+    """A number as Protobuf's JSON writes it."""
     if math.isfinite(number):
         return number
     return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"

@@ -1,4 +1,4 @@
-"""Rows of Arrow record batches to Kafka's batches: which partition each row goes to, and its bytes."""
+"""Encodes rows of Arrow record batches as Kafka's record batches, and chooses the partition of each row."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from millstream.errors import ConfigError
 from millstream.pipeline.options import WriteOptions
 from millstream.records import arrow
 
-# Rows without a key go to one partition for this many, then to the next: batches stay large.
+# Rows without a key go to one partition this many at a time, so that batches stay large.
 _KEYLESS_RUN = 1000
 
 Columns = Mapping[str, pa.Array]
 
 
 class Encoded(NamedTuple):
-    """One batch of Kafka's, for one partition."""
+    """A Kafka record batch for one partition."""
 
     partition: int
     data: bytearray
@@ -27,8 +27,8 @@ class Encoded(NamedTuple):
 
 
 class Partitioner:
-    """Chooses partitions as every Kafka client does: by the key, by turns without one. A column `partition`
-    has the last word. ``turn`` is where rows without a key begin."""
+    """Chooses partitions as every Kafka client does: by the key, or by turns where there is no key. A
+    column `partition` overrides both. ``turn`` is the partition where rows without a key begin."""
 
     def __init__(self, turn: int) -> None:
         self._turn = turn
@@ -58,8 +58,8 @@ class Partitioner:
 def rounds(
     columns: Columns, partitions: Any, options: WriteOptions, *, transactional: bool = False
 ) -> Iterator[list[Encoded]]:
-    """The rows as batches: one of every partition, then the next of each, so that a request carries as many
-    as it can. Rows of one partition keep their order."""
+    """Yields the rows as batches: one of every partition, then the next one of each, so that a request
+    carries as many as it can. Rows of one partition keep their order."""
     if not len(partitions):
         return
     encoder = arrow.Encoder(
@@ -67,7 +67,7 @@ def rounds(
     )
     order = np.argsort(partitions, kind="stable").astype(np.int32)
     numbers, starts = np.unique(partitions[order], return_index=True)
-    producer = arrow.Producer(transactional=transactional)  # a sender stamps the rest
+    producer = arrow.Producer(transactional=transactional)  # the sender fills in the rest
     parts = [
         (
             int(number),

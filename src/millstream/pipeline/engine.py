@@ -1,7 +1,8 @@
-"""Starting Spark beside the main thread, and ending it with nothing left behind.
+"""Starts Spark on a background thread, and ends it with nothing left behind.
 
-Beside, because it takes seconds in which a user wants to see something and to press Ctrl-C; and because
-PySpark replaces the handler of SIGINT when it is started in the main thread, with one that cuts batches off.
+Starting takes seconds in which a user wants to see something and to press Ctrl-C, so it must not block the
+main thread. And when PySpark is started on the main thread, it replaces the SIGINT handler with one that
+cuts batches off.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from millstream.pipeline.session import prepare_java, spark_session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_ENDING_S = 10.0  # for a JVM to leave
+_ENDING_S = 10.0  # how long a JVM may take to exit
 _CAUSES = 3  # lines of a log that are shown
 
 
 class EngineLost(MillstreamError):
-    """Spark's JVM has ended while it was needed."""
+    """Spark's JVM has ended while it was still needed."""
 
 
 def start_engine(
@@ -39,10 +40,10 @@ def start_engine(
     settings: Mapping[str, str] | None = None,
     ui: bool = False,
 ) -> Future[SparkSession]:
-    """Begin to start a session. If the program ends first, the JVM notices and ends as well."""
-    prepare_java()  # no Java is the user's business, and known at once
+    """Begin to start a session. If the program ends first, the JVM notices and exits as well."""
+    prepare_java()  # a missing Java is for the user to fix, and is noticed at once
     log_file.parent.mkdir(parents=True, exist_ok=True)
-    before = log_file.stat().st_size if log_file.exists() else 0  # what earlier runs said
+    before = log_file.stat().st_size if log_file.exists() else 0  # skips what earlier runs logged
     future: Future[SparkSession] = Future()
 
     def start() -> None:
@@ -64,10 +65,10 @@ def start_engine(
 
 
 def _hush(session: SparkSession) -> None:
-    """PySpark and Py4J print the stack of every thread that a JVM's end surprised. It is said once, by who
-    waits for the job."""
+    """Silence PySpark and Py4J, which print a stack for every thread that the end of the JVM surprises. The
+    end is reported once, by the code that waits for the job."""
     if not any(isinstance(each, _NotOfPy4J) for each in logging.getLogger().filters):
-        logging.getLogger().addFilter(_NotOfPy4J())  # it logs there as well as under its own name
+        logging.getLogger().addFilter(_NotOfPy4J())  # Py4J logs there as well as under its own name
     logging.getLogger("py4j").propagate = False
     server: Any = session.sparkContext._accumulatorServer
     server.handle_error = lambda request, address: None
@@ -87,7 +88,7 @@ def _text(log_file: Path, start: int = 0) -> str:
 
 _STACK = re.compile(r"\s+at |\s+\.\.\. \d+ more")
 _NAMED = re.compile(r"^(?:Exception in thread \S+ |.*?\bERROR\b[^:]*: )?(?=\S*(?:Exception|Error)\b)")
-_AFTER_THAT = (  # what Java says last, whatever was wrong
+_AFTER_THAT = (  # Java's last lines, whatever was wrong
     "Error: Could not create the Java Virtual Machine.",
     "Error: A fatal exception has occurred. Program will exit.",
 )
@@ -95,7 +96,7 @@ _JAVA = re.compile(r"Error: |Unrecognized |Invalid |Could not |OutOfMemory|There
 
 
 def causes(log: str) -> list[str]:
-    """The lines that say why Java ended, the cause of all others first."""
+    """The lines that say why Java ended. Where causes are logged, only the root cause."""
     lines = [line.strip() for line in log.splitlines() if line.strip() and not _STACK.match(line)]
     roots = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     if roots:
@@ -111,7 +112,7 @@ def _without_package(text: str) -> str:
 
 @contextmanager
 def noticing_its_end(log_file: Path) -> Iterator[None]:
-    """What fails within because there is no JVM any more is EngineLost, in a line."""
+    """Turn an error inside into EngineLost, in one line, if the JVM has ended."""
     before = len(_text(log_file))
     try:
         yield
@@ -128,7 +129,7 @@ def noticing_its_end(log_file: Path) -> Iterator[None]:
 
 
 def _ended() -> str | None:
-    """How the JVM of this process has ended; None while it is there."""
+    """How the JVM of this process has ended; None while it is running."""
     from pyspark import SparkContext
 
     process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
@@ -142,7 +143,7 @@ def _ended() -> str | None:
 
 
 def end_engine(spark: SparkSession) -> None:
-    """Stop the session and wait until its JVM is gone, if it is not gone already."""
+    """Stop the session and wait until its JVM has exited, if it has not already."""
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway
@@ -156,7 +157,7 @@ def end_engine(spark: SparkSession) -> None:
     gateway.shutdown()
     if process is not None:
         if process.stdin is not None:
-            process.stdin.close()  # what it takes as the sign to leave
+            process.stdin.close()  # which tells the JVM to exit
         try:
             process.wait(_ENDING_S)
         except subprocess.TimeoutExpired:
@@ -167,7 +168,7 @@ def end_engine(spark: SparkSession) -> None:
 
 
 def _forget(spark: SparkSession) -> None:
-    """What ``stop`` does besides calling a JVM, which is gone: another session can be started then."""
+    """Do what ``stop`` does besides calling the JVM, which is gone. Then another session can be started."""
     from pyspark.sql import SparkSession
 
     context = spark.sparkContext

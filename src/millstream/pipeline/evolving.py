@@ -1,7 +1,8 @@
-"""The columns that operators take, kept in a checkpoint: rows that wait in state have those of before.
+"""Checks that the rows kept in operators' state still fit the columns that the operators take now.
 
-Columns that are new or gone, and types that hold every value of the old one, are no hindrance: rows are made
-to fit when they are read (kernel/fitting.py). What can't be is refused here, before a query is started.
+Rows that wait in state have the columns of the run that put them there, so a checkpoint keeps those columns.
+Columns may be added or removed, and a type may become one that holds every value of the old type: rows are
+converted when they are read (kernel/fitting.py). Other changes are refused here, before a query is started.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ Inputs = Mapping[str, tuple[Stateful, tuple[pa.Schema, ...]]]  # by identity
 
 
 def to_text(schemas: Sequence[pa.Schema]) -> list[str]:
-    """As a checkpoint keeps them."""
+    """Schemas in the form in which a checkpoint keeps them."""
     return [base64.b64encode(schema.serialize().to_pybytes()).decode() for schema in schemas]
 
 
 def check_columns(kept: Mapping[str, Sequence[str]], now: Inputs, checkpoint: str) -> None:
-    """Refuse operators whose state has rows that do not fit any more."""
+    """Refuse operators whose state has rows that no longer fit."""
     for name, (operator, schemas) in now.items():
         if name not in kept:
             continue
@@ -36,7 +37,7 @@ def check_columns(kept: Mapping[str, Sequence[str]], now: Inputs, checkpoint: st
         for number, (text, schema) in enumerate(zip(kept[name], schemas, strict=True)):
             old = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
             keys = len(operator.inputs[number].by)
-            if isinstance(operator, WindowState):  # other columns than those of aggregates are not kept
+            if isinstance(operator, WindowState):  # it keeps only its keys and the columns of its aggregates
                 old, schema = _kept(old, keys), _kept(schema, keys)
             found += unfit(old, schema, keys, by_position=number in positional)
         if found:

@@ -1,7 +1,7 @@
-"""What can be known about durations and SQL expressions without Spark.
+"""Checks durations and SQL expressions without Spark, and rewrites the columns of expressions.
 
-The SQL check is deliberately one-sided: what it refuses is wrong for certain (quotes or parentheses that
-don't close, a column that isn't there), what it lets through Spark still analyses when the job is planned.
+The SQL check is deliberately one-sided. What it refuses is certainly wrong: quotes or parentheses that don't
+close, a column that isn't there. What it accepts is still analysed by Spark when the job is planned.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*")
 
 
 class ExpressionError(ValueError):
-    """A duration or an SQL expression is wrong for certain; the message says why."""
+    """A duration or an SQL expression is certainly wrong; the message says why."""
 
 
 def duration_ms(text: object, *, zero: bool = False) -> int:
-    """Milliseconds of ``30s``, ``2 minutes``, ``1 hour 30 minutes``."""
+    """The milliseconds in ``30s``, ``2 minutes`` or ``1 hour 30 minutes``."""
     total, position = 0.0, 0
     stripped = text.strip() if isinstance(text, str) else ""
     while position < len(stripped):
@@ -48,7 +48,7 @@ def duration_ms(text: object, *, zero: bool = False) -> int:
 
 
 def duration_text(ms: int) -> str:
-    """The shortest way to say it: ``2 minutes``, ``90 seconds``."""
+    """A duration in its shortest form: ``2 minutes``, ``90 seconds``."""
     for unit, size in (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000), ("second", 1000)):
         if ms and ms % size == 0:
             count = ms // size
@@ -68,8 +68,8 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 
-# Words of the language, and words that stand where a column could without being one (units, types,
-# functions called without parentheses). A column of such a name is simply not checked.
+# Keywords, and words that appear where a column could without being one (units, types, functions called
+# without parentheses). A column with such a name is simply not checked.
 _WORDS = """
     all and any array as asc at between binary boolean both by bigint case cast collate cross current
     current_catalog current_database current_date current_time current_timestamp current_user date day
@@ -86,7 +86,7 @@ _RESERVED = frozenset(_WORDS.split())
 
 
 class Token(NamedTuple):
-    """A token of an expression, and where it stands."""
+    """A token of an expression, and its position."""
 
     kind: str
     text: str
@@ -100,7 +100,7 @@ def tokens_of(sql: str) -> list[Token]:
 
 
 def without_spaces(sql: str) -> str:
-    """An expression without what does not matter between its words."""
+    """An expression in a normal form: one space between its tokens, and no comments."""
     return " ".join(token.text for token in tokens_of(sql))
 
 
@@ -109,7 +109,7 @@ def _tokens(sql: str) -> list[tuple[str, str]]:
 
 
 def check_sql(sql: object, columns: Iterable[str] | None, *, what: str) -> None:
-    """Refuse an expression that can't be right. ``columns`` are those it may use, or None if not known."""
+    """Refuse an expression that can't be right. ``columns`` are those it may use; None: not known."""
     if not isinstance(sql, str) or not sql.strip():
         raise ExpressionError(
             f"{what} must be an SQL expression as text, for example 'amount > 100'; it is {sql!r}"
@@ -148,7 +148,7 @@ def no_such_column(name: str, columns: Iterable[str]) -> str:
 
 
 def columns_used(tokens: list[tuple[str, str]]) -> list[str]:
-    """The names that must be columns. Lambdas bring names of their own, so nothing is said about them."""
+    """The names that must be columns; none if there is a lambda, because lambdas bring names of their own."""
     if any(kind == "arrow" for kind, _ in tokens):
         return []
     names = []
@@ -168,7 +168,7 @@ def columns_used(tokens: list[tuple[str, str]]) -> list[str]:
 
 
 def _is_operand(tokens: list[tuple[str, str]], index: int) -> bool:
-    """Whether the token ends a value. Two values never stand side by side, so what follows is its name."""
+    """True if the token ends a value. Two values are never adjacent, so what follows is the value's alias."""
     if index < 0:
         return False
     kind, text = tokens[index]
@@ -178,7 +178,7 @@ def _is_operand(tokens: list[tuple[str, str]], index: int) -> bool:
 
 
 def output_name(sql: str) -> str | None:
-    """The column that ``expression AS name`` or a plain column gives; None where Spark will invent one."""
+    """The column that ``expression AS name`` or a plain column gives; None where Spark makes one up."""
     tokens = _tokens(sql)
     named = tokens and (
         tokens[-1][0] == "quoted" or (tokens[-1][0] == "word" and tokens[-1][1].lower() != "end")
@@ -208,10 +208,10 @@ def without_alias(sql: str) -> str:
 
 
 def with_columns(sql: str, columns: Mapping[str, str]) -> str:
-    """The expression with every column replaced by the SQL that makes it, ``*`` among arguments by all.
+    """The expression with every column, and ``*`` as an argument, replaced by the SQL that makes the columns.
 
     Fields, functions, aliases, texts and the variables of lambdas stay as they are. A column that is a field
-    of a ``struct(...)`` keeps its name, which Spark would otherwise make up for what replaces it.
+    of a ``struct(...)`` keeps its name; Spark would otherwise make one up for the replacement.
     """
     known = {name.lower(): f"({made})" for name, made in columns.items()}
     parts = [(str(match.lastgroup), match[0]) for match in _TOKEN.finditer(sql)]
@@ -219,7 +219,7 @@ def with_columns(sql: str, columns: Mapping[str, str]) -> str:
     tokens = [parts[at] for at in places]
     for variable in _lambda_variables(tokens):
         known.pop(variable, None)
-    calls: list[str] = []  # the functions that a token is an argument of
+    calls: list[str] = []  # the functions whose arguments the current token is in
     for index, (kind, text) in enumerate(tokens):
         before = tokens[index - 1][1].lower() if index else ""
         after = tokens[index + 1][1] if index + 1 < len(tokens) else ""
@@ -238,7 +238,7 @@ def with_columns(sql: str, columns: Mapping[str, str]) -> str:
 
 
 def _lambda_variables(tokens: list[tuple[str, str]]) -> set[str]:
-    """The names in front of arrows: ``x -> ...`` and ``(x, y) -> ...``."""
+    """The names before arrows: ``x -> ...`` and ``(x, y) -> ...``."""
     found = set()
     for index, (kind, text) in enumerate(tokens):
         if kind == "arrow" and text == "->" and index:

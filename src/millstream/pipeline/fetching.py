@@ -1,6 +1,6 @@
-"""The records of a range of offsets as Arrow batches: what a task of the source does.
+"""Fetches the records of a range of offsets as Arrow batches: the work of a task of the source.
 
-The next Fetch is on its way while the last one's records are decoded and handed to Spark.
+The next Fetch request is in flight while the last response's records are decoded and handed to Spark.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TO_GO_ON = "`millstream run --skip-lost`, or option failOnDataLoss=false of Spar
 
 
 def lost(partition: TopicPartition, first: int, end: int, why: str) -> DataLoss:
-    """The error that says what is missing: offsets from ``first`` up to ``end``, not included."""
+    """The error that says what is missing: the offsets from ``first`` up to, not including, ``end``."""
     return DataLoss(
         f"{partition}: offsets {first} to {end - 1} ({end - first} records) are gone: {why}. They were not"
         " read yet. Retention may be too short for how far this query is behind. To go on with what is"
@@ -43,7 +43,7 @@ def _them(unreadable: Unreadable) -> str:
 
 
 class SpanReader:
-    """Reads one span. A broker that goes away meanwhile is waited for as long as the cluster's patience."""
+    """Reads one span. If a broker goes away meanwhile, waits as long as the cluster's patience."""
 
     def __init__(
         self,
@@ -62,17 +62,17 @@ class SpanReader:
         self._most = fetch_bytes
         self._fail_on_data_loss = fail_on_data_loss
         self._at = span.first
-        self._record_bytes = 512.0  # a guess until the first answer
+        self._record_bytes = 512.0  # a guess until the first response
         self._deadline = 0.0
-        self._asked: Link | None = None  # where an answer is on its way from
+        self._asked: Link | None = None  # the connection on which a response is expected
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The span's records, without those of control batches and aborted transactions."""
+        """The span's records, without control batches and aborted transactions."""
         self._renew_deadline()
         try:
             yield from self._batches()
         finally:
-            # Given up halfway: the answer on its way must not be taken for another one's.
+            # If the caller gave up halfway, the response in flight must not be taken for another request's.
             if self._asked is not None:
                 self._cluster.drop(self._asked)
 
@@ -111,7 +111,7 @@ class SpanReader:
         if self._fail_on_data_loss:
             raise problem
         log.warning("%s", problem)
-        if self._asked is not None:  # for what comes after this answer, of which the rest is asked for again
+        if self._asked is not None:  # asked for what follows, but the rest of this response comes first
             self._cluster.drop(self._asked)
             self._asked = None
         self._at = unreadable.until
@@ -120,7 +120,7 @@ class SpanReader:
         self._deadline = time.monotonic() + self._cluster.patience
 
     def _ask(self) -> None:
-        # No more than the rest of the span should need: a short span must not pull megabytes.
+        # No more than the rest of the span is likely to need: a short span must not pull megabytes.
         likely = int(1.2 * self._record_bytes * (self._span.end - self._at)) + _LEAST_FETCH
         link = self._cluster.leader(self._span.partition)
         link.send_fetch(
@@ -131,14 +131,14 @@ class SpanReader:
         self._asked = link
 
     def _ask_ahead(self) -> None:
-        """Ask already while there is something else to do; what goes wrong is seen when it is asked again."""
+        """Send the next request while there is other work. A failure is noticed when it is sent again."""
         try:
             self._ask()
         except (OSError, RequestFailed):
             self._cluster.close()
 
     def _answer(self) -> Fetched | None:
-        """The answer to what was asked, or is asked now; None where it must be asked again."""
+        """The response to the request in flight, or to one sent now; None if it must be sent again."""
         if self._asked is None:
             try:
                 self._cluster.patiently(f"fetching {self._span.partition}", self._ask)

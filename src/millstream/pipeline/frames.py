@@ -1,7 +1,6 @@
-"""From streams to Spark DataFrames. The same code serves streaming reads and, in tests, plain tables.
+"""Builds the Spark DataFrames of streams, over streaming reads or, in tests, over plain tables.
 
-Whatever Spark or a user's function says against it becomes a TopologyError at the line that declared the
-stream.
+An error from Spark or from a user's function becomes a TopologyError at the line that declared the stream.
 """
 
 from __future__ import annotations
@@ -50,8 +49,8 @@ class Frames:
         encode: Callable[[TopicSink, str], str | None] | None = None,
         counted: Collection[str] = (),
     ) -> None:
-        """``encode`` gives the SQL function that makes a sink's values of structs of a type; where there is
-        none, as in tests, they stay JSON. ``counted`` are the counts that somebody wants (counting.py)."""
+        """``encode`` gives the SQL function that makes a sink's values of structs of some type; without it,
+        as in tests, values stay JSON. ``counted`` are the counts that are wanted (counting.py)."""
         self.encode = encode
         self._counts = counted
         self._read = read
@@ -75,7 +74,7 @@ class Frames:
             try:
                 frame = self._apply(stream)
                 if not isinstance(frame, dict):
-                    _ = frame.schema  # analysed now, while we know whose line it is
+                    _ = frame.schema  # analysed now, while it is known whose line it is
             except MillstreamError:
                 raise
             except Exception as error:
@@ -105,15 +104,15 @@ class Frames:
         return step(stream, self.of(stream.inputs[0]), tells_time=self._tells_time(stream))
 
     def _tells_time(self, stream: Stream) -> bool:
-        """Whether a window of Spark's own goes by the time of the rows that this stream leaves out, too."""
+        """True if the rows that this stream filters out still advance the watermark of a Spark window."""
         if self._before_windows is None:
             windows = [one for one in stream.flow.streams if isinstance(one, Aggregate) and one.native]
             self._before_windows = {id(node) for window in windows for node in window.upstream()}
         return id(stream) in self._before_windows
 
     def _in_time(self, stream: Stream) -> DataFrame:
-        """A stream's rows for a window of Spark's own. Spark knows the column of the time by its metadata,
-        which a function of the user's may have lost: no row would ever be late, and no state be dropped."""
+        """A stream's rows for one of Spark's own windows. Spark recognises the time column by its metadata,
+        which a user's function may have lost. Without it, no row would be late and no state be dropped."""
         frame = self.of(stream)
         check_time(stream, frame)
         assert stream.time is not None
@@ -130,7 +129,7 @@ class Frames:
         return stream_count(stream.name) in self._counts
 
     def rows(self, source: Source) -> DataFrame:
-        """A source's records with what was parsed of them."""
+        """A source's records, with the columns that were parsed or the reason why there are none."""
         if id(source) not in self._decoded:
             self._decoded[id(source)] = decoded(self._read(source), source)
         return self._decoded[id(source)]
@@ -160,7 +159,7 @@ class Frames:
 
 
 def step(stream: Stream, frame: DataFrame, *, tells_time: bool = False) -> DataFrame:
-    """``tells_time``: the rows that are left out still move Spark's watermark."""
+    """Applies one step. With ``tells_time``, rows that are filtered out still advance Spark's watermark."""
     if isinstance(stream, Where):
         return frame.where(_behind_the_watermark(stream.condition) if tells_time else stream.condition)
     if isinstance(stream, Otherwise):
@@ -172,8 +171,8 @@ def step(stream: Stream, frame: DataFrame, *, tells_time: bool = False) -> DataF
 
 
 def _behind_the_watermark(condition: str) -> str:
-    """A condition that Spark's optimizer leaves where it is. It moves others in front of the watermark, which
-    then does not see the rows that are left out."""
+    """A condition that Spark's optimizer leaves where it is. It moves other conditions before the
+    watermark, which then does not see the rows that they filter out."""
     return f"if(spark_partition_id() >= 0, ({condition}), false)"
 
 

@@ -1,7 +1,7 @@
-"""A topology as boxes and arrows, and its drawing in Mermaid; text and SVG are drawn next door.
+"""Turns a topology into boxes and arrows, for draw_text.py and draw_svg.py, and writes them as Mermaid.
 
-A step that has no name of its own and one consumer is drawn inside that consumer's box: the reader sees
-"bursts" with its window and its condition, not three boxes in a row.
+A step without a name and with only one consumer is drawn inside that consumer's box: the reader sees "bursts"
+with its window and its condition, not three boxes in a row.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ class Box:
     kind: str  # topic, view, or the kind of a stream
     title: str
     lines: tuple[str, ...]
-    streams: tuple[str, ...] = ()  # the names of those that are drawn in it
+    streams: tuple[str, ...] = ()  # the names of the streams that are drawn in it
 
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """``counted`` is what tells how many rows went along each arrow (``counting.py``)."""
+    """``counted`` are, for each arrow, the counts that add up to the rows along it (``counting.py``)."""
 
     boxes: tuple[Box, ...]
     arrows: tuple[tuple[str, str], ...]
@@ -109,7 +109,7 @@ def _topic_box(boxes: dict[str, Box], topic: str, about: str, stream: str | None
 
 
 def _drawn_in(stream: Stream, streams: list[Stream], flow: Topology) -> Stream | None:
-    """The stream in whose box this one is drawn: its only consumer, if it is a plain step after it."""
+    """The stream in whose box this one is drawn: its only consumer, if that is a plain step after it."""
     if stream.named or any(sink.stream is stream for sink in flow.sinks):
         return None
     consumers = [other for other in streams if stream in other.inputs]
@@ -119,7 +119,7 @@ def _drawn_in(stream: Stream, streams: list[Stream], flow: Topology) -> Stream |
 
 
 def _lines(stream: Stream, inside: dict[int, Stream]) -> tuple[str, ...]:
-    """What the steps in this box do, in their order."""
+    """What the steps in this box do, in order."""
     lines: list[str] = []
     node: Stream | None = stream
     while node is not None:

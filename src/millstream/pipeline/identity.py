@@ -1,8 +1,8 @@
-"""What a stateful operator is, so that its state is found again after the file was edited.
+"""Identifies stateful operators, so that their state is found again after the file was edited.
 
-An operator that was given a name is known by it. Any other is known by its definition: its kind, where its
-rows come from, its keys, conditions and aggregates, a processor's class. Nothing of that depends on where in
-the file it stands, on the variable that holds it, or on what is done with its results.
+An operator that was given a name is known by its name. Any other is known by its definition: its kind, where
+its rows come from, its keys, conditions and aggregates, a processor's class. None of this depends on where in
+the file the operator is, on the variable that holds it, or on what is done with its results.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _NAMED = "named "
 
 
 def identity(operator: Stateful) -> str:
-    """What an operator's state is kept under."""
+    """The identity under which an operator's state is kept."""
     assert operator.main is not None
     if operator.main.given_name is not None:
         return _NAMED + operator.main.given_name
-    # A processor may bring state of another version to its own: that is looked at when state is found.
+    # A processor may migrate state of another version. That is checked when the state is found.
     made = {part: what for part, what in definition(operator).items() if part not in ("version", "migrates")}
     return _digest({"definition": made, "of": origins(operator)})
 
@@ -44,14 +44,14 @@ def is_named(identity: str) -> bool:
 
 
 def definition(operator: Stateful) -> dict[str, Any]:
-    """What an operator's state depends on, whatever it is called."""
+    """What an operator's state depends on, apart from the operator's name."""
     assert operator.main is not None
     made: dict[str, Any] = {
         "kind": operator.main.kind,
         "keys": [[without_spaces(key) for key in one.by] for one in operator.inputs],
     }
     if isinstance(operator, WindowState):
-        # The plan of a window is the kernel's, and here it must not matter who works it out.
+        # The plan of a window is the kernel's; the definition must not depend on the engine that computes it.
         return made | operator.window_shape()
     return made | dict(operator.plan.shape())
 
@@ -70,7 +70,7 @@ def origins(operator: Stateful) -> list[Any]:
 
 
 def source_identity(source: Source) -> str:
-    """What tells a source from others: its topic, how it is read, and the time it goes by."""
+    """What distinguishes a source from others: its topic, how it is read, and the time it goes by."""
     return _digest(_origin(source))
 
 

@@ -1,4 +1,4 @@
-"""A topology that runs: its topics checked, its queries started, watched and stopped."""
+"""One run of a topology: checks its topics, then starts, watches and stops its queries."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from millstream.pipeline.status_writer import StatusWriter
 
 
-# What stateful operators on the kernel need: a store for any state, that writes what changed and no more.
+# What stateful operators on the kernel need: a store for state of any size, which writes only what changed.
 # Spark's own windows are faster in its default store.
 _STATE_SETTINGS = {
     "spark.sql.streaming.stateStore.providerClass": (
@@ -61,16 +61,16 @@ _STATE_SETTINGS = {
 }
 
 
-# For every batch that is handed to foreachBatch, Spark works out all that its plan says about its rows. With
-# conditions over many columns that grows as their combinations do, until there is no memory left; and nothing
-# that we do with a batch profits by it.
+# For every batch that is handed to foreachBatch, Spark derives all that its plan says about its rows. With
+# conditions over many columns, that grows as their combinations do, until memory runs out. Nothing that is
+# done with a batch here benefits from it.
 _PLAN_SETTINGS = {"spark.sql.constraintPropagation.enabled": "false"}
 
 
 @contextmanager
 def _set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """For queries that start within: each takes the session's settings as they are then. The session is the
-    user's, and left as it was."""
+    """Change a session's settings for queries that start inside, each with the settings of that moment. The
+    session is the user's, so its old settings are restored."""
     before = spark.conf.getAll
     for setting, value in settings.items():
         spark.conf.set(setting, value)
@@ -84,7 +84,7 @@ def _set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
                 spark.conf.unset(setting)
 
 
-_SETTING = threading.Lock()  # a query that is started again must not find the settings of another
+_SETTING = threading.Lock()  # a query that is restarted must not start with the settings of another
 
 
 def _started(spark: SparkSession, settings: Mapping[str, str], writer: DataStreamWriter) -> StreamingQuery:
@@ -93,8 +93,8 @@ def _started(spark: SparkSession, settings: Mapping[str, str], writer: DataStrea
 
 
 _REBUILD_ROWS = 200_000
-_REPORT_S = 5.0  # for Spark to report a batch that is done
-_CLEAN_UP_AFTER = 5  # minutes, in which a run that was taken over has noticed
+_REPORT_S = 5.0  # how long Spark may take to report a batch that is done
+_CLEAN_UP_AFTER = 5  # minutes; by then a run that was taken over has noticed it
 _COMPACTED = {"cleanup.policy": "compact"}
 
 
@@ -104,21 +104,21 @@ class Settings:
 
     connection: Connection
     checkpoint: str
-    views: str | Path | None = None  # a file or a URL; beside the checkpoint, if left out
-    trigger: str | None = None  # a batch every so often; as fast as they go, if left out
-    available_now: bool = False  # read what is there, and end
+    views: str | Path | None = None  # a file or a URL; None: beside the checkpoint
+    trigger: str | None = None  # the interval between batches; None: one after the other
+    available_now: bool = False  # read what is there, then end
     create_topics: bool = False  # source topics too
     new_ledger: bool = False  # forget what the group's offsets say is done
     start: str | None = None  # where a first run begins, whatever the sources say
-    again: bool = False  # a run of the same command failed before: it may have begun there
-    round: Round = field(default_factory=Round)  # with available_now: where it ends, and what it closes then
+    again: bool = False  # an earlier run of the same command failed: it may have begun there
+    round: Round = field(default_factory=Round)  # with available_now: where the run ends, and what it closes
     reset: tuple[str, ...] = ()  # operators that give up their state
     skip_lost: bool = False  # go on where records were deleted before they were read
-    rebuild: bool = False  # build the views anew beside those that are there, and nothing else
+    rebuild: bool = False  # only rebuild the views, beside those that are there
     transaction_timeout_s: float = 300.0  # after which a transaction that nobody ends is aborted
     on_progress: Callable[[Progress], None] = field(default=lambda progress: None)
-    on_trouble: Callable[[str], None] = field(default=lambda text: None)  # what was overcome
-    status: StatusWriter | None = None  # who tells others what the job does; its caller ends it
+    on_trouble: Callable[[str], None] = field(default=lambda text: None)  # called with what was overcome
+    status: StatusWriter | None = None  # tells others what the job does; the job's caller ends it
 
 
 class Job:
@@ -146,15 +146,15 @@ class Job:
         self._lag = LagMeter(settings.connection)
         self._failure: MillstreamError | None = None
         self._limit = StateLimit(flow.max_state)
-        # A rebuild runs beside the job itself, and under its name.
+        # A rebuild runs beside the job itself, and under the job's name.
         self._status = None if settings.rebuild else settings.status
         self.own_views: list[View] = []
-        self.bound = False  # whether the checkpoint is this topology's, with what was asked to be reset
+        self.bound = False  # True once the checkpoint is this topology's, with the resets that were asked for
 
     # ---- before Spark -------------------------------------------------------------------------------
 
     def prepare(self) -> list[str]:
-        """Look at the broker and the checkpoint; returns the topics that were created."""
+        """Check the broker and the checkpoint. Returns the topics that were created."""
         self._check_transactions()
         if any(query.operators for query in self.plan.queries) and "://" in self.flow.state:
             from millstream.pipeline.kernel.outside import reach
@@ -223,8 +223,8 @@ class Job:
     # ---- running ------------------------------------------------------------------------------------
 
     def start(self, spark: SparkSession, *, stopping: Callable[[], bool] = lambda: False) -> None:
-        """Plan every query on Spark, and only then start them. On a slow machine that takes a while, unless
-        ``stopping`` says that nobody wants it any more."""
+        """Plan every query on Spark, and only then start them. On a slow machine that takes a while. It
+        ends early when ``stopping`` says that the job is no longer wanted."""
         from millstream.pipeline.frames import Frames
         from millstream.pipeline.outgoing import output
         from millstream.pipeline.progress import Listener
@@ -252,7 +252,7 @@ class Job:
                 counted=counted,
             )
             for sink in query.sinks:
-                frames.of(sink.stream)  # the whole way to every sink once, for what Spark has to say
+                frames.of(sink.stream)  # builds the whole way to every sink once, to find Spark's errors
             for tap in query.taps:
                 check_supported(spark, frames.tap(tap), query.output_mode, tap.at)
             outputs.append((query, *output(query, frames)))
@@ -269,7 +269,7 @@ class Job:
                     )
                 for number, view in views.items():
                     self.own_views.append(view)
-                    if self.settings.rebuild:  # what is there stays as it is until the swap
+                    if self.settings.rebuild:  # the old views stay as they are until the swap
                         self._store.check(view, where=query.sinks[number].at)
                         views[number] = view = replace(view, name=beside("next", view.name))
                     self._store.prepare(view, where=query.sinks[number].at)
@@ -282,9 +282,9 @@ class Job:
         self.bound = True
         listener = Listener(titles, self._delivered, self._progressed)
         spark.streams.addListener(listener)
-        self._listener = listener  # to be removed: Spark knows it only from here on
-        # Each tap alone has passed Spark's check. It refuses several windows side by side in update mode,
-        # which is only wrong for windows over windows; those are refused when they are declared.
+        self._listener = listener  # for close() to remove: Spark knows it only from here on
+        # Each tap alone has passed Spark's check. Spark would also refuse several windows side by side in
+        # update mode. Only windows over windows are wrong, and those are refused when they are declared.
         spark.conf.set("spark.sql.streaming.unsupportedOperationCheck", "false")
         starters: dict[str, Callable[[], Any]] = {}
         for query, rows, _ in outputs:
@@ -315,17 +315,17 @@ class Job:
             target=self._stay, args=(starting,), name="first-batches", daemon=True
         )
         self._staying.start()
-        if not self.settings.rebuild:  # the ledger is that of the job which is running
+        if not self.settings.rebuild:  # the ledger belongs to the job that is running
             threading.Thread(target=self._keep_fresh, name="ledger-refresh", daemon=True).start()
         if self._status is not None:
             self._status.turned("running")
 
     def _title(self, query: Query) -> str:
-        """What Spark calls a query: it has one of a name at a time."""
+        """The query's name in Spark, which runs only one query of a name at a time."""
         return f"{query.name} rebuilt" if self.settings.rebuild else query.name
 
     def _keeping(self, query: Query, operator: Stateful) -> Keeping:
-        """Operators are told apart by their place in the query, which the checkpoint keeps for them."""
+        """Where an operator keeps its state: by its place in the query, which the checkpoint keeps."""
         from millstream.pipeline.kernel.spark import Keeping
 
         assert self._claimed is not None
@@ -349,20 +349,20 @@ class Job:
         self.settings.on_progress(progress)
 
     def lags(self) -> dict[str, dict[str, int]]:
-        """By query and topic, the records from what is committed to where the topic ends now. What is not
-        known is left out: nothing is committed yet, or the broker is away."""
+        """By query and topic, the records between what is committed and the topic's current end. What is
+        not known is left out: nothing is committed yet, or the broker is away."""
         return {query.name: self._lags(query.name) for query in self.plan.queries}
 
     @property
     def lag(self) -> int | None:
-        """All of them together; None where nothing is known."""
+        """The sum of all lags; None if none is known."""
         known = [sum(by_topic.values()) for by_topic in self.lags().values() if by_topic]
         return sum(known) if known else None
 
     def _lags(self, query: str) -> dict[str, int]:
         if not self.settings.rebuild:
             return self._lag.of_group(self._groups[query]) if query in self._groups else {}
-        # A rebuild leaves the group alone, which is that of the job beside it.
+        # A rebuild does not touch the group, which belongs to the job beside it.
         delivery = self._deliveries.get(query)
         last = None if delivery is None else delivery.last
         return {} if last is None else self._lag.of_offsets(last.offsets)
@@ -404,8 +404,8 @@ class Job:
         )
 
     def _keep_fresh(self) -> None:
-        """What a query has done must not be forgotten because it has nothing to do. And one that has nothing
-        to do must notice that its views were rebuilt: its checkpoint is about to be removed."""
+        """Keep the ledger of an idle query from expiring. An idle query must also notice that its views
+        were rebuilt, because its checkpoint is about to be removed."""
         minutes = 0
         while not self._stopping.wait(60):
             minutes += 1
@@ -428,7 +428,7 @@ class Job:
         reader = spark.readStream.format("millstream")
         for name, value in self._options().items():
             reader = reader.option(name, value)
-        # By the time a query asks where its topic ends, another one of this job may have written to it.
+        # The job's own topics keep their start: another query may write before this one asks for the end.
         is_own = source.topic in self.plan.writes
         start = source.start if is_own else self.settings.start or source.start
         reader = reader.option("topic", source.topic).option("startingOffsets", start)
@@ -438,11 +438,11 @@ class Job:
             until = self.settings.round.until[query.name]
             own = {place: offset for place, offset in until.items() if place.topic == source.topic}
             reader = reader.option("endingOffsets", json.dumps(to_json(own)))
-        # The group's offsets are the ledger, and written with the results.
+        # The group's offsets are the ledger, which is written with the results.
         reader = reader.option("groupId", self._groups[query.name]).option("commitOffsets", "false")
         bounds = [source.max_rows] if source.max_rows is not None else []
         if self.settings.rebuild:
-            # The views' database is the other job's as well, and must not be kept from it for long.
+            # The views' database is also the running job's, which must not have to wait long for it.
             bounds.append(_REBUILD_ROWS)
         if bounds:
             reader = reader.option("maxOffsetsPerTrigger", str(min(bounds)))
@@ -467,7 +467,7 @@ class Job:
 
     @property
     def entries(self) -> dict[str, Entry]:
-        """The last batch that this run delivered, by query."""
+        """The last delivered batch of each query, as far as this run knows."""
         return {
             name: delivery.last for name, delivery in self._deliveries.items() if delivery.last is not None
         }
@@ -479,8 +479,8 @@ class Job:
 
     @property
     def waiting(self) -> str | None:
-        """Why a batch could not be delivered yet and is tried again; None if all goes well."""
-        deliveries = list(self._deliveries.values())  # asked on other threads, while the job starts too
+        """Why a batch has not been delivered yet and is retried; None if all is well."""
+        deliveries = list(self._deliveries.values())  # other threads ask, also while the job starts
         return next((each.waiting for each in deliveries if each.waiting is not None), None)
 
     @property
@@ -491,13 +491,13 @@ class Job:
         return self._starting is not None and self._starting.comes_back(query)
 
     def last_progress(self, patience: float = 30.0) -> dict[str, Progress]:
-        """The last batch of each query, once all have ended. Spark reports batches a little later than it
-        ends its queries."""
+        """The last batch of each query, once all queries have ended. Waits for Spark, which reports a batch
+        a little later than it ends the query."""
         deadline = time.monotonic() + patience
         for name, query in self._queries.items():
             while (
                 (done := query.lastProgress) is not None
-                and "addBatch" in done.durationMs  # otherwise it looked, found nothing and ran no batch
+                and "addBatch" in done.durationMs  # without it, the query found nothing and ran no batch
                 and (name not in self._last or self._last[name].batch < done.batchId)
                 and time.monotonic() < deadline
             ):
@@ -505,7 +505,7 @@ class Job:
         return self._last
 
     def failed(self) -> MillstreamError | None:
-        """Why a query ended on its own, None if none did or all is well."""
+        """Why a query ended by itself; None if none did, or if all is well."""
         from millstream.pipeline.causes import condensed, line_in
 
         for delivery in self._deliveries.values():
@@ -529,16 +529,16 @@ class Job:
         return None
 
     def tell(self, error: MillstreamError) -> None:
-        """Let others know why it has ended, where the process goes on."""
+        """Report to others why the job has ended. For processes that go on after it."""
         if self._status is not None:
             self._status.failed(error)
 
     def stop(self, patience: float = 60.0) -> None:
-        """End between two batches; what was read and not delivered is read again by the next run.
+        """End between two batches. What was read but not delivered is read again by the next run.
 
-        A delivery under way is waited for. A query that has a batch to begin ends itself when it comes to
-        deliver it; one that has nothing to do is stopped. (Spark can't interrupt a thread that waits for
-        Python, so stopping it in the middle of a delivery would only wait, and then fail.)
+        A delivery in progress is waited for. A query that has begun a batch ends itself when it comes to
+        deliver it; an idle query is stopped. (Spark can't interrupt a thread that waits for Python, so to
+        stop a query in the middle of a delivery would only wait, and then fail.)
         """
         self._no_more_starts()
         deadline = time.monotonic() + patience
@@ -547,12 +547,12 @@ class Job:
                 if str(query.status["message"]).startswith("Waiting"):
                     query.stop()
                 time.sleep(0.02)
-        self.last_progress(_REPORT_S)  # the batch under way is counted with the others
+        self.last_progress(_REPORT_S)  # so that the batch in progress is counted too
         self.close()
 
     @staticmethod
     def _stay(starting: Starting) -> None:
-        with suppress(Exception):  # there is no JVM any more, which all others notice too
+        with suppress(Exception):  # the JVM is gone, which everything else notices too
             starting.stay()
 
     def _no_more_starts(self) -> None:
@@ -561,11 +561,11 @@ class Job:
             self._staying.join()
 
     def close(self) -> None:
-        """Let go of the listener and the views; the session is the caller's."""
+        """Release the listener, the deliveries and the views; the session is the caller's."""
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
         if self._spark is not None and self._listener is not None:
-            with suppress(Py4JError):  # there is no JVM to remove it from
+            with suppress(Py4JError):  # the JVM is gone, and the listener with it
                 self._spark.streams.removeListener(self._listener)
             self._listener = None
         self._no_more_starts()
@@ -579,7 +579,7 @@ class Job:
 
 
 def check_supported(spark: SparkSession, frame: DataFrame, mode: str, at: str) -> None:
-    """Spark's own check of what a streaming query may do, on one arm."""
+    """Applies Spark's own check of what a streaming query may do, to the rows of one tap."""
     from millstream.pipeline.causes import condensed
 
     java: Any = spark._jvm
@@ -594,7 +594,7 @@ def check_supported(spark: SparkSession, frame: DataFrame, mode: str, at: str) -
 
 
 def _check_session(spark: SparkSession, flow: Topology) -> None:
-    """Refuse settings of Spark's under which a task may run twice without anyone noticing."""
+    """Refuses settings of Spark's under which a task may run twice without anyone noticing."""
     if flow.guarantee != "exactly-once":
         return
     conf = spark.sparkContext.getConf()
@@ -614,11 +614,11 @@ def _check_session(spark: SparkSession, flow: Topology) -> None:
 
 
 def wanted_columns(query: Query, source: Source) -> set[str]:
-    """What of a record the query needs: what is not asked for is neither decoded nor carried to the JVM."""
+    """The columns of a record that the query needs. Others are neither decoded nor carried to the JVM."""
     wanted = {"value", *source.include}
     if source.time is not None and source.time.kind == "log":
         wanted.add("timestamp")
-    if source.table is not None:  # a deletion is a key and a time, and nothing else
+    if source.table is not None:  # a deletion is only a key and a time
         wanted |= {"key", "timestamp"}
     if query.operators:
         wanted |= {"partition", "offset"}
@@ -629,14 +629,15 @@ def wanted_columns(query: Query, source: Source) -> set[str]:
 
 
 def hush_pyspark() -> None:
-    """PySpark logs every failed analysis, with its whole plan, before it raises it. We report it once."""
+    """Silences PySpark, which logs every failed analysis, with its whole plan, before it raises it. The
+    error is reported once, by the code that catches it."""
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         logging.getLogger(name).disabled = True
 
 
 def _ship_user_code() -> None:
-    """Executors can't import the user's file, nor the modules beside it: what they need travels with the job.
-    A worker would also keep what it has once loaded of them, after the file was changed."""
+    """Executors can't import the user's file or the modules beside it, so these travel with the job. A
+    worker that had imported them would also keep the old code after the file was changed."""
     from pyspark import cloudpickle
 
     for module in user_modules().values():

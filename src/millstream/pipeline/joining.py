@@ -1,7 +1,7 @@
-"""Declaring joins and gatherings: what is joined by what, within which time, what the result has. No Spark.
+"""Declares joins and gatherings: what is joined with what, within which time, and the result's columns.
 
-What is wrong is found here as far as the columns are known: where a function of the user's stands before a
-join, the rest is found when Spark has told them.
+This needs no Spark. Mistakes are found here as far as the columns are known: if a user's function comes
+before a join, the other mistakes are found when Spark has told the columns.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def declare_join(
     name: str | None,
     at: str,
 ) -> StatefulChannel:
-    """A stream joined with another, or with a table."""
+    """Declares the join of a stream with another stream or with a table."""
     if isinstance(right, Table):
         if within is not None or order is not None:
             raise TopologyError(
@@ -79,7 +79,7 @@ def _with_stream(
     time = _time_of(JOIN_TIME, (left, right), at)
     plan_class = JoinWithinInOrder if order == "time" else JoinWithin
     plan = plan_class(how, len(by), lower, upper, time.basis, _results(left, right))
-    # What waited for a match in vain is so much older than the watermark when it is given.
+    # A row that waited for a match in vain is this much older than the watermark when it is given.
     behind = max(upper if how in ("left", "outer") else 0, -lower if how in ("right", "outer") else 0, 0)
     return declare(
         "join",
@@ -123,7 +123,7 @@ def _with_table(
 def declare_table_join(
     left: Table, right: object, on: On | None, how: str, *, name: str | None, at: str
 ) -> Table:
-    """Two tables as one."""
+    """Declares the join of two tables; the result is a table."""
     from millstream.pipeline.kernel.tables import CHANGE_COLUMNS, TableJoin
 
     if not isinstance(right, Table):
@@ -222,14 +222,14 @@ def _by_foreign_key(
 
 
 class Gathered(StatefulChannel):
-    """What was complete; what was not, and what came again, are channels beside it."""
+    """The complete events. Incomplete events and repeated parts are channels beside it."""
 
     _incomplete: StatefulChannel | None = None
     _duplicates: StatefulChannel | None = None
 
     @property
     def incomplete(self) -> StatefulChannel:
-        """The events of which parts were missing when their time was over; ``missing`` names them."""
+        """The events that lacked parts when their time was over; ``missing`` names these parts."""
         from millstream.pipeline.kernel.gather import INCOMPLETE, MISSING
 
         if self._incomplete is None:
@@ -241,7 +241,7 @@ class Gathered(StatefulChannel):
 
     @property
     def duplicates(self) -> StatefulChannel:
-        """The rows of a part that was there already; ``part`` is its name."""
+        """The rows of a part that had arrived already; ``part`` is its name."""
         from millstream.pipeline.kernel.gather import DUPLICATES, PART
 
         if self._duplicates is None:
@@ -261,7 +261,7 @@ def declare_gather(
     name: str | None,
     at: str,
 ) -> Gathered:
-    """Parts of an event, by key."""
+    """Declares the gathering of an event's parts by key."""
     from millstream.pipeline.kernel.gather import DUPLICATES, GATHER_TIME, INCOMPLETE, MISSING, PART, Gather
 
     parts: dict[str, Stream] = {}
@@ -325,7 +325,7 @@ def _on(on: On, at: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _on_key_of(table: Table, on: On, at: str) -> tuple[str, ...]:
-    """The columns that are a table's key, in the key's order."""
+    """The stream's columns that are matched with a table's key, in the key's order."""
     by, others = _on(on, at)
     if not isinstance(on, Mapping):
         if len(by) != len(table.key):
@@ -344,7 +344,7 @@ def _on_key_of(table: Table, on: On, at: str) -> tuple[str, ...]:
 
 
 def _bounds(within: object, at: str) -> tuple[int, int]:
-    """The least and the most by which the right may be later, in microseconds."""
+    """The least and the most by which the right side may be later, in microseconds."""
     if isinstance(within, str):
         span = 1000 * _duration("within", within, at)
         return -span, span
@@ -388,7 +388,7 @@ def _time(stream: Stream, at: str) -> Time:
 
 
 def _time_of(column: str, streams: Sequence[Stream], at: str) -> Time:
-    """The time of what is made of several streams: it names all of theirs."""
+    """The time of a result that is made of several streams: its name has the names of all their times."""
     times = [_time(stream, at) for stream in streams]
     if len({time.basis for time in times}) == 1:
         return times[0].of_results(column)
@@ -399,7 +399,7 @@ def _time_of(column: str, streams: Sequence[Stream], at: str) -> Time:
 
 
 def _results(*streams: Stream) -> tuple[bool, bool]:
-    """Which are results of another operator, and so bring columns that say so."""
+    """Which of the two are results of another operator, and so bring columns that say so."""
     left, right = (stream.time is not None and stream.time.origin is not None for stream in streams)
     return left, right
 
@@ -412,7 +412,7 @@ def _columns(
     at: str,
     but: tuple[Sequence[str], Sequence[str]] = ((), ()),
 ) -> tuple[str, ...] | None:
-    """The columns of the result, if they are known: those of both sides but for some, and its own."""
+    """The columns of the result, if they are known: those of both sides except ``but``, then its own."""
     if left.stream.columns is None or right.stream.columns is None:
         return None
     lefts = [name for name in left.stream.columns if name not in (*left.keys, *but[0])]

@@ -1,11 +1,11 @@
-"""The kernel in Spark's plan: rows on their way into it with their times, and its channels on their way out.
+"""Connects the kernel to Spark's plan: rows go in with their places and times, channels come out.
 
 On the way in, every row carries its *place* (source, partition, offset) in a column of its own, through
-whatever stands between the source and the operator. A row that is filtered out on the way still tells the
-time, or a source of which nothing is wanted at present would hold everything up; one in some is enough for
-that. Functions of the user's are given neither places nor such rows (placing.py): these go past the function.
-Where a function's rows can't be told by their places any more, all of what it took goes past it, to tell the
-time of each partition; that is one more read of the source.
+every step between the source and the operator. A row that is filtered out on the way still advances the
+watermark; otherwise a source of which nothing is wanted at present would hold everything back. A user's
+function is given neither places nor such rows (placing.py): these bypass the function. If the rows that the
+function returns have lost their places, all rows that it took bypass it too, to advance the time of each
+partition. That costs one more read of the source.
 """
 
 from __future__ import annotations
@@ -76,8 +76,9 @@ class Kernels:
         self._mode = output_mode
         self._made: dict[int, DataFrame] = {}
         self._timed: dict[int, Any] = {}
-        # Channels of users' functions (None where there is one): whose rows have no places, and beside which
-        # rows go that tell the time.
+        # Outputs of users' functions, each a stream and a channel (None where there is only one output).
+        # The rows of the first set have no places. Those of the second set have rows beside them that only
+        # advance the watermark.
         self._placeless: set[tuple[int, str | None]] = set()
         self._told_beside: set[tuple[int, str | None]] = set()
         self._channels: dict[int, list[str]] = {}
@@ -86,7 +87,7 @@ class Kernels:
     # ---- out of the kernel --------------------------------------------------------------------------
 
     def of(self, stateful: Stateful) -> DataFrame:
-        """All channels of an operator in one frame: see ``picked`` for which rows and columns are whose."""
+        """All channels of an operator in one frame; ``picked`` selects the rows and columns of one."""
         if id(stateful) not in self._made:
             try:
                 self._made[id(stateful)] = self._run_on_spark(stateful)
@@ -101,7 +102,7 @@ class Kernels:
         return self._made[id(stateful)]
 
     def picked(self, stream: StatefulChannel) -> tuple[str, dict[str, str]]:
-        """The condition by which a channel's rows are told from others, and the SQL of its columns."""
+        """The condition that selects a channel's rows, and the SQL of its columns."""
         frame = self.of(stream.stateful)
         number = self._channels[id(stream.stateful)].index(stream.channel_name)
         struct = struct_name(number)
@@ -112,7 +113,7 @@ class Kernels:
         return f"channel = '{stream.channel_name}'", made
 
     def channel(self, stream: StatefulChannel) -> DataFrame:
-        """One channel's rows."""
+        """The rows of one channel."""
         condition, columns = self.picked(stream)
         made = [f"{sql} AS {quoted(name)}" for name, sql in columns.items()]
         return self.of(stream.stateful).where(condition).selectExpr(*made)
@@ -147,7 +148,7 @@ class Kernels:
         return self._observed(rows, stateful)
 
     def _observed(self, rows: DataFrame, stateful: Stateful) -> DataFrame:
-        """How the operator stands goes to whoever watches the query."""
+        """Report the operator's status to whatever listens to the query."""
         told = rows.withColumn(STATUS, fn.from_json(fn.col(STATUS).cast("string"), _STATUS_SCHEMA))
         return told.observe(
             f"state {stateful.name}",
@@ -166,8 +167,9 @@ class Kernels:
     # ---- into the kernel ----------------------------------------------------------------------------
 
     def _key_kinds(self, stateful: Stateful) -> list[str | None]:
-        """The types that an operator's keys are cast to, if any. Rows of several inputs meet in one bucket
-        only if their keys have the same type: Spark hashes an int otherwise than the same bigint."""
+        """The types that an operator's keys are cast to; None for a key that is not cast. Rows of several
+        inputs meet in one bucket only if their keys have the same type: Spark hashes an int differently
+        from an equal bigint."""
         inputs = stateful.inputs
         found = [
             [kind for _, kind in self.timed(one.stream).selectExpr(*map(_named, one.by, one.keys)).dtypes]
@@ -192,7 +194,7 @@ class Kernels:
         return kinds
 
     def _keyed(self, one: Input, buckets: int, kinds: list[str | None]) -> DataFrame:
-        """An input's rows: what the kernel wants in front, then the keys, then the columns."""
+        """An input's rows: first the columns that the kernel needs, then the keys, then the other columns."""
         frame = self.timed(one.stream)
         time = one.stream.time
         assert time is not None
@@ -268,7 +270,7 @@ class Kernels:
         return self._filtered(frame, without, stream)
 
     def _operated(self, stream: UserOperator) -> Any:
-        """What a function makes of a stream's rows, with places."""
+        """What a user's function makes of a stream's rows, with their places."""
         (above,) = stream.inputs
         given = self.timed(above)
         rows = given
@@ -312,13 +314,13 @@ class Kernels:
         return made.unionByName(tells, allowMissingColumns=True)
 
     def _tells(self, stream: Stream) -> bool:
-        """Whether there are rows beside a stream's own that only tell the time."""
+        """True if there are rows beside a stream's own that only advance the watermark."""
         if isinstance(stream, Where | Otherwise | StatefulChannel):
             return True
         return self._marked(stream, self._told_beside)
 
     def _rules(self, stateful: Stateful) -> dict[tuple[int, int], TimeRules]:
-        """What the inputs' sources say about their time, and what goes for rows that have no places."""
+        """The time rules of the inputs' sources, and those for rows that have no places."""
         rules = stateful.rules()
         for number, one in enumerate(stateful.inputs):
             if self._marked(one.stream, self._placeless):
@@ -327,7 +329,7 @@ class Kernels:
         return rules
 
     def _marked(self, stream: Stream, marked: set[tuple[int, str | None]]) -> bool:
-        """Whether a stream, or one that its rows come through, is among the marked ones."""
+        """True if the stream, or one that its rows come through, is among the marked ones."""
         if isinstance(stream, StatefulChannel):
             return False
         if isinstance(stream, SplitChannel):
@@ -336,8 +338,8 @@ class Kernels:
         return (id(stream), None) in marked or any(self._marked(one, marked) for one in stream.inputs)
 
     def _filtered(self, frame: DataFrame, condition: str, stream: Stream) -> DataFrame:
-        """Rows that don't match still tell the time, up to where they are packed for the kernel. Of their
-        columns only the time is left: what follows must not stumble over a row it was not to see."""
+        """Rows that don't match still advance the watermark, until they are packed for the kernel. Only
+        their time column is kept: later steps must not fail on a row that they were not meant to see."""
         place = f"if({condition}, {PLACE}, {CLOCK_PLACE})"
         names = [name for name in frame.columns if name != PLACE]
         marked = frame.selectExpr(*(quoted(name) for name in names), f"{place} AS {PLACE}")
@@ -351,12 +353,12 @@ class Kernels:
         )
 
     def _of_results(self, stream: StatefulChannel) -> DataFrame:
-        """What another operator gives, and how far it has come: a row of its watermark tells time."""
+        """Another operator's results, and how far it has come: a row with its watermark."""
         assert stream.time is not None
         condition, columns = self.picked(stream)
         told = f"channel = '{STATUS}'"
         made = dict(columns)
-        # Past all that it has given, and before all that it will give.
+        # After everything that the operator has given, and before everything that it will give.
         reached = f"{STATUS}.watermark"
         mark = f"timestamp_micros(if({reached} = {NEVER}L, NULL, {reached} + {stream.time.mark_us}))"
         made[stream.time.column] = f"if({told}, {mark}, {columns[stream.time.column]})"
@@ -370,7 +372,7 @@ class Kernels:
 
 
 def _behind_state(stream: Stream) -> bool:
-    """Whether results of a stateful operator are among a stream's rows."""
+    """True if a stream's rows include results of a stateful operator."""
     return isinstance(stream, StatefulChannel) or any(_behind_state(one) for one in stream.inputs)
 
 

@@ -1,4 +1,4 @@
-"""How far a job is behind, measured when somebody asks: Spark's own figure is as old as its batch."""
+"""Measures a job's lag at the moment of the call: Spark's own figure is as old as its last batch."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from millstream.client.lag import lag_by_topic
 from millstream.errors import MillstreamError
 from millstream.pipeline.offsets import Offsets
 
-_PATIENCE_S = 1.0  # with a broker that was restarted; who is away for longer is not waited for
+_PATIENCE_S = 1.0  # how long to wait for a restarting broker; after that the lag is unknown
 
 
 class LagMeter:
-    """Over a connection of its own, for threads that report: batches must not wait for it, nor it for
-    them."""
+    """Measures over a separate connection, for the threads that report, so that batches and measurements
+    never wait for each other."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -25,7 +25,7 @@ class LagMeter:
         self._closed = False
 
     def of_group(self, group: str) -> dict[str, int]:
-        """By topic, behind what the group has committed; empty if that is not known."""
+        """By topic, how far the group's committed offsets are behind; empty if that is not known."""
 
         def ask(cluster: Cluster) -> dict[str, int]:
             commits = cluster.commits(group, require_stable=False)
@@ -34,7 +34,7 @@ class LagMeter:
         return self._asked(ask)
 
     def of_offsets(self, offsets: Offsets) -> dict[str, int]:
-        """The same, behind these offsets."""
+        """By topic, how far these offsets are behind; empty if that is not known."""
         return self._asked(lambda cluster: lag_by_topic(cluster, offsets))
 
     def _asked(self, ask: Callable[[Cluster], dict[str, int]]) -> dict[str, int]:

@@ -1,7 +1,8 @@
-"""The late rows of a source, and those whose time is not to be believed: what stateful operators found.
+"""The streams ``source.late`` and ``source.ahead``: a source's rows that stateful operators set aside.
 
-Who reads a source is known when all is declared; only then it is settled what ``source.late`` is made of. So
-it may be asked for before anything else.
+Late rows came too late. Rows that are ahead have a time too far in the future to be believed. Which operators
+read a source is known only when everything is declared, so the contents of these streams are settled then,
+and the streams may be requested before anything else.
 """
 
 from __future__ import annotations
@@ -14,19 +15,19 @@ OPERATOR = "operator"
 
 
 class SourceChannel(Union):
-    """The late rows (or those ahead of all time) of all stateful operators that a source feeds; the column
-    ``operator`` says which of them it was."""
+    """The late rows (or the rows too far ahead) of all stateful operators that a source feeds. The column
+    ``operator`` names the operator that set the row aside."""
 
     kind = "channel"
 
     def __init__(self, source: Source, word: str, at: str) -> None:
         self.source, self.word = source, word
         super().__init__(source.flow, (), OPERATOR, f"{source.name}.{word}", at)
-        self.columns = None  # those of whatever the operators take
+        self.columns = None  # they depend on what the operators take
         self.no_time = f"rows that are {word} are outside of time; they can't be windowed or joined"
 
     def settle(self) -> None:
-        """Find who feeds it. Called when all is declared."""
+        """Find the operators' channels that feed this stream. Called when everything is declared."""
         found: dict[int, Stream] = {}
         operators: dict[int, Stateful] = {}
         for stream in list(self.flow.streams):

@@ -1,9 +1,9 @@
-"""Where boxes and arrows go: a layered layout, top to bottom, used by the text and the SVG drawing.
+"""Places the boxes and arrows of a graph in layers, top to bottom, for the text and the SVG drawing.
 
-1. every box in the layer below all it comes from
-2. an arrow over several layers gets a bend in each of them
-3. boxes of a layer are ordered to cross few arrows (barycentres, a few sweeps)
-4. each is moved under its neighbours as far as the others let it (pool adjacent violators)
+1. Every box goes into a layer below all boxes that it comes from.
+2. An arrow that crosses several layers gets a bend in each of them.
+3. The boxes of a layer are ordered so that few arrows cross (barycentres, a few sweeps).
+4. Each box moves under its neighbours as far as the others of its layer allow (pool adjacent violators).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Spot:
-    """A place in a layer: a box, or the bend of a long arrow (``key`` None)."""
+    """A position in a layer: a box, or the bend of a long arrow (``key`` is None)."""
 
     key: str | None
     width: float
@@ -31,8 +31,8 @@ class Layout:
 
 
 def layout(widths: Mapping[str, float], arrows: Sequence[tuple[str, str]], gap: float) -> Layout:
-    """Place boxes of these widths, ``gap`` apart at least. An arrow that closes a cycle is drawn upwards
-    by nobody: it is left out of the layers and of the layout."""
+    """Place boxes of these widths, at least ``gap`` apart. An arrow that closes a cycle would point upwards,
+    so it is left out of the layers and of the layout."""
     forward = _without_cycles(list(widths), arrows)
     depth = _depths(list(widths), forward)
     spots = {key: Spot(key, width, depth[key]) for key, width in widths.items()}
@@ -60,7 +60,8 @@ def layout(widths: Mapping[str, float], arrows: Sequence[tuple[str, str]], gap: 
 
 
 def _without_cycles(keys: list[str], arrows: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The arrows less those that lead back to where the walk came from (feedback through a topic)."""
+    """The arrows, except those that lead back to a box that the walk came through (feedback through a
+    topic)."""
     following: dict[str, list[str]] = {key: [] for key in keys}
     for tail, head in arrows:
         following[tail].append(head)
@@ -121,7 +122,7 @@ def _place(layers: list[list[Spot]], gap: float) -> None:
 
 
 def _settle(layer: list[Spot], wanted: list[float], gap: float) -> None:
-    """As near to where each wants to be as their order and widths allow (least squares)."""
+    """Move each spot as near to its wanted centre as the layer's order and widths allow (least squares)."""
     offsets, position = [], 0.0
     for index, spot in enumerate(layer):
         position += spot.width / 2 if index == 0 else layer[index - 1].width / 2 + gap + spot.width / 2

@@ -1,33 +1,34 @@
-"""The ledger of a query: which batch its outputs hold, kept where the outputs are.
+"""The ledger of a query: the last batch that its outputs hold, kept on the broker that holds the outputs.
 
-Rule 1: the ledger is the committed offsets of the query's consumer group. The offsets are where the batch
-ended in its sources, so tools that watch lag see the pipeline; the metadata beside each is the batch's number
-and the id of Spark's query, which is the id of its checkpoint.
+Rule 1: the ledger is the committed offsets of the query's consumer group. The offsets say where the batch
+ended in its sources, so tools that watch lag see the pipeline. The metadata of each offset holds the batch's
+number and the id of Spark's query, which is the id of its checkpoint.
 
-Rule 2: what the ledger does not plainly say is never guessed. A batch is due if the ledger holds the one
-before it, done if it holds this one with the same offsets; anything else stops the job, with what happened
-and what to do.
+Rule 2: what the ledger does not plainly say is never guessed. A batch is due if the ledger holds the batch
+before it, and done if the ledger holds this batch with the same offsets. Anything else stops the job, with a
+message that says what happened and what to do.
 
-Theory of operation. Spark runs a batch again if it ended before Spark had noted it as done, always with the
-same offsets. Whether its results are in the log already, only the log can tell:
+Theory of operation. Spark runs a batch again, always with the same offsets, if the job ended before Spark had
+noted the batch as done. Only the log can tell whether the results are in it already:
 
-- exactly once: the ledger is written in the transaction that writes the results. Both are there or neither.
-- at most once: it is written before the results; a batch that it holds is not sent again.
-- at least once: it is written after them; a batch that it does not hold is sent, perhaps once more.
+- exactly once: the ledger is written in the same transaction as the results. Either both exist or neither.
+- at most once: the ledger is written before the results. A batch that it holds is not sent again.
+- at least once: the ledger is written after the results. A batch that it does not hold is sent, perhaps for a
+  second time.
 
-Offsets of a group without members expire (in Apache Kafka and here after seven days, counted from when they
-were committed). A ledger that expired could not be told from one that never was, so an idle query writes its
-entry anew now and then (``REFRESH_S``), under the same fencing as a batch. That was preferred to a copy in a
-compacted topic: no second place to keep in step and to secure, and the transactional id, which expires in the
-same way, is kept alive with it. A job that stood still for longer is stopped by rule 2.
+Offsets of a group without members expire (in Apache Kafka and here, seven days after they were committed). An
+expired ledger could not be told from one that never existed, so an idle query rewrites its entry every
+``REFRESH_S`` seconds, under the same fencing as a batch. A copy in a compacted topic was the alternative. It
+would be a second place to keep in step and to secure, and it would not keep the transactional id alive, which
+expires in the same way. A job that was down for longer than that is stopped by rule 2.
 
     entry in the group               batch 0     batch N > 0
     none                             due         stop: expired or deleted
-    of another checkpoint            stop        stop
+    from another checkpoint          stop        stop
     batch N - 1                      -           due
     batch N, the same offsets        done        done
     batch N, other offsets           stop        stop
-    any other                        stop        stop
+    anything else                    stop        stop
 """
 
 from __future__ import annotations
@@ -41,45 +42,47 @@ from millstream.client.position import TopicPartition
 from millstream.errors import MillstreamError
 from millstream.pipeline.offsets import Offsets
 
-# Often enough for any sensible retention, and too seldom to be noticed.
+# Frequent enough for any sensible retention, and too rare to cost anything noticeable.
 REFRESH_S = 3600.0
 
 _METADATA = re.compile(r"millstream batch (\d+) of (\S+)")
 
 
 class LedgerProblem(MillstreamError):
-    """The ledger does not say what is done and what is not; the job must not go on by itself."""
+    """The ledger does not say what is done and what is not. The job must not continue until a person has
+    decided."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A batch whose results are delivered: its number, the query it is of, and where it ended."""
+    """A batch whose results are delivered: its number, its query, and the offsets where it ended."""
 
     query: str
     batch: int
     offsets: Offsets
 
     def commits(self) -> dict[TopicPartition, Committed]:
-        """As the group keeps it."""
+        """The entry in the form that the group commits."""
         metadata = f"millstream batch {self.batch} of {self.query}"
         return {place: Committed(offset, metadata=metadata) for place, offset in self.offsets.items()}
 
 
 class Ledger:
-    """The ledger in a group of a cluster. Writing it in a transaction is the business of whoever has one."""
+    """The ledger in a consumer group. ``write`` uses no transaction: a caller that has one commits
+    ``Entry.commits()`` in it."""
 
     def __init__(self, cluster: Cluster, group: str) -> None:
         self._cluster = cluster
         self.group = group
 
     def read(self, topics: Collection[str], *, stable: bool = True) -> Entry | None:
-        """The last entry; ``topics`` are the query's sources. ``stable``: a transaction that is about to
-        write another is waited for."""
+        """The last entry. ``topics`` are the query's sources. With ``stable``, waits for an open transaction
+        that is about to write another entry."""
         commits = self._cluster.commits(self.group, require_stable=stable)
         return entry_of(self.group, {p: c for p, c in commits.items() if p.topic in topics})
 
     def write(self, entry: Entry) -> None:
-        """Outside of any transaction."""
+        """Write an entry outside of any transaction."""
         commits = entry.commits()
         if commits:
             metadata = next(iter(commits.values())).metadata
@@ -87,7 +90,8 @@ class Ledger:
 
 
 def entry_of(group: str, commits: Mapping[TopicPartition, Committed]) -> Entry | None:
-    """What a group's offsets say. Raises LedgerProblem where somebody else has written them."""
+    """The entry that a group's offsets hold, None if there are no offsets. Raises LedgerProblem if another
+    program wrote one of them, or if they belong to different batches."""
     found: dict[tuple[str, int], Offsets] = {}
     for place, committed in commits.items():
         match = _METADATA.fullmatch(committed.metadata)
@@ -110,8 +114,8 @@ def entry_of(group: str, commits: Mapping[TopicPartition, Committed]) -> Entry |
 
 
 def is_done(entry: Entry | None, this: Entry, group: str) -> bool:
-    """Whether a batch's results are delivered, by the last entry of the ledger. Raises LedgerProblem where
-    that can't be told."""
+    """True if a batch's results are delivered, according to the last entry of the ledger. Raises
+    LedgerProblem if the entry does not tell."""
     if entry is None:
         if this.batch == 0:
             return False
@@ -147,7 +151,8 @@ def is_done(entry: Entry | None, this: Entry, group: str) -> bool:
 
 
 def check_owner(entry: Entry, query: str | None, group: str) -> None:
-    """Raise LedgerProblem if the ledger is that of another checkpoint; ``query`` is None for a new one."""
+    """Raise LedgerProblem if the ledger belongs to another checkpoint. ``query`` is None for a new
+    checkpoint."""
     if entry.query != query:
         raise LedgerProblem(
             f"group {group!r} belongs to another checkpoint, which got to batch {entry.batch}: this job, or"

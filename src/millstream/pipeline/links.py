@@ -1,8 +1,8 @@
-"""What outlives a task: connections, and the modules it has loaded.
+"""Keeps what outlives a task in a Spark worker: connections, and the modules that it has loaded.
 
-Spark keeps its Python workers between tasks and micro-batches. What they opened is kept here with them, so
-that a small micro-batch does not pay for connecting, and so that a sink does not leave a new producer id
-behind on the broker for every task.
+Spark keeps its Python workers between tasks and micro-batches, and their connections stay open here. So a
+small micro-batch does not pay for connecting, and a sink does not leave a new producer id on the broker for
+every task.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _frozen_in: int | None = None
 
 
 def keep_loaded() -> None:
-    """At the end of a worker's first task: tell the garbage collector that what is loaded stays. Spark has it
-    go through everything after every task, which for all these modules takes some 25 ms, and a micro-batch
-    has about ten tasks."""
+    """Exempt what is loaded from garbage collection, at the end of a worker's first task. Spark runs a full
+    collection after every task. For all these modules that takes about 25 ms, and a micro-batch has about
+    ten tasks."""
     global _frozen_in
     if _frozen_in != os.getpid():
         gc.collect()
@@ -36,12 +36,12 @@ def keep_loaded() -> None:
 
 
 def _key(connection: Connection) -> _Key:
-    # The process is part of it: a fork must not share its parent's sockets.
+    # The process id is part of the key: a forked process must not share its parent's sockets.
     return (os.getpid(), connection.address, *sorted(connection.options.items()))
 
 
 def shared_cluster(connection: Connection) -> Cluster:
-    """This process's access to the brokers behind a connection."""
+    """This process's one Cluster for the brokers behind a connection."""
     key = _key(connection)
     cluster = _clusters.get(key)
     if cluster is None:
@@ -50,7 +50,7 @@ def shared_cluster(connection: Connection) -> Cluster:
 
 
 def shared_sender(options: WriteOptions) -> Sender:
-    """This process's sender with these options; a new one after one has failed."""
+    """This process's one sender with these options; a new one after a failure."""
     key = (*_key(options.connection), options.acks, options.idempotent)
     sender = _senders.get(key)
     if sender is not None and sender.failed:

@@ -1,4 +1,4 @@
-"""Getting the topology out of a user's Python file, with its mistakes reported as theirs, not as ours."""
+"""Loads the topology that a user's Python file defines, and reports its errors at the user's line."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from millstream.pipeline.streams import Stream
 from millstream.pipeline.tables import Table
 from millstream.pipeline.topology import Topology
 
-_MODULE = "millstream_pipeline_"  # and the file's name: what it is called among Python's modules
+_MODULE = "millstream_pipeline_"  # followed by the file's name: its name in sys.modules
 
 
 def user_modules() -> dict[str, ModuleType]:
-    """The pipelines that were loaded, and the modules beside them that they have imported; by name."""
+    """The loaded pipelines, and the modules from the same folders that were imported with them, by name."""
     files = {
         name: Path(file).resolve()
         for name, module in list(sys.modules.items())
@@ -34,7 +34,7 @@ def user_modules() -> dict[str, ModuleType]:
 
 
 def load_topology(file: str | Path, name: str | None = None) -> Topology:
-    """The topology that ``file`` defines; ``name`` chooses where it defines several."""
+    """The topology that ``file`` defines. ``name`` chooses one if the file defines several."""
     path = Path(file)
     _check_names(path)
     module = _run(path)
@@ -73,7 +73,7 @@ def _run(path: Path) -> ModuleType:
         raise TopologyError("a pipeline is a Python file (.py)", where=shown(str(path)))
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
-    # The file's own directory first, as for a script: pipelines import their helpers from beside them.
+    # The file's directory comes first, as for a script: pipelines import helpers that lie next to them.
     sys.path.insert(0, str(path.resolve().parent))
     try:
         spec.loader.exec_module(module)
@@ -98,8 +98,8 @@ def _run(path: Path) -> ModuleType:
 
 
 def _check_names(path: Path) -> None:
-    """Refuse a folder in which Spark's Python processes would import the wrong modules, and fail in many
-    ways that don't name the cause."""
+    """Refuse a folder with a file named like a module of Python's own. Spark's Python processes would import
+    it instead, and fail in many ways that don't name the cause."""
     own = {file.stem for file in path.resolve().parent.glob("*.py")}
     if hidden := sorted(own & sys.stdlib_module_names):
         raise TopologyError(
@@ -110,7 +110,7 @@ def _check_names(path: Path) -> None:
 
 
 def user_line(error: BaseException, path: Path) -> str:
-    """``file:line`` of the last frame that is the user's own."""
+    """``file:line`` of the innermost frame in the user's files; only the file if there is none."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if Path(frame.filename).resolve().is_relative_to(path.resolve().parent)]
     return f"{shown(own[-1].filename)}:{own[-1].lineno}" if own else shown(str(path))

@@ -1,11 +1,11 @@
-"""Where a read starts and ends, how much of it is one micro-batch, and which task reads what.
+"""Decides where a read starts and ends, how much of it is one micro-batch, and which task reads what.
 
-Offsets travel through Spark's checkpoint as ``{"topic": {"0": 23}}``, the next offset to be read of every
-partition, as with Spark's own Kafka source. Spark logs only where a batch ends, because a batch starts where
-the one before it ended. Partitions without a batch before (all of them in batch 0, new ones later) have their
-start beside their end, as ``{"start topic": {"0": 0}}``. A batch that is run again then reads what it was
-planned to read, whatever ``startingOffsets`` means by that time. The topics' ids are kept too: offsets of one
-topic say nothing about a later one of the same name. All but ``resolve`` is pure.
+Spark's checkpoint stores offsets as ``{"topic": {"0": 23}}``: the next offset to read of every partition, as
+with Spark's own Kafka source. Spark logs only where a batch ends, because a batch starts where the previous
+one ended. Partitions that no earlier batch has read (all of them in batch 0, new ones later) have their start
+stored next to their end, as ``{"start topic": {"0": 0}}``. A batch that is run again then reads what it was
+planned to read, whatever ``startingOffsets`` means by that time. The topics' ids are stored too, because
+offsets of one topic say nothing about a later topic of the same name. Everything except ``resolve`` is pure.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from millstream.errors import ConfigError
 
 Offsets = dict[TopicPartition, int]
 
-# Ranges shorter than this are read by one task together: a task costs more than they do.
+# Ranges shorter than this share a task, because a task costs more than reading them.
 SMALL_RANGE = 10_000
 
 
-# In the place of a topic: no topic has such a name.
+# These stand in place of a topic's name: no topic can have such a name.
 _TICK = ""
 _IDS = "/ids"
 _START = "start "
 
 
 def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, Any]]:
-    """Offsets as Spark keeps them."""
+    """Offsets in the form that Spark stores."""
     found: dict[str, dict[str, Any]] = {}
     for partition, offset in sorted(offsets.items()):
         found.setdefault(partition.topic, {})[str(partition.partition)] = offset
@@ -41,7 +41,7 @@ def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, Any]]:
 
 
 def from_json(value: Mapping[str, Mapping[str, Any]]) -> Offsets:
-    """Offsets as Spark kept them."""
+    """Offsets from the form that Spark stores."""
     return {
         TopicPartition(topic, int(partition)): offset
         for topic, partitions in value.items()
@@ -51,7 +51,7 @@ def from_json(value: Mapping[str, Mapping[str, Any]]) -> Offsets:
 
 
 def starts_in(value: Mapping[str, Mapping[str, Any]]) -> Offsets:
-    """Where the partitions start that this batch is the first to read."""
+    """The starts of the partitions that this batch is the first to read."""
     return from_json(
         {topic.removeprefix(_START): each for topic, each in value.items() if topic.startswith(_START)}
     )
@@ -60,30 +60,31 @@ def starts_in(value: Mapping[str, Mapping[str, Any]]) -> Offsets:
 def with_starts(
     value: dict[str, dict[str, Any]], starts: Mapping[TopicPartition, int]
 ) -> dict[str, dict[str, Any]]:
-    """The same offsets, and where partitions start that were not read before."""
+    """The same offsets, plus the starts of partitions that were not read before."""
     return {**value, **{_START + topic: each for topic, each in to_json(starts).items()}}
 
 
 def finish_in(value: Mapping[str, Mapping[str, Any]]) -> int | None:
-    """The event time, in microseconds, to which a batch carries a query whose input has ended."""
+    """The event time, in microseconds, to which a batch carries a query whose input has ended; None if the
+    batch carries it nowhere."""
     return value.get(_TICK, {}).get("finish")
 
 
 def tick_in(value: Mapping[str, Mapping[str, Any]]) -> int:
-    """The time, in milliseconds, of the last micro-batch that was made for the sake of time alone."""
+    """The time, in milliseconds, of the last micro-batch that was made only because time had passed."""
     return int(value.get(_TICK, {}).get("0", 0))
 
 
 def with_tick(
     value: dict[str, dict[str, Any]], tick: int, finish: int | None = None
 ) -> dict[str, dict[str, Any]]:
-    """The same offsets at another time: to Spark they are others, and it makes a micro-batch of it."""
+    """The same offsets at another time. Spark takes them for different offsets, and makes a micro-batch."""
     times = ({"0": tick} if tick else {}) | ({} if finish is None else {"finish": finish})
     return {**value, _TICK: times} if times else value
 
 
 def ids_in(value: Mapping[str, Mapping[str, Any]]) -> Mapping[str, str]:
-    """The ids of the topics that offsets are of, as far as they were told."""
+    """The ids of the offsets' topics, as far as they were known."""
     return value.get(_IDS, {})
 
 
@@ -92,7 +93,7 @@ def with_ids(value: dict[str, dict[str, Any]], ids: Mapping[str, str]) -> dict[s
 
 
 def created_again(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
-    """Topics that have another id than before."""
+    """Topics whose id differs from the one before."""
     return sorted(name for name, id in before.items() if after.get(name, id) != id)
 
 
@@ -102,11 +103,11 @@ class Places:
 
     everywhere: Position | None = None
     each: Mapping[TopicPartition, Position] | None = None
-    group: bool = False  # the group's committed offsets, and ``everywhere`` where it has none
+    group: bool = False  # the group's committed offsets; ``everywhere`` applies where it has none
 
 
 def parse_places(text: str, option: str, now_ms: int) -> Places:
-    """What startingOffsets or endingOffsets says."""
+    """Parse startingOffsets or endingOffsets."""
     by_time = text.startswith("times:")
     if by_time:
         text = text.removeprefix("times:")
@@ -164,7 +165,7 @@ def _parse_one(value: Any, by_time: bool, now_ms: int) -> Position | None:
 
 
 def parse_assign(text: str) -> dict[str, list[int]]:
-    """What the option ``assign`` says."""
+    """Parse the option ``assign``."""
     try:
         document = json.loads(text)
         chosen = {topic: [int(number) for number in numbers] for topic, numbers in document.items()}
@@ -183,7 +184,8 @@ def resolve(
     read_committed: bool,
     strict: bool,
 ) -> Offsets:
-    """The offset in each partition that ``places`` means now; ``strict`` refuses one that is not there."""
+    """The offset that ``places`` means now in each partition. With ``strict``, an offset outside of the
+    partition's log is refused."""
     if not partitions:
         return {}
     starts = cluster.ends(partitions, EARLIEST)
@@ -225,13 +227,14 @@ def resolve(
 
 
 def at_most(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], records: int) -> Offsets:
-    """Ends that leave at most ``records`` in all, each partition with its share of what is waiting."""
+    """End offsets that include at most ``records`` in total. Each partition's share is proportional to what
+    is waiting in it."""
     waiting = {p: max(0, offset - start.get(p, offset)) for p, offset in end.items()}
     total = sum(waiting.values())
     if total <= records:
         return dict(end)
     shares = {p: records * size // total for p, size in waiting.items()}
-    # What rounding left over goes to those that wait for most: at least one record always moves.
+    # The rounding remainder goes to the partitions with the most waiting, so at least one record moves.
     left = records - sum(shares.values())
     for partition in sorted(waiting, key=lambda p: (-waiting[p], p))[:left]:
         shares[partition] += 1
@@ -240,7 +243,7 @@ def at_most(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, in
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Offsets of one partition, from ``first`` up to ``end``, not included."""
+    """Offsets of one partition, from ``first`` up to ``end``, which is not included."""
 
     partition: TopicPartition
     first: int
@@ -254,7 +257,7 @@ class Span:
 def divide(
     spans: Iterable[Span], *, min_tasks: int | None = None, max_records: int | None = None
 ) -> list[list[Span]]:
-    """Which spans each task reads: large ones split, small ones together. Deterministic."""
+    """Which spans each task reads: large spans are split, small ones share a task. Deterministic."""
     spans = [span for span in spans if span.size > 0]
     if max_records is not None:
         spans = [piece for span in spans for piece in _pieces(span, -(-span.size // max_records))]

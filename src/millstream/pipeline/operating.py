@@ -1,4 +1,4 @@
-"""The user's operators on Spark: what a function makes of a DataFrame, and its mistakes at its line."""
+"""Runs the user's operators on Spark's DataFrames, and reports their errors at the user's line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from millstream.pipeline.streams import Operator, Stream
 
 
 def operated(operator: Operator, frame: DataFrame) -> Any:
-    """What the user's function makes of a DataFrame; its mistakes at its line."""
+    """What the user's function returns for a DataFrame. Its errors are reported at the user's line."""
     function = operator.function
     try:
         result = function(frame)
@@ -46,7 +46,7 @@ def operated(operator: Operator, frame: DataFrame) -> Any:
 
 
 def check_time(stream: Stream, frame: DataFrame) -> None:
-    """Refuse rows without the column that they are to be put in time by."""
+    """Refuse a DataFrame that lacks the stream's time column."""
     assert stream.time is not None
     if stream.time.column not in frame.columns:
         raise TopologyError(

@@ -1,7 +1,8 @@
-"""The options of ``format("millstream")``: names, meaning and checks, declared once.
+"""The options of ``format("millstream")``: names, meanings and checks, declared once.
 
-Names are those of Spark's own Kafka source and sink wherever it has the option. A name that is not known
-is refused, with the closest that is: an option misspelt and ignored would be data read from the wrong place.
+The names are those of Spark's own Kafka source and sink wherever these have the option. An unknown name is
+refused, with the closest known name: if a misspelt option were ignored, data would be read from the wrong
+place.
 """
 
 from __future__ import annotations
@@ -20,15 +21,16 @@ from millstream.records.compression import codec_named
 
 Use = Literal["read", "write", "both"]
 
-# A column that a topology asks for beside those that records have: a struct of what was read of a value that
-# is plain JSON. Such a value is not given itself: it would be copied from process to process for nobody.
-# The column's comment has the names of the fields without which a value is not plain, as JSON.
+# A column that a topology requests in addition to a record's own: a struct of the fields that were read from
+# a value that is plain JSON. The value itself is then null, because nothing would use it and it would be
+# copied from process to process. The column's comment lists, as JSON, the fields that a value must have to be
+# plain.
 PLAIN = "_millstream_plain"
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A declared option: its name, other names for it, who takes it and what it means."""
+    """A declared option: its name, its aliases, whether reading or writing takes it, and what it means."""
 
     name: str
     use: Use
@@ -160,13 +162,14 @@ OPTIONS: tuple[Option, ...] = (
     *(Option(f"kafka.{name}", "both", f"TLS or SASL, as librdkafka's `{name}`.") for name in PROPERTIES),
 )
 
-# Spark hands a sink its own options too.
+# Spark also passes its own options to a sink.
 _SPARKS_OWN = ("checkpointlocation", "queryname", "outputmode")
 _BY_NAME = {name.lower(): option for option in OPTIONS for name in (option.name, *option.aliases)}
 
 
 class Given:
-    """The options a user gave, by declared name; takes each at most once, whatever it is called."""
+    """The options that a user gave, by their declared names. Two names of one option must not contradict each
+    other."""
 
     def __init__(self, given: Mapping[str, str], use: Use) -> None:
         self._values: dict[str, str] = {}
@@ -189,7 +192,7 @@ class Given:
         return self._values.get(name)
 
     def called(self, name: str) -> str:
-        """What the user called it."""
+        """The name by which the user gave the option."""
         return self._called.get(name, name)
 
     def wrong(self, name: str, expected: str) -> ConfigError:
@@ -218,14 +221,14 @@ class Given:
         return value
 
     def connection(self) -> Connection:
-        """The address and how to speak to it."""
+        """The broker's address and the client's settings."""
         options = {"client.id": self._values.get("kafka.client.id", "millstream-spark")}
         for name in PROPERTIES:
             if f"kafka.{name}" in self._values:
                 options[name] = self._values[f"kafka.{name}"]
         seconds = (self.number("kafka.request.timeout.ms") or 30_000) / 1000
         connection = Connection(self._values.get("bootstrap", DEFAULT_ADDRESS), options, seconds)
-        connection.servers()  # says what is wrong with the address
+        connection.servers()  # raises if the address is wrong, and says why
         return connection
 
 
@@ -242,7 +245,7 @@ def _closest(name: str, use: Use) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What to read, from where to where, and how."""
+    """What to read, where to start and end, and how."""
 
     connection: Connection
     topics: tuple[str, ...] = ()
@@ -320,7 +323,7 @@ def _place(given: Given, offsets: str, timestamp: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """Where rows go, and how."""
+    """Where to write rows, and how."""
 
     connection: Connection
     topic: str | None = None

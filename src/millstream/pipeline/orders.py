@@ -1,9 +1,9 @@
-"""What the driver orders the tasks of a batch to do with their rows.
+"""The driver's orders to the tasks of a batch: what to do with their rows.
 
-The function that tasks end with is part of a query's plan and the same for all of its batches. Given to Spark
-with every batch, it would be pickled, typed and planned as often: a tenth of a small batch's time. What
-differs comes as a property of the batch's jobs. There is nothing secret in it: Spark shows those properties
-in its pages and keeps them in its event log.
+The function that ends every task is part of the query's plan and the same for all batches. If it were given
+to Spark with every batch, it would also be pickled, typed and planned every time, which takes a tenth of a
+small batch's time. What differs between batches is passed as a property of the batch's jobs. The property
+contains no secrets, because Spark shows such properties in its pages and keeps them in its event log.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ PROPERTY = "millstream.order"
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """``send`` as rows come, by tasks that may be repeated or not; ``drop`` what is in the log already; or
-    ``encode`` for the driver or for other tasks (sending.py)."""
+    """What tasks do with their rows: ``send`` them as they come (``repeatable``: a task may run twice),
+    ``drop`` records that are in the log already, or ``encode`` records for the driver or for other tasks to
+    send (sending.py)."""
 
     do: Literal["send", "drop", "encode"]
     repeatable: bool = False
@@ -43,15 +44,15 @@ class Order:
         told = json.loads(text)
         targets, to = told["targets"], told["to"]
         if targets is not None:
-            # JSON has no numbers as keys.
+            # In JSON, keys are text: make them numbers again.
             by_sink = ({int(sink): n for sink, n in targets[key].items()} for key in ("first", "count"))
             targets = Targets(tuple(TopicPartition(*place) for place in targets["partitions"]), *by_sink)
         return cls(told["do"], told["repeatable"], targets, to if isinstance(to, int) else Address(**to))
 
 
 class Deliver:
-    """The last function of a query's plan. ``topics`` are those of the sinks; the rows it gives back are what
-    has to come back of every order, with nulls where an order has nothing to say."""
+    """The last function of a query's plan. ``topics`` are the sinks' topics. The rows that it returns have
+    the same columns for every order, with nulls where an order does not fill them."""
 
     def __init__(self, options: WriteOptions, topics: Mapping[int, str], columns: list[str]) -> None:
         self._options = options
@@ -85,7 +86,7 @@ class Deliver:
 def delivered(
     rows: DataFrame, options: WriteOptions, topics: Mapping[int, str], *, addressed: bool
 ) -> DataFrame:
-    """A query's rows with ``Deliver`` at their end; ``addressed`` if they may be for other tasks to send."""
+    """A query's rows, passed through ``Deliver``. ``addressed``: other tasks may have to send them."""
     columns = {name: kind for name, kind in rows.dtypes if name not in RECORD}
     columns |= SHUFFLED if addressed else {ROWS: SHUFFLED[ROWS]}
     schema = ", ".join(f"{name} {kind}" for name, kind in columns.items())

@@ -1,14 +1,15 @@
-"""The way from a query's taps to its sinks: records for topics, rows for views.
+"""Turns the rows of a query's taps into what its sinks take: records for topics, rows for views.
 
-What happens to a row on its way (conditions, selections, tags, the encoding as JSON) is composed into one SQL
-expression for each sink, so that a tap's rows become what its sinks take in a single pass and within Spark's
-streaming plan: nothing is left that would have to be planned anew for every batch.
+Everything that happens to a row on its way (conditions, selections, tags, the encoding as JSON) is composed
+into one SQL expression for each sink. A tap's rows thus become what its sinks take in a single pass within
+Spark's streaming plan, and nothing has to be planned again for every batch.
 
-All that a query gives has the same columns: ``sink`` (its number), those of a record, and those of each view.
+All rows that a query gives have the same columns: ``sink`` (the sink's number), the columns of a record, and
+the columns of each view.
 
-A record's headers are text on this way. Spark asks every column for its size with every row that it hands to
-Python, and an array of structs takes it ten times as long as all other columns together, even where it is
-null, which it almost always is.
+A record's headers travel as text here. For every row that Spark passes to Python, it asks every column for
+its size. For an array of structs that takes ten times as long as for all other columns together, even where
+the array is null, which it almost always is.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ from millstream.pipeline.windowed import Aggregate
 from millstream.pipeline.windows import picked
 
 SINK = "sink"
-PASSED = "passed"  # by which Spark's observed metrics of a tap begin: ``passed 0``
-RECORD = {  # the topic is the sink's; those that no sink of a query fills are left out
+PASSED = "passed"  # how the names of Spark's observed metrics of a tap begin: ``passed 0``
+RECORD = {  # no topic, because each sink has its own; columns that no sink of a query fills are left out
     "key": "binary",
     "value": "binary",
-    "headers": "string",  # an object in JSON; see below
+    "headers": "string",  # a JSON object; see above
     "timestamp": "timestamp",
 }
 Columns = Callable[[Stream], list[tuple[str, str]]]  # a stream's columns and their types
@@ -55,14 +56,14 @@ class Row:
 
     columns: dict[str, str]
     conditions: list[str] = field(default_factory=list)
-    passed: list[tuple[str, str]] = field(default_factory=list)  # streams to be counted, and who is of them
+    passed: list[tuple[str, str]] = field(default_factory=list)  # streams to count, and the rows' condition
 
     def sql(self, expression: str) -> str:
         return with_columns(expression, self.columns)
 
 
 def output(query: Query, frames: Frames) -> tuple[DataFrame, dict[int, View]]:
-    """All that the query gives, as one DataFrame, and the views among its sinks by their numbers."""
+    """All output of the query as one DataFrame, and the views among its sinks by their numbers."""
 
     def columns(stream: Stream) -> list[tuple[str, str]]:
         return list(frames.of(stream).dtypes)
@@ -102,7 +103,7 @@ def output(query: Query, frames: Frames) -> tuple[DataFrame, dict[int, View]]:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What a sink is given of a tap's row: its columns, and under which condition, if any."""
+    """What a sink gets from a tap's row: its columns, and the condition, if there is one."""
 
     entry: list[str]
     held: str
@@ -114,7 +115,7 @@ class Given:
 
 
 def _spread(frame: DataFrame, given: list[Given]) -> DataFrame:
-    """A row for everything that is given of a tap's row; a single thing needs no detour."""
+    """One row for each thing that a tap's row gives. A single thing needs no array to explode."""
     if len(given) == 1:
         rows = frame.where(given[0].held) if given[0].held else frame
         return rows.selectExpr(*given[0].entry)
@@ -123,7 +124,8 @@ def _spread(frame: DataFrame, given: list[Given]) -> DataFrame:
 
 
 def _counted(frame: DataFrame, place: int, ways: list[Row]) -> DataFrame:
-    """The same rows, of which Spark tells how many are of each stream that lies between tap and sinks."""
+    """The same rows. Spark counts as a metric how many of them belong to each stream between tap and
+    sinks."""
     passed = dict.fromkeys(each for row in ways for each in row.passed)
     if not passed:
         return frame
@@ -134,7 +136,8 @@ def _counted(frame: DataFrame, place: int, ways: list[Row]) -> DataFrame:
 
 
 def _check(frame: DataFrame, expression: str, arm: Arm) -> None:
-    """What Spark has against it is said at the sink's line; all before it was checked at its own."""
+    """Report at the sink's line what Spark rejects. Everything before the sink was checked at its own
+    line."""
     try:
         _ = frame.select(fn.expr(expression).alias("given")).schema
     except Exception as error:
@@ -147,7 +150,7 @@ def _travelled(arm: Arm, frames: Frames, columns: Columns) -> Row:
     row = Row({name: quoted(name) for name in frame.columns})
     base = arm.base
     if isinstance(base, Stream) and not isinstance(base, Operator | SplitChannel) and frames.is_counted(base):
-        row.passed.append((base.name, "true"))  # a user's operator is counted where it stands
+        row.passed.append((base.name, "true"))  # a user's operator is counted where it runs
     for step, branch in arm.steps:
         if isinstance(step, StatefulChannel) and not step.native:
             condition, made = frames.kernels.picked(step)
@@ -178,7 +181,7 @@ def _all(conditions: list[str]) -> str:
 
 
 def _selected(select: Select, row: Row, names: list[str]) -> dict[str, str]:
-    """The columns after a selection; Spark has told their names, those that nobody gave too."""
+    """The columns after a selection. ``names`` come from Spark, which also names what the user did not."""
     made: list[str] = []
     for expression in select.expressions:
         made += row.columns.values() if expression == "*" else [row.sql(without_alias(expression))]
@@ -188,7 +191,7 @@ def _selected(select: Select, row: Row, names: list[str]) -> dict[str, str]:
 
 
 def _sent(row: Row, arm: Arm, query: Query, frames: Frames) -> dict[str, str]:
-    """What a sink takes of a row: the SQL of the columns that are its own."""
+    """What a sink takes of a row: the SQL of the sink's own columns."""
     sink = arm.sink
     number = next(number for number, other in enumerate(query.sinks) if other is sink)
     if isinstance(sink, TopicSink):
@@ -201,7 +204,7 @@ def _sent(row: Row, arm: Arm, query: Query, frames: Frames) -> dict[str, str]:
 
 
 def _record(sink: TopicSink, row: Row) -> dict[str, str]:
-    """A record of a row: its key, value, headers and time in SQL."""
+    """The record made of a row: its key, value, headers and time in SQL."""
     made: dict[str, str] = {}
     if sink.key is not None:
         made["key"] = _bytes(row.sql(sink.key))
@@ -212,7 +215,8 @@ def _record(sink: TopicSink, row: Row) -> dict[str, str]:
     elif sink.value is not None:
         made["value"] = row.sql(_json(", ".join(sink.value)))
     elif isinstance(sink.stream, Rejected):
-        # As it came, so that it can be produced again; why and from where stand in the headers.
+        # The value stays as it came, so that it can be produced again. The headers say why it was rejected
+        # and where it came from.
         made["value"] = row.columns["value"]
         made.setdefault("key", row.columns["key"])
         said = ("reason", "topic", "partition", "offset")
@@ -226,7 +230,7 @@ def _record(sink: TopicSink, row: Row) -> dict[str, str]:
 
 
 def _encoded(json: str, sink: TopicSink, row: Row, arm: Arm, frames: Frames) -> str:
-    """The value of a record by its schema, in place of JSON; where that is null, so is this."""
+    """The value of a record encoded by its schema instead of as JSON; null where the JSON would be null."""
     assert frames.encode is not None
     columns = row.sql(f"struct({', '.join(sink.value) if isinstance(sink.value, tuple) else '*'})")
     [(_, kind)] = frames.tap(arm.base).select(fn.expr(columns).alias("value")).dtypes
@@ -240,19 +244,19 @@ def _encoded(json: str, sink: TopicSink, row: Row, arm: Arm, frames: Frames) -> 
 
 
 def _bytes(expression: str) -> str:
-    """Bytes stay bytes, everything else is its text in UTF-8."""
+    """Bytes stay bytes; everything else becomes its text in UTF-8."""
     return f"CAST(CAST(({expression}) AS string) AS binary)"
 
 
 def _json(columns: str) -> str:
-    # Microseconds, as Spark has them; its default for JSON cuts them off.
+    # Microseconds, as Spark stores them; its default format for JSON truncates them.
     micros = "yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSS"
     form = f"map('timestampFormat', '{micros}XXX', 'timestampNTZFormat', '{micros}')"
     return f"CAST(to_json(struct({columns}), {form}) AS binary)"
 
 
 def view_of(sink: ViewSink, frame: DataFrame) -> View:
-    """The table that a view's rows make."""
+    """The table for a view's rows. Without ``order=``, the window's end or the stream's time decides."""
     order = sink.order
     if order is None:
         names = [WINDOW_END, *([sink.stream.time.column] if sink.stream.time is not None else [])]

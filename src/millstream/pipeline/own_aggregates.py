@@ -1,14 +1,15 @@
-"""Aggregates written in Python.
+"""Aggregates that users write in Python, for ``.agg(...)`` of a window.
 
     @aggregate("amount", returns="double")
-    def p90(amounts):                       # all of a window's, in the order of time
+    def p90(amounts):                       # all amounts of a window, in time order
         return sorted(amounts)[int(0.9 * len(amounts))]
 
     payments.window(by="card", size="1 minute").agg(n="count(*)", p90=p90)
 
-A class keeps less: ``zero()`` is what it begins with, ``add(state, value)`` returns the state with one more
-value in it, ``result(state)`` tells what it comes to. The state must be plain Python (numbers, text, tuples,
-lists, dicts); of windows that take rows as they come, nothing is promised about the order of adds.
+A class keeps less than a list of all values: ``zero()`` returns the initial state, ``add(state, value)``
+returns the state with one more value in it, and ``result(state)`` returns the aggregate. The state must be
+plain Python (numbers, text, tuples, lists, dicts). In windows that take rows as they arrive, the order of the
+adds is not guaranteed.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from millstream.pipeline.schema import SchemaError
 
 
 def aggregate(*arguments: str, returns: str) -> Callable[[Any], PythonAggregate]:
-    """Make a function, or a class with ``zero``, ``add`` and ``result``, an aggregate for ``.agg(...)``.
+    """Turn a function, or a class with ``zero``, ``add`` and ``result``, into an aggregate for ``.agg(...)``.
 
-    ``arguments`` are SQL expressions over the rows; the function is given a list of values for each. Rows in
-    which one is null don't count. ``returns`` is the type of the result, by Spark's name.
+    ``arguments`` are SQL expressions over the rows. The function gets one list of values for each of them.
+    Rows in which one is null don't count. ``returns`` is Spark's name for the type of the result.
     """
     at = caller()
     if not arguments or not all(isinstance(one, str) and one.strip() for one in arguments):
@@ -70,6 +71,6 @@ def _check_takes(function: object, many: int, name: str, at: str) -> None:
     try:
         inspect.signature(function).bind(*[None] * many)
     except ValueError:
-        pass  # some of Python's own functions don't tell
+        pass  # some of Python's own functions have no signature
     except TypeError:
         raise TopologyError(f"aggregate: {name} must take {many} arguments", where=at) from None

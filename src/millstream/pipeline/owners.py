@@ -1,6 +1,7 @@
-"""Whose a consumer group is, where it is the ledger of a job: by what jobs say in ``millstream.jobs``.
+"""Finds the job whose ledger a consumer group is, from what jobs report in ``millstream.jobs``.
 
-A job reads on Spark and is no member of its group, so the broker calls the group empty while the job runs.
+A job reads on Spark and is not a member of its group, so the broker reports the group as empty while the job
+runs.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ if TYPE_CHECKING:
 
 
 class JobRuns(MillstreamError):
-    """Not while the job runs."""
+    """Refused because the job is running."""
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A job that keeps in a group's offsets which of its batches are done."""
+    """A job that records in a group's offsets which of its batches are done."""
 
     job: str
     state: Shown
@@ -36,7 +37,7 @@ class Owner:
 
     @property
     def refused(self) -> str:
-        """Why the offsets are not changed now; empty if they can be."""
+        """Why the offsets must not be changed now; empty if they may be."""
         if not self.runs:
             return ""
         return f"pipeline {self.job} runs, and keeps in these offsets which batches are done; stop it first"
@@ -47,7 +48,7 @@ class Owner:
 
 
 def owners(admin: Admin, now_ms: int) -> dict[str, Owner]:
-    """By group. A cluster without the topic has none that are known."""
+    """The owners by group; none if the cluster does not have the topic."""
     from millstream.client.consume import Reader
 
     partitions = admin.topics().get(TOPIC, 0)
@@ -69,7 +70,7 @@ def owners(admin: Admin, now_ms: int) -> dict[str, Owner]:
 
 
 def _read(value: bytes | None, now_ms: int) -> list[tuple[str, Owner]]:
-    """A job's groups; none if it is no status that can be read."""
+    """A job's groups, each with its owner; none if the value is not a readable status."""
     try:
         told: Any = json.loads(value or b"{}")
         state = state_now(told["state"], now_ms - told["at_ms"], told.get("heartbeat_ms"))

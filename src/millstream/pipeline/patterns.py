@@ -1,9 +1,9 @@
-"""Patterns as they are written: steps, what joins them, and ``stream.pattern(...)``. Declarations only.
+"""Patterns as users write them: steps, ``>>`` between them, and ``stream.pattern(...)``. Declarations only.
 
     declined = step("declined", "status = 'declined'").times(3) >> step("paid", "status = 'ok'")
     payments.pattern(by="card", within="5 minutes", steps=declined)
 
-What a pattern means in every detail is written down in ``kernel/automaton.py``.
+``kernel/automaton.py`` defines in every detail what a pattern means.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ ON_ERROR = ("fail", "channel")
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step of a pattern: which events fit it, how many it takes and where they stand. Every method gives a
-    step that is changed in one respect; ``>>`` puts one after another."""
+    """A step of a pattern: which events fit it, how many it takes, and where they may come. Every method
+    returns a step that is changed in one respect; ``>>`` puts one step after another."""
 
     rule: StepRule
     condition: str | None
@@ -45,22 +45,22 @@ class Step:
         return self._taking("times", least, least if most is None else most)
 
     def at_least(self, least: int) -> Step:
-        """So many events or more."""
+        """Take this many events or more."""
         return self._taking("at_least", least, None)
 
     def one_or_more(self) -> Step:
         return self._taking("one_or_more", 1, None)
 
     def optional(self) -> Step:
-        """It may be left out."""
+        """The step may be left out."""
         return self._changed("optional", optional=True)
 
     def directly(self) -> Step:
-        """It begins with the very next event of the key after the step before it."""
+        """The step begins with the very next event of the key after the previous step."""
         return self._changed("directly", directly=True)
 
     def consecutive(self) -> Step:
-        """Its events come one directly after another."""
+        """The step's events come one directly after another."""
         return self._changed("consecutive", consecutive=True)
 
     def __rshift__(self, other: Step | Steps) -> Steps:
@@ -108,8 +108,8 @@ def step(
     *,
     where: Callable[[Any, Mapping[str, list[Any]]], Any] | None = None,
 ) -> Step:
-    """A step that an event fits for which the SQL ``condition`` is true, and ``where(event, so_far)`` too if
-    it is given: a function of the event and of the events that the steps before took, by their names."""
+    """A step for events for which the SQL ``condition`` is true, and ``where(event, so_far)`` too if it is
+    given. ``where`` is a function of the event and of the events that earlier steps took, by step name."""
     return _step(name, condition, where, negated=False)
 
 
@@ -119,7 +119,8 @@ def no(
     *,
     where: Callable[[Any, Mapping[str, list[Any]]], Any] | None = None,
 ) -> Step:
-    """That no such event comes between the steps around it; at the end of a pattern, until its time is up."""
+    """No such event may come between the steps before and after this one. At the end of a pattern, none may
+    come until the pattern's time is up."""
     return _step(name, condition, where, negated=True)
 
 
@@ -166,7 +167,7 @@ class PatternStream(StatefulChannel):
 
     @property
     def failed(self) -> StatefulChannel:
-        """The events that a function of the pattern failed on, with ``error`` and ``error_at``."""
+        """The events on which a function of the pattern failed, with ``error`` and ``error_at``."""
         at = caller()
         if not self.stateful.plan.to_channel:  # type: ignore[attr-defined]
             raise TopologyError(
@@ -183,7 +184,7 @@ class PatternStream(StatefulChannel):
 
 
 class Bounds(NamedTuple):
-    """The most that is kept for a key."""
+    """The most partial matches and events that are kept for a key."""
 
     max_partial: int
     max_events: int
@@ -270,7 +271,7 @@ def check_on_error(on_error: object, at: str) -> None:
 
 
 def _steps(given: object, strict: bool, at: str) -> tuple[Step, ...]:
-    """The steps of a pattern, or why they can't be one."""
+    """The steps of a pattern. Raises TopologyError if they can't form one."""
     written = Steps(())
     for part in given if isinstance(given, list | tuple) else (given,):
         if not isinstance(part, Step | Steps):
@@ -343,7 +344,7 @@ def _measures(
 
 
 def _measured(measures: Sequence[tuple[str, Measure]], one: Input) -> list[str]:
-    """The columns that measures need, and the time, so that rows that come late still say when they were."""
+    """The columns that measures need, and the time column, so that late rows still show their time."""
     assert one.stream.time is not None
     wanted = [one.stream.time.column, *(measure.column for _, measure in measures if measure.column)]
     keys = [key.lower() for key in one.keys]

@@ -1,10 +1,11 @@
-"""Where rows stand in the log, carried past a function of the user's.
+"""Carries each row's place in the log past a function of the user's, as a hidden column.
 
-Every row on its way to a stateful operator has a *place*: source, partition and offset. A function must not
-see that column, or it would be in its ``distinct()``, its ``df.columns`` and the JSON it makes; and what it
-sees it can drop. So the place is hidden as Spark hides the metadata columns of files: it is no column of the
-DataFrame, but steps that go row by row carry it along, and it can be asked for afterwards. After any other
-step (an aggregation, a union, a join, ``mapInPandas``) the place of a row can't be known.
+Every row on its way to a stateful operator has a *place*: source, partition and offset. A user's function
+must not see that column. If it did, the place would be in its ``distinct()``, its ``df.columns`` and the JSON
+that it makes, and the function could drop it. So the place is hidden as Spark hides the metadata columns of
+files: it is not a column of the DataFrame, but steps that work row by row carry it along, and it can be
+selected afterwards. After any other step (an aggregation, a union, a join, ``mapInPandas``), the place of a
+row can't be known.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ CLOCK_PLACE = (
     f"named_struct('source', {PLACE}.source, 'partition', {PLACE}.partition, 'offset', {PLACE}.offset,"
     " 'clock', true)"
 )
-# Spark's names of the steps through which a row keeps its place; those of the first kind keep every row.
+# Spark's names of the steps that preserve a row's place. Those in EVERY_ROW also keep every row.
 EVERY_ROW = frozenset({"Project", "SubqueryAlias", "CollectMetrics", "EventTimeWatermark"})
 ROW_BY_ROW = EVERY_ROW | {"Filter", "Generate"}
 _HIDDEN = "__metadata_col"  # Spark's mark of a metadata column
 
 
 class Places:
-    """Hides places in Spark's DataFrames. The test driver has one for its own."""
+    """Hides places in Spark's DataFrames. The test driver has its own implementation."""
 
     def hide(self, frame: DataFrame) -> DataFrame:
-        """The same rows, their places out of sight."""
+        """The same rows with their places hidden."""
         names = [fn.col(f"`{name}`") for name in frame.columns if name != PLACE]
         marked = frame.select(*names, fn.col(PLACE).alias(PLACE, metadata={_HIDDEN: PLACE}))
         hidden = marked.select(*names)
@@ -50,7 +51,7 @@ class Places:
         return hidden
 
     def steps(self, made: DataFrame, hidden: DataFrame) -> set[str] | None:
-        """What the function did to its rows, in Spark's words; None if rows met others."""
+        """The steps of the function, by Spark's names; None if its rows were combined with others."""
         node, first = (one._jdf.queryExecution().analyzed() for one in (made, hidden))
         found = set()
         while not node.fastEquals(first):
@@ -61,5 +62,5 @@ class Places:
         return found
 
     def shown(self, made: DataFrame) -> DataFrame:
-        """The rows with their places as a column again."""
+        """The rows with their places as a visible column again."""
         return made.select("*", fn.col(PLACE).alias(PLACE, metadata={}))

@@ -1,17 +1,17 @@
-"""From a topology to Spark queries: what runs together, in which mode, and where topics cut the graph.
+"""Divides a topology into Spark queries: what runs together, in which mode, and where topics cut the graph.
 
 The rules:
 
-- What shares a source shares a query: one ``foreachBatch`` writes all of the query's sinks, and a later
-  guarantee can make that one transaction.
-- A window is computed once, however many sinks its results reach, and windows over the same rows by the same
-  keys share their state (taps.py).
-- Spark has one output mode a query. Windows that update and windows that are final never share one; where
-  both flow into one sink, the union in front of it is split and each side writes on its own.
-- Rows without state go along with a query that reads the same source anyway.
-- A topic that the flow writes and reads again separates queries; the broker is between them.
+- Streams that share a source share a query. One ``foreachBatch`` writes all of the query's sinks, so that
+  exactly-once can make it one transaction.
+- A window is computed once, however many sinks its results reach. Windows over the same rows by the same keys
+  share their state (taps.py).
+- Spark has one output mode per query. Windows that update and windows that are final never share a query.
+  Where both flow into one sink, the union in front of it is split, and each side writes by itself.
+- Rows without state join a query that reads the same source anyway.
+- A topic that the flow both writes and reads separates queries: the broker is between them.
 
-Pure: no Spark, so that ``millstream graph --plan`` shows it at once.
+This code is pure and needs no Spark, so that ``millstream graph --plan`` prints the plan at once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from millstream.pipeline.windowed import Aggregate, WindowState
 
 @dataclass(slots=True)
 class Query:
-    """One Spark query: an island of the topology."""
+    """One Spark query: the part of the topology that runs together."""
 
     name: str
     emit: str  # update or final
@@ -64,7 +64,8 @@ class Query:
         return "append" if self.emit == "final" else "update"
 
     def shape(self) -> dict[str, Any]:
-        """What a checkpoint depends on, and has to know to go on after the file was edited."""
+        """What a checkpoint depends on. It is stored, so that the job can continue after the file was
+        edited."""
         flow = self.sources[0].flow
         return {
             "mode": self.emit,
@@ -116,7 +117,7 @@ class Plan:
         return list(dict.fromkeys(sink.name for sink in sinks if isinstance(sink, ViewSink)))
 
     def group(self, query: Query) -> str:
-        """The consumer group that shows how far the query has come."""
+        """The consumer group that shows the query's progress."""
         return self.flow.name if len(self.queries) == 1 else f"{self.flow.name}.{query.name}"
 
     def describe(self) -> str:
@@ -168,8 +169,8 @@ class Plan:
 
 
 def plan(flow: Topology, kept: Kept | None = None) -> Plan:
-    """Divide a topology into queries, and those among them that a checkpoint has already as they were
-    (``kept``, their shapes by name). Raises TopologyError where Spark could not run it."""
+    """Divide a topology into queries. Queries that a checkpoint already has (``kept``: their shapes by name)
+    stay as they were. Raises TopologyError if Spark could not run the topology."""
     flow.check()
     arms = [arm for sink in flow.sinks for arm in _arms(sink, sink.stream)]
     updating = [arm for arm in arms if _emits(arm.base) != {"final"}]
@@ -177,7 +178,7 @@ def plan(flow: Topology, kept: Kept | None = None) -> Plan:
     groups = [("update", group) for group in _connected(updating)]
     finals = [("final", group) for group in _connected(final)]
     for _, group in list(groups):
-        # rows without state beside a final query that reads their sources anyway
+        # Rows without state join a final query that reads their sources anyway.
         home = next((other for _, other in finals if _topics(group) <= _topics(other)), None)
         if home is not None and not any(arm.states for arm in group):
             groups.remove(("update", group))
@@ -195,13 +196,13 @@ def plan(flow: Topology, kept: Kept | None = None) -> Plan:
 
 
 def _way(arm: Arm) -> str:
-    """The last stream with a name on the way to the sink."""
+    """The name of the last named stream on the way to the sink."""
     named = [step.name for step, _ in arm.steps if step.named]
     return named[-1] if named else arm.base.name
 
 
 def _emits(stream: Tap) -> set[str]:
-    """The modes that Spark's own windows on the way demand."""
+    """The modes that Spark's own windows upstream demand."""
     return {window.window_spec.emit for window in tap_windows(stream)}
 
 
@@ -225,7 +226,7 @@ def _arms(sink: Sink, stream: Tap) -> list[Arm]:
 
 
 def _connected(arms: list[Arm]) -> list[list[Arm]]:
-    """Arms that share a topic, directly or through others, together."""
+    """Groups of arms that share a topic, directly or through other arms."""
     groups: list[list[Arm]] = []
     for arm in arms:
         touching = [group for group in groups if _topics(group) & _topics([arm])]
@@ -240,17 +241,18 @@ def _topics(arms: list[Arm]) -> set[str]:
 
 
 def _name(group: list[Arm], emit: str, beside_others: bool) -> str:
-    """Stable while the sources are: a checkpoint's directory is named by it."""
+    """The query's name. It is stable while the sources are, because a checkpoint's directory is named by
+    it."""
     name = "+".join(sorted(_topics(group)))[:100]
     return f"{name}.final" if beside_others else name
 
 
 def _in_order(flow: Topology, group: list[Arm]) -> list[Arm]:
-    """As the file declares them: results come in that order."""
+    """The arms in the order in which the file declares their sinks: results come in that order."""
     return sorted(group, key=lambda arm: next(i for i, sink in enumerate(flow.sinks) if sink is arm.sink))
 
 
 def shapes(plan: Plan) -> dict[str, Any]:
-    """The shape of every query, as a checkpoint keeps it."""
+    """The shape of every query, as a checkpoint stores it."""
     made: dict[str, Any] = json.loads(json.dumps({query.name: query.shape() for query in plan.queries}))
     return made

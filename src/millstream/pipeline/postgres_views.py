@@ -3,12 +3,12 @@
 A batch goes to a temporary table with one COPY and from there into the view with a few statements, so its
 cost does not grow with round trips.
 
-Rows and ledger are one transaction, committed with ``synchronous_commit``: what Spark is told to be done is
-on PostgreSQL's disk. If the connection breaks, the batch is written again over a new one, and the ledger says
-whether the commit before had come through after all.
+Rows and ledger are one transaction, committed with ``synchronous_commit``: what is reported to Spark as done
+is on PostgreSQL's disk. If the connection breaks, the batch is written again over a new one. The ledger then
+shows whether the earlier commit succeeded after all.
 
-Those who follow a view are woken by NOTIFY, which PostgreSQL sends when the transaction is committed. They
-look all the same now and then: through a pooler, or on a standby, there are no notifications.
+NOTIFY wakes the followers of a view. PostgreSQL sends it when the transaction commits. Followers also look at
+regular intervals, because there are no notifications through a pooler or on a standby.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _CHANNEL = "millstream_views"
-_LOOK_EVERY = 1.0  # seconds, where no notification comes
-# Two jobs that start at once would both find that there are no tables: any number that all of them take.
+_LOOK_EVERY = 1.0  # seconds between looks where no notification comes
+# Two jobs that start at once would both find no tables. The number is arbitrary, and the same for all jobs.
 _LOCK = "SELECT pg_advisory_xact_lock(7011431178)"
 
-# Spark's types as PostgreSQL itself writes them, so that they can be compared with what is there.
+# PostgreSQL's types for Spark's, as PostgreSQL itself writes them, to compare them with existing tables.
 _TYPES = {
     "boolean": "boolean",
     "tinyint": "smallint",
@@ -77,7 +77,7 @@ _TYPES = {
 }
 _COPIED = re.compile(r"COPY [^,]+, line (\d+)(?:, column ([^:]+))?")
 _UNTAKEN = re.compile("[\0\ud800-\udfff]")
-_MAX_NAME = 63  # bytes; PostgreSQL cuts longer names off without a word
+_MAX_NAME = 63  # bytes; PostgreSQL silently truncates longer names
 
 
 class PostgresStore(Store):
@@ -88,7 +88,7 @@ class PostgresStore(Store):
     _clock = "extract(epoch FROM clock_timestamp())"
 
     def __init__(self, url: str, *, patience: float = 30.0) -> None:
-        """``patience``: how long a batch waits for a server that went away, in seconds."""
+        """``patience``: how many seconds a batch waits for a server that went away."""
         super().__init__()
         self.where = shown(url)
         self._url = url
@@ -102,7 +102,7 @@ class PostgresStore(Store):
 
     def _set_up(self) -> None:
         self._db.execute("SET synchronous_commit = on")
-        self._db.execute("SET client_min_messages = warning")  # not that a table is there already
+        self._db.execute("SET client_min_messages = warning")  # no notices that a table exists already
         with self._db.transaction():
             self._db.execute(_LOCK)
             self._db.execute(TABLES.encode())
@@ -135,13 +135,13 @@ class PostgresStore(Store):
 
     def _form(self, kind: str) -> Callable[[Any], Any] | None:
         if (made := _type(kind)) == "jsonb":
-            from millstream.pipeline.view_json import json_of  # readers go without Arrow
+            from millstream.pipeline.view_json import json_of  # here, because readers work without Arrow
 
             return json_of(kind)
         return str if made == "text" and base_of(kind) not in TEXTS else _FORMS.get(made)
 
     def _collation(self, kind: str) -> str:
-        return ' COLLATE "C"' if _type(kind) == "text" else ""  # not by the rules of some language
+        return ' COLLATE "C"' if _type(kind) == "text" else ""  # by bytes, not by a language's rules
 
     def _read(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple(map(_read, row))
@@ -169,17 +169,17 @@ class PostgresStore(Store):
         except (psycopg.DataError, UnicodeError) as error:
             context = error.diag.context if isinstance(error, psycopg.Error) else None
             if told := _COPIED.search(context or ""):
-                # The server's own words for a NUL in JSON, which PostgreSQL's text can't hold either.
+                # The server's detail explains, for example, a NUL in JSON, which its text can't hold either.
                 reason = error.diag.message_detail or _reason(error)  # type: ignore[union-attr]
                 raise not_taken(view, rows[int(told[1]) - 1], told[2], reason, self.where) from None
-            for row in rows:  # psycopg refuses them itself
+            for row in rows:  # psycopg itself refused a value, and does not say which
                 for (name, _), value in zip(view.columns, row, strict=False):
                     if isinstance(value, str) and _UNTAKEN.search(value):
                         raise not_taken(view, row, name, _reason(error), self.where) from None
             raise
 
     def _run(self, sql: str) -> int:
-        return self._db.execute(sql.encode()).rowcount  # as bytes: names may have any character, % too
+        return self._db.execute(sql.encode()).rowcount  # as bytes: names may contain any character, even %
 
     def _ask(self, sql: str) -> list[tuple[Any, ...]]:
         return self._db.execute(sql.encode()).fetchall()
@@ -189,7 +189,7 @@ class PostgresStore(Store):
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """Raises _Unreachable if the server goes away, whatever was under way: it can be done again."""
+        """Raises _Unreachable if the server goes away at any point: the transaction can be done again."""
         import psycopg
 
         try:
@@ -201,7 +201,8 @@ class PostgresStore(Store):
             raise
 
     def _again(self, action: Callable[[], T]) -> T:
-        """The action's result; done again over a new connection while the old one turns out to be broken."""
+        """The action's result. While the connection turns out to be broken, the action is repeated over a new
+        one."""
         import psycopg
 
         deadline = time.monotonic() + self._patience
@@ -214,7 +215,7 @@ class PostgresStore(Store):
                     raise MillstreamError(str(error)) from None
                 time.sleep(0.2)
             except psycopg.Error as error:
-                # What a server that is there refuses for good (disk full, ...) leaves the connection whole.
+                # If the server refuses something for good (disk full, ...), the connection stays intact.
                 if (self._db.broken or self._db.closed) and time.monotonic() < deadline:
                     time.sleep(0.2)
                     continue
@@ -229,7 +230,7 @@ class PostgresStore(Store):
     def applying(
         self, query: str, batch: int, changes: Iterable[Changes], tell: Collection[str] = ()
     ) -> Iterator[Applied | None]:
-        """As in ``Store``, over a new connection if the old one is broken when it begins."""
+        """As in ``Store``; reconnects first if the connection is already broken."""
         with self._lock:
             self._again(lambda: None)
             with super().applying(query, batch, changes, tell) as applied:
@@ -237,7 +238,7 @@ class PostgresStore(Store):
 
 
 def _columns(db: psycopg.Connection, table: str) -> dict[str, str]:
-    """The columns of a table and their types, in order; none if it is not there."""
+    """The columns of a table and their types, in order; none if the table does not exist."""
     return dict(
         db.execute(
             "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute"
@@ -248,7 +249,8 @@ def _columns(db: psycopg.Connection, table: str) -> dict[str, str]:
 
 
 def _type(kind: str) -> str:
-    """PostgreSQL's type for one of Spark's: ``decimal(9,2)`` is ``numeric(9,2)``, what it lacks is text."""
+    """PostgreSQL's type for one of Spark's: ``decimal(9,2)`` is ``numeric(9,2)``. Types that it lacks are
+    text."""
     base = base_of(kind)
     return f"numeric{kind.removeprefix('decimal')}" if base == "decimal" else _TYPES.get(base, "text")
 
@@ -261,10 +263,11 @@ def _same_nan(value: float) -> float:
 
 
 def _zoned(value: datetime.datetime) -> datetime.datetime:
-    return value.astimezone() if value.tzinfo is None else value  # Spark's are in the machine's own zone
+    return value.astimezone() if value.tzinfo is None else value  # Spark's times are in the machine's zone
 
 
-# How values are copied that Python has in another form. Those that PostgreSQL finds equal must be equal here.
+# Conversions for values that Python holds in another form. Values that PostgreSQL finds equal must be equal
+# here.
 _FORMS: dict[str, Callable[[Any], Any]] = {
     "bytea": bytes,
     "real": _same_nan,
@@ -277,7 +280,7 @@ _FORMS: dict[str, Callable[[Any], Any]] = {
 
 
 class PostgresReader(Reader):
-    """The same database, read-only, beside the job that writes it."""
+    """The same database, read-only, next to the job that writes it."""
 
     def __init__(self, url: str) -> None:
         import psycopg
@@ -319,7 +322,7 @@ class PostgresReader(Reader):
             ]
 
     def query(self, sql: str) -> Rows:
-        """Columns and rows of any SELECT. The transaction is for reading only, whatever the SQL says."""
+        """Columns and rows of any SELECT. The transaction is read-only, whatever the SQL says."""
         import psycopg
 
         try:
@@ -330,8 +333,8 @@ class PostgresReader(Reader):
 
     @contextmanager
     def asking(self, limits: Limits, *, ours: bool = False) -> Iterator[Ask]:
-        """Questions by others: about one moment, and within limits. They raise QueryRefused, and none comes
-        after one that did: the transaction is over."""
+        """Run queries written by others, on one snapshot and within limits. A query may raise QueryRefused.
+        None can follow it then, because the transaction is over."""
         import psycopg
 
         deadline = time.monotonic() + limits.seconds
@@ -341,7 +344,7 @@ class PostgresReader(Reader):
                 raise QueryRefused(READS, sql)
             try:
                 self._until(deadline)
-                # A cursor, so that the server makes no more rows than are taken; prepared: see _found.
+                # A cursor, so that the server produces no more rows than are fetched; prepared: see _found.
                 self._db.execute((_DECLARE + sql).encode(), prepare=True)
                 with self._db.cursor() as cursor:
                     rows, cut = collected(self._fetched(cursor, deadline, limits), limits)
@@ -361,14 +364,15 @@ class PostgresReader(Reader):
             yield ask
 
     def _until(self, deadline: float) -> None:
-        """Stop the next statement at the deadline. Set for each anew: SQL could change it."""
+        """Stop the next statement at the deadline. Set before every statement, because SQL could change
+        it."""
         left = max(1, round(1000 * (deadline - time.monotonic())))
         self._db.execute(f"SET LOCAL statement_timeout = {left}".encode())
 
     def _fetched(
         self, cursor: psycopg.Cursor[Any], deadline: float, limits: Limits
     ) -> Iterator[tuple[Any, ...]]:
-        """Rows of the cursor, so many at once as are small enough for memory."""
+        """The cursor's rows, fetched in portions that are small enough for memory."""
         count = 10
         while True:
             self._until(deadline)
@@ -385,11 +389,11 @@ class PostgresReader(Reader):
         return self.query(f"SELECT * FROM {quoted_name(name)}")
 
     def get(self, name: str, key: Sequence[str]) -> Rows:
-        """The row of a key, whose values are in the notation of their types."""
+        """The row of a key. The key's values are in the notation of their types."""
         return self.query(f"SELECT * FROM {quoted_name(name)} WHERE {self.key_condition(name, key)}")
 
     def key_condition(self, name: str, key: Sequence[str]) -> str:
-        """The SQL condition that picks a key's row."""
+        """The SQL condition that selects a key's row."""
         wanted = self._key(name, key)
         kinds = self._columns(name)
         return " AND ".join(
@@ -410,7 +414,7 @@ class PostgresReader(Reader):
             raise self._refused(error) from None
 
     def _found(self, sql: str) -> Rows:
-        # Prepared, because that takes one statement only: none that ends the transaction can come first.
+        # Prepared, because only a single statement can be: none before it can end the transaction.
         cursor = self._db.execute(sql.encode(), prepare=True)
         if cursor.description is None:
             raise MillstreamError("only queries that return rows, SELECT for example")
@@ -426,7 +430,7 @@ class PostgresReader(Reader):
         )
 
     def wait(self, timeout: float) -> None:
-        """Until something was written. The first call only begins to listen."""
+        """Wait until something was written. The first call only begins to listen."""
         import psycopg
 
         try:
@@ -437,7 +441,7 @@ class PostgresReader(Reader):
             for _ in self._db.notifies(timeout=min(timeout, _LOOK_EVERY), stop_after=1):
                 pass
         except psycopg.errors.FeatureNotSupported:
-            time.sleep(min(timeout, _LOOK_EVERY))  # a standby: nobody is notified there
+            time.sleep(min(timeout, _LOOK_EVERY))  # a standby, which sends no notifications
         except psycopg.Error as error:
             raise self._refused(error) from None
 
@@ -447,7 +451,7 @@ _QUERY = re.compile(r"(\s|--[^\n]*\n|/\*.*?\*/|\()*(select|with|values|table)\b"
 
 
 def _refused(sql: str, error: psycopg.Error) -> QueryRefused:
-    """What the server says is wrong, where."""
+    """The server's complaint, with its position in the SQL if the server gives one."""
     from psycopg import errors
 
     if isinstance(error, errors.ReadOnlySqlTransaction):
@@ -460,9 +464,9 @@ def _refused(sql: str, error: psycopg.Error) -> QueryRefused:
 
 
 def _read(value: Any) -> Any:
-    """A value as the other kind of database gives it: times as text, those with a zone in UTC."""
+    """A value as SQLite's reader returns it: times as text, those with a zone in UTC."""
     if isinstance(value, float):
-        return _same_nan(value)  # two rows of a key must have the same key
+        return _same_nan(value)  # two rows of one key must compare equal in it
     if value is None or isinstance(value, str | int | bytes):
         return value
     if isinstance(value, datetime.datetime):
@@ -477,7 +481,7 @@ def _read(value: Any) -> Any:
 
 
 class _Unreachable(MillstreamError, ConnectionError):
-    """Nobody answers at the URL, or it does not let us in. A batch that it happens to is run again."""
+    """No server answers at the URL, or it refuses the connection. A batch that hits this is run again."""
 
 
 def _connect(url: str) -> psycopg.Connection:
@@ -491,7 +495,7 @@ def _connect(url: str) -> psycopg.Connection:
         db = psycopg.connect(url, autocommit=True, connect_timeout=10, application_name="millstream")
 
         class JsonLoader(TextLoader):
-            """JSON as the server writes it: Python would make doubles of its numbers."""
+            """JSON as the server writes it: Python would turn its numbers into doubles."""
 
             def load(self, data: Any) -> str:
                 return JsonText(super().load(data))
@@ -506,10 +510,10 @@ def _connect(url: str) -> psycopg.Connection:
 
 
 def _literal(value: str, column: str, declared: str) -> str:
-    """A key's value in SQL, in the notation of its type. The same text means the same row in SQLite."""
+    """A key's value as SQL, in the notation of its type. The same text selects the same row in SQLite."""
     return quoted_text(rf"\x{key_bytes(value, column).hex()}" if declared == "bytea" else value)
 
 
 def _reason(error: Exception) -> str:
-    """What the server says, in one line."""
+    """What the server says, on one line."""
     return " ".join(str(error).split())

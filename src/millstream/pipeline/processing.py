@@ -1,4 +1,4 @@
-"""The user's own processor as it is written, and ``stream.process(...)``. Declarations only.
+"""Processors as users write them, and ``stream.process(...)``. Declarations only.
 
 class Limit(Processor):
     def on_event(self, event, context):
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from millstream.pipeline.kernel.processor import Context, Timer
 
 _CHANNEL = re.compile(r"[a-z][a-z0-9_]{0,62}")
-_TAKEN = ("late", "ahead", "failed", "status")  # channels that are there already
+_TAKEN = ("late", "ahead", "failed", "status")  # names of channels that exist already
 _ERROR_COLUMNS = ("error", "error_at", "error_timer")
 
 
 class Processor:
-    """A stateful function of the user's: called for every event of a key, in order of time, and for timers.
+    """A stateful function of the user's, called for every event of a key, in time order, and for timers.
 
-    An instance serves many keys: what is to be remembered belongs into ``context.state``, which is kept, and
-    not into ``self``, which is not. ``version`` says which kind of state it keeps. A job goes on with state
-    of another version only if there is a method ``migrate(self, version, state)`` that gives the new state.
+    An instance serves many keys. What it has to remember belongs in ``context.state``, which is kept, and not
+    in ``self``, which is not. ``version`` identifies the kind of state that it keeps. A job continues with
+    state of another version only if a method ``migrate(self, version, state)`` returns the new state.
     """
 
     version = 1
@@ -51,10 +51,11 @@ class Processor:
 
 
 class ProcessedStream(StatefulChannel):
-    """What a processor gives by ``context.emit``."""
+    """The rows that a processor emits with ``context.emit``."""
 
     def channel(self, name: str, where: str | None = None) -> Stream:
-        """What it gives by ``context.emit_to(name, ...)``; with ``where``, rows of this one that match."""
+        """The rows emitted with ``context.emit_to(name, ...)``; with ``where``, this stream's rows that
+        match."""
         at = caller()
         if where is not None:
             return super().channel(name, where)
@@ -70,7 +71,7 @@ class ProcessedStream(StatefulChannel):
 
     @property
     def failed(self) -> Stream:
-        """The events that the processor failed on, with ``error`` and ``error_at``."""
+        """The events on which the processor failed, with ``error`` and ``error_at``."""
         at = caller()
         plan: Any = self.stateful.plan
         if not plan.to_channel:
@@ -92,7 +93,7 @@ class ProcessedStream(StatefulChannel):
 
 
 class Keeping(NamedTuple):
-    """How state is kept: how long after the last that came of its key, by which clock, and how much."""
+    """How a key's state is kept: how long after its last event or timer, by which clock, and how much."""
 
     ttl: str | None
     ttl_clock: str
@@ -179,7 +180,7 @@ def _class(given: Any) -> Any:
 
 
 def _processor(given: object, at: str) -> object:
-    """What the user gave, a class or an instance; or why it can't be used."""
+    """The class or instance that the user gave. Raises TopologyError if it can't be used."""
     made = _class(given)
     if not issubclass(made, Processor) or made is Processor:
         raise TopologyError(

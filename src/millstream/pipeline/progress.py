@@ -1,4 +1,4 @@
-"""What a running job says about itself after every batch, from Spark's own progress reports."""
+"""Turns Spark's own progress reports into what a running job reports after every batch."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ from millstream.pipeline.taps import tap_windows
 
 @dataclass(frozen=True, slots=True)
 class OperatorStatus:
-    """How a stateful operator stands after a batch, over all its buckets. Times in microseconds."""
+    """The status of a stateful operator after a batch, over all its buckets. Times are in microseconds."""
 
-    watermark: int | None  # none yet
-    waits_for: int | None  # the event time of the next thing to happen
-    timer: int | None  # the time on the wall of the next thing to happen
-    may_move: int | None  # when, on the wall, the watermark may move on without rows
+    watermark: int | None  # None: there is none yet
+    waits_for: int | None  # the event time at which the next thing is due
+    timer: int | None  # the wall-clock time at which the next thing is due
+    may_move: int | None  # the wall-clock time at which the watermark may advance without rows
     entries: int  # keys and waiting rows
-    bytes: int  # what it has written
-    late: int = 0  # rows of this batch that came too late, and whose time was too far ahead
-    ahead: int = 0
-    failed: int = 0  # records that a function of the user's failed on
+    bytes: int  # the size of its state as written
+    late: int = 0  # rows of this batch that came too late
+    ahead: int = 0  # rows of this batch whose time was too far ahead
+    failed: int = 0  # records on which a function of the user's failed
     overflow: int = 0  # partial matches that were dropped because their key had too many
 
     def without_counts(self) -> OperatorStatus:
-        """After a batch in which it did not run."""
+        """The status after a batch in which the operator did not run."""
         return replace(self, **dict.fromkeys(COUNTED, 0))
 
 
 @dataclass(frozen=True, slots=True)
 class StoreStatus:
-    """What Spark keeps for a window of its own, or ``shared`` for several. ``dropped`` are groups of rows
-    that came too late."""
+    """What Spark stores for one of its own windows, or, if ``shared``, for several together. ``dropped``
+    counts groups of rows that came too late."""
 
     entries: int
     bytes: int
@@ -60,7 +60,7 @@ class StoreStatus:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One batch of one query. What is not known is None."""
+    """One batch of one query. Unknown figures are None."""
 
     query: str
     batch: int
@@ -71,24 +71,24 @@ class Progress:
     milliseconds: int
     state_rows: int
     steps: dict[str, float] = field(default_factory=dict)  # milliseconds of each step of the delivery
-    repeats: int = 0  # how often its delivery was begun anew
+    repeats: int = 0  # how often its delivery was started again
     operators: dict[str, OperatorStatus] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)  # see counting.py
-    lags: dict[str, int] = field(default_factory=dict)  # by topic, when the batch was reported
+    lags: dict[str, int] = field(default_factory=dict)  # by topic, at the time of the report
     spark: dict[str, float] = field(default_factory=dict)  # milliseconds of each of Spark's own steps
-    windows: dict[str, StoreStatus] = field(default_factory=dict)  # of Spark's own windows
-    samples: dict[str, tuple[str, str]] = field(default_factory=dict)  # by source: why not parsed, and what
-    ends: list[dict[str, Any]] = field(default_factory=list)  # of the batch in each of Spark's sources
-    moved: bool = True  # whether it read anything, or was made for the sake of time
+    windows: dict[str, StoreStatus] = field(default_factory=dict)  # Spark's own windows
+    samples: dict[str, tuple[str, str]] = field(default_factory=dict)  # by source: a parse error, its record
+    ends: list[dict[str, Any]] = field(default_factory=list)  # where the batch ended in Spark's sources
+    moved: bool = True  # False if it read nothing, and was made only because time had passed
 
     @property
     def lag(self) -> int | None:
-        """Records that are in the topics now and not yet committed."""
+        """Records that are in the topics now and not committed yet."""
         return sum(self.lags.values()) if self.lags else None
 
     @property
     def open_windows(self) -> int:
-        """Rows that Spark keeps for windows of its own."""
+        """Rows that Spark stores for its own windows."""
         return sum(store.entries for store in self.windows.values())
 
     @property
@@ -98,7 +98,7 @@ class Progress:
         return min(due, default=None)
 
     def line(self, width: int | None = None) -> str:
-        """As ``millstream run`` prints it. Where it is wider than the terminal, the sinks are added up."""
+        """The line that ``millstream run`` prints. If it is wider than the terminal, the sinks are summed."""
         line = self._line(
             ", ".join(f"{name.partition(' ')[2]} {count:,}" for name, count in self.rows_out.items()) or "0"
         )
@@ -157,10 +157,12 @@ class Progress:
 def progress_of(
     query: Query, report: dict[str, Any], delivered: Delivered, before: Mapping[str, OperatorStatus]
 ) -> Progress:
-    """Spark's report in our words, with what was ``delivered`` to each sink. Spark counts a source once for
-    every time it is scanned, so rows are counted by what we observe on the way. ``before``: the operators
-    after the batch before this one. In a batch without records and without a tick, which Spark runs to close
-    windows of its own, no operator of the kernel runs, and each is as it was."""
+    """The Progress of a batch, from Spark's report and what was ``delivered`` to each sink.
+
+    Spark counts a source once for every scan of it, so rows are counted by observed metrics instead.
+    ``before`` holds the operators' status after the previous batch. In a batch without records and without a
+    tick, which Spark runs to close its own windows, no operator of the kernel runs. Each keeps its status.
+    """
     observed = report.get("observedMetrics") or {}
     seen_of = {source.name: observed.get(source_count(source.name)) or {} for source in query.sources}
     watermark = (report.get("eventTime") or {}).get("watermark")
@@ -204,7 +206,7 @@ def progress_of(
 def _counts(
     seen_of: dict[str, dict[str, Any]], observed: dict[str, Any], delivered: Delivered
 ) -> dict[str, int]:
-    """All that was counted on the way, by the names of counting.py."""
+    """Everything that was counted on the way, by the names of counting.py."""
     counts = {sink_count(label): rows for label, rows in delivered.rows.items()}
     for name, seen in seen_of.items():
         rejected = int(seen.get("rejected") or 0)
@@ -221,8 +223,8 @@ def _counts(
 
 
 def _windows(query: Query, states: list[dict[str, Any]]) -> dict[str, StoreStatus]:
-    """Spark numbers its stores by their place in the plan, which is that of the taps. Windows that share a
-    store share what is said of it."""
+    """The stores of Spark's own windows. Spark numbers its stores by their place in the plan, which is the
+    order of the taps. Windows that share a store share its figures."""
     own = [state for state in states if "transformWithState" not in str(state.get("operatorName"))]
     shared = [windows for tap in query.taps if (windows := tap_windows(tap))]
     if len(own) != len(shared):
@@ -257,7 +259,7 @@ def _moment(micros: int) -> datetime:
 
 
 def _short(number: int, space: str) -> str:
-    """Three digits are enough: ``550k``."""
+    """A number in three digits, which are enough: ``550k``."""
     amount = float(number)
     for unit in ("", "k", "M", "G"):
         if amount < 999.5 or unit == "G":
@@ -268,7 +270,7 @@ def _short(number: int, space: str) -> str:
 
 def _time(text: str) -> datetime | None:
     time = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    return None if time.year < 1971 else time  # Spark's way to say that there is none yet
+    return None if time.year < 1971 else time  # Spark reports 1970 as long as there is none
 
 
 def _offsets(value: Any) -> Offsets:
@@ -276,14 +278,14 @@ def _offsets(value: Any) -> Offsets:
 
 
 def _document(value: Any) -> dict[str, Any]:
-    """Spark gives a source's offsets as text or as what it parsed; null before the first batch."""
+    """A source's offsets, which Spark gives as text or parsed; empty for null, before the first batch."""
     found = json.loads(value) if isinstance(value, str) else value
     return found if isinstance(found, dict) else {}
 
 
 class Listener(StreamingQueryListener):
-    """Hands every progress of the given queries on, which are by their names at Spark's. ``delivered`` tells
-    what became of a query's batch."""
+    """Passes on every progress of ``queries``, which are given by Spark's names for them. ``delivered``
+    returns what became of a query's batch."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Protobuf messages to Arrow columns: parsed by Google's own library, and taken apart by a plan made once."""
+"""Turns Protobuf messages into Arrow columns, with Google's parser and a conversion plan made once."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ _WRAPPED = ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "St
 
 
 def message_type(descriptor: Any) -> pa.DataType:
-    """The columns of a message. An unsigned number is one that holds it; a known type, what it means."""
+    """The columns of a message. An unsigned number gets a type that can hold it; a well-known type becomes
+    what it stands for."""
     return _struct(descriptor, ())
 
 
 def message_values(descriptor: Any) -> Get:
-    """Takes a message apart into what Arrow takes for ``message_type``."""
+    """A function that converts a message into what Arrow takes for ``message_type``."""
     return _parts(descriptor)
 
 
@@ -108,7 +109,7 @@ def _getter(field: Any) -> Get:
 def _converter(field: Any) -> Get:
     if field.cpp_type == field.CPPTYPE_ENUM:
         names = {number: value.name for number, value in field.enum_type.values_by_number.items()}
-        # A value that the reader's schema does not know is told by its number, as Protobuf's JSON does.
+        # A value that the reader's schema does not know becomes its number, as in Protobuf's JSON.
         return lambda number: names.get(number, str(number))
     if field.cpp_type != field.CPPTYPE_MESSAGE:
         return lambda value: value

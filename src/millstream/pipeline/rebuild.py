@@ -1,46 +1,45 @@
-"""Views built anew beside those that are read, until they take their place: the protocol.
+"""The protocol that rebuilds views next to the ones being read, and then swaps them in.
 
-What is built anew is the job: its queries run from the start of their sources, perhaps with other code, under
-a checkpoint of their own and into tables of their own (``millstream_next_V``). What they would write to
-topics was written long ago, by the job that is running, and is left out. Once they have come to where that
-job is, their rows replace those of the views, and their checkpoint replaces its checkpoint. From then on
-there is one job again, and it is the new one.
+A rebuild runs the whole job a second time. Its queries start at the beginning of their sources, perhaps with
+other code, under a separate checkpoint and into separate tables (``millstream_next_V``). Their output to
+topics is left out, because the running job wrote it long ago. When they have reached the running job's
+position, their rows replace those of the views, and their checkpoint replaces the job's checkpoint. From then
+on there is one job again: the new one.
 
 Rules
 
-1. The rebuilt queries never read further than the running job has come: its ledger, the committed offsets of
-   its groups, is where each round ends. So no record is left out of the topics' results, and with
-   exactly-once none is there twice: the one has written everything before that place, the other will write
+1. The rebuilt queries never read further than the running job has come: each round ends at that job's ledger,
+   the committed offsets of its groups. So no record is left out of the topics' results, and with exactly-once
+   none is there twice. The old job has written everything before that position, and the new one will write
    everything after it.
 2. Nothing that the running job needs is touched before the decision. If the rebuild dies, the job has not
-   noticed anything, but perhaps for having waited ``HOLD_S`` once.
-3. One write decides, and all that follows is done again by whoever starts the job next (``settle``):
-   with exactly-once, the commit of the ledger in the log, by a producer that has taken the transactional id
-   over; otherwise, the commit of the views' database, in which the running job's queries are retired.
+   noticed anything, except that it may have waited ``HOLD_S`` once.
+3. One write decides, and the next start of the job repeats everything that follows it (``settle``). With
+   exactly-once, it is the commit of the ledger in the log, by a producer that has taken over the
+   transactional id. Otherwise it is the commit of the views' database that retires the running job's queries.
 
 Step by step
 
     rounds    R = where the ledger is now; run up to R; again until a round is short
-    fence     exactly-once: take the transactional ids over. The running job can't commit any more, and ends
+    fence     exactly-once: take over the transactional ids. The running job can't commit any more, and ends
               by itself. Wait until its last batch is in its views
     hold      its queries wait before they write to their views, and it can't be started, for HOLD_S at most
     round     the last one, up to where the ledger is and stays
-    note      the batches that were reached, in rebuild.json
-    swap      in one transaction of the database: replace the rows, retire the old queries. In it, before it
-              is committed: what changed goes to changelogs; with exactly-once, that and the ledger are
-              committed
+    note      write the batches that were reached to rebuild.json
+    swap      in one transaction of the database: replace the rows, retire the old queries. Inside it, before
+              its commit: send what changed to changelogs; with exactly-once, commit that and the ledger
     ledger    the other guarantees: write it
-    switch    topology.json is what rebuild.json was; the old checkpoint is removed some minutes later
+    switch    rebuild.json becomes topology.json; the old checkpoint is removed some minutes later
 
-What dies when, and what then
+What happens if the rebuild dies
 
-    before the decision          the job goes on as it was (after ``hold``: once that has run out; one that
-                                 was fenced has ended, and is started again). The next rebuild begins anew
-    after it, before the swap    exactly-once only: the ledger says whose it is. ``settle`` swaps
+    before the decision          the job continues as it was (after ``hold``: once the hold has expired; a
+                                 fenced job has ended, and is started again). The next rebuild starts over
+    after it, before the swap    exactly-once only: the ledger shows who owns it. ``settle`` swaps
     after the swap               the old queries are retired. ``settle`` writes the ledger and switches
 
-With at-most-once the running job has to be stopped first to be on the safe side: it writes its ledger before
-its results, and between our looking at it and the swap, one batch more may come to be in the topics.
+With at-most-once, the running job has to be stopped first to be safe. It writes its ledger before its
+results, so one more batch may reach the topics between the rebuild's last look at the ledger and the swap.
 """
 
 from __future__ import annotations
@@ -71,13 +70,13 @@ if TYPE_CHECKING:
     from millstream.pipeline.job import Settings
 
 HOLD_S = 120.0
-_SHORT_S = 10.0  # a round that took no longer is not worth another before the last
-_BEHIND_S = 30.0  # how long the running job has for the batch it had committed
+_SHORT_S = 10.0  # after a round this short, only the last one follows
+_BEHIND_S = 30.0  # how long the running job may take to write its last committed batch to its views
 _ATTEMPTS = 5
 
 
 class Stopped(Exception):
-    """The user does not want to wait for the end of it."""
+    """The user stopped the rebuild before its end."""
 
 
 class Rebuild:
@@ -104,12 +103,12 @@ class Rebuild:
         self._reached: dict[str, Entry] = {}
         self._came_to: dict[str, Offsets] | None = None  # where the last round ended
         self._views: list[View] = []
-        self._ends: Offsets = {}  # of topics that are new to the job, when the rebuild began
+        self._ends: Offsets = {}  # of topics that are new to the job, as of the first round
         if not self.plan.views:
             raise ConfigError(f"{flow.name} writes no views that could be rebuilt")
 
     def run(self, spark: SparkSession, views: str | Path) -> None:
-        """All of it. Raises Stopped, with nothing changed."""
+        """Run the whole rebuild. Raises Stopped, with nothing changed."""
         from millstream.pipeline.job import Job
 
         self._old.attach(spark)
@@ -146,7 +145,7 @@ class Rebuild:
             self._cluster.close()
 
     def _begin_anew(self, kept: dict[str, Any], store: ViewStore) -> None:
-        """Remove what an earlier rebuild left, and make room."""
+        """Remove what an earlier rebuild left, and note a new, empty checkpoint."""
         self._old.clean_up()
         left = self._new.kept()
         if left is not None:
@@ -156,7 +155,7 @@ class Rebuild:
         number = int(str(kept.get("directory", "queries")).partition(".")[2] or 1)
         directory = f"queries.{number + 1}"
         self._new.remove(directory)
-        # A query that keeps its name keeps its group: claim() takes it from here.
+        # A query that keeps its name keeps its group, which claim() takes from here.
         self._new.note(
             {"job": self.flow.name, "queries": {}, "groups": kept["groups"], "directory": directory}
         )
@@ -164,7 +163,7 @@ class Rebuild:
     # ---- rounds -------------------------------------------------------------------------------------
 
     def _round(self, job_type: Any, settings: Settings, spark: SparkSession, kept: dict[str, Any]) -> float:
-        """Run up to where the job is now; how long it took, in seconds."""
+        """Run up to the job's current position; returns how many seconds that took."""
         until = self._until(kept)
         if until == self._came_to:
             return 0.0
@@ -189,7 +188,7 @@ class Rebuild:
         return time.monotonic() - began
 
     def _until(self, kept: dict[str, Any]) -> dict[str, Offsets]:
-        """Where the running job is, for every query of ours."""
+        """The running job's position, for every query of the rebuild."""
         committed = {name: self._cluster.commits(group) for name, group in kept["groups"].items()}
         sources = {name: set(shape["sources"]) for name, shape in kept["queries"].items()}
         same = set(sources) == {query.name for query in self.plan.queries}
@@ -203,7 +202,8 @@ class Rebuild:
             found[query.name] = {}
             for place in places:
                 readers = [name for name, read in sources.items() if place.topic in read]
-                # Where the old queries are not the new ones, no result of the one that is behind may be lost.
+                # If old and new queries differ, stop at the one furthest behind: none of its results may be
+                # lost.
                 if query.name in readers and same:
                     readers = [query.name]
                 if readers:
@@ -222,7 +222,7 @@ class Rebuild:
         return found
 
     def _begin(self, places: list[TopicPartition]) -> Offsets:
-        """Where the first round begins; every other one goes on from the one before."""
+        """Where the first round begins. Every later round continues from the one before."""
         found = resolve(
             self._cluster,
             places,
@@ -258,7 +258,7 @@ class Rebuild:
                 self._round(job_type, settings, spark, kept)
             self._decide(new_groups, transactions, old, store)
         except BaseException:
-            with suppress(MillstreamError):  # it runs out
+            with suppress(MillstreamError):  # the hold expires by itself
                 store.hold(old.values(), 0)
             raise
 
@@ -267,13 +267,13 @@ class Rebuild:
         return str(kept["groups"].get(query) or self.plan.group(found))
 
     def _wait_for_views(self, kept: dict[str, Any], old: Mapping[str, str], store: ViewStore) -> None:
-        """Until the last batch that the running job has committed is in its views: what changes by the swap
-        is told to those who have followed them so far."""
+        """Wait until the last batch that the running job has committed is in its views. The swap tells
+        followers what it changes, compared with the views that they have followed so far."""
         deadline = time.monotonic() + _BEHIND_S
         for name, id_ in old.items():
             topics = kept["queries"][name]["sources"]
             entry = Ledger(self._cluster, kept["groups"][name]).read(topics)
-            # A query that has written none writes no views.
+            # A query that has written no batch there writes no views.
             while entry is not None and (written := store.written(id_)) is not None and written < entry.batch:
                 if time.monotonic() > deadline:
                     raise MillstreamError(
@@ -316,7 +316,8 @@ class Rebuild:
     def _commit(
         self, groups: Mapping[str, str], transactions: Mapping[str, Transactions], applied: Applied | None
     ) -> None:
-        """The ledgers are ours, and the changelogs' records are there: each query's in one transaction."""
+        """Commit the ledgers for the rebuilt queries together with the changelogs' records, in one
+        transaction per query."""
         with ExitStack() as undo:
             for name, entry in self._reached.items():
                 group = groups[name]
@@ -349,15 +350,15 @@ class Rebuild:
                 Changelogs(topics, self._views, self._cluster, options).send(own, producer)
 
 
-# ---- whoever starts the job next ------------------------------------------------------------------------
+# ---- at the next start of the job -----------------------------------------------------------------------
 
 
 def settle(
     checkpoint: Checkpoint, views: str | Path, connection: Connection, *, new_ledger: bool = False
 ) -> bool:
-    """Finish a rebuild that was decided and then cut short; leave one alone that was not. Called before
-    anything else is done with a checkpoint; called again, it does nothing. ``new_ledger``: whatever the old
-    job has done since."""
+    """Finish a rebuild that was decided and then cut short; leave an undecided one alone. Returns True if one
+    was finished. Called before anything else is done with a checkpoint; calling it again does nothing.
+    With ``new_ledger``, finishes it whatever the old job has done since."""
     new = Checkpoint(checkpoint.location, notes=REBUILD)
     new.inherit(checkpoint)
     noted = checkpoint.rebuild()
@@ -403,7 +404,7 @@ def _is_ours(name: str, entry: Entry, noted: dict[str, Any], cluster: Cluster) -
 
 
 def _commit_rest(noted: dict[str, Any], cluster: Cluster, new_ledger: bool) -> None:
-    """Of several queries, some ledgers may not have come to be committed."""
+    """Commit the ledgers that are missing: of several queries, some may not have been committed."""
     for name, entry in _entries(noted).items():
         if _is_ours(name, entry, noted, cluster):
             continue
@@ -423,12 +424,12 @@ def _commit_rest(noted: dict[str, Any], cluster: Cluster, new_ledger: bool) -> N
 
 
 def _finish(old: Checkpoint, new: Checkpoint, noted: dict[str, Any], cluster: Cluster) -> None:
-    """The ledger where it is not there yet, and the checkpoint's files."""
+    """Write the ledger if it is not written yet, and switch the checkpoint's files."""
     if noted["guarantee"] != "exactly-once":
         for name, entry in _entries(noted).items():
             Ledger(cluster, noted["groups"][name]).write(entry)
     kept = {name: noted[name] for name in ("job", "queries", "groups", "directory")}
     if old.directory != noted["directory"]:
-        kept["before"] = old.directory  # removed when those who may still use it have noticed
+        kept["before"] = old.directory  # removed once the processes that may still use it have noticed
     old.note(kept)
     new.remove(REBUILD)

@@ -1,14 +1,15 @@
-"""From tasks to the driver's sender while the tasks still work, where both are on one machine.
+"""Passes batches from running tasks to the driver's sender through a socket, on a single machine.
 
 In a transaction a partition has one sender, because its batches are numbered (sending.py). If the driver is
-to be the one, what the tasks have encoded has to come to it. As the result of a Spark job it comes at the end
-and all at once, copied several times on the way; through a socket of the machine it comes as it is made, and
-is on its way to the broker before the next is there. Nothing piles up either: a task waits where the broker
-does.
+that sender, it has to get what the tasks have encoded. As the result of a Spark job, everything would come at
+the end and at once, copied several times on the way. Through a Unix socket each batch comes as soon as it is
+made, and is on its way to the broker before the next one is ready. Nothing piles up either: while the broker
+is slow, the tasks wait.
 
-A task says which attempt at which batch it works for, hands over batches of Kafka's, says that this was all,
-and waits until the driver says that it has taken everything: only then does the task end well. So a job that
-ended well has been sent; of one that did not, some may have been, in a transaction that is aborted.
+A task sends the number of the attempt that it works for, then batches in Kafka's format, then an end mark. It
+waits until the driver confirms that it has taken everything, and only then ends successfully. So all records
+of a successful job have been passed on. If a job failed, some may have been sent, in a transaction that is
+aborted.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ from millstream.errors import MillstreamError
 log = logging.getLogger(__name__)
 
 _HELLO = struct.Struct(">q")  # the attempt's number
-_BATCH = struct.Struct(">iI")  # the partition among the targets, the size
+_BATCH = struct.Struct(">iI")  # the partition's number among the targets, the size
 _THE_END = -1
 _TAKEN = b"\1"
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a task finds the driver, and which attempt it works for."""
+    """Where a task finds the driver, and the attempt that the task works for."""
 
     path: str
     attempt: int
@@ -61,7 +62,7 @@ class HandOver:
         self._socket.sendall(data)
 
     def finish(self) -> None:
-        """All was given: wait until it is taken."""
+        """Send the end mark, and wait until the driver has taken everything."""
         self._socket.sendall(_BATCH.pack(_THE_END, 0))
         if self._socket.recv(1) != _TAKEN:
             raise MillstreamError("the driver did not take the records of this task")
@@ -79,7 +80,7 @@ class Relay:
         self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listening.bind(self._path)
         self._listening.listen(128)
-        self._lock = threading.Lock()  # of the sender, and of what follows
+        self._lock = threading.Lock()  # guards sending, and the fields below
         self._attempt = 0
         self._sender: Sender | None = None
         self._partitions: tuple[TopicPartition, ...] = ()
@@ -94,8 +95,8 @@ class Relay:
 
     @contextmanager
     def passing_on(self, sender: Sender, partitions: tuple[TopicPartition, ...]) -> Iterator[Address]:
-        """While this is open, what tasks hand over goes to ``sender``. At its end all is acknowledged; raises
-        what kept it from being sent, whatever else that led to."""
+        """While this is open, what tasks hand over goes to ``sender``. At its end, all of it is acknowledged.
+        If sending failed, raises that error, whatever other errors followed from it."""
         with self._lock:
             self._attempt += 1
             self._sender, self._partitions, self._problem = sender, partitions, None
@@ -108,7 +109,7 @@ class Relay:
         else:
             sender.flush()
         finally:
-            with self._lock:  # a task that is still there finds nobody
+            with self._lock:  # a task that is still running is turned away
                 self._sender = None
 
     def _accept(self) -> None:
@@ -139,7 +140,7 @@ class Relay:
                 return False
             try:
                 self._sender.send([(self._partitions[target], data)])
-            except Exception as error:  # whatever it is, the batch's thread has to hear of it
+            except Exception as error:  # whatever it is, the batch's thread has to raise it
                 self._problem = error
                 return False
             return True

@@ -1,8 +1,9 @@
-"""A copy of a job that writes elsewhere: for a look at yesterday, with the same code or other.
+"""Turns a job into a copy that writes elsewhere: to replay the past, with the same code or with other code.
 
-The copy has another name, and with it a checkpoint, consumer groups and transactional ids of its own, so
-nothing that it does can be seen by the original. Its topics and views have the prefix in front; what the
-original reads of its own results (a topic between two of its queries, a feedback), the copy reads of its own.
+The copy has another name, and so a separate checkpoint, separate consumer groups and transactional ids. The
+original can't see anything that the copy does. The names of the copy's topics and views begin with the
+prefix. Where the original reads its own results (a topic between two of its queries, a feedback), the copy
+reads the copy's.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from millstream.pipeline.topology import Topology
 
 
 def write_elsewhere(flow: Topology, prefix: str) -> None:
-    """Make a topology, which nobody else uses, the copy of itself."""
+    """Turn a topology into a copy of itself, in place. Nothing else may use the topology."""
     own = {topic for sink in flow.sinks for topic in sink.topics}
     try:
         flow.name = _topic(prefix, flow.name, flow.at)
@@ -37,7 +38,7 @@ def write_elsewhere(flow: Topology, prefix: str) -> None:
 
 
 def view_prefix(prefix: str) -> str:
-    """What can stand in a table's name: ``replay-`` is ``replay_``."""
+    """The prefix in characters that a table's name may have: ``replay-`` becomes ``replay_``."""
     return re.sub(r"[^a-zA-Z0-9_]", "_", prefix)
 
 

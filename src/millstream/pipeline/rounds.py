@@ -1,14 +1,14 @@
-"""Where a job ends that processes what is there: all read, and nothing left that waits.
+"""Plans the rounds of a job that ends when all existing input is processed and nothing is left waiting.
 
-A query that reads what another query of the same job writes has come to its end before the other has: what is
-there of its topic when it begins is not all. So the job is run in rounds, until a round adds nothing to such
-topics. What comes from outside is read up to where it ended when the first round began.
+A query that reads what another query of the same job writes would end too early, because its topic is not
+complete when it begins. So the job runs in rounds, until a round adds nothing to such topics. Topics from
+outside are read up to where they ended when the first round began.
 
-Then event time is carried on until windows are closed and waiting rows have come out, because no later row
-will do that. Queries are carried to their end in the order of their topics, and what a query wrote at its
-end is read by the others before it is their turn. Queries that read each other's results go one step a
-round, so that time has not passed what comes back. Spark's own windows are closed by a batch of no records
-with a later watermark.
+Then event time is advanced until windows are closed and waiting rows have come out, because no later row will
+do that. Queries are carried to their end in the order of their topics. What a query writes at its end is read
+by the others before it is their turn. Queries that read each other's results advance one step per round, so
+that time has not passed what comes back. Spark's own windows are closed by a batch without records that has a
+later watermark.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from millstream.pipeline.plan import Plan, Query
 if TYPE_CHECKING:
     from millstream.pipeline.progress import Progress
 
-_MOST_CARRIES = 40  # of Spark's watermark, each twice as far as the one before
+_MOST_CARRIES = 40  # each moves Spark's watermark twice as far as the one before
 
 
 class Carry(NamedTuple):
-    """Close Spark's own windows: after this batch, with a watermark that is so much later."""
+    """How to close Spark's own windows: after this batch, move the watermark on by this much."""
 
     batch: int
     by_ms: int
@@ -40,14 +40,14 @@ class Carry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    until: dict[str, Offsets] | None = None  # by query: read no further. None: all that is there
+    until: dict[str, Offsets] | None = None  # by query: read no further. None: read all that is there
     endings: Mapping[str, Ending] = field(default_factory=dict)  # queries that are carried to their end
     carries: Mapping[str, Carry] = field(default_factory=dict)
 
 
 class Rounds:
-    """Made once the topics are there, and before the first round. ``finish=False`` leaves what is open to a
-    later run."""
+    """The rounds of a job. Created once the topics exist, and before the first round. ``finish=False`` leaves
+    what is open to a later run."""
 
     def __init__(self, plan: Plan, connection: Connection, *, finish: bool = True) -> None:
         self._plan = plan
@@ -62,8 +62,8 @@ class Rounds:
         self._progress: dict[str, Progress] = {}
 
     def next(self, progress: Mapping[str, Progress]) -> Round | None:
-        """The next round; None if there is nothing more to do. ``progress`` is the last of each query in the
-        round before."""
+        """The next round; None if there is nothing more to do. ``progress`` holds the last progress of each
+        query in the previous round."""
         self._progress |= progress
         if self._own:
             own = self._ends(self._own)
@@ -82,12 +82,12 @@ class Rounds:
         return None
 
     def _carried_on(self, group: list[Query]) -> Round | None:
-        """The next step of queries whose turn it is, None if they are at their end."""
+        """The next step of the queries whose turn it is; None if they have reached their end."""
         until = self._until(self._last) if self._last is not None else None
         in_circle = is_circle(group)
         if not self._endings:
             self._endings = {query.name: Ending(strides=not in_circle) for query in group}
-            # Until a query has run, nothing is known; Spark's own windows wait in another way.
+            # Nothing is known of a query that has not run. Spark's own windows are handled below.
             waits = any(query.operators or query.name not in self._progress for query in group)
         else:
             waits = any(self._progress[query.name].waits_for is not None for query in group)
@@ -124,7 +124,7 @@ class Rounds:
 
 
 class OneStep(Ending):
-    """One step of an ending, and then no more in this round."""
+    """Allows one step of an ending in this round."""
 
     def __init__(self, ending: Ending) -> None:
         self._ending: Ending | None = ending
@@ -135,11 +135,12 @@ class OneStep(Ending):
 
 
 def in_order(plan: Plan) -> list[list[Query]]:
-    """Queries in groups: each reads only what earlier groups write, or what its own does."""
+    """Groups of queries, in order: each group reads only what earlier groups write, or what it writes
+    itself."""
     left, groups = list(plan.queries), []
     while left:
         behind = {query.name: _behind(query, left) for query in left}
-        # Of those that wait for fewest others: queries in a circle wait for each other.
+        # Take a query that waits for the fewest others. Queries in a cycle wait for each other.
         first = min(left, key=lambda query: len(behind[query.name]))
         circle = [query for query in left if query is first or query.name in behind[first.name]]
         groups.append(circle)
@@ -148,17 +149,18 @@ def in_order(plan: Plan) -> list[list[Query]]:
 
 
 def is_circle(group: list[Query]) -> bool:
-    """Whether queries of the group read what others of it write, or one what it writes itself."""
+    """True if queries of the group read what others of the group write, or one reads what it writes
+    itself."""
     return any(_reads_of(one, other) for one in group for other in group)
 
 
 def _all_apart(groups: list[list[Query]]) -> bool:
-    """Whether no query reads what another writes: then all come to their end in one round."""
+    """True if no query reads what another writes: then all reach their end in one round."""
     return not is_circle([query for group in groups for query in group])
 
 
 def _behind(query: Query, queries: list[Query]) -> set[str]:
-    """The names of the queries whose results reach this one, through others too."""
+    """The names of the queries whose results reach this one, directly or through others."""
     found: set[str] = set()
     front = [query]
     while front:
@@ -177,7 +179,7 @@ def _reads_of(reader: Query, writer: Query) -> bool:
 
 
 def _reach_ms(query: Query) -> int:
-    """How far the watermark is from the end of the last window, where all sources are as far."""
+    """How far the watermark is from the end of the last window, if all sources have come equally far."""
     times = [source.time for source in query.sources if source.time is not None]
     lengths = (window.window_spec.size_ms or window.window_spec.gap_ms or 0 for window in query.windows)
     return max((time.lateness_ms for time in times), default=0) + max(lengths, default=0) + 1

@@ -1,7 +1,7 @@
 """The columns of a topic's records: from Spark's DDL, a dataclass or a StructType, without starting Spark.
 
-Types keep Spark's own names. ``NOT NULL`` in DDL, and a dataclass field that has no default and is not
-``| None``, make a field required: a record without it is rejected.
+Types keep Spark's own names. A field is required if it is ``NOT NULL`` in DDL, or if it is a dataclass field
+that has no default and is not ``| None``. A record without a required field is rejected.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One column. ``type`` is written as Spark writes it, ``array<struct<a:int>>`` for instance."""
+    """One column. ``type`` is written as Spark writes it, for example ``array<struct<a:int>>``."""
 
     name: str
     type: str
@@ -37,12 +37,13 @@ class Schema:
         return next((field for field in self.fields if field.name.lower() == name.lower()), None)
 
     def ddl(self) -> str:
-        """As Spark reads it. Nothing is NOT NULL here: what is required is checked by us, with a reason."""
+        """The schema as DDL for Spark. Nothing is NOT NULL here, because required fields are checked
+        elsewhere, with a reason for each rejected record."""
         return ", ".join(f"{quoted(field.name)} {field.type}" for field in self.fields)
 
 
 class SchemaError(ValueError):
-    """Not a schema; the message says what is wrong and where in it."""
+    """Not a schema; the message says what is wrong and where."""
 
 
 def quoted(name: str) -> str:
@@ -62,7 +63,8 @@ def map_parts(kind: str) -> tuple[str, str]:
 
 
 def schema_of(given: object) -> Schema:
-    """The schema that DDL text, a dataclass or a StructType describes; SchemaError if it is none of them."""
+    """The schema that DDL text, a dataclass or a StructType describes. Raises SchemaError for anything
+    else."""
     if isinstance(given, str):
         return from_ddl(given)
     if isinstance(given, type) and dataclasses.is_dataclass(given):
@@ -104,7 +106,7 @@ def from_ddl(text: str) -> Schema:
 
 
 def type_tree(text: str) -> TypeTree:
-    """A type, such as ``array<int>``; or columns, which are those of a struct."""
+    """The tree of a type, such as ``array<int>``, or of columns, which become those of a struct."""
     ddl = _Ddl(text)
     try:
         found = ddl.type("the type")
@@ -112,13 +114,13 @@ def type_tree(text: str) -> TypeTree:
             return found
         ddl.at = 0
     except SchemaError:
-        if len(ddl.tokens) < 2 or ddl.at:  # not a list of columns either: they begin with a name
+        if len(ddl.tokens) < 2 or ddl.at:  # not a list of columns either: columns begin with a name
             raise
     return TypeTree("struct", fields=ddl.columns())
 
 
 class TypeTree(NamedTuple):
-    """A type as DDL has it. ``word`` is Spark's own; ``inner`` are the types in an array or a map."""
+    """A type as in DDL. ``word`` is Spark's name for it; ``inner`` are the types in an array or a map."""
 
     word: str
     inner: tuple[TypeTree, ...] = ()
@@ -134,7 +136,7 @@ class TypeTree(NamedTuple):
 
 
 class _Ddl:
-    """A reader of DDL: one token of look-ahead, errors that quote what stands there."""
+    """A DDL parser with one token of look-ahead. Its errors quote the token that it found."""
 
     def __init__(self, text: str) -> None:
         self.text = text

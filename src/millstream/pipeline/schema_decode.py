@@ -1,9 +1,9 @@
-"""Encoded values to columns, a batch at a time: what runs in Spark's Python workers, and in the test driver.
+"""Decodes values with schema ids to columns, a batch at a time, in Spark's workers and the test driver.
 
-Values are grouped by the id they begin with. The schema of an id is asked of the registry once in a worker's
-life, and what follows from it is kept. What can't be read (no header, an id that nobody knows, bytes that do
-not fit their schema) is null with a reason; a registry that is away is no reason, but an error: the batch is
-run again.
+Values are grouped by the id that they begin with. A worker asks the registry for the schema of an id once in
+its life, and keeps what follows from it. A value that can't be read (no header, an unknown id, bytes that do
+not fit their schema) becomes null with a reason. An unreachable registry is not such a reason but an error:
+the batch is run again.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from millstream.registry.protobuf import ProtobufSchema
 from millstream.registry.schema import ParsedSchema
 from millstream.registry.values import json_text, message_class, message_path
 
-_PATIENCE = 30.0  # seconds for a registry that is being restarted
+_PATIENCE = 30.0  # seconds to wait for a registry that is being restarted
 _NO_SUCH_SCHEMA = 40403
 _HEADER = HEADER.size
 
 
 @functools.lru_cache(maxsize=64)
 def decoder(encoded: Encoded, fields: tuple[Field, ...]) -> Decoder:
-    """One for each source, for as long as the worker lives."""
+    """The decoder of a source, made once and kept for as long as the worker lives."""
     kinds = {"avro": AvroDecoder, "protobuf": ProtobufDecoder, "json-schema": JsonDecoder}
     return kinds[encoded.format](encoded, fields)
 
 
 class Decoder:
-    """Decodes columns of values into a struct of ``data`` and ``reason``, of which one is null."""
+    """Decodes a column of values into structs of ``data`` and ``reason``, of which one is null."""
 
     def __init__(self, encoded: Encoded, fields: tuple[Field, ...]) -> None:
         self._encoded = encoded
@@ -107,7 +107,7 @@ class Decoder:
         return self._decoded(known, data, at, end)
 
     def _prepared(self, id_: int) -> Any:
-        """What decodes values of a schema, or why nothing does."""
+        """What decodes the values of a schema, or the reason why nothing can."""
         try:
             if id_ == OWN and self._encoded.own_ids:
                 schema = self._encoded.parsed() if self._encoded.text else None
@@ -148,8 +148,8 @@ class AvroDecoder(Decoder):
 
 
 class ProtobufDecoder(Decoder):
-    """What was written is read with the reader's message, as Protobuf evolves; the writer's
-    schema says only which message it is."""
+    """Reads values with the reader's message type, as is usual for Protobuf's evolution. The writer's schema
+    only says which message it is."""
 
     def __init__(self, encoded: Encoded, fields: tuple[Field, ...]) -> None:
         from millstream.pipeline.protobuf_columns import message_values
@@ -188,7 +188,7 @@ class ProtobufDecoder(Decoder):
                 if name != wanted:
                     raise UndecodableRecord(f"a message {name}, not {wanted}")
                 rows.append(values(parse(rest)))
-            except Exception as error:  # whatever the bytes make it stumble over
+            except Exception as error:  # arbitrary bytes can raise anything
                 rows.append(None)
                 wrong[row] = (
                     str(error) if isinstance(error, UndecodableRecord) else f"not a {wanted}: {error}"
@@ -197,8 +197,8 @@ class ProtobufDecoder(Decoder):
 
 
 class JsonDecoder(Decoder):
-    """Tells only whether the header is good: the text behind it is read as that of any JSON source. But in
-    JSON Schema 1.0 is an integer, which readers of JSON take for something else; it is made a 1."""
+    """Only checks the header: the text after it is then read as in any JSON source. But 1.0 is an integer in
+    JSON Schema, while JSON readers take it for something else, so it is rewritten as 1."""
 
     def __init__(self, encoded: Encoded, fields: tuple[Field, ...]) -> None:
         super().__init__(encoded, fields)
@@ -232,7 +232,8 @@ Change = Callable[[Any], Any]
 
 
 def _with_whole(text: bytes, change: Change) -> bytes:
-    """A JSON text with its integers written as such; what is no JSON stays as it is, and is told later."""
+    """A JSON text with its integers written as integers. Invalid JSON stays as it is, and is reported
+    later."""
     try:
         value = json.loads(text, parse_float=decimal.Decimal, parse_constant=decimal.Decimal)
         made = change(value)
@@ -255,7 +256,7 @@ def _whole_fields(fields: tuple[Field, ...]) -> Change | None:
 
 
 def _whole(kind: str) -> Change | None:
-    """Makes the integers of a value of a type whole; None if the type has none."""
+    """A function that makes the integers in a value of this type whole; None if the type has none."""
     if kind in _INTEGERS:
         return _as_whole
     if kind.startswith("struct<"):

@@ -1,7 +1,7 @@
-"""Rows to values that carry the id of a schema, as Confluent's serialisers write them.
+"""Encodes rows as values that carry the id of a schema, as Confluent's serialisers write them.
 
 The schema is registered when the job starts, so a change that readers could not follow stops the job before
-it writes anything. Without a schema of the user's it is made from the columns, all of which may be null.
+it writes anything. If the user gives no schema, one is made from the columns, all of which may be null.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _PATIENCE = 5.0
 
 
 def encode_function(spark: SparkSession, sink: TopicSink, kind: str) -> str:
-    """Registers a sink's schema, and a function of SQL that makes values of structs of a type; its name."""
+    """Register a sink's schema, and a SQL function that encodes structs of type ``kind``. Returns the
+    function's name."""
     encoding = sink.encoding
     assert encoding is not None
     text = encoding.text

@@ -1,17 +1,18 @@
-"""What tasks do with the rows of a batch: the functions that run on Spark's executors.
+"""The functions that Spark's tasks run on the rows of a batch: send, drop or encode them.
 
-Without a transaction a task sends its records as they come (``Send``). In a transaction a partition has one
-sender. A broker takes batches of one producer and epoch in a partition for duplicates if it knows their
-sequence numbers; two senders on one partition, or one that sends a second time, would lose rows in silence.
+Without a transaction, a task sends its records as they come (``Send``). In a transaction, a partition has one
+sender. A broker takes a batch for a duplicate if it already knows the batch's sequence numbers in that
+partition, for the same producer and epoch. With two senders on one partition, or one that sends a second
+time, rows would be lost silently.
 
-So tasks ``Encode``: they make batches of Kafka's of the rows, each for one partition of one topic. On one
-machine they hand them over to the driver (relay.py), which is the one sender. On a cluster they are shuffled,
-some hundreds of byte strings instead of as many rows, so that a partition has one task, and those tasks
-``SendInTransaction``. Either way a task that is not the first attempt refuses to run: the whole batch is then
-run again, under another epoch.
+So tasks ``Encode``: they turn the rows into Kafka's batches, each for one partition of one topic. On a single
+machine they hand the batches over to the driver (relay.py), which is the one sender. On a cluster the batches
+are shuffled, a few hundred byte strings instead of all the rows, so that a partition has one task, and those
+tasks run ``SendInTransaction``. Either way, a task that is not the first attempt refuses to run. The whole
+batch is then run again, under another epoch.
 
-All are functions of ``mapInArrow`` and not writers of a data source: for that, Spark starts new Python
-processes with every batch, and lets no one say which task gets which rows.
+All of these are functions for ``mapInArrow`` and not writers of a data source. For a writer, Spark starts new
+Python processes with every batch, and gives no control over which task gets which rows.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ from millstream.pipeline.relay import Address, HandOver
 from millstream.records.columns import HEADERS_TYPE
 
 ROWS = "rows"
-# What ``Encode`` adds to a row for the shuffle: the task it goes to, the partition among the targets, where
-# it comes from and as which, how many records it holds, and the batch itself.
+# What ``Encode`` adds to a row for the shuffle: the task that it goes to, its partition's number among the
+# targets, the task that it comes from and its number there, how many records it holds, and the batch itself.
 TASK = "task"
 SHUFFLED = {TASK: "int", "target": "int", "origin": "int", "round": "int", ROWS: "bigint", "data": "binary"}
 ARROW = {"int": pa.int32(), "bigint": pa.int64(), "binary": pa.binary()}
@@ -47,12 +48,12 @@ ORDER = ("origin", "round")
 
 
 class TaskRepeated(MillstreamError):
-    """A task that may have sent something already was started once more."""
+    """A task that may have sent something already was started again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """Every partition that a query writes, numbered; ``first`` and ``count`` say which are a sink's."""
+    """Every partition that a query writes, numbered. ``first`` and ``count`` give each sink's range."""
 
     partitions: tuple[TopicPartition, ...]
     first: dict[int, int]
@@ -72,8 +73,8 @@ def first_attempt_only() -> None:
 
 
 class Send:
-    """Sends the records among a task's rows; gives back the other rows, and for each sink of records one row
-    with their number. ``topics`` are those of the sinks; ``repeatable`` is whether a task may send twice."""
+    """Sends the records among a task's rows. Returns the other rows and, for each sink of records, a row with
+    their number. ``topics`` are the sinks' topics. ``repeatable``: a task may send its records twice."""
 
     def __init__(self, options: WriteOptions, topics: Mapping[int, str], *, repeatable: bool) -> None:
         self._options = options
@@ -97,7 +98,7 @@ class Send:
 
 
 class Drop:
-    """Sends nothing, and gives back what ``Send`` does: for a batch whose records are in the log already."""
+    """Sends nothing and returns what ``Send`` returns, for a batch whose records are in the log already."""
 
     def __init__(self, topics: Mapping[int, str]) -> None:
         self._topics = topics
@@ -109,12 +110,12 @@ class Drop:
 
 
 def _are_records(batch: pa.RecordBatch, sinks: Collection[int]) -> pa.Array:
-    """Which rows are for topics; the others are for views."""
+    """A mask of the rows that are for topics; the others are for views."""
     return pc.is_in(batch[SINK], value_set=pa.array(sinks, pa.int32()))
 
 
 def _records(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The columns of records, with their headers as records have them."""
+    """The record columns of rows, with headers in the form that records have."""
     rows = rows.select([name for name in rows.schema.names if name in RECORD])
     at = rows.schema.get_field_index("headers")
     if at < 0:
@@ -139,9 +140,9 @@ def _given_back(batch: pa.RecordBatch, record: pa.Array) -> Iterator[pa.RecordBa
 
 
 class Encode:
-    """Records become batches of Kafka's. They are handed over to the driver, where it has an address, and
-    counted; or addressed each to one of so many tasks, which is to send it. The rows of views go along as
-    they are."""
+    """Turns records into Kafka's batches. If ``to`` is the driver's address, the batches are handed over to
+    it, and the records counted. If it is a number of tasks, each batch is addressed to the task that has to
+    send it. Rows for views pass through unchanged."""
 
     def __init__(self, options: WriteOptions, targets: Targets, to: Address | int) -> None:
         self._options = options
@@ -201,7 +202,7 @@ class Encode:
     def _encoded(
         self, batch: pa.RecordBatch, record: pa.Array, partitioner: Partitioner
     ) -> Iterator[tuple[int, list[Encoded]]]:
-        """The records of an Arrow batch, sink by sink, as batches of Kafka's."""
+        """The records of an Arrow batch, sink by sink, as Kafka's batches."""
         sinks = batch[SINK].filter(record).unique().to_pylist()
         for sink in sinks:
             alone = len(sinks) == 1 and record.true_count == batch.num_rows
@@ -215,7 +216,7 @@ class Encode:
 
 
 def _with(added: Mapping[str, int], rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Rows with the columns of the shuffle, which are the same for all of them."""
+    """Rows with the columns of the shuffle added. Their values are the same for all rows."""
     columns = [
         rows[field.name]
         if field.name not in SHUFFLED
@@ -226,7 +227,7 @@ def _with(added: Mapping[str, int], rows: pa.RecordBatch, schema: pa.Schema) -> 
 
 
 def _rows_of(made: Mapping[str, list[Any]], size: int, schema: pa.Schema) -> pa.RecordBatch:
-    """Rows of these columns; the others are null."""
+    """Rows of these columns; the schema's other columns are null."""
     columns = [
         pa.array(made[field.name], field.type) if field.name in made else pa.nulls(size, field.type)
         for field in schema
@@ -240,8 +241,8 @@ def _shuffled(schema: pa.Schema) -> pa.Schema:
 
 
 class SendInTransaction:
-    """Sends batches that stand encoded under a producer id and epoch, in its transaction, which the driver
-    began and will end; gives back the other rows, and the number of records of each sink."""
+    """Sends encoded batches under a producer id and epoch, in the producer's transaction, which the driver
+    began and will end. Returns the other rows, and the number of records of each sink."""
 
     def __init__(self, options: WriteOptions, targets: Targets, producer: Producer) -> None:
         self._options = options
@@ -255,7 +256,7 @@ class SendInTransaction:
         keep_loaded()
 
     def sender(self, cluster: Cluster) -> Sender:
-        """One for whoever sends in this transaction."""
+        """A sender in this transaction, for tasks and for the driver."""
         timeout_ms = round(1000 * self._options.connection.patience)
         return Sender(cluster, timeout_ms=timeout_ms, producer=self._producer)
 
@@ -274,7 +275,7 @@ class SendInTransaction:
                     self._pass_on(sender, batch.filter(encoded), counts)
             sender.flush()
         except BaseException:
-            sender.close()  # with whatever is in flight: the connection is of no use to the next task
+            sender.close()  # drops what is in flight; the next task can't use this connection
             raise
         if schema is not None:
             columns: dict[str, object] = {SINK: list(counts), ROWS: list(counts.values())}

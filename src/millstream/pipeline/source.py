@@ -1,7 +1,7 @@
-"""Reading topics as DataFrames: ``spark.read`` and ``spark.readStream`` with ``format("millstream")``.
+"""Reads topics as DataFrames: ``spark.read`` and ``spark.readStream`` with ``format("millstream")``.
 
-Spark makes a reader several times, in processes of its own: one that plans a stream for as long as it runs,
-others that only carry it to the tasks. So a reader holds options and nothing that can't be pickled.
+Spark makes a reader several times, in separate processes: one that plans a stream for as long as it runs, and
+others that only carry the reader to the tasks. So a reader holds options, and nothing that can't be pickled.
 """
 
 from __future__ import annotations
@@ -70,19 +70,19 @@ COLUMNS: Mapping[str, str] = {
     "headers": HEADERS,
 }
 _SAMPLE_BYTES = 128 * 1024
-OUTAGE_S = 60.0  # how long a stream waits for brokers that are away
-_REPORT_S = 300.0  # within which Spark reports a batch, however slow the machine
+OUTAGE_S = 60.0  # how long a stream waits for unreachable brokers
+_REPORT_S = 300.0  # Spark reports a batch within this time, however slow the machine
 
 
 def schema_of(options: ReadOptions) -> str:
-    """The columns, in the names, types and order of Spark's own Kafka source."""
+    """The columns, with the names, types and order of Spark's own Kafka source."""
     return ", ".join(
         f"{name} {kind}" for name, kind in COLUMNS.items() if options.headers or name != "headers"
     )
 
 
 def check_schema(schema: StructType) -> None:
-    """A schema given by the user picks columns; it can't change what they are."""
+    """Refuse a user's schema that does more than select columns: it can't change their types."""
     for column in schema.fields:
         if column.name == PLAIN:
             continue
@@ -96,7 +96,7 @@ def check_schema(schema: StructType) -> None:
 
 
 class Task(InputPartition):
-    """The spans one Spark task reads."""
+    """The spans that one Spark task reads."""
 
     def __init__(self, spans: list[Span]) -> None:
         super().__init__(spans)
@@ -104,7 +104,7 @@ class Task(InputPartition):
 
 
 class _Source:
-    """What batch and stream readers share: which partitions there are, and reading spans of them."""
+    """What batch and stream readers share: finding the partitions, and reading spans of them."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         check_schema(schema)
@@ -116,7 +116,7 @@ class _Source:
         return shared_cluster(self.options.connection)
 
     def topic_partitions(self) -> list[TopicPartition]:
-        """All partitions to be read that there are now."""
+        """All partitions to read that exist now."""
         options = self.options
         if options.pattern is not None:
             matches = re.compile(options.pattern).fullmatch
@@ -131,7 +131,7 @@ class _Source:
         return [partition for partition in found if partition.partition in chosen[partition.topic]]
 
     def check_topics(self, partitions: Sequence[TopicPartition]) -> None:
-        """Raise ConfigError for topics and partitions named in the options that are not there."""
+        """Raise ConfigError for topics and partitions that the options name and that do not exist."""
         there = {partition.topic for partition in partitions}
         missing = [name for name in self.options.topics if name not in there]
         if missing:
@@ -195,7 +195,8 @@ def plain_reader(schema: StructType) -> JsonColumns | None:
 def with_all(
     batch: pa.RecordBatch, partition: TopicPartition, plain: JsonColumns | None, schema: pa.Schema
 ) -> pa.RecordBatch:
-    """The records with what they don't say themselves: their partition, and what is plain of their values."""
+    """The records with what they don't contain themselves: their topic and partition, and the fields of
+    values that are plain JSON."""
     rows = batch.num_rows
     values = batch.column("value") if "value" in schema.names else None
     if plain is not None and values is not None:
@@ -220,7 +221,8 @@ T = TypeVar("T")
 
 
 def again_if_topics_go(look: Callable[[], T]) -> T:
-    """A topic can be deleted between two requests. The next look then says so in words."""
+    """Repeat ``look`` if a topic is deleted between two of its requests. The next look then reports the
+    deletion in words."""
     for _ in range(3):
         try:
             return look()
@@ -231,7 +233,7 @@ def again_if_topics_go(look: Callable[[], T]) -> T:
 
 
 class BatchReader(_Source, DataSourceReader):
-    """``spark.read``: from one place to another, both settled when the query is planned."""
+    """``spark.read``: reads from one place to another, both fixed when the query is planned."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         super().__init__(options, schema)
@@ -256,11 +258,12 @@ class StreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._latest: Offsets | None = None
         self._committed: Offsets | None = None
         self._waiting_since: float | None = None
-        self._moved = False  # whether this run has planned a batch
+        self._moved = False  # True once this run has planned a batch
 
     @property
     def cluster(self) -> Cluster:
-        """With more patience than for a batch: whoever asked for that is waiting, and can ask again."""
+        """The cluster, with more patience than for a batch read. The user of a batch read is waiting, and can
+        start it again."""
         cluster = super().cluster
         cluster.patience = max(cluster.patience, OUTAGE_S)
         return cluster
@@ -296,8 +299,8 @@ class StreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailableNow)
             raise ConfigError("a stream has endingOffsets only if it ends: trigger(availableNow=True)")
         known = from_json(start)
         begun = {**starts_in(start), **known}
-        # What is asked to go on from is processed. Spark itself tells of it only with the next batch, so the
-        # group of a query that has caught up would seem to lag for ever.
+        # The offsets that Spark continues from are processed. Spark commits them only with the next batch, so
+        # the group of a query that has caught up would otherwise seem to lag forever.
         self._commit(begun)
 
         def look() -> Offsets:
@@ -323,23 +326,23 @@ class StreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailableNow)
             tick, finish = self._finish(start)
         self._moved = self._moved or end != known
         if end == known and tick == tick_in(start) and finish in (None, finish_in(start)):
-            return start  # as it is: Spark makes a batch wherever the text differs
+            return start  # unchanged, because Spark makes a batch whenever the text differs
         new = {partition: begun[partition] for partition in end if partition not in known}
         return with_ids(with_starts(with_tick(to_json(end), tick, finish), new), self._ids(end))
 
     def _ids(self, offsets: Offsets) -> Mapping[str, str]:
-        """The ids of topics, as of the last look at them."""
+        """The topics' ids, as of the last look at them."""
         return self.cluster.known_topic_ids({partition.topic for partition in offsets})
 
     def _tick(self, last: int) -> int:
-        """The time of the last tick, or of a new one if it is time for it."""
+        """The time of the last tick, or of a new one if that is due."""
         wanted = None if self.options.tick_file is None else read_tick(self.options.tick_file).at_ms
         now = time.time_ns() // 1_000_000
         return now if wanted is not None and last < wanted <= now else last
 
     def _finish(self, start: dict[str, Any]) -> tuple[int, int | None]:
-        """All is read, and nothing more will be. A batch of this run shows what still waits for event time;
-        the driver then says how far to carry it."""
+        """The tick, and how far to carry event time, once everything is read and nothing more will come. A
+        batch of this run shows what still waits for event time. The driver then says how far to carry it."""
         if self.options.tick_file is None:
             return tick_in(start), None
         if not self._moved:
@@ -359,7 +362,7 @@ class StreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         until = self._check_planned(from_json(end), ids_in(end))
-        # After a restart in batch 0 Spark asks for initial offsets again. Those it was planned with count.
+        # After a restart in batch 0, Spark asks for initial offsets again. The planned ones count.
         begun = {**from_json(start), **starts_in(end)}
         if unknown := sorted(set(until) - set(begun)):
             raise ConfigError(
@@ -367,7 +370,7 @@ class StreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailableNow)
             )
         moved = [partition for partition, offset in until.items() if offset > begun[partition]]
         if not moved:
-            # Operators that wait for time must hear of it: a task without records tells them.
+            # Operators that wait for time must learn of it: a task without records tells them.
             timed = tick_in(end) > tick_in(start) or finish_in(end) != finish_in(start)
             return [Task([])] if timed else []
         earliest = self._planned_starts(moved)
@@ -394,7 +397,7 @@ class StreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailableNow)
         try:
             self.cluster.commit(self.options.group, processed)
         except MillstreamError as problem:
-            # Spark's checkpoint is what counts; the group is for those who watch.
+            # Spark's checkpoint is what counts; the group only shows the progress.
             log.warning("offsets were not committed to group %s: %s", self.options.group, problem)
 
     def _ends(self, partitions: Sequence[TopicPartition]) -> Offsets:
@@ -403,7 +406,7 @@ class StreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self.cluster.ends(partitions, LATEST, read_committed=self.options.read_committed)
 
     def _starts(self, begun: Offsets, end: Offsets) -> Offsets:
-        """Where to go on; partitions that were not there before are read from their start."""
+        """Where to continue. Partitions that did not exist before are read from their start."""
         new = [partition for partition in end if partition not in begun]
         return {**begun, **self.cluster.ends(new, EARLIEST)} if new else begun
 
@@ -421,7 +424,7 @@ class StreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _check_ids(
         self, begun: Offsets, ids: Mapping[str, str], partitions: Sequence[TopicPartition]
     ) -> Offsets:
-        """Where to go on: topics that were created again, from their start."""
+        """Where to continue, without topics that were created again: those are read from their start."""
         now = self.cluster.known_topic_ids({partition.topic for partition in partitions})
         again = created_again(ids, now)
         if not again:
@@ -437,8 +440,8 @@ class StreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return {partition: at for partition, at in begun.items() if partition.topic not in again}
 
     def _check_planned(self, until: Offsets, ids: Mapping[str, str]) -> Offsets:
-        """What of a batch can be read. It was planned before, perhaps by a run that was killed, and a topic
-        may have been created again since: its offsets then mean other records."""
+        """What can be read of a planned batch. Perhaps a run that was killed planned it, and a topic may have
+        been created again since: its offsets then mean other records."""
         self.cluster.topics(ids)
         again = created_again(ids, self.cluster.known_topic_ids(ids))
         if not again:
@@ -452,7 +455,7 @@ class StreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return {partition: at for partition, at in until.items() if partition.topic not in again}
 
     def _planned_starts(self, planned: Sequence[TopicPartition]) -> Offsets:
-        """The earliest offsets of a batch's partitions; without those whose topic was deleted since."""
+        """The earliest offsets of a batch's partitions, without those whose topic was deleted since."""
         try:
             return self.cluster.ends(planned, EARLIEST)
         except RequestFailed as problem:
@@ -504,7 +507,7 @@ class StreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return end
 
     def _record_size(self, begun: Offsets, end: Offsets) -> float:
-        """Bytes of batches per offset, from the first batches that wait in each partition."""
+        """Bytes of batches per offset, estimated from the first waiting batches of each partition."""
         cluster = self.cluster
         moved = [partition for partition, offset in end.items() if offset > begun[partition]]
 

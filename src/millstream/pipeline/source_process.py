@@ -1,11 +1,11 @@
-"""The processes that Spark starts beside its daemon, connected before they load anything: one for each
-streaming source, and one for each processor before its query's first batch.
+"""Connects the Python process of a source or processor to the JVM before it loads Spark's program.
 
-Spark gives such a process ten seconds from its start to connect (``PythonWorkerFactory``: not a setting), and
-its own program first imports PySpark, pandas and pyarrow. That is a second of CPU, which a machine with other
-work does not give to six of them in ten seconds: the job dies with "Python worker failed to connect back". So
-this connects with what a bare interpreter has, and only then becomes Spark's program, for which nobody waits
-with a clock. ``session.py`` has Spark start it.
+Spark starts one such process for each streaming source, and one for each processor before its query's first
+batch. It gives the process ten seconds from its start to connect (``PythonWorkerFactory``: not a setting).
+Spark's own program first imports PySpark, pandas and pyarrow. That takes a second of CPU, and a machine with
+other work does not give as much to six processes in ten seconds: the job dies with "Python worker failed to
+connect back". So this program connects with what a bare interpreter has, and only then becomes Spark's
+program, which has no deadline. ``session.py`` makes Spark start it.
 """
 
 import os
@@ -16,12 +16,12 @@ import sys
 
 SOURCE = "pyspark.sql.streaming.python_streaming_source_runner"
 PROCESSOR = "pyspark.sql.streaming.transform_with_state_driver_worker"
-PROGRAMS = (SOURCE, PROCESSOR)  # of Spark's, each with a main() that talks over one connection
+PROGRAMS = (SOURCE, PROCESSOR)  # Spark's programs, each with a main() that talks over one connection
 _LENGTH = struct.Struct(">i")
 
 
 def connect() -> socket.socket:
-    """A connection to the JVM, over which it knows which process this is."""
+    """A connection to the JVM, which has been told this process's id over it."""
     path = os.environ.get("PYTHON_WORKER_FACTORY_SOCK_PATH")
     if path is not None:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -49,7 +49,7 @@ def _received(connection: socket.socket, size: int) -> bytes:
 
 
 def main(program: str) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the JVM ignores it, and ends this process with it
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the JVM ignores SIGTERM, but ends this process with it
     connection = connect()
     from importlib import import_module
 

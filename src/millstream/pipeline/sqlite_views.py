@@ -1,4 +1,4 @@
-"""Views in a SQLite database: a file beside the job's checkpoint, where nothing else is wanted."""
+"""Views in a SQLite database: a file next to the job's checkpoint, which needs no server."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ _AFFINITY = {
 
 
 def _number(value: float) -> float | str:
-    """SQLite takes NaN for NULL. As text it stays in a column of numbers, is equal to itself, and comes after
-    all of them, as Spark has it."""
+    """SQLite takes NaN for NULL. As text it stays in a column of numbers, equals itself, and sorts after all
+    numbers, as in Spark."""
     return value if value == value else "NaN"
 
 
-# Times are ISO text, so that their order is that of time.
+# Times are ISO text, so that text order is time order.
 _FORMS: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("float", "double"), _number),
     "timestamp": time_text,
@@ -83,14 +83,14 @@ class SqliteStore(Store):
     """The views of a file, for the one process that writes it."""
 
     _differ = "IS NOT"
-    _for_update = ""  # whoever writes has the database to itself
+    _for_update = ""  # a writer has the database to itself
 
     def __init__(self, path: Path) -> None:
         super().__init__()
         self.where = str(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            # foreachBatch calls from threads of Spark's.
+            # foreachBatch calls this on Spark's threads.
             self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30)
             self._db.create_collation(COLLATION, compare_decimals)
             self._db.execute("PRAGMA journal_mode=WAL")
@@ -155,7 +155,7 @@ class SqliteStore(Store):
         if base == "decimal":
             return decimal_text(kind)
         if base in NESTED:
-            from millstream.pipeline.view_json import json_of  # readers go without Arrow
+            from millstream.pipeline.view_json import json_of  # here, because readers work without Arrow
 
             return json_of(kind)
         return None if base in _AS_THEY_ARE else _FORMS.get(base, str)
@@ -167,7 +167,7 @@ class SqliteStore(Store):
         return row
 
     def _tell(self, view: str) -> None:
-        """Whoever follows sees it by himself (``SqliteReader.wait``)."""
+        """Nothing to do: followers look by themselves (``SqliteReader.wait``)."""
 
     def _kind(self, kind: str) -> str:
         return _affinity(kind)
@@ -197,11 +197,11 @@ def _affinity(kind: str) -> str:
     return "JSON TEXT" if base in NESTED else _AFFINITY.get(base, "TEXT")
 
 
-sqlite3.register_converter("JSON", lambda data: JsonText(data.decode()))  # by the first word of a type
+sqlite3.register_converter("JSON", lambda data: JsonText(data.decode()))  # for types that begin with JSON
 
 
 class _DecimalSum:
-    """``decimal_sum(column)``, as SQLite's shell has it: SQLite's sum is a double."""
+    """``decimal_sum(column)``, as in SQLite's shell: SQLite's own sum is a double."""
 
     def __init__(self) -> None:
         self._sum: Decimal | None = None
@@ -219,7 +219,7 @@ class _DecimalSum:
 
 
 class SqliteReader(Reader):
-    """The same database, read-only, beside the job that writes it."""
+    """The same database, read-only, next to the job that writes it."""
 
     def __init__(self, path: Path) -> None:
         self.where = str(path)
@@ -230,7 +230,7 @@ class SqliteReader(Reader):
             uri=True,
             timeout=10,
             isolation_level=None,
-            detect_types=sqlite3.PARSE_DECLTYPES,  # for JSON alone; no other type of ours has a converter
+            detect_types=sqlite3.PARSE_DECLTYPES,  # for JSON only; no other type here has a converter
         )
         self._db.create_collation(COLLATION, compare_decimals)
         self._db.create_aggregate("decimal_sum", 1, _DecimalSum)
@@ -261,7 +261,7 @@ class SqliteReader(Reader):
             ]
 
     def query(self, sql: str) -> Rows:
-        """Columns and rows of any SELECT. The database is open for reading only, whatever the SQL says."""
+        """Columns and rows of any SELECT. The database is open read-only, whatever the SQL says."""
         try:
             return self._found(sql)
         except sqlite3.Error as error:
@@ -270,8 +270,9 @@ class SqliteReader(Reader):
 
     @contextmanager
     def asking(self, limits: Limits, *, ours: bool = False) -> Iterator[Ask]:
-        """Questions by others: about one moment, and within limits. They raise QueryRefused. They run in a
-        process that can be killed; SQL of ``ours``, in which nothing of theirs stands, runs here."""
+        """Run queries written by others, on one snapshot and within limits. A query may raise QueryRefused.
+        The queries run in a process that can be killed. With ``ours``, the SQL contains nothing that others
+        wrote, and runs in this process."""
         if ours:
             with self._snapshot(), self._until(time.monotonic() + limits.seconds):
                 yield lambda sql: self._answer(sql, limits)
@@ -322,7 +323,7 @@ class SqliteReader(Reader):
         return self.query(f"SELECT * FROM {quoted_name(name)} WHERE {self.key_condition(name, key)}")
 
     def key_condition(self, name: str, key: Sequence[str]) -> str:
-        """The SQL condition that picks a key's row."""
+        """The SQL condition that selects a key's row."""
         wanted = self._key(name, key)
         kinds = self._columns(name)
         return " AND ".join(
@@ -349,7 +350,8 @@ class SqliteReader(Reader):
             return [column[0] for column in cursor.description], cursor.fetchall()
 
     def wait(self, timeout: float) -> None:
-        """Until something was written: SQLite keeps a number that changes with every commit of others."""
+        """Wait until something was written. SQLite keeps a number that changes with every commit of
+        others."""
         deadline = time.monotonic() + timeout
         while (seen := self._data_version()) == self._seen and time.monotonic() < deadline:
             time.sleep(min(_LOOK_EVERY, max(0.0, deadline - time.monotonic())))
@@ -361,8 +363,8 @@ class SqliteReader(Reader):
 
 
 def _literal(value: str, column: str, declared: str) -> str:
-    """What somebody asks for, in SQL. SQLite reads text as a number by itself where the column has numbers,
-    and finds it with the index."""
+    """A key's value as SQL. Where the column has numbers, SQLite itself reads the text as a number, and finds
+    it with the index."""
     if declared == "BLOB":
         return f"x'{key_bytes(value, column).hex()}'"
     if "\0" in value:  # SQL ends at a NUL

@@ -1,16 +1,20 @@
-"""Starting the queries of a job on a machine that may be slow: a few at a time, again where Spark was too
-impatient, and with a word about what is waited for.
+"""Starts a job's queries on a machine that may be slow: a few at a time, and again if Spark gave up.
+
+While it waits, it reports what it is waiting for.
 
 Every source of a query is a Python process. Six queries that start at once are six such processes, and on a
-busy machine none of them gets enough of it. So no more are started at once than there are cores.
+busy machine none of them gets enough CPU. So no more queries are started at once than there are cores (but
+at least two).
 
-A processor has such a process as well, which Spark starts with the query's first batch: maybe days after the
-query itself. Until then a query that fails for want of time is started again, since nothing of it has run.
+A processor has such a process as well. Spark starts it with the query's first batch, perhaps days after the
+query itself. Until then, a query that fails because such a process was too slow is started again, since
+nothing of it has run.
 
-The first is started alone. Spark keeps the environment of these processes in one map for all sources of a
-session, and every source adds its entries when it starts, without a lock
-(``PythonStreamingSourceRunner.init``). Two at once can leave the map with another size than it has entries;
-after that every task is "not serializable", for as long as the JVM lives. Later sources only replace entries.
+The first query is started alone. Spark keeps the environment of these processes in one map for all sources of
+a session, and every source adds its entries when it starts, without a lock
+(``PythonStreamingSourceRunner.init``). Two at once can leave the map with a size that differs from its number
+of entries. After that, every task is "not serializable" for as long as the JVM lives. Later sources only
+replace entries.
 """
 
 from __future__ import annotations
@@ -22,15 +26,15 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 ATTEMPTS = 5
-_SLOW_S = 15.0  # after which it is said what is waited for; then after twice that, and so on
+_SLOW_S = 15.0  # after this time it says what it is waiting for; then after twice that, and so on
 _LOOK_EVERY_S = 0.02
 _STAY_EVERY_S = 0.1
-# Spark's words for a Python process that it did not wait for long enough.
+# Spark's messages when it did not wait long enough for a Python process.
 TOO_SLOW = re.compile(r"worker failed to connect back|waiting for the Python worker to connect back", re.I)
 
 
 class Started(Protocol):
-    """What is asked of Spark's queries."""
+    """The part of Spark's queries that is used here."""
 
     @property
     def isActive(self) -> bool: ...  # noqa: N802 - Spark's name
@@ -42,8 +46,8 @@ class Started(Protocol):
 
 
 class Starting:
-    """The queries of one job. ``begun`` says whether a query has come to deliver a batch. ``clock`` and
-    ``sleep`` are those of tests, if given."""
+    """Starts the queries of one job. ``begun`` returns True once a query has begun to deliver a batch. Tests
+    pass their own ``clock`` and ``sleep``."""
 
     def __init__(
         self,
@@ -70,7 +74,8 @@ class Starting:
         self.queries: dict[str, Any] = {}
 
     def run(self) -> None:
-        """Until every query has its sources, or has failed for good: why, it says itself."""
+        """Start the queries and wait until each has its sources, or has failed for good. A failed query's own
+        exception says why."""
         for name in self._starters:
             while not self._stopping() and not self._has_room():
                 self._sleep(_LOOK_EVERY_S)
@@ -81,7 +86,7 @@ class Starting:
             self._sleep(_LOOK_EVERY_S)
 
     def stay(self) -> None:
-        """After ``run``, until every query has begun its first batch or has failed for good."""
+        """After ``run``, wait until every query has begun its first batch or has failed for good."""
         try:
             while not self._stopping() and any(
                 not self._begun(name) and (query.isActive or self.comes_back(name))
@@ -93,7 +98,7 @@ class Starting:
             self._stays = False
 
     def comes_back(self, name: str) -> bool:
-        """Whether a query that has ended is about to be started again."""
+        """True if a query that has ended is about to be started again."""
         query = self.queries[name]
         return (
             self._stays
@@ -111,10 +116,11 @@ class Starting:
         self._since[name] = self._clock()
         self._told[name] = _SLOW_S
         self.queries[name] = self._starters[name]()
-        self.attempts[name] += 1  # last: others ask meanwhile whether the one that failed comes back
+        self.attempts[name] += 1  # last, because other threads ask meanwhile whether the query comes back
 
     def _waiting(self) -> list[str]:
-        """Those that have no sources yet; what failed for want of time is started again."""
+        """The queries that have no sources yet. A query that failed because a process was too slow is started
+        again."""
         waiting = []
         for name, query in list(self.queries.items()):
             if query.isActive:
@@ -140,6 +146,6 @@ class Starting:
 
 
 def busy() -> str:
-    """How much this machine has to do."""
+    """The load of this machine, in words."""
     cores = os.cpu_count() or 1
     return f"the load of this machine is {os.getloadavg()[0]:.0f} on {cores} core{'s' * (cores > 1)}"

@@ -1,6 +1,8 @@
-"""The bound on each stateful operator's state (``max_state``): a warning when half of it is used, the end of
-the job when it is exceeded. The sizes are those that operators tell after every batch; what one batch alone
-may do is bounded in the worker (``kernel/spark.py``)."""
+"""Bounds each stateful operator's state (``max_state``): warns at half of the bound, stops the job above it.
+
+The sizes are those that operators report after every batch. What a single batch may do is bounded in the
+worker (``kernel/spark.py``).
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class StateLimit:
-    """Watches the operators of a job. ``most`` is in bytes; None: there is no bound."""
+    """Watches the operators of a job. ``most`` is in bytes; None means that there is no bound."""
 
     def __init__(self, most: int | None) -> None:
         self._most = most
@@ -21,7 +23,7 @@ class StateLimit:
         self.exceeded: StateError | None = None
 
     def after(self, progress: Progress) -> list[str]:
-        """A batch is done; what is to be said about it."""
+        """Check the operators after a batch; returns the warnings to print."""
         said = []
         for name, status in progress.operators.items():
             if self._most is None or status.bytes <= self._most / 2:
@@ -38,7 +40,7 @@ class StateLimit:
 
 
 def too_large(operator: str, size: int, most: int) -> str:
-    """What is said of an operator whose state has outgrown its bound."""
+    """The error message for an operator whose state has outgrown its bound."""
     return (
         f"the state of {operator!r} has grown to {size / 1e6:,.1f} MB, more than max_state allows"
         f" ({most / 1e6:,.1f} MB). Let its keys expire sooner (a shorter window, within= or time to live),"

@@ -1,8 +1,8 @@
-"""The state of a job's stateful operators, read from its checkpoint: as of the last batch that was committed.
+"""Reads the state of a job's stateful operators from its checkpoint, as of the last committed batch.
 
-Spark's own data source for state gives what the kernel has written, the head, snapshot and changes of every
-bucket, and from there on it is loaded as a worker loads it (``kernel/versions.py``). What is kept on disk is
-in the checkpoint as well; for what is in a database, its address is needed.
+Spark's own data source for state returns what the kernel has written: the head, snapshot and changes of every
+bucket. From there the state is loaded as a worker loads it (``kernel/versions.py``). State on disk is in the
+checkpoint as well. For state in a database, the database's address is needed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from millstream.pipeline.kernel.versions import Head, Kept
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_AT_ONCE = 256 * 1024 * 1024  # bytes of state in memory here, buckets permitting
+_AT_ONCE = 256 * 1024 * 1024  # bytes of state read at once; a single bucket may have more
 _CLOCK = "clock"  # the kernel's own container
 
 
@@ -41,24 +41,24 @@ class OperatorState:
     """A stateful operator in a checkpoint."""
 
     query: str
-    number: int  # Spark's, within the query
+    number: int  # Spark's number for it within the query
     name: str
     heads: dict[int, Head]  # by bucket
     batch: int
 
     @property
     def entries(self) -> int:
-        return sum(max(0, head.held - 1) for head in self.heads.values())  # its clock is one in every bucket
+        return sum(max(0, head.held - 1) for head in self.heads.values())  # one in every bucket is its clock
 
     @property
     def bytes(self) -> int:
-        """What is in the checkpoint; not what is in a database."""
+        """The size of what is in the checkpoint, without what is in a database."""
         return sum(head.snapshot_bytes + head.changed_bytes for head in self.heads.values())
 
 
 @dataclass(frozen=True, slots=True)
 class StateEntry:
-    """A key and its value, or a row that waits (which has no key of its own)."""
+    """A key and its value, or a waiting row, which has no key of its own but its place in the log."""
 
     operator: str
     bucket: int
@@ -79,7 +79,8 @@ class StateEntry:
 
 
 class StateReader:
-    """Reads the state in a checkpoint. ``state`` is the address of the database that it is in, if it is."""
+    """Reads the state in a checkpoint. ``state`` is the address of the database that holds it, if one
+    does."""
 
     def __init__(self, spark: SparkSession, checkpoint: Checkpoint, state: str | None = None) -> None:
         checkpoint.attach(spark)
@@ -92,7 +93,7 @@ class StateReader:
         self._shapes: dict[str, Any] = kept["queries"]
 
     def operators(self) -> list[OperatorState]:
-        """All that keep state on the kernel."""
+        """All operators that keep state on the kernel."""
         found: list[OperatorState] = []
         for query, shape in self._shapes.items():
             if shape.get("operators"):
@@ -110,7 +111,8 @@ class StateReader:
     def entries(
         self, operator: OperatorState, on_bucket: Callable[[int, int], None] = lambda done, of: None
     ) -> Iterator[StateEntry]:
-        """Everything that an operator holds. ``on_bucket`` is told how many buckets have been read."""
+        """Everything that an operator holds. ``on_bucket`` is called with the number of buckets that have
+        been read, and with their total."""
         home = Path(tempfile.mkdtemp(prefix="millstream-state-"))
         read = 0
         try:
@@ -212,7 +214,7 @@ class _Map:
 
 
 def _groups(heads: dict[int, Head]) -> Iterator[list[int]]:
-    """Buckets that can be read together."""
+    """Groups of buckets that can be read together."""
     group: list[int] = []
     size = 0
     for bucket, head in sorted(heads.items()):
@@ -227,7 +229,7 @@ def _groups(heads: dict[int, Head]) -> Iterator[list[int]]:
 
 
 def listed(operator: str, bucket: int, store: Store) -> Iterator[StateEntry]:
-    """All that a bucket holds, as people are shown it."""
+    """Everything that a bucket holds, as it is shown to people."""
     store.open_all()
     for name, container in store.containers():
         if isinstance(container, Waiting):
@@ -243,7 +245,7 @@ def listed(operator: str, bucket: int, store: Store) -> Iterator[StateEntry]:
 
 
 def _opened(kept: Any) -> Any:
-    """The state of a processor's key. A class in it is imported, and may not be there."""
+    """The state of a processor's key. Its classes have to be imported, and may not exist here."""
     try:
         return opened(kept)
     except Exception as error:
@@ -251,7 +253,7 @@ def _opened(kept: Any) -> Any:
 
 
 def moment(micros: int | None) -> datetime.datetime | None:
-    """A time of the kernel's, for people; None for those that only bound others."""
+    """A time of the kernel's, for people; None for the bounds before and after all times."""
     if micros is None or not NEVER < micros < -NEVER:
         return None
     try:
@@ -261,7 +263,7 @@ def moment(micros: int | None) -> datetime.datetime | None:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON can say it."""
+    """A value in types that JSON has."""
     if isinstance(value, dict):
         return {k if isinstance(k, str) else text(k): plain(v) for k, v in value.items()}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -289,7 +291,7 @@ def text(value: Any) -> str:
 
 
 def has_key(entry: StateEntry, wanted: str) -> bool:
-    """Whether an entry is of a key as a person writes it: all of it, or one of its parts."""
+    """True if an entry has the key that a person wrote: all of it, or one of its parts."""
     return wanted == text(entry.key) or wanted in _parts(plain(entry.key))
 
 

@@ -1,7 +1,8 @@
-"""Streams that come out of the keyed kernel. Declarations only, no Spark.
+"""Streams that come out of stateful operators on the keyed kernel. Declarations only, no Spark.
 
-A ``Stateful`` is one operator with its state; what it gives are its channels, each a stream. Windows, joins,
-patterns and the user's own processors are all declared through ``declare``.
+A ``Stateful`` is one operator with its state. What it gives are its channels, each of them a stream. Joins,
+patterns and the user's own processors are declared through ``declare`` or ``declare_as``; windows are built
+from the same classes (windowed.py).
 """
 
 from __future__ import annotations
@@ -26,11 +27,12 @@ S = TypeVar("S", bound="StatefulChannel")
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A stream as an operator takes it: by which keys, and which columns of it.
+    """A stream as an operator takes it: by which keys, and which of its columns.
 
-    ``by`` are SQL expressions with names; two inputs of one operator meet where their keys are equal, so they
-    need as many, of the same types. ``columns`` are SQL expressions, each a column, ``expression AS name`` or
-    ``*`` for all that are no keys; None: all columns. The operator is given the keys first.
+    ``by`` are SQL expressions with names. Two inputs of one operator meet where their keys are equal, so they
+    need the same number of keys, of the same types. ``columns`` are SQL expressions: each a column,
+    ``expression AS name``, or ``*`` for all columns that are not keys. None means all columns. The operator
+    gets the keys first.
     """
 
     stream: Stream
@@ -53,7 +55,7 @@ class Stateful:
 
     @property
     def name(self) -> str:
-        """That of its main channel, which may be called by its variable once the whole file is read."""
+        """The name of its main channel, which may become its variable's name once the whole file is read."""
         assert self.main is not None
         return self.main.name
 
@@ -65,8 +67,8 @@ class Stateful:
         return list(found.values())
 
     def rules(self) -> dict[tuple[int, int], TimeRules]:
-        """What each input's sources say about their time, by input and the source's number. What comes from
-        another stateful operator has had its stragglers waited for already."""
+        """The time rules of each input's sources, by input and the source's number. Rows from another
+        stateful operator need none, because that operator has already waited for late rows."""
         found: dict[tuple[int, int], TimeRules] = {}
         for number, one in enumerate(self.inputs):
             for source in feeding_sources(one.stream):
@@ -76,7 +78,7 @@ class Stateful:
 
     @property
     def known_as(self) -> str:
-        """How people know it: by the name of the stream that it is."""
+        """The name that people know it by: that of its main stream."""
         assert self.main is not None
         return self.main.known_as
 
@@ -85,7 +87,7 @@ class Stateful:
 
 
 def feeding_sources(stream: Stream) -> list[Source]:
-    """The sources whose rows come here without passing a stateful operator."""
+    """The sources whose rows reach this stream without passing a stateful operator."""
     if isinstance(stream, StatefulChannel):
         return []
     if isinstance(stream, Source):
@@ -119,22 +121,22 @@ class StatefulChannel(Stream):
 
     @property
     def native(self) -> bool:
-        """Whether Spark's own operators do it after all."""
+        """True if Spark's own operators do the work after all."""
         return False
 
     @property
     def selected(self) -> dict[str, str] | None:
-        """The SQL that makes the stream's columns of those that the kernel gives; None if these are those."""
+        """The SQL that makes the stream's columns from the kernel's; None if they are the same."""
         return None
 
     @property
     def late(self) -> Stream:
-        """The rows that came too late to count, as the operator got them, and by how much (``late_ms``)."""
+        """The rows that came too late to count, as the operator got them, with ``late_ms``: how late."""
         return self._beside("late", caller())
 
     @property
     def ahead(self) -> Stream:
-        """The rows whose time was too far in the future, with ``ahead_ms``."""
+        """The rows whose time was too far in the future, with ``ahead_ms``: how far."""
         return self._beside("ahead", caller())
 
     def _beside(self, word: str, at: str) -> Stream:
@@ -152,7 +154,7 @@ class StatefulChannel(Stream):
 
 
 def beside(stateful: Stateful, number: int, word: str, at: str) -> StatefulChannel:
-    """The channel of the late rows of an input, or of those ahead of all time; made once."""
+    """The channel of an input's late rows, or of its rows too far ahead; made once."""
     channel_of = late_channel if word == LATE else ahead_channel
     one = stateful.inputs[number].stream
     name = f"{stateful.name}.{word}" + (f".{one.name}" if len(stateful.inputs) > 1 else "")
@@ -172,8 +174,8 @@ def declare(
     time: Time | None = None,
     stream: type[StatefulChannel] = StatefulChannel,
 ) -> StatefulChannel:
-    """A stateful operator; returns its main channel. ``columns`` and ``time`` are those of its results,
-    ``stream`` is the class of one that has more channels to offer."""
+    """Declare a stateful operator; returns its main channel. ``columns`` and ``time`` are those of its
+    results. ``stream`` is the class of the main channel, if that offers further channels."""
     return declare_as(stream, kind, inputs, plan, at=at, name=name, columns=columns, time=time)
 
 
@@ -187,7 +189,7 @@ def declare_as(made_as: type[S], kind: str, inputs: Sequence[Input], plan: Plan,
 
 
 def check_input(one: Input, at: str) -> None:
-    """Refuse what has no keys, or no time to go by."""
+    """Refuse an input without keys, or without a time to go by."""
     stream = one.stream
     if not one.by:
         raise TopologyError("by= needs at least one column to group by", where=at)
@@ -209,7 +211,7 @@ def channel(
     columns: tuple[str, ...] | None = None,
     time: Time | None = None,
 ) -> StatefulChannel:
-    """Another channel of the operator that ``main`` is of."""
+    """Another channel of the operator whose main channel is ``main``."""
     return StatefulChannel(
         main.stateful, name, at=at, name=f"{main.name}.{name}", columns=columns, time=time, kind="channel"
     )

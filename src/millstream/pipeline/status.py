@@ -1,11 +1,12 @@
-"""What a job tells about itself in the topic ``millstream.jobs``: the format, and nothing else.
+"""The format in which jobs report their status in the topic ``millstream.jobs``, and nothing else.
 
-The topic is compacted and its keys are the names of jobs, so it holds the last word of each. A value is the
-JSON of a ``JobStatus``; docs/job-status.md describes it for other programs. Whoever reads must pass over
-fields it does not know, and a job goes by fields that are missing having their defaults: ``VERSION`` changes
-only where an old reader would misunderstand.
+The topic is compacted and its keys are the names of jobs, so it holds the last status of each job. A value is
+the JSON of a ``JobStatus``; docs/job-status.md describes it for other programs. Readers must skip fields that
+they do not know, and a missing field has its default. So ``VERSION`` changes only if an old reader would
+misunderstand a status.
 
-Times are milliseconds since 1970, spans milliseconds, counts are of this run. What is not known is None.
+Times are milliseconds since 1970, spans are milliseconds, and counts are of this run. Unknown values are
+None.
 """
 
 from __future__ import annotations
@@ -19,22 +20,22 @@ TOPIC = "millstream.jobs"
 VERSION = 1
 HEARTBEAT_MS = 5000
 MOST_BYTES = 256 * 1024
-# Where a batch's time goes, in the order of its way. To read, to work out and to send is one pass of Spark's
-# tasks, in which each waits for the other: one part, ``process``.
+# Where a batch's time goes, in the order in which it is spent. Reading, computing and sending are one pass of
+# Spark's tasks, in which each waits for the others. So they are one part: ``process``.
 PARTS = ("look", "plan", "process", "ledger", "commit", "views", "checkpoint", "rest")
 State = Literal["starting", "running", "waiting", "failed", "stopped"]
 Shown = Literal["starting", "running", "waiting", "failed", "stopped", "silent"]
 RUNNING = ("starting", "running", "waiting")
-_SILENT_HEARTBEATS = 4  # as many may be missed: a broker's hiccup is no death
+_SILENT_HEARTBEATS = 4  # this many may be missed: a broker's hiccup does not mean that the job is dead
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
     """A box of the graph: a topic, a stream or a view. ``streams`` are the names of the operators in it.
 
-    ``kind`` is ``topic``, ``view`` or the kind of the stream. ``entries`` and ``bytes`` are its state, which
-    is ``shared`` where Spark keeps several windows in one; ``dropped`` counts groups of late rows that a
-    window of Spark's own left out."""
+    ``kind`` is ``topic``, ``view`` or the kind of the stream. ``entries`` and ``bytes`` are the size of its
+    state, which is ``shared`` if Spark keeps several windows in one state. ``dropped`` counts groups of late
+    rows that one of Spark's own windows left out."""
 
     key: str
     kind: str
@@ -57,7 +58,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """An arrow: the rows that went along it in this run, and in a second of late."""
+    """An arrow: how many rows went along it in this run, and recently per second."""
 
     tail: str
     head: str
@@ -67,7 +68,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch of a query. ``parts`` is where its time went, in milliseconds by ``PARTS``."""
+    """A batch of a query. ``parts`` says where its time went: milliseconds for each of ``PARTS``."""
 
     query: str
     number: int
@@ -81,7 +82,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class QueryStatus:
-    """A Spark query of the job. ``group`` is the consumer group that shows how far it is."""
+    """A Spark query of the job. ``group`` is the consumer group that shows its progress."""
 
     name: str
     group: str
@@ -99,8 +100,8 @@ class QueryStatus:
 
 @dataclass(frozen=True, slots=True)
 class JobError:
-    """Something that went wrong. ``record`` is what it went wrong with, cut where it gets long; ``times``
-    counts how often the same was said. One that is ``fatal`` ended the job."""
+    """Something that went wrong. ``record`` is the record that it went wrong with, shortened if it is long.
+    ``times`` counts how often the same error was reported. A ``fatal`` error ended the job."""
 
     at_ms: int
     what: str
@@ -114,8 +115,8 @@ class JobError:
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """The whole of it. ``at_ms`` is when it was told; if nothing newer comes for a few times
-    ``heartbeat_ms``, and the state is not an end, nobody knows how the job is."""
+    """The complete status of a job. ``at_ms`` is when it was reported. If nothing newer comes for a few times
+    ``heartbeat_ms``, and the state is not a final one, the job's real state is unknown."""
 
     version: int
     job: str
@@ -128,7 +129,7 @@ class JobStatus:
     since_ms: int
     guarantee: str
     heartbeat_ms: int = HEARTBEAT_MS
-    reason: str | None = None  # of the state: what is waited for, why it failed
+    reason: str | None = None  # for the state: what the job waits for, or why it failed
     views_at: str | None = None  # a file or a URL, without password
     views: list[str] = field(default_factory=list)
     queries: list[QueryStatus] = field(default_factory=list)
@@ -139,13 +140,13 @@ class JobStatus:
 
 
 def state_now(state: State, silent_ms: int, heartbeat_ms: int | None = None) -> Shown:
-    """What a job told, or ``silent`` where nothing was heard from it for too long."""
+    """The state that a job reported, or ``silent`` if it has reported nothing for too long."""
     patience = _SILENT_HEARTBEATS * max(1000, heartbeat_ms or HEARTBEAT_MS)
     return "silent" if state in RUNNING and silent_ms > patience else state
 
 
 def with_lags(queries: Iterable[QueryStatus], lags: Mapping[str, Mapping[str, int]]) -> list[QueryStatus]:
-    """Queries with the lag that was measured, by query and topic."""
+    """The queries with their measured lag. ``lags`` is by query and topic."""
     return [
         replace(query, lag=sum(lags[query.name].values())) if lags.get(query.name) else query
         for query in queries
@@ -153,7 +154,7 @@ def with_lags(queries: Iterable[QueryStatus], lags: Mapping[str, Mapping[str, in
 
 
 def nodes_with_lags(nodes: Iterable[Node], lags: Mapping[str, Mapping[str, int]]) -> list[Node]:
-    """Topics of the graph with that of the query which is furthest behind in them."""
+    """The graph's boxes, each topic with the lag of the query that is furthest behind in it."""
     found: dict[str, int] = {}
     for by_topic in lags.values():
         for topic, lag in by_topic.items():
@@ -165,8 +166,8 @@ def nodes_with_lags(nodes: Iterable[Node], lags: Mapping[str, Mapping[str, int]]
 
 
 def encoded(status: JobStatus) -> bytes:
-    """The value of its record. What makes it too large is left out: first old batches, then what boxes say
-    beside their names, then the boxes."""
+    """The value of the status record. If it is too large, parts are left out: first old batches, then the
+    boxes' lines of text, then the boxes."""
     while True:
         data = json.dumps(asdict(status), separators=(",", ":"), ensure_ascii=False).encode()
         if len(data) <= MOST_BYTES:

@@ -1,4 +1,4 @@
-"""What a job's run comes to, from the progress of its batches: no I/O, no Spark, the time is passed in."""
+"""Derives a job's status from the progress of its batches. No I/O, no Spark; the time is passed in."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ERRORS = 10
 RATE_MS = 10_000
 _MOST_OF_A_TEXT, _MOST_OF_A_RECORD = 600, 1000
 
-# What each part of a batch's time is made of: Spark's own steps, and those of the delivery.
+# What each part of a batch's time consists of: Spark's own steps, and those of the delivery.
 _STEPS: dict[str, tuple[str, ...]] = {
     "look": ("latestOffset", "getBatch", "getOffset"),
     "plan": ("queryPlanning",),
@@ -47,7 +47,7 @@ _STEPS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Who tells."""
+    """The process that runs the job."""
 
     id: str
     host: str
@@ -65,7 +65,7 @@ class _Done:
 
 
 class Account:
-    """One run's. It holds the last batches and totals, so it does not grow."""
+    """The account of one run. It holds only totals and the last batches, so it does not grow."""
 
     def __init__(self, plan: Plan, run: Run) -> None:
         self._plan = plan
@@ -103,7 +103,7 @@ class Account:
     # What happens ------------------------------------------------------------------------------------
 
     def turned(self, state: State, now_ms: int, reason: str | None = None) -> None:
-        """It is in another state now."""
+        """The job is in another state now."""
         if (state, reason) != (self._state, self._reason):
             self._state, self._reason, self._since_ms = state, reason and _cut(reason), now_ms
 
@@ -145,23 +145,23 @@ class Account:
             self._add(JobError(now_ms, f"did not parse: {why}", operator=name, record=record, times=rows))
 
     def measured(self, query: str, lags: Mapping[str, int]) -> None:
-        """How far a query is behind in each of its topics; what is not known stays as it was."""
+        """Note a query's lag in each of its topics. If nothing is known, the lag stays as it was."""
         if lags:
             self._lags[query] = dict(lags)
 
     def failed(self, what: str, now_ms: int, where: str | None = None) -> None:
-        """The job has come to its end by an error."""
+        """The job has ended with an error."""
         operator, key, record = blamed(what)
-        what = what.removesuffix(f" ({record})")  # it stands beside
+        what = what.removesuffix(f" ({record})")  # the record is a field of its own
         self._add(JobError(now_ms, what, operator, where, key, record, fatal=True))
         self.turned("failed", now_ms, what)
 
     def troubled(self, what: str, now_ms: int) -> None:
-        """Something that was, or will be, overcome."""
+        """Note a problem that the job overcomes."""
         self._add(JobError(now_ms, what))
 
     def _add(self, error: JobError) -> None:
-        """The newest first; one that was said before moves up, and counts."""
+        """Put the newest error first. An error that was reported before moves up, and its count grows."""
         error = replace(
             error, what=_cut(error.what), record=error.record and _cut(error.record, _MOST_OF_A_RECORD)
         )
@@ -173,7 +173,7 @@ class Account:
             self._errors.pop()
         self._errors.appendleft(error)
 
-    # What it comes to --------------------------------------------------------------------------------
+    # The status --------------------------------------------------------------------------------------
 
     def status(self, now_ms: int) -> JobStatus:
         run = self._run
@@ -207,12 +207,13 @@ class Account:
         )
 
     def _recent(self, now_ms: int) -> dict[str, tuple[list[_Done], int]]:
-        """By query, the batches of the last seconds, and the time that they took with the pauses between."""
+        """By query, the batches of the last seconds, and the time since the first of them began, in
+        milliseconds."""
         found = {}
         for name in self._queries:
             own = [each for each in self._batches if each.batch.query == name]
             done = [each for each in own if each.batch.at_ms > now_ms - RATE_MS]
-            if not done:  # one that took long stands for itself until the next is due
+            if not done:  # a batch that took long counts until the next one is due
                 done = [each for each in own[-1:] if each.batch.at_ms > now_ms - 2 * each.batch.ms]
             began = min((each.batch.at_ms - each.batch.ms for each in done), default=now_ms)
             found[name] = done, max(1000, now_ms - began)
@@ -224,8 +225,9 @@ class Account:
         counted: tuple[str, ...],
         recent: Mapping[str, tuple[list[_Done], int]],
     ) -> Edge:
-        """The queries' counts together. What two of them read or work out each for itself is counted twice,
-        and taken from the one that the arrow leads to."""
+        """An arrow with the counts of all queries. The counts of sinks are added up. Anything else may be
+        read or computed, and so counted, by several queries: its count is that of the query that the arrow
+        leads to, or the largest if there is no single one."""
         totals: dict[str, int] = {}
         rates: dict[str, float] = {}
         head = self._nodes[arrow[1]].query
@@ -242,7 +244,7 @@ class Account:
 
 
 def parts(progress: Progress) -> dict[str, int]:
-    """Where a batch's time went, in whole milliseconds; what is left is the rest."""
+    """Where a batch's time went, in whole milliseconds; what remains is ``rest``."""
     spent = {**progress.spark, **progress.steps}
     found = {part: round(sum(spent.get(step, 0.0) for step in steps)) for part, steps in _STEPS.items()}
     found["rest"] = max(0, progress.milliseconds - sum(found.values()))
@@ -255,13 +257,13 @@ _BLAMED = re.compile(
 
 
 def blamed(what: str) -> tuple[str | None, str | None, str | None]:
-    """Operator, key and record that an error names, as ``kernel/step.py`` words it."""
+    """The operator, key and record that an error names, in the wording of ``kernel/step.py``."""
     found = _BLAMED.search(what)
     return (None, None, None) if found is None else (found["operator"], found["key"], found["record"])
 
 
 def _with(node: Node, progress: Progress, watermark_ms: int | None) -> Node:
-    """A box after a batch."""
+    """A box with what a batch adds to it."""
     if node.kind == "topic":
         sources = [name for name in node.streams if source_count(name) in progress.counts]
         if not sources:
@@ -299,7 +301,7 @@ def _with(node: Node, progress: Progress, watermark_ms: int | None) -> Node:
 
 
 def _homes(plan: Plan) -> dict[str, str]:
-    """The query that each stream is worked out in; of one that several work out, none."""
+    """The query that computes each stream, without the streams that several queries compute."""
     found: dict[str, set[str]] = {}
     for query in plan.queries:
         for sink in query.sinks:

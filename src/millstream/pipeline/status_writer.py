@@ -1,8 +1,8 @@
-"""Writes what a job does into the topic ``millstream.jobs``, for consoles and whoever else wants to know.
+"""Writes a job's status to the topic ``millstream.jobs``, for consoles and any other program that reads it.
 
-On a thread of its own: a batch hands over what it has and goes on. At most one record a second, one at once
-where the state changes, and one every few seconds where nothing happens. It never fails the job: a topic that
-can't be made or written is told once, and the job goes on without.
+It runs on a separate thread: a batch hands over its progress and continues. It writes at most one record
+per second, a change of state at once, and one record every few seconds if nothing happens. It never fails
+the job: if the topic can't be created or written, that is reported once, and the job continues without it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _LEAST_S = 1.0  # between two records
 _END_S = 5.0  # for the last one to arrive
-# Small segments: what is being written is not compacted, and a status is worth nothing once there is another.
+# Small segments: the active one is not compacted, and a status is worth nothing once there is a newer one.
 CONFIG = {
     "cleanup.policy": "compact",
     "segment.bytes": str(4 * 1024 * 1024),
@@ -45,8 +45,8 @@ CONFIG = {
 
 
 class StatusWriter:
-    """One process's, for the jobs that it runs one after the other under one name. As a context it ends with
-    how the job ended: stopped, or failed by the exception that passes."""
+    """The writer of one process, for the jobs that it runs one after the other under one name. At the end of
+    its ``with`` block it writes how the job ended: stopped, or failed with the exception that passes."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class StatusWriter:
     # What a job says ---------------------------------------------------------------------------------
 
     def begin(self, job: Job) -> None:
-        """A job is about to start. Another round of the same one goes on with what is known of it."""
+        """A job is about to start. Another round of the same job keeps what is known of it."""
         with self._lock:
             if self._job is None or self._job.flow is not job.flow:
                 views = job.views if "://" in str(job.views) else Path(job.views).resolve()
@@ -103,8 +103,8 @@ class StatusWriter:
         self._wake.set()
 
     def failed(self, error: MillstreamError) -> None:
-        """The job ends by an error. One that another run has taken over says nothing more: what stands under
-        its name is the other's."""
+        """The job ends with an error. If another run has taken over, this one writes nothing more: the status
+        under its name belongs to the other run."""
         if isinstance(error, TakenOver | ViewsRebuilt):
             self._given_up = True
             return
@@ -136,7 +136,7 @@ class StatusWriter:
         if self._thread is not None:
             self._thread.join(2 * _END_S)
 
-    # Writing it down ---------------------------------------------------------------------------------
+    # Writing -----------------------------------------------------------------------------------------
 
     def _write_on(self) -> None:
         try:
@@ -172,12 +172,12 @@ class StatusWriter:
         if sender.failing():
             self._say_once(f"what the job does could not be written to {TOPIC!r}: {sender.first_failure}")
         if sender.unanswered and not self._ended:
-            return  # the broker is away: what is told when it is back is what is true then
+            return  # the broker is away: once it is back, the status of that moment is written
         with self._lock:
             account, job = self._account, self._job
         if account is None or job is None:
             return
-        lags = job.lags()  # outside of the lock, which batches wait for
+        lags = job.lags()  # outside of the lock, because batches wait for it
         with self._lock:
             for query, by_topic in lags.items():
                 account.measured(query, by_topic)

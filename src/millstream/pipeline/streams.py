@@ -1,7 +1,7 @@
-"""The parts of a topology: sources, streams derived from them, and sinks. Declarations only, no Spark.
+"""The streams of a topology: sources, and everything derived from them. Declarations only, no Spark.
 
-Every part remembers the line of the user's file that made it, so that whatever is wrong with it, found
-now or when Spark plans the job, can be reported there.
+Every stream remembers the line of the user's file that made it. An error in it is reported at that line,
+whether it is found now or when Spark plans the job.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ REJECTED_COLUMNS = ("reason", "topic", "partition", "offset", "timestamp", "key"
 
 
 class Stream:
-    """Rows that flow: what every source, operator, window, union and channel gives.
+    """A stream of rows: every source, operator, window, union and channel gives one.
 
-    ``columns`` are the columns if they can be known without Spark, else None.
+    ``columns`` are its columns if they can be known without Spark, else None.
     """
 
     kind = "stream"
-    no_time: str | None = None  # why nothing stateful can be done with its rows
+    no_time: str | None = None  # why stateful operators can't take its rows
 
     def __init__(
         self,
@@ -74,10 +74,11 @@ class Stream:
         channels: Sequence[str] | None = None,
         time: str | None = None,
     ) -> Any:
-        """Apply a function from DataFrame to DataFrame; usually a decorator, the function's name is kept.
+        """Apply a function from DataFrame to DataFrame. Usually a decorator; the function's name is kept.
 
-        With ``channels`` the function returns a dict with a DataFrame for each, taken by ``.channel(name)``.
-        ``time`` is the timestamp column that the result goes by, if that is another than the stream's.
+        With ``channels``, the function returns a dict with a DataFrame for each of them, and
+        ``.channel(name)`` takes one. ``time`` is the timestamp column that the result goes by, if it is not
+        the stream's.
         """
         at = caller()
         if function is None:
@@ -107,7 +108,7 @@ class Stream:
         return Where(self.flow, (self,), condition, at)
 
     def select(self, *expressions: str) -> Select:
-        """SQL expressions, each ``column``, ``expression AS name`` or ``*``."""
+        """The columns that SQL expressions give, each ``column``, ``expression AS name`` or ``*``."""
         at = caller()
         if not expressions:
             raise TopologyError("select needs at least one expression", where=at)
@@ -117,7 +118,7 @@ class Stream:
         return Select(self.flow, self, expressions, at)
 
     def channel(self, name: str, where: str | None = None) -> Stream:
-        """The rows that go this way: those that match ``where``, or one channel of a splitting operator."""
+        """The rows that match ``where``, or one channel of an operator that splits its rows."""
         at = caller()
         if isinstance(self, Operator) and self.channels is not None:
             if where is not None:
@@ -135,7 +136,7 @@ class Stream:
         return Channel(self.flow, (self,), where, at, name=name)
 
     def otherwise(self, name: str) -> Otherwise:
-        """The rows that went into none of this stream's channels."""
+        """The rows that go into none of this stream's channels."""
         at = caller()
         channels = [
             node for node in self.flow.streams if isinstance(node, Channel) and node.inputs == (self,)
@@ -162,14 +163,17 @@ class Stream:
         engine: str | None = None,
         name: str | None = None,
     ) -> Window:
-        """Group rows by key and time. ``size``: tumbling; with ``every="10 seconds"`` hopping, with
-        ``every="event"`` moving with each event. ``gap``: sessions. ``opens``: sessions that begin with an
-        event for which this SQL is true, and end with one for which ``closes`` is, or ``timeout`` after the
-        first or the last event (``timeout_from``).
+        """Group rows by key and time.
 
-        ``emit="update"`` gives a window's result anew whenever it changes, and with ``retract`` takes the
-        old one back before; ``"final"`` gives it once, when the watermark has passed its end. Sessions are
-        final, tumbling and hopping windows update unless told. ``engine`` is chosen if left out.
+        ``size``: tumbling windows. With ``every="10 seconds"`` they are hopping, and with ``every="event"``
+        they move with each event. ``gap``: sessions. ``opens``: sessions that begin with an event for which
+        this SQL is true. They end with an event for which ``closes`` is true, or ``timeout`` after the first
+        or the last event (``timeout_from``).
+
+        ``emit="update"`` gives a window's result again whenever it changes. With ``retract``, the old result
+        is taken back first. ``emit="final"`` gives the result once, when the watermark has passed the
+        window's end. By default sessions are final, and tumbling and hopping windows update. ``engine`` is
+        chosen automatically if left out.
         """
         from millstream.pipeline.windowed import Window
         from millstream.pipeline.windowing import check_window
@@ -198,7 +202,7 @@ class Stream:
         return Window(self, spec, name, at)
 
     def _needs_time(self, at: str) -> None:
-        """Refuse where it is not clear by which time the rows go."""
+        """Refuse a stream for which it is not clear by which time its rows go."""
         for source in self.upstream():
             if source.no_time is not None:
                 raise TopologyError(source.no_time, where=at)
@@ -239,22 +243,22 @@ class Stream:
         as_of: str | None = None,
         name: str | None = None,
     ) -> StatefulChannel:
-        """Rows of this stream and another with equal keys whose times are ``within`` a span of each other, or
-        the rows that this one's keys have in a table.
+        """Join rows of this stream and another that have equal keys and whose times are ``within`` a span of
+        each other; or join each row of this stream with the row that its key has in a table.
 
-        ``on``: columns that both have, or a dict from this one's to the other's. ``within``: ``"10 minutes"``
-        either way, or ``("-5 minutes", "10 minutes")`` for the other's time less this one's. ``how``: inner,
-        left, right or outer; with a table inner or left. ``order="time"`` gives results in the order of time,
-        once nothing older can come, instead of at once. ``as_of="latest"`` sees a table as it is when the
-        event comes, instead of as it was at the event's time.
+        ``on``: columns that both have, or a dict from this stream's columns to the other's. ``within``:
+        ``"10 minutes"`` in either direction, or ``("-5 minutes", "10 minutes")`` for the other's time minus
+        this one's. ``how``: inner, left, right or outer; with a table, inner or left. ``order="time"`` gives
+        results in time order, once nothing older can come, instead of at once. ``as_of="latest"`` uses a
+        table as it is when the event arrives, instead of as it was at the event's time.
         """
         from millstream.pipeline.joining import declare_join
 
         return declare_join(self, other, on, within, how, order, as_of, name=name, at=caller())
 
     def as_table(self, *, key: str | Sequence[str], delete_when: str | None = None) -> Table:
-        """The stream as changes of a table: the latest row of every key. A row for which ``delete_when`` is
-        true takes its key out."""
+        """The stream as changes of a table, which has the latest row of every key. A row for which
+        ``delete_when`` is true deletes its key."""
         from millstream.pipeline.tables import declare_as_table
 
         return declare_as_table(self, key, delete_when, at=caller())
@@ -275,14 +279,15 @@ class Stream:
         on_error: str = "fail",
         name: str | None = None,
     ) -> PatternStream:
-        """Sequences of events of one key: ``steps`` are ``step("small", "eur < 2").times(3)``, ``no(...)``.
+        """Find sequences of events of one key: ``steps`` are ``step("small", "eur < 2").times(3)``,
+        ``no(...)``.
 
-        ``within``: the most time from the first event to the last. ``give``: what a match tells, for example
-        ``{"total": "sum(small.eur)"}``; without it, all events of every step. ``after_match``: ``"skip past
-        last"``, so that no event is in two matches, ``"skip to next"`` or ``"all"``. ``strict``: nothing may
-        come in between. ``max_partial`` and ``max_events`` bound what is kept for a key. ``on_error``:
-        whether a function that raises stops the job (``"fail"``) or its event goes to ``.failed``
-        (``"channel"``).
+        ``within``: the longest time from the first event to the last. ``give``: the values in a match's row,
+        for example ``{"total": "sum(small.eur)"}``; without it, all events of every step. ``after_match``:
+        ``"skip past last"``, so that no event is in two matches, ``"skip to next"`` or ``"all"``. ``strict``:
+        no other event may come in between. ``max_partial`` and ``max_events`` bound what is kept for a key.
+        ``on_error``: whether a function that raises stops the job (``"fail"``) or its event goes to
+        ``.failed`` (``"channel"``).
         """
         from millstream.pipeline.patterns import Bounds, declare_pattern
 
@@ -305,13 +310,13 @@ class Stream:
         on_error: str = "fail",
         name: str | None = None,
     ) -> ProcessedStream:
-        """A stateful function of your own: a ``millstream.Processor`` that is called for every event.
+        """Apply your own stateful function: a ``millstream.Processor`` that is called for every event.
 
-        ``output`` is the schema of the rows it emits, ``channels`` those of its further channels by name.
-        ``time``: the timestamp column of the output that is filled with the event's or timer's time, for
-        stateful operators that follow. ``ttl``: how long the state of a key is kept after the last that came
-        of it, by ``ttl_clock``, ``"event"`` or ``"processing"``. ``on_error``: whether an exception stops the
-        job (``"fail"``) or its event goes to ``.failed`` (``"channel"``).
+        ``output`` is the schema of the rows that it emits. ``channels`` are the schemas of its further
+        channels, by name. ``time``: the timestamp column of the output that is filled with the event's or
+        timer's time, for stateful operators that follow. ``ttl``: how long the state of a key is kept after
+        the key's last event or timer, by ``ttl_clock``, ``"event"`` or ``"processing"``. ``on_error``:
+        whether an exception stops the job (``"fail"``) or its event goes to ``.failed`` (``"channel"``).
         """
         from millstream.pipeline.processing import Keeping, declare_process
 
@@ -334,15 +339,16 @@ class Stream:
         registry: str | None = None,
         message: str | None = None,
     ) -> Stream:
-        """Write every row as a record. Gives the stream back, so that more sinks can follow.
+        """Write every row as a record. Returns the stream, so that more sinks can follow.
 
-        ``key`` is an SQL expression. ``value``: nothing for all columns as JSON, a list for these columns as
-        JSON, or one SQL expression whose text or bytes are the value. ``time`` is a timestamp column for the
-        record's own timestamp; without it the time of writing. A row for which ``delete_when`` is true is
-        written without a value: for a compacted topic, and for ``flow.table``, its key is deleted.
-        ``format``: ``"avro"``, ``"protobuf"`` or ``"json-schema"`` instead of JSON; the schema, given or made
-        from the columns, is registered as ``subject`` (``TOPIC-value``) in ``registry`` when the job starts.
-        ``message`` names one of several messages of a Protobuf schema; without it the first is written.
+        ``key`` is an SQL expression. ``value``: leave it out for all columns as JSON, or give a list for
+        these columns as JSON, or one SQL expression whose text or bytes are the value. ``time`` is a
+        timestamp column for the record's timestamp; by default that is the time of writing. A row for which
+        ``delete_when`` is true is written without a value: in a compacted topic, and for ``flow.table``,
+        that deletes its key. ``format``: ``"avro"``, ``"protobuf"`` or ``"json-schema"`` instead of JSON.
+        The schema, given or made from the columns, is registered as ``subject`` (by default
+        ``TOPIC-value``) in ``registry`` when the job starts. ``message`` names one of several messages of a
+        Protobuf schema; by default the first is written.
         """
         at = caller()
         check_topic(topic, at)
@@ -372,10 +378,10 @@ class Stream:
     ) -> Stream:
         """Keep the latest row of every key in a table that ``millstream view query`` reads.
 
-        A row for which ``delete_when`` is true takes its key out of the table. ``order`` is the column by
-        which a row is later than another of its key; the end of the window or the stream's time if left out.
-        ``changelog`` is a compacted topic that is given every change of the table: its key as JSON, and the
-        new row as JSON or nothing.
+        A row for which ``delete_when`` is true deletes its key from the table. ``order`` is the column that
+        decides which row of a key is later; by default the end of the window or the stream's time.
+        ``changelog`` is a compacted topic that receives every change of the table: the key as JSON, and the
+        new row as JSON, or no value for a deletion.
         """
         at = caller()
         check_view(name, at)
@@ -397,7 +403,8 @@ class Stream:
     # ---- looking at it ------------------------------------------------------------------------------
 
     def upstream(self) -> list[Stream]:
-        """This stream and all it is made from, each once: branch by branch, as Spark numbers its state."""
+        """This stream and all streams that it is made from, each once: branch by branch, as Spark numbers its
+        state."""
         found: dict[int, Stream] = {}
         stack: list[Stream] = [self]
         while stack:
@@ -408,12 +415,13 @@ class Stream:
         return list(found.values())
 
     def about(self) -> str:
-        """What it does, in a few words, for drawings."""
+        """What the stream does, in a few words, for drawings."""
         return ""
 
     @property
     def known_as(self) -> str:
-        """Its name, or that of the named stream that goes on from it alone."""
+        """Its name or, if it has none, the name of the named stream that its rows go to, as long as they go
+        nowhere else."""
         stream = self
         while not stream.named:
             consumers = [other for other in self.flow.streams if stream in other.inputs]
@@ -463,13 +471,13 @@ class Source(Stream):
     ) -> None:
         self.topic = topic
         self.format = format
-        self.encoded = encoded  # how values that carry the id of a schema are read
+        self.encoded = encoded  # how to read values that carry the id of a schema
         self.schema = schema
         self.include = include
         self.start = start
         self.max_rows = max_rows
         self.feedback = feedback
-        self.table: Changes | None = None  # what its records say about a table, if they do
+        self.table: Changes | None = None  # what its records say about a table, if it is one
         extra = [time.column] if time is not None and time.kind != "event" else []
         columns = (*schema.names, *(f"record_{part}" for part in include), *extra)
         super().__init__(flow, (), at=at, name=name or topic, columns=columns, time=time)
@@ -499,7 +507,7 @@ class Source(Stream):
 
     @property
     def rejected(self) -> Rejected:
-        """The records that did not parse: why, where they stand in the log, and their bytes."""
+        """The records that did not parse: the reason, their place in the log, and their bytes."""
         if self._rejected is None:
             self._rejected = Rejected(self, caller())
         return self._rejected
@@ -617,7 +625,7 @@ class Select(Stream):
 
 
 class Union(Stream):
-    """Rows of several streams in one. A column that one of them lacks is null in its rows."""
+    """Rows of several streams in one. A column that a stream lacks is null in that stream's rows."""
 
     kind = "union"
 
@@ -635,7 +643,7 @@ class Union(Stream):
         super().__init__(flow, streams, at=at, name=name, columns=columns, time=time)
 
     def tag_of(self, branch: Stream) -> str:
-        """What the tag says of the rows of a branch."""
+        """The value of the tag in the rows of a branch."""
         return branch.name
 
     def about(self) -> str:

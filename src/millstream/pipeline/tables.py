@@ -1,7 +1,7 @@
 """Tables: topics, or any streams, whose rows are changes of a table. Declarations only, no Spark.
 
-A table is not a stream: it has a row a key, and what flows are its changes, which are one (``.changes``): the
-columns of the row, and ``deleted``, which says that the key's row is gone.
+A table is not a stream: it has one row per key, and only its changes flow. The changes are a stream
+(``.changes``) with the columns of the row and ``deleted``, which says that the key's row is gone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from millstream.pipeline.streams import Rejected, Source, Stream
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What the records of a topic say about a table: which columns are its key, and which records delete."""
+    """How the records of a topic describe a table: which columns are its key, and which records delete."""
 
     key: tuple[str, ...]
     delete_when: str | None
@@ -56,7 +56,7 @@ class Table:
 
     @property
     def late(self) -> Stream:
-        """The changes that came when a later one of their key was known already."""
+        """The changes that came when a later change of their key was already known."""
         if self._late is None:
             raise TopologyError(
                 f"which changes of {self.name!r} are late shows where it is joined: take .late of that",
@@ -72,11 +72,11 @@ class Table:
         how: str = "inner",
         name: str | None = None,
     ) -> Table:
-        """A table of the rows of both, which changes with either.
+        """A table of the joined rows of both tables, which changes with either.
 
-        Without ``on`` both have the same key. ``on`` names columns of this table that are the other's key, or
-        is a dict from these to those: ``orders.join(customers, on={"customer": "id"})``. ``how``: inner,
-        left, right or outer; inner or left where ``on`` is not this table's own key.
+        Without ``on``, both have the same key. ``on`` names columns of this table that are the other's key,
+        or is a dict from the former to the latter: ``orders.join(customers, on={"customer": "id"})``.
+        ``how``: inner, left, right or outer; inner or left if ``on`` is not this table's own key.
         """
         from millstream.pipeline.joining import declare_table_join
 
@@ -88,8 +88,9 @@ class Table:
         return self
 
     def to_topic(self, topic: str) -> Table:
-        """Write its changes as records: the key's text, or a JSON object if it has several columns; the row
-        as JSON, nothing for a deletion; the time of the change. ``flow.table`` reads it again as it is."""
+        """Write the table's changes as records. The record's key is the key's text, or a JSON object if the
+        key has several columns. The value is the row as JSON, or none for a deletion. The timestamp is the
+        time of the change. ``flow.table`` can read the topic as it is."""
         columns, time = self.changes.columns, self.changes.time
         assert time is not None
         key = [quoted(name) for name in self.key]
@@ -116,7 +117,7 @@ class Table:
 
 
 def declare_table(source: Source, key: str | Sequence[str], delete_when: str | None) -> Table:
-    """A source whose records are changes of a table."""
+    """Declare a table whose changes are a source's records."""
     at = source.at
     keys: tuple[str, ...] = ()
     for column in _keys(key, at):
@@ -144,7 +145,7 @@ def declare_table(source: Source, key: str | Sequence[str], delete_when: str | N
 
 
 def declare_as_table(stream: Stream, key: str | Sequence[str], delete_when: str | None, *, at: str) -> Table:
-    """A stream whose rows are changes of a table."""
+    """Declare a table whose changes are a stream's rows."""
     keys = _keys(key, at)
     stream._needs_time(at)
     columns = stream.columns

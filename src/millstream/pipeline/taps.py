@@ -1,12 +1,12 @@
-"""What a query computes as a stream, and what is left to be done with each batch of it.
+"""Divides a query into taps, which its sinks share, and the steps from each tap to each sink.
 
-A *tap* is where rows leave Spark's streaming plan. Spark works every branch of a plan out for itself, so what
-two sinks share must come out of one tap, or it is computed (and its state kept) twice. From the taps to the
-sinks rows go through *steps*: SQL only, taken batch by batch.
+Spark computes every branch of a plan separately. So what two sinks share must come out of one *tap*, or it is
+computed (and its state kept) twice. From the taps to the sinks, rows go through *steps*. These are SQL only,
+and outgoing.py composes them into one expression for each sink.
 
-Windows over the same rows by the same keys go further: they are one aggregation with one state, however many
-they are. A batch then reads its source, shuffles and writes its state once, which on one machine is most of
-what a small batch costs.
+Windows over the same rows by the same keys share more: however many there are, they are one aggregation
+with one state. A batch then reads its source, shuffles and writes its state only once. On a single machine,
+that is most of what a small batch costs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SharedState:
-    """Windows that are one aggregation: all read ``base``, each only rows that match its conditions."""
+    """Windows that are one aggregation. All read ``base``, and each takes only the rows that match its
+    conditions."""
 
     base: Stream
     windows: tuple[Aggregate, ...]
@@ -45,15 +46,15 @@ class SharedState:
 
 
 Tap = Stream | SharedState | Stateful
-# An aggregate among the steps picks its rows out of a shared state, a channel out of all that a stateful
-# operator gives; a union only adds its tag.
+# As a step, an aggregate selects its rows from a shared state, and a channel from everything that a stateful
+# operator gives. A union only adds its tag.
 Step = Where | Otherwise | Select | Union | Aggregate | StatefulChannel
 State = Aggregate | Stateful
 
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """A way from a tap of a query to a sink. Each step comes with what a union's tag says of it."""
+    """The way from a tap of a query to a sink. Each step comes with the tag's value, if it is a union."""
 
     sink: Sink
     base: Tap
@@ -73,12 +74,12 @@ class Arm:
 
 
 def tap_windows(tap: Tap) -> list[Aggregate]:
-    """The windows that are Spark's own."""
+    """The tap's windows that are Spark's own."""
     return [state for state in tap_states(tap) if isinstance(state, Aggregate)]
 
 
 def tap_states(tap: Tap) -> list[State]:
-    """All that keeps state for a tap, in the order of Spark's plan."""
+    """Everything that keeps state for a tap, in the order of Spark's plan."""
     found: list[State] = [tap] if isinstance(tap, Stateful) else []
     for node in tap.upstream():
         if isinstance(node, StatefulChannel) and not node.native:
@@ -89,7 +90,7 @@ def tap_states(tap: Tap) -> list[State]:
 
 
 def one_up(arm: Arm) -> list[Arm]:
-    """The same arm with its tap one stream further up; several where a union divides, none where it can't."""
+    """The arm with its tap one stream further up: several arms at a union, none if the tap can't move."""
     stream = arm.base
     if isinstance(stream, Union):
         return [
@@ -99,17 +100,17 @@ def one_up(arm: Arm) -> list[Arm]:
         return [Arm(arm.sink, stream.inputs[0], ((stream, ""), *arm.steps))]
     if isinstance(stream, StatefulChannel) and not stream.native:
         return [Arm(arm.sink, stream.stateful, ((stream, ""), *arm.steps))]
-    return []  # an operator may hold state of Spark's own, which a batch by itself does not have
+    return []  # a user's operator may hold state of Spark's own, so it can't be a step
 
 
 def tapped(arms: list[Arm], cohort: Callable[[Aggregate], object]) -> list[Arm]:
-    """The same arms with their taps where nothing is worked out twice. Only windows of one ``cohort`` share
+    """The arms with their taps placed so that nothing is computed twice. Only windows of one ``cohort`` share
     their state."""
     arms = _with_shared_state(arms, cohort)
     while True:
         for arm in arms:
             others = [other for other in arms if other.base is not arm.base and _share(arm, other)]
-            # the one further down moves; of two side by side, the one with more above it
+            # The tap further down moves; of two side by side, the one with more streams above it.
             below = any(other.base in arm.base.upstream() for other in others)
             longest = all(len(arm.base.upstream()) >= len(other.base.upstream()) for other in others)
             moved = one_up(arm) if others and (below or longest) else []
@@ -122,7 +123,7 @@ def tapped(arms: list[Arm], cohort: Callable[[Aggregate], object]) -> list[Arm]:
 
 
 def _share(one: Arm, other: Arm) -> bool:
-    """Whether one thing would be worked out for both: a window, or where there is none, anything."""
+    """True if something would be computed for both: something with state or, if neither has any, anything."""
     if one.states or other.states:
         return any(state in other.states for state in one.states)
     return any(stream in other.base.upstream() for stream in one.base.upstream())
@@ -151,7 +152,7 @@ def _with_shared_state(arms: list[Arm], cohort: Callable[[Aggregate], object]) -
 
 
 def _rows_of(window: Aggregate) -> tuple[Stream, tuple[str, ...]]:
-    """The stream whose rows a window takes, and the conditions on the way."""
+    """The stream whose rows a window takes, and the conditions between the two."""
     stream, conditions = window.inputs[0], []
     while isinstance(stream, Where):
         conditions.append(stream.condition)

@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 GUARANTEES = ("at-most-once", "at-least-once", "exactly-once")
 FORMATS = ("json", "text", "binary", *encoded.FORMATS)
-MAX_ROWS = 500_000  # a backlog of days must not become one batch, whose rows a worker may have to hold
+MAX_ROWS = 500_000  # a backlog of days must not become one batch: a worker may have to hold all its rows
 RECORD_PARTS = ("key", "topic", "partition", "offset", "timestamp", "headers")
 _MOST_IN_MEMORY = 2_000_000_000  # bytes of state as written; in memory it takes several times as much
 _START = re.compile(r"earliest|latest|@.+")
 
 
 class Topology:
-    """A job: what it reads, what it does with it, where the results go."""
+    """A job: what it reads, what it does with the rows, and where the results go."""
 
     def __init__(
         self,
@@ -50,12 +50,12 @@ class Topology:
         state: str = "memory",
         max_state: str | None = None,
     ) -> None:
-        """``guarantee`` is what the job promises about its results. ``buckets`` is in how many parts the keys
-        of stateful operators are divided: the most tasks that can work on one, fixed for the life of a
-        checkpoint. ``state`` is where workers keep the state of those operators: in ``"memory"``, on
-        ``"disk"``, or outside, in ``"postgresql://..."`` or ``"cassandra://host/keyspace"``. ``max_state``
-        bounds the state of each of them: the job stops when one is larger (in memory 2 GB, if left out;
-        elsewhere as much as there is room)."""
+        """``guarantee`` is what the job promises about its results. ``buckets`` is the number of parts into
+        which the keys of stateful operators are divided. It is the most tasks that can work on one operator,
+        and is fixed for the life of a checkpoint. ``state`` is where workers keep the state of those
+        operators: in ``"memory"``, on ``"disk"``, or outside, in ``"postgresql://..."`` or
+        ``"cassandra://host/keyspace"``. ``max_state`` bounds the state of each operator: the job stops when
+        one is larger. By default the bound is 2 GB in memory, and elsewhere there is none."""
         self.at = caller()
         check_topic(name, self.at)  # it names a consumer group and a directory
         if guarantee not in GUARANTEES:
@@ -71,8 +71,8 @@ class Topology:
         self.max_state = check_size("max_state", max_state, self.at)
         if max_state is None and state == "memory":
             self.max_state = _MOST_IN_MEMORY
-        self.source_numbers: dict[str, int] = {}  # by name; as they stand in the file, if left empty
-        self.kernel_only: str | None = None  # why nothing is left to Spark's own windows, if so
+        self.source_numbers: dict[str, int] = {}  # by name; if left empty, sources count in the file's order
+        self.kernel_only: str | None = None  # why no window may be Spark's own; None: windows may be
         self.streams: list[Stream] = []
         self.sinks: list[Sink] = []
         self._names: dict[str, Stream] = {}
@@ -101,19 +101,22 @@ class Topology:
     ) -> Source:
         """Read a topic.
 
-        ``schema``: Spark DDL, a dataclass or a StructType (text and binary have one column, ``value``).
-        Values that carry the id of a schema have ``format`` ``"avro"``, ``"protobuf"`` or ``"json-schema"``:
-        then ``schema`` may also be an Avro or JSON schema or a .proto file, as text or the file's name, or be
-        left out: it is the latest of ``subject`` (``TOPIC-value``) in ``registry`` (its URL) when the flow is
-        loaded. ``message`` names one of a .proto file's, the first otherwise. ``time``: the timestamp column
-        the stream goes by, or ``"log"`` for the record's own timestamp, or ``"processing"``; ``lateness``:
-        how long the watermark waits for stragglers; ``idle_after``: how long it waits for a partition in
-        which nothing comes at all (for ever, if left out); ``ahead``: how far in the future the time of an
-        event may be to be believed (any, if left out). ``include``: parts of the record to have as columns
-        ``record_key``, ``record_offset``, ... ``start``: where a first run begins, ``earliest``, ``latest``
-        or ``@2026-01-01``. ``max_rows`` bounds a micro-batch (None: all that there is, as for a table,
-        which is of use only when it is whole). ``feedback=True`` says that reading a topic this flow writes
-        itself is meant.
+        ``schema``: Spark DDL, a dataclass or a StructType (text and binary have one column, ``value``). For
+        values that carry the id of a schema, ``format`` is ``"avro"``, ``"protobuf"`` or ``"json-schema"``.
+        Then ``schema`` may also be an Avro or JSON schema or a .proto file, as text or as the file's name. If
+        it is left out, it is the latest schema of ``subject`` (by default ``TOPIC-value``) in ``registry``
+        (its URL) when the flow is loaded. ``message`` names one message of a .proto file, by default the
+        first.
+
+        ``time``: the timestamp column that the stream goes by, or ``"log"`` for the record's own timestamp,
+        or ``"processing"``. ``lateness``: how long the watermark waits for late rows. ``idle_after``: how
+        long it waits for a partition in which nothing comes at all (by default forever). ``ahead``: how far
+        in the future the time of an event may be to be believed (by default any distance).
+
+        ``include``: parts of the record to have as columns ``record_key``, ``record_offset``, ... ``start``:
+        where a first run begins, ``earliest``, ``latest`` or ``@2026-01-01``. ``max_rows`` bounds a
+        micro-batch. With None it takes everything there is, as for a table, which is of use only when it is
+        complete. ``feedback=True`` confirms that this flow is meant to read a topic that it writes itself.
         """
         at = caller()
         check_topic(topic, at)
@@ -151,7 +154,7 @@ class Topology:
         )
 
     def union(self, *streams: Stream | Window, tag: str | None = None, name: str | None = None) -> Union:
-        """The rows of several streams as one; ``tag`` adds a column that names the stream a row came from."""
+        """The rows of several streams as one. ``tag`` adds a column with the name of each row's stream."""
         at = caller()
         if len(streams) < 2:
             raise TopologyError("a union joins at least two streams", where=at)
@@ -189,8 +192,9 @@ class Topology:
         on_error: str = "fail",
         name: str | None = None,
     ) -> ProcessedStream:
-        """A processor of several streams, as ``Stream.process`` is of one: their events come in one order of
-        time, ``event.stream`` says from which, and all need the columns that ``key`` names."""
+        """Apply a processor to several streams, as ``Stream.process`` does to one. Their events come in one
+        time order, and ``event.stream`` names each event's stream. All streams need the columns that ``key``
+        names."""
         from millstream.pipeline.processing import Keeping, declare_process
 
         at = caller()
@@ -219,12 +223,12 @@ class Topology:
         feedback: bool = False,
         name: str | None = None,
     ) -> Table:
-        """A topic of JSON records as a table: the latest record of every ``key`` is its row, and a record
-        without a value deletes it; its key is then the record's own.
+        """A topic of JSON records as a table. The latest record of every ``key`` is its row. A record without
+        a value deletes the row of the record's own key.
 
-        The options are those of a source, but for their defaults: a table goes by the time of its records in
-        the log, and does not hold up what is joined with it once it has been quiet for a second.
-        ``delete_when`` is an SQL condition for records that have a value and delete all the same.
+        The options are those of a source, with other defaults: a table goes by the time of its records in the
+        log, and once it has been quiet for a second, it does not hold up what is joined with it.
+        ``delete_when`` is an SQL condition for records that delete although they have a value.
         """
         from millstream.pipeline.tables import declare_table
 
@@ -251,13 +255,13 @@ class Topology:
         name: str | None = None,
         **parts: Stream,
     ) -> Gathered:
-        """The parts of one event, which went different ways, together again: one row when one of every part
-        is there. A part is a column of the result, with the part's columns in it, named as it is given here:
-        ``flow.gather(price=priced, risk=scored, by="event_id", timeout="30 seconds")``; one that is given
-        without a name is called as its stream is.
+        """Put the parts of one event, which went different ways, together again: one row once every part has
+        come. A part is a column of the result, with the part's columns in it, named as it is given here:
+        ``flow.gather(price=priced, risk=scored, by="event_id", timeout="30 seconds")``. A part that is given
+        without a name has its stream's name.
 
-        ``.incomplete`` has what was not complete ``timeout`` after its first part, ``.duplicates`` what came
-        again.
+        ``.incomplete`` has the events that were not complete ``timeout`` after their first part.
+        ``.duplicates`` has the parts that came again.
         """
         from millstream.pipeline.joining import declare_gather
 
@@ -337,7 +341,7 @@ class Topology:
         return name
 
     def _channel(self, stateful: Stateful, channel: str, name: str, at: str) -> StatefulChannel:
-        """A channel of a stateful operator, made once however often it is asked for."""
+        """A channel of a stateful operator, made once, however often it is requested."""
         for stream in self.streams:
             if not isinstance(stream, StatefulChannel) or stream.stateful is not stateful:
                 continue
@@ -346,7 +350,8 @@ class Topology:
         return StatefulChannel(stateful, channel, at=at, name=name)
 
     def _rename(self, stream: Stream, name: str) -> None:
-        """Call a stream that was given no name by the variable that holds it, and its channels after it."""
+        """Name a stream that was given no name after the variable that holds it, and its channels after
+        it."""
         if stream.named or name in self._names:
             return
         old = stream.name
@@ -400,11 +405,12 @@ class Topology:
         return [stream for stream in self.streams if isinstance(stream, Source)]
 
     def number_of(self, source: Source) -> int:
-        """The number by which operators know a source: a checkpoint keeps those that it has seen."""
+        """The number by which operators know a source. A checkpoint keeps the numbers of the sources that it
+        has seen."""
         return self.source_numbers.get(source.name, self.sources.index(source))
 
     def check(self) -> list[str]:
-        """Refuse a topology that can't run; return warnings about what is there to no purpose."""
+        """Refuse a topology that can't run; return warnings about streams that go nowhere."""
         if not self.sources:
             raise TopologyError(f"topology {self.name!r} reads nothing: add flow.source(...)", where=self.at)
         if not self.sinks:
@@ -425,7 +431,7 @@ class Topology:
         ]
 
     def _settle(self) -> None:
-        """All is declared: what depends on all of it is found out now."""
+        """Everything is declared: settle what depends on all of it."""
         for stream in list(self.streams):
             if isinstance(stream, SourceChannel):
                 stream.settle()
@@ -434,7 +440,8 @@ class Topology:
                 stream.settle()
 
     def _check_cycles(self) -> None:
-        """A topic that is written from itself makes events for ever; only on purpose."""
+        """Refuse a topic that is written from itself unless the user confirms it, because it makes events
+        forever."""
         edges: dict[str, dict[str, Sink]] = {}
         for sink in self.sinks:
             for topic in sink.topics:

@@ -1,12 +1,12 @@
 """The transactions of one query, one after the other, under its transactional id.
 
-Rule: who writes is settled by the coordinator and by nothing else. A run takes the id over once, when it
-starts: from then on every older run is refused whatever it asks for. After that each batch gets a new epoch
-only *if this run still has the last one*, so an older run that wakes up finds out before its tasks do
-anything, and never takes the id back.
+Rule: only the coordinator decides which run may write. A run takes over the id once, when it starts. From
+then on, every request of an older run is refused. After that, each batch gets a new epoch only *if this run
+still has the last one*. So an older run that wakes up finds out before its tasks do anything, and never takes
+the id back.
 
-After a failure it is not known what the coordinator has done, and not needed: the next transaction takes the
-id over anew, which aborts what is open and fences every task that may still be sending.
+After a failure it is not known what the coordinator has done, and it need not be known. The next transaction
+takes over the id again, which aborts what is open and fences every task that may still be sending.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from millstream.errors import MillstreamError, ProducerFenced
 
 
 class TakenOver(MillstreamError):
-    """Another run of the job has the transactional id now; this one has to end."""
+    """Another run of the job has the transactional id now; this run has to end."""
 
 
 class Transactions:
-    """Begins and ends; what is written in between is the business of tasks that were given the producer."""
+    """Begins and ends transactions. In between, the tasks that were given the producer write."""
 
     def __init__(self, cluster: Cluster, transactional_id: str, *, timeout_s: float) -> None:
         self._cluster = cluster
         self._coordinator = TransactionCoordinator(cluster)
         self._id = transactional_id
         self._timeout_s = timeout_s
-        self._last: Producer | None = None  # None: whatever the coordinator has
+        self._last: Producer | None = None  # None: accept whatever epoch the coordinator has
         self._open: Producer | None = None
         self._began = 0.0
 
@@ -41,7 +41,7 @@ class Transactions:
         self._last = self._coordinator.init(self._id, round(1000 * self._timeout_s))
 
     def begin(self) -> Producer:
-        """The producer of the next transaction. Raises TakenOver."""
+        """Begin the next transaction; returns its producer. Raises TakenOver."""
         expected, self._last = self._last, None
         losses = self._cluster.losses
         self._began = time.monotonic()
@@ -50,13 +50,13 @@ class Transactions:
         except ProducerFenced:
             if self._cluster.losses == losses:
                 raise self._taken_over() from None
-            # The answer to the first try was lost, and the epoch that it brought is what we do not know.
+            # The response to a first try was lost, and with it the new epoch, which this run does not know.
             producer = self._coordinator.init(self._id, round(1000 * self._timeout_s))
         self._open = producer
         return producer
 
     def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, Committed]) -> None:
-        """A group's offsets, with the transaction."""
+        """Commit a group's offsets with the transaction."""
         assert self._open is not None, "begin() comes first"
         try:
             self._coordinator.commit_offsets(self._open, group, offsets)
@@ -64,7 +64,8 @@ class Transactions:
             raise self._taken_over() from None
 
     def commit(self) -> None:
-        """What was written is there for everyone, from now on. If this fails, only the ledger can tell."""
+        """Make what was written visible to everyone. If this fails, only the ledger can tell whether it was
+        committed."""
         assert self._open is not None, "begin() comes first"
         producer, self._open = self._open, None
         try:
@@ -73,8 +74,8 @@ class Transactions:
             raise self._taken_over() from None
 
     def abort(self) -> None:
-        """Let readers go on that wait for the end of a transaction that will never be committed. To be tried
-        and no more: the next ``begin``, or the coordinator's clock, does the same."""
+        """Release readers that wait for the end of a transaction that will never be committed. Best effort:
+        the next ``begin``, or the coordinator's time-out, does the same."""
         producer, self._open = self._open, None
         self._last = None
         if producer is not None:
@@ -84,7 +85,7 @@ class Transactions:
                 return
 
     def fenced(self) -> TakenOver:
-        """What to say when a task was refused as an old epoch."""
+        """The error to raise when a task was refused because of an old epoch."""
         return self._taken_over()
 
     def _taken_over(self) -> TakenOver:

@@ -1,8 +1,8 @@
-"""PySpark's types from their text, before there is a Spark session.
+"""Lets PySpark parse its types from text before there is a Spark session.
 
-``@udf("string")`` asks the JVM what ``string`` is, when the function is declared. At the top of a pipeline's
-file there is no JVM yet, and often there will never be one: ``graph`` and the test driver do without. So
-where no session is running, PySpark is answered from here; with one, it asks Spark as ever.
+``@udf("string")`` asks the JVM what ``string`` is, at the time when the function is declared. At the top of a
+pipeline's file there is no JVM yet, and often there never will be: ``graph`` and the test driver work without
+one. So while no session is running, this module answers PySpark. With a session, PySpark asks Spark as usual.
 
 PySpark reads all such texts (of UDFs, Arrow and pandas UDFs, UDTFs, ``DataType.fromDDL``) through one
 function of ``pyspark.sql.types``. ``answer_pyspark`` replaces it, now or when PySpark is imported.
@@ -26,7 +26,7 @@ _ASKED = "get_active_spark_context"
 
 
 def answer_pyspark() -> None:
-    """Idempotent, and without importing PySpark."""
+    """Replace PySpark's function. Idempotent, and does not import PySpark."""
     if (loaded := sys.modules.get(_MODULE)) is not None:
         _answer(loaded)
     elif not any(isinstance(finder, _Finder) for finder in sys.meta_path):
@@ -34,7 +34,7 @@ def answer_pyspark() -> None:
 
 
 class _Finder:
-    """Is asked for every module that is imported, until PySpark's types are."""
+    """Python asks it for every module that is imported, until that is PySpark's types."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -49,7 +49,8 @@ class _Finder:
 
 
 class _Loader(importlib.abc.Loader):
-    """Loads the one module with its own loader, which may be that of a whole zip file, and gives it back."""
+    """Loads this one module with its real loader, which may serve a whole zip file, and then restores that
+    loader."""
 
     def __init__(self, real: importlib.abc.Loader) -> None:
         self._real = real
@@ -72,7 +73,8 @@ def _answer(types: Any) -> None:
 
 
 class _Asked:
-    """In the place of ``get_active_spark_context``: the context, or what reads types without one."""
+    """Stands in for ``get_active_spark_context``. Returns the context or, without one, itself, which can
+    parse types."""
 
     def __init__(self, ask: Any) -> None:
         self._ask = ask
@@ -87,8 +89,8 @@ class _Asked:
 
 
 def data_type(text: str) -> Any:
-    """The ``DataType`` that a text means to Spark: a type, or the columns of a struct. ValueError if it is
-    neither, or a type that only Spark can read."""
+    """The ``DataType`` that a text means to Spark: a type, or the columns of a struct. Raises ValueError if
+    it is neither, or a type that only Spark can read."""
     from millstream.pipeline.schema import SchemaError, type_tree
 
     try:

@@ -1,15 +1,15 @@
-"""Following a view: its rows as they are, and then every change of them, with none missed and none twice.
+"""Follows a view: its rows as they are, and then every change of them, with none missed and none twice.
 
     for change in watch("views.db", "blocked", key=["4716253098710001"]):
         print(change.kind, change.new)
 
-The rows are read at one version of the view, and from there on the changes that each later version made, as
-they were written with it in one transaction. Nothing is registered anywhere: whoever follows only reads, as
-many as like, and stops by not reading any more. A database keeps changes for a while, not for ever; whoever
-was away for longer is told so (``reset``) and given all rows again.
+The rows are read at one version of the view. From there on, the changes of each later version are read, which
+were written with it in one transaction. Followers are not registered anywhere. Any number of them may read,
+and a follower stops by no longer reading. A database keeps changes only for a while. A follower that was away
+for longer is told so (``reset``) and gets all rows again.
 
-With a condition, what is followed are the rows for which it is true: a row that comes to fulfil it is an
-insert, one that no longer does is a delete.
+With a condition, only the rows for which it is true are followed. A row that begins to match is an insert,
+and a row that no longer matches is a delete.
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ from typing import Any, Literal, Self
 from millstream.pipeline.views import Since, ViewReader, open_reader
 
 _log = logging.getLogger(__name__)
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 5.0  # between two attempts to reach a database that went away
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 5.0  # between two attempts to reconnect to a database
 Kind = Literal["row", "insert", "update", "delete", "reset"]
 Start = Literal["rows", "changes", "now"]
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What happened to one row. ``row`` is one that was there when the following began; after a ``reset``, of
-    which ``old`` and ``new`` are None, all rows come again.
+    """What happened to one row. The kind ``row`` is a row that existed when the following began. After a
+    ``reset``, whose ``old`` and ``new`` are None, all rows come again.
 
-    ``version`` counts the transactions that changed the view; ``query`` and ``batch`` are those that it came
-    with, and ``at_ms`` is when, in milliseconds since 1970. They are None for what was there before."""
+    ``version`` counts the transactions that changed the view. ``query`` and ``batch`` say which batch made
+    the change, and ``at_ms`` when, in milliseconds since 1970. They are None for rows that existed
+    before."""
 
     kind: Kind
     version: int
@@ -63,8 +64,8 @@ class Change:
 
 
 class Watcher:
-    """One who follows a view. ``start``: the rows as they are and then changes (``rows``), every change that
-    is kept (``changes``), or what changes from now on (``now``)."""
+    """A follower of a view. ``start``: the rows as they are and then changes (``rows``), every change that is
+    kept (``changes``), or only what changes from now on (``now``)."""
 
     def __init__(
         self,
@@ -86,11 +87,11 @@ class Watcher:
         try:
             if condition:
                 self._reader.check_condition(view, condition)
-            picked = [f"({condition}\n)"] if condition else []  # it may end with a comment
+            picked = [f"({condition}\n)"] if condition else []  # the condition may end with a comment
             if key:
                 picked.append(self._reader.key_condition(view, key))
             self._condition = " AND ".join(picked) or None
-            self._reader.wait(0)  # from here on nothing is written without our being woken
+            self._reader.wait(0)  # from here on, every write wakes this follower
             if start == "rows":
                 self._version = self._rows()
             else:
@@ -112,8 +113,8 @@ class Watcher:
         self.close()
 
     def read(self, timeout: float) -> list[Change]:
-        """What is new, after a wait of at most so many seconds; nothing if nothing changed, or while the
-        database is away. It goes on where it was once the database is back."""
+        """New changes, after waiting at most ``timeout`` seconds; none if nothing changed, or while the
+        database is away. Once the database is back, the follower continues where it was."""
         if self._reader.lost and not self._reconnected(timeout):
             return []
         try:
@@ -131,7 +132,7 @@ class Watcher:
         return found
 
     def _reconnected(self, timeout: float) -> bool:
-        """Try it if it is time to; else wait a little."""
+        """Try to reconnect if an attempt is due, else wait a little. True if connected again."""
         left = self._next_try - time.monotonic()
         if left > 0:
             time.sleep(min(left, timeout))
@@ -162,7 +163,7 @@ class Watcher:
 
     def _look(self) -> None:
         since = self._reader.since(self._name, self._version, self._condition)
-        # A smaller version: the view was removed and made again.
+        # A smaller version means that the view was removed and created again.
         if since.floor > self._version or since.version < self._version:
             self._ready.append(Change("reset", since.version, {}))
             self._version = self._rows()
@@ -176,7 +177,7 @@ def _first_line(error: Exception) -> str:
 
 
 def changes_of(since: Since) -> Iterator[Change]:
-    """Old and new rows of a key put together."""
+    """The changes, with the old and the new row of a key put together."""
     old: dict[str, Any] | None = None
     for number, (version, at_ms, query, batch, is_new, values) in enumerate(since.parts):
         row = dict(zip(since.columns, values, strict=True))
@@ -203,6 +204,6 @@ def watch(
     condition: str | None = None,
     start: Start = "rows",
 ) -> Iterator[Change]:
-    """Every change of a view in a file or a ``postgresql://`` database, for ever; see ``Watcher``."""
+    """Every change of a view in a file or a ``postgresql://`` database, without end; see ``Watcher``."""
     with Watcher(where, view, key=key, condition=condition, start=start) as watcher:
         yield from watcher

@@ -1,6 +1,6 @@
-"""Nested values of views, as JSON.
+"""Writes the nested values of views as JSON.
 
-JSON has no NaN, infinity, bytes or decimals. They are text in it: ``"NaN"``, ``"Infinity"``, ``"-Infinity"``,
+JSON has no NaN, infinity, bytes or decimals, so they become text: ``"NaN"``, ``"Infinity"``, ``"-Infinity"``,
 base64, and all digits of the decimal, because most readers of JSON turn a number into a double. A map is an
 object whose names are the text of its keys.
 """
@@ -23,7 +23,7 @@ from millstream.pipeline.view_values import float_text, local_time_text, time_te
 
 
 def json_of(kind: str) -> Callable[[Any], str]:
-    """How nested values of a type are written."""
+    """A function that writes nested values of a type."""
     try:
         type_ = arrow_type(kind)
     except SchemaError:
@@ -32,7 +32,7 @@ def json_of(kind: str) -> Callable[[Any], str]:
 
 
 def _plain(value: Any, type_: pa.DataType) -> Any:
-    """A value of Arrow's as JSON has it. Its type is only needed where it is an empty map: other maps are
+    """A value of Arrow's as JSON has it. Its type is needed only to recognise an empty map: other maps are
     lists of tuples, which nothing else is."""
     if isinstance(value, list | tuple):
         if pa.types.is_map(type_) or (value and isinstance(value[0], tuple)):

@@ -1,11 +1,11 @@
-"""Questions to a database of views by whoever comes to ask: only read, and only so much of it.
+"""Untrusted queries on a database of views: read-only, and within limits.
 
     with reader.asking(Limits(seconds=5)) as ask:
         answer = ask("SELECT rule, count(*) FROM blocked GROUP BY rule")
 
-Everything that is asked within sees one moment, and has the time of the limits together. The job that writes
-goes on meanwhile: a reader of SQLite holds it up only by what it keeps from being tidied away, a reader of
-PostgreSQL not at all, and both end with the time.
+All queries in one such block see the same snapshot, and share the time limit. The job that writes goes on
+meanwhile. A reader of SQLite only keeps it from cleaning up old data, and a reader of PostgreSQL does not
+hold it up at all. Both end when the time is over.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Any, Literal
 from millstream.errors import MillstreamError
 
 READS = "only what reads is done here, one statement at a time: SELECT, WITH or VALUES"
-LONGEST_VALUE = 10_000_000  # bytes; SQLite refuses to make longer ones while somebody asks
+LONGEST_VALUE = 10_000_000  # bytes; SQLite refuses to make longer values in such queries
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """``rows`` and ``bytes`` cut an answer off, ``seconds`` end the question."""
+    """The limits of a query: ``rows`` and ``bytes`` cut its answer off, ``seconds`` stop it."""
 
     seconds: float = 5.0
     rows: int = 1000
@@ -32,7 +32,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """``cut`` is the limit at which it was cut off."""
+    """The answer to a query. ``cut`` is the limit at which it was cut off; None if it is complete."""
 
     columns: list[str]
     rows: list[tuple[Any, ...]]
@@ -43,8 +43,8 @@ Ask = Callable[[str], Answer]
 
 
 class QueryRefused(MillstreamError):
-    """A query is wrong, asks for what is not read, or takes too long. ``at`` is where in the SQL, counted in
-    characters from 0, if that is known."""
+    """A query is wrong, does more than read, or takes too long. ``at`` is the place in the SQL, counted in
+    characters from 0, if it is known."""
 
     def __init__(self, reason: str, sql: str, at: int | None = None) -> None:
         self.reason = reason
@@ -63,7 +63,7 @@ def too_slow(sql: str, limits: Limits) -> QueryRefused:
 
 
 def collected(rows: Iterable[tuple[Any, ...]], limits: Limits) -> tuple[list[tuple[Any, ...]], Any]:
-    """The rows within the limits, and at which they were cut off. Takes no more rows than it needs."""
+    """The rows within the limits, and the limit that cut them off. Takes no more rows than it needs."""
     found: list[tuple[Any, ...]] = []
     left = limits.bytes
     for row in rows:
@@ -77,11 +77,11 @@ def collected(rows: Iterable[tuple[Any, ...]], limits: Limits) -> tuple[list[tup
 
 
 def weight(value: Any) -> int:
-    """About how many bytes it takes to hand a value on."""
+    """About how many bytes it takes to pass a value on."""
     return len(value) if isinstance(value, str | bytes) else 8
 
 
-# ---- where SQLite's complaint is about -----------------------------------------------------------------
+# ---- the place of SQLite's complaint -------------------------------------------------------------------
 
 _NEAR = re.compile(r'near "(.*)": syntax error', re.DOTALL)
 _NAMED = re.compile(
@@ -92,9 +92,10 @@ _NAMED = re.compile(
 
 
 def place_of(complaint: str, sql: str, try_out: Callable[[str], str | None]) -> int | None:
-    """Where in the SQL SQLite's complaint is about; it tells only a word. A parser stops at the first word
-    that can't follow, so the SQL up to the right one brings the same complaint, and up to earlier ones not:
-    ``try_out`` says what parsing some SQL brings."""
+    """The place in the SQL that SQLite's complaint is about; the complaint itself names only a word. A
+    parser stops at the first word that can't follow. So the SQL up to the right occurrence brings the same
+    complaint, and the SQL up to an earlier one does not. ``try_out`` returns the complaint about some SQL,
+    if any."""
     if complaint == "incomplete input":
         return len(sql.rstrip())
     if near := _NEAR.fullmatch(complaint):

@@ -1,11 +1,11 @@
-"""The SQL by which a batch is merged into a view, and by which it is told what that changed.
+"""The SQL that merges a batch into a view, and that records what the batch changed.
 
-The same statements for both kinds of database, without placeholders: what stands in them are names, numbers
-and ids. Every statement's cost grows with the batch (or, where a rebuilt view takes the place of the old one,
-with both of them), never with the view that a batch is written to.
+The statements are the same for both kinds of database, without placeholders: they contain only names, numbers
+and ids. The cost of every statement grows with the batch (or, when a rebuilt view replaces the old one, with
+both views), never with the view that a batch is written to.
 
-The order of the rows within a batch is settled before (``last_of_each``): of each key only the last row is in
-the stage, with whether it deletes, and whether it does so whatever is there.
+The order of the rows within a batch is settled first (``last_of_each``). The stage has only the last row of
+each key, with two flags: whether it deletes, and whether it does so whatever row is there.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ OLD, NEW = 0, 1  # which part of a change a row is
 def last_of_each(
     view: View, keyed: list[tuple[tuple[Any, ...], bool]], forms: Mapping[int, Callable[[Any], Any]]
 ) -> list[tuple[Any, ...]]:
-    """The last row of each key, and the two flags. ``forms`` are for the columns that Python has in another
+    """The last row of each key, and the two flags. ``forms`` are for the columns that Python holds in another
     form than the database takes.
 
     A row is last if its order is not below that of the rows before it; null is below every order. A deletion
-    without an order takes away whatever came before it, so what follows is not compared with that any more.
+    without an order removes whatever came before it, so later rows are not compared with that any more.
     """
     names = [name for name, _ in view.columns]
     at = [names.index(column) for column in view.key]
@@ -54,9 +54,9 @@ def last_of_each(
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """A view's tables and columns. ``columns`` are all that its table has, ``differ`` is the database's
-    operator for two values that are not the same, nulls included, and ``collation`` is what the order column
-    is compared by if not by the database's own rules."""
+    """A view's tables and columns. ``columns`` are all columns of its table. ``differ`` is the database's
+    operator for two values that are not the same, nulls included. ``collation`` is how the order column is
+    compared, if not by the database's default rules."""
 
     view: View
     columns: Sequence[str]
@@ -78,12 +78,12 @@ class Tables:
     # ---- a batch ------------------------------------------------------------------------------------
 
     def stage_columns(self) -> str:
-        """What the stage is made of, of no rows yet."""
+        """A SELECT of the stage's columns, without rows."""
         own = ", ".join(quoted_name(name) for name, _ in self.view.columns)
         return f"SELECT {own}, true AS {DELETED}, true AS {FORCED} FROM {self.live} WHERE false"
 
     def keep(self, stage: str, kept: str) -> str:
-        """The rows that are there of the keys of a batch."""
+        """Save the existing rows of a batch's keys."""
         return (
             f"INSERT INTO {kept} SELECT {self._all()} FROM {self.live}"
             f" WHERE ({self._keys()}) IN (SELECT {self._keys()} FROM {stage})"
@@ -99,7 +99,7 @@ class Tables:
         )
 
     def upsert(self, stage: str) -> str:
-        """The later row wins, and without an order the one that comes later."""
+        """The later row wins or, without an order, the one that arrives later."""
         own = ", ".join(quoted_name(name) for name, _ in self.view.columns)
         others = [quoted_name(name) for name, _ in self.view.columns if name not in self.view.key]
         sql = (
@@ -114,13 +114,13 @@ class Tables:
         return sql
 
     def note_old(self, version: int, kept: str) -> str:
-        """Rows that are gone or have become others, as they were."""
+        """Record the rows that are gone or have changed, as they were."""
         return self._note(
             version, OLD, f"{kept} b LEFT JOIN {self.live} t ON {self.same('b', 't')}", "b", "t"
         )
 
     def note_new(self, version: int, kept: str, stage: str) -> str:
-        """Rows that are new or have become others, as they are."""
+        """Record the rows that are new or have changed, as they are now."""
         joined = (
             f"{stage} s JOIN {self.live} t ON {self.same('s', 't')}"
             f" LEFT JOIN {kept} b ON {self.same('t', 'b')}"
@@ -130,13 +130,13 @@ class Tables:
     # ---- a rebuilt view -----------------------------------------------------------------------------
 
     def note_replaced(self, version: int) -> list[str]:
-        """What differs between the view and the one that was built beside it."""
+        """Record what differs between the view and the one that was rebuilt next to it."""
         old = f"{self.live} b LEFT JOIN {self.next} t ON {self.same('b', 't')}"
         new = f"{self.next} t LEFT JOIN {self.live} b ON {self.same('t', 'b')}"
         return [self._note(version, OLD, old, "b", "t"), self._note(version, NEW, new, "t", "b")]
 
     def replace(self, version: int) -> list[str]:
-        """Make the view what was noted."""
+        """Apply the recorded changes to the view."""
         noted = f"FROM {self.changes} WHERE {VERSION} = {version} AND {PART} ="
         return [
             f"DELETE FROM {self.live} WHERE ({self._keys()}) IN (SELECT {self._keys()} {noted} {OLD})",
@@ -146,7 +146,7 @@ class Tables:
     # ---- reading it back ----------------------------------------------------------------------------
 
     def noted(self, version: int) -> str:
-        """A version's changes: the part, and the row; by key, the old row first."""
+        """Select a version's changes: the part, and the row; ordered by key, the old row first."""
         return (
             f"SELECT {PART}, {self._all()} FROM {self.changes} WHERE {VERSION} = {version}"
             f" ORDER BY {self._keys()}, {PART}"
@@ -165,7 +165,8 @@ class Tables:
         )
 
     def _not_before(self, one: str, other: str) -> str:
-        """Whether a row may replace another: the later one wins, and of equals the one that comes later."""
+        """True, in SQL, if a row may replace another: the later one wins, and of equals the one that arrives
+        later."""
         assert self.view.order is not None
         order = quoted_name(self.view.order)
         return f"({other}.{order} IS NULL OR {one}.{order}{self.collation} >= {other}.{order})"

@@ -1,17 +1,16 @@
-"""How a database keeps views: batches, versions and what they changed, and views that take another's place.
+"""How a database keeps views: batches, versions and their changes, and rebuilt views that replace old ones.
 
-Rule 1: whatever is written for a batch is one transaction: rows, changes, and the ledger.
+Rule 1: everything that is written for a batch is one transaction: rows, changes, and the ledger.
 
-Rule 2: a view's versions are committed in their order. Writers of a view lock its line in
-``millstream_views`` before they take the next number, so whoever has seen version N has seen all before it.
+Rule 2: a view's versions are committed in order. Writers lock the view's row in ``millstream_views`` before
+they take the next number, so a reader that has seen version N has seen all versions before it.
 
-Rule 3: a query that is retired never writes again, and one that is held does not write for that while. Both
-are looked at in the transaction that would write, so there is no moment in between (rebuild.py says what it
-is for).
+Rule 3: a retired query never writes again, and a held query does not write while it is held. Both are checked
+in the transaction that would write, so nothing can happen in between (rebuild.py says what this is for).
 
-Changes are kept for those who follow a view, not for history: ``keep_rows`` of them in each view and
-``keep_s`` seconds. Whoever falls behind that far is told so and begins again with the rows. A batch that
-changes more than is kept at all is not noted row by row.
+Changes are kept for followers of a view, not as history: ``keep_rows`` of them in each view, for ``keep_s``
+seconds. A follower that falls further behind is told so, and begins again with the rows. A batch that changes
+more rows than are kept at all is not recorded row by row, unless a changelog needs it.
 """
 
 from __future__ import annotations
@@ -62,11 +61,11 @@ CREATE TABLE IF NOT EXISTS millstream_versions (
 """.replace("{text}", "text")
 
 _TRIM = 20  # the oldest versions that are looked at with every batch; it adds at most one
-REBUILT = "rebuilt"  # in the place of a query: the version at which a rebuilt view took over
+REBUILT = "rebuilt"  # in place of a query, for the version at which a rebuilt view took over
 
 
 class Store(ABC):
-    """What both kinds of database do in the same way, for the one process that writes."""
+    """What both kinds of database do in the same way, for the one process that writes views."""
 
     keep_rows = 100_000
     keep_s = 86_400.0
@@ -78,7 +77,7 @@ class Store(ABC):
     _clock: str  # seconds since 1970, in SQL
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # the queries of a job deliver in threads of their own
+        self._lock = threading.RLock()  # each query of a job delivers in its own thread
         self._tables: dict[View, Tables] = {}
         self._buried: set[str] = set()  # views that have tombstones, or have had some
 
@@ -86,29 +85,29 @@ class Store(ABC):
 
     @abstractmethod
     def _run(self, sql: str) -> int:
-        """Execute; returns how many rows it was about."""
+        """Execute; returns the number of affected rows."""
 
     @abstractmethod
     def _ask(self, sql: str) -> list[tuple[Any, ...]]: ...
 
     @abstractmethod
     def _transaction(self) -> AbstractContextManager[None]:
-        """A transaction that is committed at the exit, and rolled back by an exception."""
+        """A transaction that commits at the exit, and rolls back on an exception."""
 
     @abstractmethod
     def _again(self, action: Callable[[], T]) -> T:
-        """The action's result; done again over a new connection if the old one turns out to be broken."""
+        """The action's result; repeated over a new connection if the old one turns out to be broken."""
 
     @abstractmethod
     def _temporary(self, name: str, select: str) -> None:
-        """An empty table of this connection's, with the columns of a SELECT."""
+        """Make sure of an empty table that only this connection sees, with the columns of a SELECT."""
 
     @abstractmethod
     def _fill(self, stage: str, rows: list[tuple[Any, ...]]) -> None: ...
 
     @abstractmethod
     def _naming(self, view: View, rows: list[tuple[Any, ...]]) -> AbstractContextManager[None]:
-        """While rows are written: an error about one of them says which (``not_taken``)."""
+        """While rows are written, make an error about one of them say which (``not_taken``)."""
 
     @abstractmethod
     def _columns(self, table: str) -> dict[str, str]:
@@ -116,38 +115,39 @@ class Store(ABC):
 
     @abstractmethod
     def _form(self, kind: str) -> Callable[[Any], Any] | None:
-        """How a value of one of Spark's types is written, if not as Python has it. Those that the database
-        finds equal must be equal then."""
+        """How a value of one of Spark's types is written, if not as Python has it. Values that the database
+        finds equal must have equal forms."""
 
     @abstractmethod
     def _collation(self, kind: str) -> str:
-        """What makes the database order values of one of Spark's types as Spark does, where needed."""
+        """The SQL that makes the database order values of one of Spark's types as Spark does; empty if it is
+        not needed."""
 
     @abstractmethod
     def _read(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
-        """A row as readers are given it."""
+        """A row as readers get it."""
 
     @abstractmethod
     def _kind(self, kind: str) -> str:
-        """The database's type for one of Spark's, as ``_columns`` has it."""
+        """The database's type for one of Spark's, as ``_columns`` returns it."""
 
     @abstractmethod
     def _create(self, name: str, columns: str, key: str) -> None:
-        """Make a view's table and that of its changes; columns and key are SQL."""
+        """Create a view's table and the table of its changes; columns and key are SQL."""
 
     @staticmethod
     def _folded(column: str) -> str:
-        """What two names of a column have in common that the database finds the same."""
+        """A column's name in a form that is equal for names that the database finds equal."""
         return column
 
     @abstractmethod
     def _tell(self, view: str) -> None:
-        """Wake those who follow a view, once this transaction is committed."""
+        """Wake the followers of a view, once this transaction is committed."""
 
     # ---- a view -------------------------------------------------------------------------------------
 
     def prepare(self, view: View, *, where: str | None = None) -> None:
-        """Make the table, or add the columns that are new. What ``check`` refuses is refused."""
+        """Create the table, or add new columns. Refuses what ``check`` refuses."""
 
         def make() -> None:
             with self._lock, self._transaction():
@@ -160,8 +160,8 @@ class Store(ABC):
         self._again(make)
 
     def check(self, view: View, *, where: str | None = None) -> None:
-        """Refuse a view of another job, another key or other types than before, and a table that is no view;
-        change nothing."""
+        """Refuse a view of another job, another key or other types than before, and a table that is not a
+        view. Changes nothing."""
 
         def look() -> None:
             with self._lock, self._transaction():
@@ -191,7 +191,8 @@ class Store(ABC):
                     raise other_type(view, column, before, kind, self.where, at=where)
 
     def _make(self, view: View, columns: Mapping[str, str]) -> None:
-        """The view's tables, with these columns of the database's types and all that were there."""
+        """Create or widen the view's tables: they have these columns, with the database's types, and all that
+        they had before."""
         name = quoted_text(view.name)
         known = self._ask(f"SELECT order_column FROM millstream_views WHERE name = {name}")
         order = quoted_text(view.order) if view.order is not None else "NULL"
@@ -220,7 +221,7 @@ class Store(ABC):
                 self._run(f"ALTER TABLE {quoted_name(table)} ADD COLUMN {quoted_name(column)} {kind}")
 
     def _claim(self, view: str, job: str) -> None:
-        """Note the job that keeps a view, unless another does."""
+        """Record the job that keeps a view, unless one is recorded already."""
         self._run(
             f"INSERT INTO millstream_owners VALUES ({quoted_text(view)}, {quoted_text(job)})"
             " ON CONFLICT (view) DO NOTHING"
@@ -269,7 +270,8 @@ class Store(ABC):
     # ---- a batch ------------------------------------------------------------------------------------
 
     def apply(self, query: str, batch: int, changes: Iterable[Changes]) -> int | None:
-        """Write a batch. Returns how many rows had no key and were left out; None: it was written before."""
+        """Write a batch. Returns how many rows had no key and were left out, or None if the batch was written
+        before."""
         given = list(changes)
 
         def write() -> int | None:
@@ -282,7 +284,8 @@ class Store(ABC):
     def applying(
         self, query: str, batch: int, changes: Iterable[Changes], tell: Collection[str] = ()
     ) -> Iterator[Applied | None]:
-        """The same, committed when the caller is done; with what changed in the views of ``tell``."""
+        """The same, committed when the caller's block ends. Also gives what changed in the views in
+        ``tell``."""
         while True:
             with self._lock, self._transaction():
                 last, held = self._standing(query)
@@ -312,7 +315,7 @@ class Store(ABC):
         tables = self._of(view)
         number = list(self._tables).index(view)
         stage, kept = f"millstream_batch_{number}", f"millstream_kept_{number}"
-        # One for the life of the connection: a new one every batch would wear out the catalogue.
+        # One table for the life of the connection: a new one with every batch would bloat the catalogue.
         self._temporary(stage, tables.stage_columns())
         with self._naming(view, rows):
             self._fill(stage, rows)
@@ -349,14 +352,14 @@ class Store(ABC):
                 self._report(tables, version, applied)
 
     def _leave_out_late(self, tombstones: Tombstones, stage: str, rows: list[tuple[Any, ...]]) -> None:
-        """Take rows out of the stage that are older than the deletion of their key."""
+        """Remove rows from the stage that are older than the deletion of their key."""
         if tombstones.view in self._buried:
             if any(forced for *_, forced in rows):
                 self._run(tombstones.forget_forced(stage))
             self._run(tombstones.leave_out(stage))
 
     def _bury(self, tombstones: Tombstones, stage: str, rows: list[tuple[Any, ...]]) -> None:
-        """Note what a batch has deleted, and forget the tombstones of what has come back."""
+        """Record what a batch has deleted, and remove the tombstones of keys that have come back."""
         if tombstones.view in self._buried:
             self._run(tombstones.revive(stage))
         deleted = sum(gone for *_, gone, _ in rows)
@@ -374,7 +377,7 @@ class Store(ABC):
         return version + 1, total
 
     def _note(self, name: str, version: int, total: int, query: str, batch: int) -> None:
-        """A view has come to a version; what is too old goes."""
+        """Record a view's new version, and remove changes that are too old."""
         view, now_ms = quoted_text(name), time.time_ns() // 1_000_000
         self._run(f"UPDATE millstream_views SET version = {version}, total = {total} WHERE name = {view}")
         self._run(
@@ -398,7 +401,7 @@ class Store(ABC):
         self._tell(name)
 
     def _report(self, tables: Tables, version: int, applied: Applied) -> None:
-        """What a version changed, one entry a key."""
+        """Add to ``applied`` what a version changed, one entry per key."""
         view = tables.view
         at = [tables.columns.index(column) for column in view.key]
         found: dict[tuple[Any, ...], tuple[Any, ...] | None] = {}
@@ -408,10 +411,10 @@ class Store(ABC):
         applied.columns[view.name] = list(tables.columns)
         applied.changed[view.name] = [Changed(key, row) for key, row in found.items()]
 
-    # ---- a rebuilt view takes the place of the old one -----------------------------------------------
+    # ---- a rebuilt view replaces the old one ---------------------------------------------------------
 
     def _standing(self, query: str) -> tuple[int | None, bool]:
-        """The last batch of a query, and whether it has to wait. Raises ViewsRebuilt."""
+        """The last batch of a query, and whether the query is held. Raises ViewsRebuilt."""
         found = self._ask(
             f"SELECT batch, held_until > {self._clock}, retired FROM millstream_ledger"
             f" WHERE query = {quoted_text(query)}{self._for_update}"
@@ -436,7 +439,7 @@ class Store(ABC):
         return self._again(look)
 
     def held(self, query: str) -> bool:
-        """Whether a query has to wait."""
+        """True if a query has to wait."""
 
         def look() -> bool:
             with self._lock, self._transaction():
@@ -445,7 +448,7 @@ class Store(ABC):
         return self._again(look)
 
     def hold(self, queries: Collection[str], seconds: float) -> None:
-        """Let queries wait before they write their next batch, so long at most; 0 lets them go on."""
+        """Make queries wait before they write their next batch, at most this long; 0 lets them go on."""
 
         def note() -> None:
             with self._lock, self._transaction():
@@ -462,7 +465,7 @@ class Store(ABC):
     def swapping(
         self, views: Sequence[str], retire: Collection[str], tell: Collection[str] = ()
     ) -> Iterator[Applied | None]:
-        """Give views the rows of those that were built beside them, for all readers at one moment."""
+        """Give views the rows of those that were rebuilt next to them, for all readers at one moment."""
         with self._lock, self._transaction():
             found = self._ask("SELECT name, key_columns, order_column FROM millstream_views")
             known = {name: (tuple(json.loads(key)), order) for name, key, order in found}
@@ -485,7 +488,7 @@ class Store(ABC):
         for (job,) in self._ask(f"SELECT job FROM millstream_owners WHERE view = {quoted_text(next_)}"):
             self._claim(view.name, job)
         self._make(view, self._columns(next_))
-        self._widen(next_, self._columns(view.name))  # what the topology does not give any more is null
+        self._widen(next_, self._columns(view.name))  # columns that the topology no longer gives are null
         tables = self._of(view)
         version, total = self._next_version(view.name)
         changed = sum(self._run(sql) for sql in tables.note_replaced(version))
@@ -502,7 +505,7 @@ class Store(ABC):
         self._remove(next_)
 
     def forget_rebuilt(self, views: Sequence[str]) -> None:
-        """Remove what is being built beside views."""
+        """Remove what is being rebuilt next to views."""
 
         def remove() -> None:
             with self._lock, self._transaction():
@@ -520,12 +523,12 @@ class Reader(ABC):
 
     @property
     def lost(self) -> bool:
-        """Whether the database has gone away. A file does not."""
+        """True if the database has gone away, which a file does not."""
         return False
 
     @abstractmethod
     def _snapshot(self) -> AbstractContextManager[None]:
-        """A transaction that sees one moment."""
+        """A transaction that sees one snapshot."""
 
     @abstractmethod
     def _found(self, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
@@ -550,14 +553,14 @@ class Reader(ABC):
             ]
 
     def versions(self) -> dict[str, int]:
-        """The version that each view has."""
+        """The current version of each view."""
         with self._snapshot():
             _, found = self._found("SELECT name, version FROM millstream_views")
             return {name: version for name, version in found if not is_ours(name)}
 
     def check_condition(self, name: str, condition: str) -> None:
-        """Refuse a condition that is none. It stands alone here: what the database says of it is about
-        nothing that its author has not written."""
+        """Refuse an invalid condition. It is tried alone here, so that the database's error is only about
+        what its author has written."""
         with self._snapshot():
             self._view(name)
         try:
@@ -567,7 +570,7 @@ class Reader(ABC):
             raise MillstreamError(f"the condition {condition!r}: {error}") from None
 
     def present(self, name: str, condition: str | None) -> Present:
-        """The rows of a view and the version they are of."""
+        """The rows of a view, and their version."""
         with self._snapshot():
             version, floor, key = self._view(name)
             columns, rows = self._found(f"SELECT * FROM {quoted_name(name)}{_where(condition)}")
@@ -598,7 +601,7 @@ class Reader(ABC):
             )
 
     def _key(self, name: str, values: Sequence[str]) -> list[tuple[str, str]]:
-        """The columns of a view's key, each with the value that is asked for."""
+        """The columns of a view's key, each with the requested value."""
         with self._snapshot():
             _, _, columns = self._view(name)
         if len(values) != len(columns):

@@ -1,14 +1,16 @@
-"""Tombstones of a view: which keys were deleted, and at which place in its order. The SQL for both databases.
+"""Tombstones of a view: which keys were deleted, and where in its order. The SQL for both databases.
 
-Without them a view would depend on how its batches were cut. Of a row at 10, a deletion at 20 and a row at
-15, the last one loses within a batch. In a batch of its own it would find no later row, and come back.
+Without them, a view would depend on how its batches were cut. Take a row at 10, a deletion at 20 and a row
+at 15. Within one batch the last row loses. In a separate batch it would find no later row, and the key
+would come back.
 
 Rule 1: a key has a row or a tombstone or neither, never both.
 
-Rule 2: only a view whose order is not part of its key needs them: without an order the last to come wins.
+Rule 2: only a view whose order is not part of its key needs them. Without an order, the last row to arrive
+wins.
 
-They are kept for ``keep_gone_s`` seconds, and up to ``keep_gone`` of them in a view plus those of one batch.
-A row that is later than that comes back, as one of a new key does.
+They are kept for ``keep_gone_s`` seconds, and up to ``keep_gone`` of them in a view, plus those of one batch.
+A row that arrives after that comes back, like a row of a new key.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ def are_needed(view: View) -> bool:
 
 
 def created(view: View, kinds: Mapping[str, str]) -> list[str]:
-    """The table; ``kinds`` are the database's types of the view's columns."""
+    """Create the table. ``kinds`` are the database's types of the view's columns."""
     table = quoted_name(beside("gone", view.name))
     columns = ", ".join(f"{quoted_name(name)} {kinds[name]}" for name in view.key)
     key = ", ".join(map(quoted_name, view.key))
@@ -38,15 +40,15 @@ def created(view: View, kinds: Mapping[str, str]) -> list[str]:
 
 
 def ordered(view: View, kinds: Mapping[str, str]) -> str:
-    """A column for the order. A view that has come to have another one keeps that of before, which a job that
-    is about to be replaced may still write."""
+    """Add a column for the order. When a view's order changes, the old column stays, because a job that is
+    about to be replaced may still write it."""
     assert view.order is not None
     table, order = quoted_name(beside("gone", view.name)), quoted_name(view.order)
     return f"ALTER TABLE {table} ADD COLUMN {order} {kinds[view.order]}"
 
 
 class Tombstones:
-    """Those of one view."""
+    """The SQL for the tombstones of one view."""
 
     def __init__(self, tables: Tables) -> None:
         assert tables.view.order is not None
@@ -61,11 +63,11 @@ class Tombstones:
         return f"SELECT 1 FROM {self.table} LIMIT 1"
 
     def forget_forced(self, stage: str) -> str:
-        """A deletion without an order takes the key's tombstone away too."""
+        """A deletion without an order also removes the key's tombstone."""
         return f"DELETE FROM {self.table} WHERE {self._in(stage, FORCED)}"
 
     def leave_out(self, stage: str) -> str:
-        """Take the rows out of a batch that are older than the deletion of their key."""
+        """Remove rows from a batch that are older than the deletion of their key."""
         same = self._tables.same("s", "g")
         late = f"s.{self._order} IS NULL OR s.{self._order}{self._tables.collation} < g.{self._order}"
         keys = ", ".join(f"s.{quoted_name(name)}" for name in self._tables.view.key)
@@ -75,11 +77,11 @@ class Tombstones:
         )
 
     def revive(self, stage: str) -> str:
-        """Keys that have a row again."""
+        """Remove the tombstones of keys that have a row again."""
         return f"DELETE FROM {self.table} WHERE {self._in(stage, f'NOT {DELETED}')}"
 
     def note(self, stage: str, total: int, at_ms: int) -> str:
-        """The deletions of a batch. Those that a later row has outlived leave none."""
+        """Record the deletions of a batch. A key whose later row survived gets no tombstone."""
         live = f"SELECT 1 FROM {self._tables.live} t WHERE {self._tables.same('s', 't')}"
         return (
             f"INSERT INTO {self.table} ({self._columns}) SELECT {self._keys}, {self._order}, {total}, {at_ms}"
@@ -89,20 +91,21 @@ class Tombstones:
         )
 
     def total(self) -> str:
-        """The number of the last one; they are counted by batches."""
+        """The number of the last tombstone. All those of a batch have the same number."""
         return f"SELECT coalesce(max({TOTAL}), 0) FROM {self.table}"
 
     def trim(self, total: int, at_ms: int) -> str:
         return f"DELETE FROM {self.table} WHERE {TOTAL} <= {total} OR {AT} < {at_ms}"
 
     def forget_living(self) -> str:
-        """Where the order has changed, tombstones of the new one may be from long ago."""
+        """Remove the tombstones of keys that have a row. After a change of the order, tombstones of the new
+        order may be from long ago."""
         return (
             f"DELETE FROM {self.table} WHERE ({self._keys}) IN (SELECT {self._keys} FROM {self._tables.live})"
         )
 
     def replace(self) -> list[str]:
-        """Those of the view that was built beside this one take their place."""
+        """Replace them with those of the view that was rebuilt next to this one."""
         built = quoted_name(beside("gone", beside("next", self._tables.view.name)))
         return [
             f"DELETE FROM {self.table}",

@@ -5,7 +5,7 @@ Rule 1: a value is kept exactly, or the view is refused before it is written.
 Rule 2: two values that Spark finds equal are one key in either database. So NaN equals NaN and is greater
 than any other number, and -0.0 equals 0.0.
 
-Nothing here needs Arrow or Spark: readers of views have neither. Nested values: ``view_json``.
+Nothing here needs Arrow or Spark, because readers of views have neither. ``view_json`` is for nested values.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from millstream.errors import MillstreamError
 
 NESTED = ("array", "map", "struct", "variant")
 TEXTS = ("string", "char", "varchar")
-EXACT = "DECIMAL TEXT"  # SQLite's columns of decimals that have more digits than its numbers
-COLLATION = "decimal"  # by which SQLite orders them; its own shell has it under this name too
+EXACT = "DECIMAL TEXT"  # the type of SQLite's columns for decimals with more digits than its numbers have
+COLLATION = "decimal"  # the collation that orders them; SQLite's shell also has one of this name
 _ORDERED = (
     *("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "decimal"),
     *(*TEXTS, "binary", "date", "timestamp", "timestamp_ntz"),
@@ -30,7 +30,7 @@ _ORDERED = (
 
 
 class JsonText(str):
-    """A nested value as readers give it: its JSON. Being a kind of its own, it is told from plain text."""
+    """A nested value as readers return it: its JSON. The separate class tells it from plain text."""
 
     __slots__ = ()
 
@@ -41,20 +41,20 @@ def base_of(kind: str) -> str:
 
 
 def has_order(kind: str) -> bool:
-    """Whether values of a type are ordered alike by Spark and by both databases."""
+    """True if Spark and both databases order values of a type alike."""
     return base_of(kind) in _ORDERED
 
 
 def is_key(kind: str) -> bool:
-    """Whether values of a type can be told apart: Spark does not compare maps."""
+    """True if values of a type can be told apart: Spark does not compare maps."""
     return "map<" not in kind and base_of(kind) != "variant"
 
 
 def key_bytes(value: str, column: str) -> bytes:
-    """A binary key as a person gives it: in base64, which is how binary values are shown."""
+    """The bytes of a binary key as a person gives it: in base64, as binary values are shown."""
     try:
         return base64.b64decode(value, validate=True)
-    except ValueError:  # also what is not ASCII
+    except ValueError:  # also for text that is not ASCII
         raise MillstreamError(
             f"the key column {column!r} is binary: give its value in base64, as `view query` shows it"
         ) from None
@@ -70,14 +70,15 @@ def digits_of(kind: str) -> tuple[int, int]:
 
 
 def is_number(kind: str) -> bool:
-    """Whether a double, or an integer of 64 bits, tells all decimals of a type apart and in their order. A
-    double does so up to 15 digits."""
+    """True if a double or a 64-bit integer keeps all decimals of a type distinct and in order. A double does
+    so up to 15 digits."""
     precision, scale = digits_of(kind)
     return precision <= 15 or (scale == 0 and precision <= 18)
 
 
 def decimal_text(kind: str) -> Callable[[Any], str]:
-    """The one text of a decimal: all digits of its scale, no exponent, no negative zero."""
+    """A function that gives the one text of a decimal: all digits of its scale, no exponent, no negative
+    zero."""
     scale = digits_of(kind)[1]
 
     def text(value: Any) -> str:
@@ -88,7 +89,7 @@ def decimal_text(kind: str) -> Callable[[Any], str]:
 
 
 def compare_decimals(one: str, other: str) -> int:
-    """The collation of that name."""
+    """The comparison for the collation ``decimal``."""
     try:
         a, b = Decimal(one), Decimal(other)
     except ArithmeticError:
@@ -97,12 +98,12 @@ def compare_decimals(one: str, other: str) -> int:
 
 
 def float_text(value: float) -> str:
-    """A double that is no number."""
+    """The text of a double that is NaN or infinite."""
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 def rank(value: Any) -> tuple[Any, ...]:
-    """What values of an order column are compared by: nulls first, NaN last."""
+    """The sort key for values of an order column: nulls first, NaN last."""
     if value is None:
         return (0,)
     return (2,) if value != value else (1, value)
@@ -114,10 +115,10 @@ def rank(value: Any) -> tuple[Any, ...]:
 def time_text(value: datetime.datetime) -> str:
     """``2026-01-31T12:00:00.000000Z``: always UTC and of one length, so that text order is time order."""
     if value.tzinfo is None:
-        value = value.astimezone()  # Spark hands timestamps out in the machine's own zone
+        value = value.astimezone()  # Spark returns timestamps in the machine's own zone
     return value.astimezone(datetime.UTC).isoformat(timespec="microseconds")[:26] + "Z"
 
 
 def local_time_text(value: datetime.datetime) -> str:
-    """``2026-01-31T12:00:00.000000``: what a clock on some wall showed, in no zone."""
+    """``2026-01-31T12:00:00.000000``: a wall-clock time without a zone."""
     return value.replace(tzinfo=None).isoformat(timespec="microseconds")

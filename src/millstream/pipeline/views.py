@@ -1,21 +1,22 @@
-"""Views: tables that hold the latest row of every key, written once a batch.
+"""Views: tables that hold the latest row of every key, written once per batch.
 
 A batch's rows, what they changed, and the note that this query has written this batch are one database
-transaction, so a batch that Spark runs again after a crash changes nothing: the effect of at-least-once is
-once here.
+transaction. So a batch that Spark runs again after a crash changes nothing: here, at-least-once has the
+effect of exactly-once.
 
     millstream_views       the views: their key and order columns, and how often they have changed
     millstream_owners      the job that each view belongs to
     millstream_ledger      the last batch that each query has written
-    millstream_versions    when and by which batch a view came to a version, as far back as changes are kept
+    millstream_versions    when and by which batch each version of a view came, as long as changes are kept
     millstream_changes_V   what each of these versions changed in view V
     millstream_gone_V      which keys were deleted from view V, and when in its order (view_tombstones)
-    millstream_next_V      view V as it is rebuilt, until it takes the other's place
+    millstream_next_V      view V while it is rebuilt, until it replaces the old one
 
-A query is known by the id in its checkpoint: a new checkpoint starts again at batch 0, and is another query.
+A query is identified by the id in its checkpoint. A new checkpoint starts again at batch 0, and is another
+query.
 
-They are kept in a SQLite file (``sqlite_views``), or in PostgreSQL where a URL says so (``postgres_views``);
-what both have in common is in ``view_store``. Whoever wants to be told of changes: ``view_changes``.
+Views are kept in a SQLite file (``sqlite_views``), or in PostgreSQL if a URL says so (``postgres_views``).
+``view_store`` has what both have in common, and ``view_changes`` is for followers of changes.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ from millstream.errors import MillstreamError, TopologyError
 from millstream.pipeline.view_query import Ask, Limits
 from millstream.pipeline.view_values import has_order, is_key
 
-Rows = tuple[list[str], list[tuple[Any, ...]]]  # the names of columns, and what is in them
+Rows = tuple[list[str], list[tuple[Any, ...]]]  # column names, and the rows
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A table to be kept: columns with Spark's types, the key, the column that tells which row is later, and
-    the job that it belongs to (None: any job)."""
+    """A table to keep: columns with Spark's types, the key, the column that decides which row is later, and
+    the job that the view belongs to (None: any job)."""
 
     name: str
     columns: tuple[tuple[str, str], ...]
@@ -48,14 +49,14 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Rows for a view, in their order; where ``delete`` is true, the row's key goes."""
+    """Rows for a view, in their order. Where ``delete`` is true, the row's key is deleted."""
 
     view: View
     rows: Sequence[tuple[Any, ...]]
     delete: Sequence[bool]
 
     def keyed(self) -> list[tuple[tuple[Any, ...], bool]]:
-        """The rows that have a key, and whether each deletes, as they came."""
+        """The rows that have a key, each with whether it deletes, in the order in which they came."""
         names = [name for name, _ in self.view.columns]
         at = [names.index(column) for column in self.view.key]
         entries = zip(self.rows, self.delete, strict=True)
@@ -63,11 +64,11 @@ class Changes:
 
 
 class ViewsRebuilt(MillstreamError):
-    """The views were rebuilt, and another checkpoint goes on with them; this run has to end."""
+    """The views were rebuilt and continue with another checkpoint; this run has to end."""
 
 
 class Changed(NamedTuple):
-    """What became of a key: its row after the change, None if it is gone."""
+    """What became of a key: its row after the change, or None if it is gone."""
 
     key: tuple[Any, ...]
     row: tuple[Any, ...] | None
@@ -75,7 +76,7 @@ class Changed(NamedTuple):
 
 @dataclass(slots=True)
 class Applied:
-    """A batch that is written: rows without a key, and what changed in the views that were asked about."""
+    """A written batch: the number of rows without a key, and what changed in the requested views."""
 
     unkeyed: int = 0
     columns: dict[str, list[str]] = field(default_factory=dict)
@@ -83,63 +84,63 @@ class Applied:
 
 
 class ViewStore(Protocol):
-    """The database of a job's views, for the one process that writes it. It may be used by several threads,
-    which wait for each other."""
+    """The database of a job's views, for the one process that writes it. Several threads may use it; they
+    wait for each other."""
 
     where: str
 
     def close(self) -> None: ...
 
     def prepare(self, view: View, *, where: str | None = None) -> None:
-        """Make the table, or add the columns that are new. Another key than before is refused, and so is a
-        view of another job. Called again, it changes nothing. ``where`` is the line of the user's file that
-        declares the view."""
+        """Create the table, or add new columns. Refuses another key than before, and a view of another job.
+        Calling it again changes nothing. ``where`` is the line of the user's file that declares the view."""
 
     def check(self, view: View, *, where: str | None = None) -> None:
-        """Refuse what ``prepare`` refuses, and change nothing."""
+        """Refuse what ``prepare`` refuses. Changes nothing."""
 
     def apply(self, query: str, batch: int, changes: Iterable[Changes]) -> int | None:
-        """Write a batch. Returns how many rows had no key and were left out; None: it was written before.
-        Raises ViewsRebuilt."""
+        """Write a batch. Returns how many rows had no key and were left out, or None if the batch was written
+        before. Raises ViewsRebuilt."""
 
     def applying(
         self, query: str, batch: int, changes: Iterable[Changes], tell: Collection[str] = ()
     ) -> AbstractContextManager[Applied | None]:
-        """The same in two steps: written on entry, with what changed in the views that are in ``tell``, and
-        committed at the exit; not at all if that is an exception."""
+        """The same in two steps. The batch is written on entry, which gives what changed in the views in
+        ``tell``. It is committed at the exit, and rolled back if that is an exception."""
 
     def drop(self, name: str) -> None:
         """Remove a view and its rows."""
 
-    # ---- a rebuilt view takes the place of the old one (rebuild.py) ----------------------------------
+    # ---- a rebuilt view replaces the old one (rebuild.py) --------------------------------------------
 
     def written(self, query: str) -> int | None:
         """The last batch of a query that is in its views. Raises ViewsRebuilt."""
 
     def hold(self, queries: Collection[str], seconds: float) -> None:
-        """Let queries wait before they write their next batch, so long at most; 0 lets them go on."""
+        """Make queries wait before they write their next batch, at most this long; 0 lets them go on."""
 
     def held(self, query: str) -> bool:
-        """Whether a query has to wait."""
+        """True if a query has to wait."""
 
     def swapping(
         self, views: Sequence[str], retire: Collection[str], tell: Collection[str] = ()
     ) -> AbstractContextManager[Applied | None]:
-        """Give views the rows of those that were built beside them, for all readers at one moment, which is
-        the exit. Queries in ``retire`` can't write them any more. None: it was done before."""
+        """Give views the rows of those that were rebuilt next to them. All readers see the change at one
+        moment, which is the exit. Queries in ``retire`` can't write the views any more. Gives None if the
+        rows were replaced before."""
 
     def forget_rebuilt(self, views: Sequence[str]) -> None:
-        """Remove what is being built beside views."""
+        """Remove what is being rebuilt next to views."""
 
 
 class ViewReader(Protocol):
-    """The same database, read-only, beside the job that writes it."""
+    """The same database, read-only, next to the job that writes it."""
 
     where: str
 
     @property
     def lost(self) -> bool:
-        """Whether the database has gone away, so that only another reader can go on."""
+        """True if the database has gone away, so that only a new reader can continue."""
 
     def close(self) -> None: ...
 
@@ -150,8 +151,8 @@ class ViewReader(Protocol):
         """Columns and rows of any SELECT. Nothing is changed, whatever the SQL says."""
 
     def asking(self, limits: Limits, *, ours: bool = False) -> AbstractContextManager[Ask]:
-        """Questions by others: about one moment, and within limits. They raise QueryRefused. ``ours``:
-        nothing that others wrote stands in the SQL."""
+        """Run queries written by others, on one snapshot and within limits. A query may raise QueryRefused.
+        With ``ours``, the SQL contains nothing that others wrote."""
 
     def described(self) -> list[Described]:
         """Every view, without its rows."""
@@ -162,31 +163,31 @@ class ViewReader(Protocol):
     def get(self, name: str, key: Sequence[str]) -> Rows:
         """The row of a key."""
 
-    # ---- for those who follow a view (view_changes.py) -----------------------------------------------
+    # ---- for followers of a view (view_changes.py) ---------------------------------------------------
 
     def key_condition(self, name: str, key: Sequence[str]) -> str:
-        """The SQL condition that picks a key's row."""
+        """The SQL condition that selects a key's row."""
 
     def check_condition(self, name: str, condition: str) -> None:
-        """Refuse a condition that is none."""
+        """Refuse an invalid condition."""
 
     def present(self, name: str, condition: str | None) -> Present:
-        """The rows of a view and the version they are of."""
+        """The rows of a view, and their version."""
 
     def since(self, name: str, version: int, condition: str | None) -> Since:
         """What changed after a version."""
 
     def wait(self, timeout: float) -> None:
-        """Until something was written, for so many seconds at most."""
+        """Wait until something was written, for at most ``timeout`` seconds."""
 
     def versions(self) -> dict[str, int]:
-        """The version that each view has."""
+        """The current version of each view."""
 
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A view: its columns with the database's types, and by which batch it changed last (None: not kept any
-    more, or never)."""
+    """A view: its columns with the database's types, and the batch that changed it last (None: no batch has,
+    or the record of it is no longer kept)."""
 
     name: str
     key: tuple[str, ...]
@@ -210,8 +211,8 @@ class Present:
 
 @dataclass(frozen=True, slots=True)
 class Since:
-    """What changed: version, time in milliseconds, query, batch, whether it is the new row or the old one,
-    and the row; by version and key, the old row in front of the new one."""
+    """What changed: version, time in milliseconds, query, batch, True for the new row and False for the old
+    one, and the row. Ordered by version and key, with the old row before the new one."""
 
     version: int
     floor: int
@@ -221,7 +222,7 @@ class Since:
 
 
 def open_store(where: str | Path) -> ViewStore:
-    """The views of a file, or of the database that a URL names."""
+    """The store for the views in a file, or in the database that a URL names."""
     if _is_url(where):
         from millstream.pipeline.postgres_views import PostgresStore
 
@@ -232,7 +233,7 @@ def open_store(where: str | Path) -> ViewStore:
 
 
 def open_reader(where: str | Path) -> ViewReader:
-    """The same, for reading only."""
+    """A reader for the views in a file, or in the database that a URL names."""
     if _is_url(where):
         from millstream.pipeline.postgres_views import PostgresReader
 
@@ -243,7 +244,7 @@ def open_reader(where: str | Path) -> ViewReader:
 
 
 def shown(where: str | Path) -> str:
-    """Where views are, for people to read: without the password."""
+    """Where the views are, for people to read: without the password."""
     if not _is_url(where):
         return str(where)
     scheme, _, rest = str(where).partition("?")[0].partition("://")
@@ -265,7 +266,7 @@ def _is_url(where: str | Path) -> bool:
 
 
 def check_key(view: View, known: Sequence[str], where: str, *, at: str | None) -> None:
-    """Refuse another key than a view was made with."""
+    """Refuse a key other than the one that a view was created with."""
     if tuple(known) != view.key:
         raise TopologyError(
             f"view {view.name!r} in {where} has the key {', '.join(known)}, not {', '.join(view.key)}; give"
@@ -276,7 +277,7 @@ def check_key(view: View, known: Sequence[str], where: str, *, at: str | None) -
 
 
 def not_taken(view: View, row: Sequence[Any], column: str | None, reason: str, where: str) -> MillstreamError:
-    """A database does not take a row: which one it is, and what can be done."""
+    """The error for a row that a database does not take: which row it is, and what can be done."""
     names = [name for name, _ in view.columns]
     key = ", ".join(f"{name}={_short(row[names.index(name)])}" for name in view.key)
     what = f"column {column!r} of " if column is not None else ""
@@ -306,7 +307,7 @@ def check_owner(view: View, owner: str, where: str, *, at: str | None) -> None:
 def other_type(
     view: View, column: str, there: str, wanted: str, where: str, *, at: str | None
 ) -> TopologyError:
-    """A column has another type than it was made with."""
+    """The error for a column whose type is not the one it was created with."""
     return TopologyError(
         f"column {column!r} of view {view.name!r} in {where} is {there}, not {wanted}; give the view another"
         f" name, or remove it there with: millstream view drop {view.name} --views {where}",
@@ -315,7 +316,7 @@ def other_type(
 
 
 def check_types(view: View, *, at: str | None) -> None:
-    """Refuse keys that can't be told apart, and an order that the databases don't have."""
+    """Refuse keys that can't be told apart, and an order that the databases don't share with Spark."""
     kinds = dict(view.columns)
     for column in view.key:
         if not is_key(kinds[column]):
@@ -333,17 +334,18 @@ def check_types(view: View, *, at: str | None) -> None:
 
 
 def quoted_name(name: str) -> str:
-    """A table's or a column's name in SQL."""
+    """A table's or a column's name as SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def quoted_text(text: str) -> str:
-    """Text in SQL."""
+    """Text as SQL."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def beside(kind: str, view: str) -> str:
-    """A table of ours that belongs to a view: ``changes`` or ``next``. PostgreSQL cuts names off at 63."""
+    """The name of an internal table that belongs to a view, such as ``changes`` or ``next``. PostgreSQL
+    truncates names at 63 bytes, so a longer one is a hash."""
     name = f"millstream_{kind}_{view}"
     if len(name.encode()) <= 63:
         return name
@@ -351,5 +353,5 @@ def beside(kind: str, view: str) -> str:
 
 
 def is_ours(name: str) -> bool:
-    """Whether a table is not for the user."""
+    """True if a table is internal, and not for the user."""
     return name.lower().startswith("millstream_")

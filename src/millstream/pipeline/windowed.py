@@ -1,8 +1,8 @@
 """Windows as streams: ``stream.window(...).agg(...)``. Declarations only, no Spark.
 
-A window is Spark's own aggregation where nothing more is asked of it, or runs on the keyed kernel. Which of
-the two is found out when the flow is planned, because it may depend on what is declared later: somebody who
-wants the late rows, or another window over the results.
+A window is Spark's own aggregation unless it has to do more; then it runs on the keyed kernel. The choice
+between the two is made when the flow is planned, because it may depend on later declarations: a stream of the
+late rows, or another window over the results.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from millstream.pipeline.windowing import WindowSpec
 if TYPE_CHECKING:
     from millstream.pipeline.kernel.program import Plan
 
-# Aggregates to which the order of rows matters.
+# Aggregates whose result depends on the order of rows.
 _BY_TIME = {"first", "first_value", "last", "last_value", "min_by", "max_by"}
 _BY_TIME |= {"collect_list", "array_agg", "collect_set"}
 
 
 class Window:
-    """A window that waits for its aggregates: ``.agg(n="count(*)", spent="sum(amount)")``."""
+    """A window that still needs its aggregates: ``.agg(n="count(*)", spent="sum(amount)")``."""
 
     def __init__(self, stream: Stream, spec: WindowSpec, name: str | None, at: str) -> None:
         self.stream, self.spec, self.name, self.at = stream, spec, name, at
@@ -90,7 +90,8 @@ class Window:
 
 
 class Aggregate(StatefulChannel):
-    """What a window gives: its keys, window_start, window_end, the aggregates, and the time it went by."""
+    """The results of a window: its keys, window_start, window_end, the aggregates, and the time it went
+    by."""
 
     def __init__(self, window: Window, aggregates: dict[str, str | PythonAggregate], at: str) -> None:
         spec = window.spec
@@ -108,7 +109,7 @@ class Aggregate(StatefulChannel):
         self._why: tuple[object, str | None] | None = None
         time = None
         if spec.emit == "final" and window.stream.time is not None:
-            # Of windows that an event moves, or closes, the end is a time that still belongs to them.
+            # If an event moves or closes a window, the window's end still belongs to it.
             before = 1 if spec.size_ms is not None and not spec.each_event else 0
             time = window.stream.time.of_results(WINDOW_END, before_us=before)
         state = self._window = WindowState(self, window.stream, window.at)
@@ -134,7 +135,7 @@ class Aggregate(StatefulChannel):
 
     @property
     def sql(self) -> dict[str, str]:
-        """The aggregates as Spark works them out itself."""
+        """The aggregates that are SQL, which Spark can compute itself."""
         return {name: given for name, given in self.aggregates.items() if isinstance(given, str)}
 
     # ---- Spark's own, or the kernel -----------------------------------------------------------------
@@ -144,14 +145,14 @@ class Aggregate(StatefulChannel):
         return self.why_kernel() is None
 
     def why_kernel(self) -> str | None:
-        """Why the window is on the kernel; None if it is Spark's own."""
+        """Why the window runs on the kernel; None if it is Spark's own."""
         asked = len(self.flow.streams), self.flow.kernel_only
         if self._why is None or self._why[0] != asked:
             self._why = asked, self.flow.kernel_only or self._reason()
         return self._why[1]
 
     def _not_sparks(self) -> str | None:
-        """Why Spark can't work an aggregate out in a stream."""
+        """Why Spark can't compute an aggregate in a stream; None if it can compute all of them."""
         for name, given in self.aggregates.items():
             if isinstance(given, PythonAggregate):
                 return f"{name}= is written in Python"
@@ -187,7 +188,7 @@ class Aggregate(StatefulChannel):
         return "engine='kernel'" if spec.engine == "kernel" else None
 
     def settle(self) -> None:
-        """Refuse what the engine that was found can't do. Called when all is declared."""
+        """Refuse what the chosen engine can't do. Called when everything is declared."""
         why = self.why_kernel()
         if why is None:
             return
@@ -206,7 +207,7 @@ class Aggregate(StatefulChannel):
 
     @property
     def outside(self) -> Stream:
-        """The events that came while their key had no session open."""
+        """The events that came while their key had no open session."""
         at = caller()
         if self.window_spec.opens is None:
             raise TopologyError(".outside is of sessions that an event opens (opens=)", where=at)
@@ -221,8 +222,8 @@ class Aggregate(StatefulChannel):
 
 
 class WindowState(Stateful):
-    """A window as an operator of the kernel. What it takes and does is worked out when it is asked for, since
-    it depends on which of its channels are wanted."""
+    """A window as an operator of the kernel. Its inputs and its plan are derived on request, since they
+    depend on which of its channels are used."""
 
     def __init__(self, aggregate: Aggregate, stream: Stream, at: str) -> None:
         self._aggregate, self._stream = aggregate, stream
@@ -231,13 +232,13 @@ class WindowState(Stateful):
 
     @property
     def why(self) -> str | None:
-        """Why the window is on the kernel."""
+        """Why the window runs on the kernel."""
         return self._aggregate.why_kernel()
 
     @property
     def inputs(self) -> tuple[Input, ...]:  # type: ignore[override]
-        """What the aggregates take, once the flow was checked; and all columns of the rows, if somebody wants
-        to see those that don't count."""
+        """The columns that the aggregates need, once the flow was checked, and all columns of the rows if a
+        stream shows the rows that don't count."""
         apart = self._apart
         own = ("*",) if self._rows_are_wanted() else ()
         return (
@@ -278,7 +279,7 @@ class WindowState(Stateful):
         )
 
     def taken_apart(self, why: str) -> TakenApart:
-        """The aggregates as the kernel works them out; refused if it can't."""
+        """The aggregates as the kernel computes them. Raises TopologyError if it can't."""
         if self._apart is None:
             spec = self._aggregate.window_spec
             outside = [*(str(output_name(key)) for key in spec.by), WINDOW_START, WINDOW_END]
@@ -292,7 +293,7 @@ class WindowState(Stateful):
         return self._apart
 
     def window_shape(self) -> dict[str, object]:
-        """What the window's state depends on, in whatever order its aggregates stand in the file."""
+        """What the window's state depends on, whatever the order of its aggregates in the file."""
         spec, given = self._aggregate.window_spec, self._aggregate.aggregates.items()
         return {
             "window": spec.describe(),

@@ -1,4 +1,4 @@
-"""What a window is declared to be: keys and bounds, when results come, and the checks that need no more."""
+"""The declaration of a window: keys, bounds, when results come, and the checks that need nothing else."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ENGINES = ("kernel", "native")
 
 @dataclass(frozen=True, slots=True)
 class WindowSpec:
-    """Keys and bounds of a window: a size and perhaps a slide, the gap of a session, or what opens one."""
+    """Keys and bounds of a window: a size and perhaps a slide, a session's gap, or what opens a session."""
 
     by: tuple[str, ...]
     emit: str  # update or final
@@ -26,7 +26,7 @@ class WindowSpec:
     timeout_ms: int | None = None
     timeout_from: str = "last"
     retract: bool = False
-    engine: str | None = None  # kernel or native, if the user has said so
+    engine: str | None = None  # kernel or native, if the user has chosen one
 
     def describe(self) -> str:
         return f"{self._bounds()} by {', '.join(self.by)}"
@@ -44,7 +44,7 @@ class WindowSpec:
         return size if self.every_ms is None else f"{size} every {duration_text(self.every_ms)}"
 
     def only_kernel(self) -> str | None:
-        """Why Spark itself does not have this window; None if it has."""
+        """Why Spark itself does not have this kind of window; None if it does."""
         if self.each_event:
             return "it moves with every event"
         if self.opens is not None:
@@ -71,7 +71,7 @@ def check_window(
     retract: bool = False,
     engine: str | None = None,
 ) -> WindowSpec:
-    """What was declared, if it makes sense."""
+    """The window that was declared. Raises TopologyError if the arguments don't make sense."""
 
     def wrong(text: str) -> TopologyError:
         return TopologyError(text, where=at)

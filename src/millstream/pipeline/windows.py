@@ -1,9 +1,9 @@
-"""Windows on Spark: one as Spark has it, and several as one aggregation.
+"""Builds windows from Spark's own operations: a single window, and several windows as one aggregation.
 
-Spark's ``window()`` stands once in an aggregation. Where windows share their state, a row is first given the
-bounds of every window that it falls into, with the number of the declaration; then all are one grouping by
-key, number and bounds. Spark knows from the column's metadata that the bounds are what its watermark closes
-windows and drops their state by, exactly as for its own ``window()``.
+Spark's ``window()`` can occur only once in an aggregation. Where windows share their state, each row first
+gets the bounds of every window that it falls into, with the number of that window's declaration. Then all are
+one grouping by key, number and bounds. Metadata on the bounds' column tells Spark that its watermark closes
+windows and drops their state by these bounds, exactly as for its own ``window()``.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from millstream.pipeline.windowed import Aggregate
 WHICH = "millstream_window"
 _BOUNDS = "millstream_bounds"
 WATERMARK = "spark.watermarkDelayMs"  # EventTimeWatermark.delayKey
-# A row's windows are written out one by one up to so many; beyond, a loop is shorter than the list.
+# Up to this many windows of a row are written out one by one; beyond that, a loop is shorter than the list.
 _WRITTEN_OUT = 24
 
 
 def one_window(stream: Aggregate, frame: DataFrame) -> DataFrame:
-    """A window as Spark has it."""
+    """A single window, as Spark's own aggregation."""
     spec, time = stream.window_spec, stream.inputs[0].time
     assert time is not None, "a window without a time is refused when it is declared"
     keys = _keys(stream, frame)
@@ -35,7 +35,7 @@ def one_window(stream: Aggregate, frame: DataFrame) -> DataFrame:
     else:
         slide = spec.every_ms if spec.every_ms is not None else spec.size_ms
         bounds = fn.window(time.column, f"{spec.size_ms} milliseconds", f"{slide} milliseconds")
-    # By name: Spark keeps the values of aggregates in the order in which they are given to it.
+    # Sorted by name, because Spark's state keeps the values of aggregates in the order of this list.
     aggregates = [fn.expr(sql).alias(name) for name, sql in sorted(stream.sql.items())]
     grouped = frame.groupBy(*keys, bounds.alias("_millstream_window")).agg(*aggregates)
     return grouped.select(
@@ -48,7 +48,7 @@ def one_window(stream: Aggregate, frame: DataFrame) -> DataFrame:
 
 
 def shared_windows(shared: SharedState, frame: DataFrame) -> DataFrame:
-    """The results of all the windows: keys, which window, its bounds, and every distinct aggregate."""
+    """The results of all windows: keys, which window, its bounds, and every distinct aggregate."""
     time = shared.base.time
     assert time is not None, "a window without a time is refused when it is declared"
     spec = shared.windows[0].window_spec
@@ -76,8 +76,8 @@ def shared_windows(shared: SharedState, frame: DataFrame) -> DataFrame:
 
 
 def _keys(window: Aggregate, frame: DataFrame) -> list[Column]:
-    """The columns to group by. Spark would take floating point numbers. The kernel does not, and the same
-    window runs there in tests, or once something is asked for that Spark can't do."""
+    """The columns to group by. Floating-point keys are refused: Spark would take them, but the kernel does
+    not, and the same window runs there in tests, or once it has to do something that Spark can't."""
     keys = [fn.expr(without_alias(key)).alias(str(output_name(key))) for key in window.window_spec.by]
     for name, kind in frame.select(*keys).dtypes:
         if kind in ("float", "double"):
@@ -86,7 +86,8 @@ def _keys(window: Aggregate, frame: DataFrame) -> list[Column]:
 
 
 def picked(shared: SharedState, window: Aggregate) -> tuple[str, dict[str, str]]:
-    """Which results of the shared state are the window's, and the SQL of each of its columns in them."""
+    """The condition that selects a window's results from the shared state, and the SQL of each of its
+    columns."""
     assert shared.base.time is not None
     columns = _columns(shared)
     made = {str(output_name(key)): f"`{output_name(key)}`" for key in window.window_spec.by}
@@ -97,7 +98,7 @@ def picked(shared: SharedState, window: Aggregate) -> tuple[str, dict[str, str]]
 
 
 def _columns(shared: SharedState) -> dict[str, str]:
-    """A column for every aggregate; what several windows have in common is computed once."""
+    """A column for every aggregate. What several windows have in common is computed once."""
     expressions = sorted({sql for window in shared.windows for sql in window.sql.values()})
     return {sql: f"millstream_{number}" for number, sql in enumerate(expressions)}
 

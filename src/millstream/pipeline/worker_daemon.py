@@ -1,8 +1,9 @@
-"""What Spark's Python workers on this machine are forked from: its own daemon, with what they need loaded.
+"""The daemon that Spark's Python workers on this machine are forked from, with their modules loaded.
 
-A task has up to three workers (the source's, an operator's, the sink's), and each of them would spend one to
-two seconds on importing the same modules, pandas above all: pyarrow loads it with the first value it gets.
-Loaded once, before the fork, all of them have it at once and share its memory.
+A task has up to three workers (the source's, an operator's, the sink's). Each of them would spend one to
+two seconds on importing the same modules, above all pandas, which pyarrow loads with the first value that
+it gets. If the modules are loaded once, before the fork, all workers have them at once and share their
+memory.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import gc
 from importlib import import_module
 
 _NEEDED = (
-    "pandas",  # may be missing: pyarrow does without it
+    "pandas",  # may be missing: pyarrow works without it
     "pyarrow.compute",
     "millstream.pipeline.datasource",
     "millstream.pipeline.kernel.spark",

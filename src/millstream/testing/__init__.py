@@ -1,6 +1,6 @@
-"""Pipelines tried out in a test: the same operators, no broker, no Spark, no waiting.
-
-May import: ``pipeline``. See docs/testing-pipelines.md.
+"""Runs pipelines inside a test: the same operators, without a broker, without Spark and without waiting. May
+import: ``pipeline``. Imported by ``millstream.pytest_plugin``, the examples and the command line's reference.
+Start with ``driver.py``, which tests use; docs/testing-pipelines.md is its guide.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""PySpark's Column on the driver's own SQL: what ``fn.col("eur") > 2`` makes is a tree, and nothing runs."""
+"""PySpark's Column on the driver's own SQL: ``fn.col("eur") > 2`` builds a tree, and nothing runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from millstream.testing.sql.types import Type
 
 
 class Column(SparkColumn):
-    """An expression. All of it is in ``node``."""
+    """An expression, which is held entirely in ``node``."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Column:
         return object.__new__(cls)
@@ -142,7 +142,7 @@ for _name, _function in _ONE.items():
 
 
 def refuse_the_rest(cls: type, base: type) -> None:
-    """What PySpark's class has and this one does not, refused by name instead of failing inside PySpark."""
+    """Make what PySpark's class has and this one lacks refuse by name, instead of failing inside PySpark."""
     for name, value in vars(base).items():
         if (
             not name.startswith("_")
@@ -157,7 +157,7 @@ refuse_the_rest(Column, SparkColumn)
 
 
 def type_of(given: Any) -> Type:
-    """Of a DataType of PySpark's, or of its text."""
+    """The type of a PySpark DataType, or of its text."""
     text = given if isinstance(given, str) else given.simpleString()
     try:
         return types.parse(text)

@@ -1,4 +1,4 @@
-"""PySpark's DataFrame on an Arrow table and the driver's own SQL. Every step is taken at once."""
+"""PySpark's DataFrame on an Arrow table and the driver's own SQL; every step is computed immediately."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from millstream.testing.vectorized import map_in_pandas
 
 
 class DataFrame(SparkDataFrame):
-    """Rows that are there already. ``moment`` is what ``current_timestamp()`` says. A column may be hidden:
-    it is none of the DataFrame's, and goes along through steps that go row by row; ``steps`` names those, in
-    Spark's words, and is None once a step was of another kind."""
+    """Rows that are already computed. ``moment`` is what ``current_timestamp()`` returns. A column may be
+    hidden: it does not belong to the DataFrame, but steps that go row by row carry it along. ``steps`` names
+    those steps, as Spark does, and is None once there was a step of another kind."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> DataFrame:
         return object.__new__(cls)
@@ -219,7 +219,7 @@ class DataFrame(SparkDataFrame):
         return DataFrame(self._table, self._moment, self._hidden, self.steps, alias)
 
     def withWatermark(self, eventTime: str, delayThreshold: str) -> DataFrame:  # noqa: N802, N803
-        return self  # time is the kernel's here
+        return self  # here the kernel takes care of time
 
     def observe(self, observation: Any, *exprs: Any) -> DataFrame:
         return self
@@ -236,7 +236,7 @@ def _listed(subset: Any) -> list[str]:
 
 
 def _schema(given: Any) -> pa.Schema:
-    """That of a StructType, or of its DDL."""
+    """The Arrow schema of a StructType, or of a DDL text."""
     from millstream.pipeline.schema import from_ddl, quoted
 
     if isinstance(given, str):

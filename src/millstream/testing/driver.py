@@ -1,4 +1,4 @@
-"""The test driver: a pipeline in a test, fed by hand, on a clock that the test holds."""
+"""The test driver: runs a pipeline in a test, fed by hand, on a clock that the test controls."""
 
 from __future__ import annotations
 
@@ -33,17 +33,18 @@ from millstream.testing.sql.building import Moment
 from millstream.testing.sql.casts import UTC, from_micros, micros, timestamp_of
 from millstream.testing.sql.compile import python_value
 
-BEGINNING = dt.datetime(2026, 1, 1, tzinfo=UTC)  # of a test that does not say when it is
+BEGINNING = dt.datetime(2026, 1, 1, tzinfo=UTC)  # the time in a test that does not set one
 _MOST_ROUNDS = 200  # of a record through a flow that reads what it writes
-_LEAST_STEP = 100_000  # microseconds between two batches for the sake of time, as in a job
+_LEAST_STEP = 100_000  # microseconds between two batches that only advance time, as in a job
 
 
 class Driver:
     """Runs a flow in the test's own process.
 
-    ``flow`` is a Topology or the file of one (``name`` chooses among several). ``now`` is the time on the
-    driver's clock, by default that of the first event; it moves only with ``advance``. ``engine="spark"``
-    evaluates SQL and DataFrame functions on a local Spark session instead of the driver's own SQL.
+    ``flow`` is a Topology, or a file that declares one (``name`` chooses among several). ``now`` is the
+    time on the driver's clock, by default the time of the first event. The clock moves only with
+    ``advance``. ``engine="spark"`` evaluates SQL and DataFrame functions on a local Spark session instead
+    of the driver's own SQL.
     """
 
     def __init__(
@@ -87,12 +88,12 @@ class Driver:
         timestamp: str | int | dt.datetime | None = None,
         headers: Mapping[str, str | bytes] | None = None,
     ) -> None:
-        """Append records to a topic that the flow reads, and let the flow take them in.
+        """Append records to a topic that the flow reads, and let the flow process them.
 
-        A row is a dict or a dataclass (it is sent as JSON, or encoded by the schema of the source), text,
-        bytes, or None; or a Record, which brings its own key, headers, timestamp and partition; or a list of
-        these. ``timestamp`` is the record's own (a number counts milliseconds since 1970, as in the log), by
-        default the time on the driver's clock.
+        A row is a dict or a dataclass (sent as JSON, or encoded with the source's schema), text, bytes, or
+        None. It may also be a Record, which brings its own key, headers, timestamp and partition. ``rows``
+        is one row or a list of them. ``timestamp`` is the record's own (a number is milliseconds since
+        1970, as in the log); by default it is the time on the driver's clock.
         """
         if self._finished:
             raise MillstreamError("the input has ended with finish(); make another Driver")
@@ -121,7 +122,7 @@ class Driver:
         return own_value(encoded, dataclasses.asdict(cast(Any, row)) if is_dataclass else row)
 
     def _begin(self, topic: str, records: list[Record]) -> None:
-        """The clock starts with the first event."""
+        """Start the clock with the first event."""
         if self._now is not None:
             return
         times = [record.timestamp for record in records if record.timestamp is not None]
@@ -147,7 +148,8 @@ class Driver:
         return BEGINNING if self._now is None else from_micros(self._now)
 
     def advance(self, duration: str) -> None:
-        """Let time pass on the clock: timers fire, quiet sources fall idle. Event time moves only by that."""
+        """Let time pass on the clock: timers fire and quiet sources become idle. Event time advances only
+        as a consequence."""
         try:
             target = micros(self.now) + 1000 * duration_ms(duration)
         except ExpressionError as error:
@@ -162,7 +164,7 @@ class Driver:
         self._run({})
 
     def _next_look(self) -> int | None:
-        """When an operator wants to be asked again, by the clock."""
+        """The next time on the clock at which an operator wants a batch; None if there is none."""
         times = []
         for bucket in self._running.states:
             status = bucket.status()
@@ -172,7 +174,7 @@ class Driver:
         return min(times, default=None)
 
     def finish(self) -> None:
-        """The input has ended: event time goes on until nothing waits for it any more."""
+        """End the input: event time advances until nothing waits for it any more."""
         self._finished = True
         self._now = micros(self.now)
         for operators, is_circle in self._running.in_order():
@@ -187,7 +189,7 @@ class Driver:
     # ---- batches ------------------------------------------------------------------------------------
 
     def _run(self, records: Mapping[str, list[Record]], turn: Turn | None = None) -> None:
-        """A batch, and those that follow from it because the flow reads what it writes."""
+        """Run a batch, and the batches that follow from it because the flow reads what it writes."""
         reads = {source.topic for source in self._flow.sources}
         for _ in range(_MOST_ROUNDS):
             given = self._running.batch(records, turn or Turn(At(micros(self.now))))
@@ -205,7 +207,7 @@ class Driver:
         )
 
     def _to_views(self, given: Given) -> None:
-        """Views take their changes, and those that have a changelog tell of them in it."""
+        """Apply the changes to the views, and write them to the changelogs of views that have one."""
         self._batches += 1
         if not given.changes:
             return
@@ -232,8 +234,8 @@ class Driver:
     # ---- taking out ---------------------------------------------------------------------------------
 
     def topic(self, name: str) -> list[Any]:
-        """The values of all records that the flow has written to a topic: JSON as Python values, else text,
-        or bytes where they are not UTF-8."""
+        """The values of all records that the flow has written to a topic: JSON as Python values, other values
+        as text, or as bytes if they are not UTF-8."""
         sinks = [one for one in self._flow.sinks if isinstance(one, TopicSink) and one.topic == name]
         as_json = all(
             not isinstance(one.value, str) and not isinstance(one.stream, Rejected) for one in sinks
@@ -241,20 +243,20 @@ class Driver:
         return [_decoded(record.value, as_json) for record in self.records(name)]
 
     def records(self, topic: str) -> list[Record]:
-        """The records themselves: key, value, headers and timestamp as they would be in the log."""
+        """The records themselves, with key, value, headers and timestamp as they would be in the log."""
         return list(self._records[_known(topic, self._records, "the flow writes no topic")])
 
     def stream(self, name: str) -> list[dict[str, Any]]:
-        """All rows that a stream or a channel has given, by its name. What did not parse, came too late or
-        was too far ahead is there whether or not the flow asks for it, as ``payments.rejected`` or
-        ``totals.late``."""
+        """All rows that a stream or a channel has emitted, by its name. Rows that did not parse, came too
+        late or were too far ahead are available even if the flow does not ask for them, as
+        ``payments.rejected`` or ``totals.late``."""
         named = [stream.name for stream in self._flow.streams if stream.named]
         named += [f"{source.name}.rejected" for source in self._flow.sources]
         named += [f"{one}.{word}" for one in self._running.states.named() for word in (LATE, AHEAD)]
         return list(self._rows.get(_known(name, dict.fromkeys(named), "there is no stream"), ()))
 
     def view(self, name: str) -> dict[Any, dict[str, Any]]:
-        """A view's rows by key; by a tuple where the key has several columns, is an array or a struct."""
+        """A view's rows by key. A key of several columns, an array or a struct becomes a tuple."""
         views = self._running.views
         view = views[_known(name, views, "there is no view")]
         reader = open_reader(self._file)
@@ -280,7 +282,7 @@ class Driver:
         return [dict(zip(columns, row, strict=True)) for row in rows]
 
     def watermark(self, stream: str) -> dt.datetime | None:
-        """How far time has come in a stateful stream; None: nowhere yet."""
+        """The watermark of a stateful stream; None if it has none yet."""
         found = self._running.states.named()
         reached = found[_known(stream, found, "no stateful operator has run as")].clock.watermark
         return None if reached == NEVER else from_micros(reached)
@@ -300,7 +302,7 @@ class Driver:
         self.close()
 
     def _read_topic(self, name: str) -> str:
-        """A topic that the flow reads, by its own name or that of its source."""
+        """A topic that the flow reads, found by its own name or by its source's name."""
         by_name = {source.name: source.topic for source in self._flow.sources}
         topics = dict.fromkeys([*by_name.values(), *by_name])
         found = _known(name, topics, "the flow reads no topic")
@@ -361,7 +363,7 @@ def _hashable(value: Any) -> Any:
 
 
 def _from_sqlite(value: Any, kind: str) -> Any:
-    """A view's value as the stream had it."""
+    """A view's value as it was in the stream."""
     if value is None:
         return None
     if kind == "boolean":
@@ -369,7 +371,7 @@ def _from_sqlite(value: Any, kind: str) -> Any:
     if kind in ("timestamp", "timestamp_ntz"):
         return dt.datetime.fromisoformat(value)
     if kind in ("float", "double"):
-        return float(value)  # NaN is text there
+        return float(value)  # NaN is stored as text
     if kind == "date":
         return dt.date.fromisoformat(value)
     if kind.startswith("decimal"):

@@ -1,6 +1,7 @@
-"""What evaluates SQL and the user's DataFrame functions for the driver: its own SQL, or a Spark session.
+"""Evaluates SQL and the user's DataFrame functions for the driver: with its own SQL, or a Spark session.
 
-Either gives DataFrames of tables, and a context in which PySpark's functions make what its DataFrames take.
+Either engine turns tables into DataFrames, and provides a context in which PySpark's functions make
+columns for those DataFrames.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ class Engine(Protocol):
         """The table as a DataFrame."""
 
     def at_work(self) -> AbstractContextManager[None]:
-        """Within it ``pyspark.sql.functions`` fit the DataFrames."""
+        """A context in which ``pyspark.sql.functions`` fit the DataFrames."""
 
 
 class OwnSql:
-    """Spark SQL in plain Python: there at once, and refuses what it does not know."""
+    """Spark SQL in plain Python: it starts at once, and refuses what it does not know."""
 
     def __init__(self, moment: Moment) -> None:
         self.moment = moment
@@ -42,14 +43,14 @@ class OwnSql:
 
 
 class OnSpark:
-    """Spark itself, locally: all that it knows, seconds to start, and a job for every step."""
+    """Spark itself, locally: it knows everything, takes seconds to start, and runs a job for every step."""
 
     def __init__(self, moment: Moment, session: SparkSession) -> None:
         self.moment = moment
         self._session = session
 
     def frame(self, table: pa.Table) -> Any:
-        # Columns of a channel are null in the rows of others, NOT NULL ones too.
+        # A channel's columns are null in the rows of other channels, even NOT NULL ones.
         schema = pa.schema([pa.field(one.name, _nullable(one.type)) for one in table.schema])
         return self._session.createDataFrame(table.cast(schema))
 

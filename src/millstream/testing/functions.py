@@ -1,8 +1,8 @@
 """``pyspark.sql.functions`` on the driver's own SQL.
 
-PySpark's functions ask, each time they are called, whether they work for Spark Connect, and if so hand over
-to a module of the same names. ``in_their_place`` makes that module this one while a flow is built, so that a
-user's file imports ``pyspark.sql.functions`` as ever, in whatever way, before or after.
+On every call, PySpark's functions check whether they work for Spark Connect. If so, they delegate to a
+module with the same names. ``in_their_place`` substitutes this module while a flow is built. So a
+user's file can import ``pyspark.sql.functions`` as usual, in any form, before or after that.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from millstream.testing.vectorized import is_row_by_row, whole
 
 _CONNECT = "pyspark.sql.connect"
 _ASKED = "SPARK_CONNECT_MODE_ENABLED"
-# Names that stand for others in SQL.
+# Functions with another name in SQL.
 _SQL_NAMES = {"when": "case", "isnull": "isnull", "negate": "negative", "bitwise_not": "~"}
 
 
@@ -45,7 +45,7 @@ def expr(sql: str) -> Column:
 
 
 def udf(f: Any = None, returnType: Any = "string", **_: Any) -> Any:  # noqa: N803 - as PySpark has it
-    """A Python function as one of columns, as ``@udf``, ``@udf("int")`` or ``udf(f, "int")``."""
+    """A Python function as a function of columns: ``@udf``, ``@udf("int")`` or ``udf(f, "int")``."""
     if f is None or isinstance(f, str | DataType):
         kind = returnType if f is None else f
         return lambda function: udf(function, kind)
@@ -59,7 +59,7 @@ def udf(f: Any = None, returnType: Any = "string", **_: Any) -> Any:  # noqa: N8
 
 
 def _create_udf(f: Any, returnType: Any, evalType: int, **_: Any) -> Any:  # noqa: N803
-    """What PySpark makes pandas and Arrow UDFs with."""
+    """Replaces the function with which PySpark makes pandas and Arrow UDFs."""
     function = whole(f, evalType, type_of(returnType))
 
     @functools.wraps(f)
@@ -70,7 +70,7 @@ def _create_udf(f: Any, returnType: Any, evalType: int, **_: Any) -> Any:  # noq
 
 
 def _called(defined: UserDefinedFunction, *columns: Any, **by_name: Any) -> Column:
-    """A function that was made by PySpark itself, before the driver was there."""
+    """Calls a UDF that PySpark itself made, before the driver was there."""
     row_by_row, kind = is_row_by_row(defined.evalType), defined._returnType
     function = defined.func if row_by_row else whole(defined.func, defined.evalType, type_of(kind))
     return _applied(function, columns, by_name, kind, whole=not row_by_row)
@@ -87,7 +87,7 @@ def _applied(
 
 
 def _general(name: str) -> Callable[..., Column]:
-    """Any other function. Its own signature says which texts name columns and which are texts."""
+    """Any other function. Its signature says which texts name columns and which are plain texts."""
     signature = inspect.signature(getattr(spark_functions, name))
 
     def call(*args: Any, **kwargs: Any) -> Column:
@@ -134,7 +134,7 @@ class _Functions(ModuleType):
 
 @contextmanager
 def in_their_place() -> Iterator[None]:
-    """For a while, PySpark's functions make columns of the driver's own SQL, and need no Spark."""
+    """While it is active, PySpark's functions make columns of the driver's own SQL, and need no Spark."""
     package, functions = ModuleType(_CONNECT), _Functions(f"{_CONNECT}.functions")
     udfs = ModuleType(f"{_CONNECT}.udf")
     package.functions, package.udf, udfs._create_udf = functions, udfs, _create_udf  # type: ignore[attr-defined]

@@ -1,7 +1,7 @@
-"""Stateful operators in the test's own process: the kernel's programs as Spark's tasks run them, in a bucket.
+"""Runs stateful operators in the test's own process: the kernel's programs, as Spark's tasks run them.
 
-That a result does not depend on the number of buckets is the kernel's law; with one of them results come in
-the order of time.
+There is one bucket. The kernel guarantees that results do not depend on the number of buckets. With only one,
+results come in time order.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from millstream.testing.engine import Engine
 
 
 class States:
-    """The stateful operators of a flow at work, from batch to batch."""
+    """The running stateful operators of a flow, kept from batch to batch."""
 
     def __init__(self) -> None:
         self._buckets: dict[str, tuple[str, Bucket]] = {}
@@ -50,7 +50,7 @@ class States:
         return set(self._buckets)
 
     def of(self, operators: Collection[str]) -> list[Bucket]:
-        """Those at work among operators of these names."""
+        """The buckets of the operators with these names, as far as they are running."""
         return [bucket for name, (_, bucket) in self._buckets.items() if name in operators]
 
     def __iter__(self) -> Iterator[Bucket]:
@@ -59,7 +59,7 @@ class States:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The time of a batch, and which operators it carries on once the input has ended."""
+    """The time of a batch, and the operators whose event time it advances once the input has ended."""
 
     at: At
     carried: Collection[str] = ()
@@ -82,14 +82,14 @@ class OwnPlaces(Places):
 
 
 class InProcess(Kernels):
-    """Stateful operators whose rows are DataFrames of the engine's and whose state is in ``states``."""
+    """Stateful operators whose rows are DataFrames of the engine and whose state is in ``states``."""
 
     places = OwnPlaces()
 
     def __init__(self, rows: Callable[[Source], Any], engine: Engine, states: States, turn: Turn) -> None:
         super().__init__(rows, "", "update", lambda stateful: Keeping())
         self._engine, self._states, self._turn = engine, states, turn
-        self.beside: dict[str, list[pa.Table]] = {}  # rows that did not count, by operator and word
+        self.beside: dict[str, list[pa.Table]] = {}  # late and early rows, by stream and word
 
     def _with_place(self, stream: Stream) -> Any:
         return at_the_time(super()._with_place(stream), stream, self._engine)
@@ -111,7 +111,7 @@ class InProcess(Kernels):
         return Operator(stateful.name, stateful.plan, own, self._rules(stateful))
 
     def _step(self, operator: Operator, tables: list[pa.Table], known_as: str) -> list[dict[str, Any]]:
-        """A batch through the operator. It gives what a task would: blobs by channel, and its status."""
+        """Run a batch through the operator. Returns what a task would: blobs by channel, and its status."""
         blobs: list[bytes] = []
         for number, table in enumerate(tables):
             rules = {source: rule for (at, source), rule in operator.rules.items() if at == number}
@@ -133,15 +133,15 @@ _RESULTS = pa.schema([pa.field("channel", pa.string()), pa.field("blob", pa.bina
 
 
 def at_the_time(frame: Any, stream: Stream, engine: Engine) -> Any:
-    """The time of processing is the driver's, whatever Spark thinks it is."""
+    """Set the processing time to the driver's time, whatever Spark thinks it is."""
     if isinstance(stream, Source) and stream.time is not None and stream.time.kind == "processing":
         return frame.withColumn(stream.time.column, fn.lit(engine.moment.now))
     return frame
 
 
 def _checked(sink: TopicSink, kind: str) -> None:
-    """What a test sees of an encoded topic is JSON. But a schema that its columns do not fit is told, as when
-    a job is planned."""
+    """Refuse an encoded topic whose columns do not fit its schema, as planning a job would. The values are
+    not encoded: a test sees JSON."""
     from millstream.pipeline.encoded_rows import check_columns
 
     assert sink.encoding is not None
@@ -153,7 +153,7 @@ def _checked(sink: TopicSink, kind: str) -> None:
 
 
 class BatchFrames(Frames):
-    """The DataFrames of one batch. ``raw`` gives a source's records of it."""
+    """The DataFrames of one batch. ``raw`` returns a source's records in the batch."""
 
     def __init__(self, raw: Callable[[Source], pa.Table], engine: Engine, states: States, turn: Turn) -> None:
         super().__init__(lambda source: None, encode=_checked)

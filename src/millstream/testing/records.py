@@ -1,4 +1,4 @@
-"""Records: what is fed to a topic, and what came out of one."""
+"""Records that a test feeds to a topic, and records that come out of one."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def raw_table(topic: str, records: Sequence[Record]) -> pa.Table:
 
 
 def to_bytes(given: object) -> bytes | None:
-    """A value as a producer would send it: objects as JSON, text in UTF-8, bytes and nothing as they are."""
+    """A value as a producer would send it: objects as JSON, text in UTF-8, bytes and None as they are."""
     if given is None or isinstance(given, bytes):
         return given
     if isinstance(given, str):

@@ -1,7 +1,8 @@
-"""A flow at work, batch by batch: records in, and out of it records, changes of views and streams' rows.
+"""Runs a flow batch by batch: records in; records, changes of views and the rows of streams out.
 
-The plan, the DataFrames, what sinks make of rows and the rules of views are those of a job. Only three things
-are not: records come from the test, SQL is the engine's, and stateful operators step in this process.
+The plan, the DataFrames, what sinks make of rows and the rules of views are the same as in a job. Only
+three things differ: records come from the test, the engine evaluates SQL, and stateful operators run in
+this process.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from millstream.testing.sql.casts import from_micros
 
 @dataclass(slots=True)
 class Given:
-    """What a batch gave."""
+    """The output of a batch."""
 
     records: list[tuple[str, Record]] = field(default_factory=list)
     changes: list[Changes] = field(default_factory=list)
@@ -44,17 +45,17 @@ class Given:
 class Running:
     def __init__(self, flow: Topology, engine: Engine) -> None:
         self.flow = flow
-        plan(flow)  # what a job would refuse is refused
+        plan(flow)  # refuses what a job would refuse
         with self._on_kernel():
             self.plan = plan(flow)
         self.engine = engine
         self.states = States()
         self.views: dict[str, View] = {}
-        # All of it once without a row, on state that is thrown away: mistakes are told now.
+        # Run everything once without rows, on state that is thrown away, so that mistakes are reported now.
         self._batch({}, Turn(At(0)), States())
 
     def batch(self, records: Mapping[str, Sequence[Record]], turn: Turn) -> Given:
-        """A batch: records by topic, all that came since the last."""
+        """Run a batch. ``records``, by topic, are all that came since the last one."""
         return self._batch(records, turn, self.states)
 
     def _batch(self, records: Mapping[str, Sequence[Record]], turn: Turn, states: States) -> Given:
@@ -71,7 +72,7 @@ class Running:
             for stream in self.flow.streams:
                 if stream.named and not (isinstance(stream, Operator) and stream.channels is not None):
                     given.rows[stream.name] = [frames.of(stream).toArrow()]
-            # What nobody asked for in the flow a test may still want to see.
+            # A test may want to see these even if the flow does not use them.
             for source in self.flow.sources:
                 name = f"{source.name}.rejected"
                 if name not in given.rows:
@@ -80,20 +81,21 @@ class Running:
         return given
 
     def in_order(self) -> list[tuple[set[str], bool]]:
-        """The operators by name in the order in which they come to their end, as a job's queries do: time may
-        not pass what an operator has still to read of others. And whether they read of each other."""
+        """The operators by name, in the order in which they come to their end, like a job's queries: time may
+        not pass what an operator still has to read from others. Each group comes with True if its operators
+        read from each other."""
         with self._on_kernel():
             found = [
                 ({operator.name for query in group for operator in query.operators}, is_circle(group))
                 for group in in_order(self.plan)
             ]
         last, _ = found[-1]
-        last |= self.states.names().difference(*(names for names, _ in found))  # that no sink takes
+        last |= self.states.names().difference(*(names for names, _ in found))  # those that no sink uses
         return found
 
     @contextmanager
     def _on_kernel(self) -> Iterator[None]:
-        """Windows that a job would leave to Spark run on the kernel too."""
+        """Run windows on the kernel too that a job would leave to Spark."""
         before, self.flow.kernel_only = self.flow.kernel_only, "the test driver has no other"
         try:
             yield

@@ -1,7 +1,8 @@
-"""Functions of whole columns, Arrow's or pandas', as Spark's Python workers call them.
+"""Calls functions of whole Arrow or pandas columns as Spark's Python workers do.
 
-A worker gives a function up to 10,000 rows of a partition at once; here it is given all rows of a batch. What
-pandas is given and takes back (types, nulls, time zones) PySpark's own conversions decide.
+A worker passes up to 10,000 rows of a partition at once; here a function gets all rows of a batch.
+PySpark's own conversions decide what pandas gets and what is taken back from it (types, nulls, time
+zones).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def is_row_by_row(eval_type: int) -> bool:
 
 
 def whole(function: Callable[..., Any], eval_type: int, kind: Type) -> Whole:
-    """A user's function as one from Arrow columns to an Arrow column of a type."""
+    """A user's function as a function from Arrow columns to an Arrow column of a type."""
     if eval_type not in (*_PANDAS, *_ARROW):
         raise Unsupported("a UDF of several rows (an aggregate or a group's)")
     called = _first_of(function) if eval_type in _ITERATORS else function
@@ -52,7 +53,7 @@ def whole(function: Callable[..., Any], eval_type: int, kind: Type) -> Whole:
 
 
 def _first_of(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function from an iterator of columns to one, for a single batch."""
+    """A function of an iterator of batches as a function of a single batch."""
 
     def call(*columns: Any) -> Any:
         given = iter([columns[0] if len(columns) == 1 else columns])
@@ -63,7 +64,7 @@ def _first_of(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def map_in_pandas(function: Callable[..., Any], table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """``DataFrame.mapInPandas``: pandas DataFrames in and out."""
+    """``DataFrame.mapInPandas``: pandas DataFrames in, pandas DataFrames out."""
     import pandas as pd
 
     def batches() -> Iterator[Any]:
@@ -82,7 +83,7 @@ def map_in_pandas(function: Callable[..., Any], table: pa.Table, schema: pa.Sche
 
 
 def _to_pandas(column: pa.Array, *, frames: bool = True) -> Any:
-    """A Series, or of structs a DataFrame where ``frames`` are wanted."""
+    """A pandas Series; a DataFrame for structs if ``frames`` is true."""
     from pyspark.sql.conversion import ArrowArrayToPandasConversion
     from pyspark.sql.pandas.types import from_arrow_type
 

@@ -1,23 +1,15 @@
-"""The keyed kernel: time, state and order for everything stateful that Spark itself does not have.
-
-Rows are divided into a fixed number of *buckets* by key. One call handles a bucket's whole batch, with the
-bucket's state and its clock; what is done with the rows is a *program*: a window, a pattern, a join, or the
-user's own. Nothing but ``spark.py`` knows of Spark: the same programs run in the test driver.
-
-    clock.py     how far time has come, from what partitions show; who is late, who is idle, who is ahead
-    channels.py  names of what comes out
-    state.py     state that knows what changed in it
-    program.py   what a program is: rows in, rows out on channels
-    step.py      one batch of one bucket: clock, late rows, order, then the program
-    lookup.py    rows found by key and time, by whole columns
-    joins.py     two streams within a time; tables.py, foreign.py  tables; gather.py  parts of an event
-    event.py     an event as a user's function sees it
-    failing.py   what is said when that function raises
-    packing.py   rows to blobs by bucket and back: what is shuffled
-    spark.py     the same as an operator of Spark's, its state in Spark's store
-
-Windows: ``windows.py`` (tumbling, hopping), ``sliding.py`` (moving with every event) and ``sessions.py`` are
-programs; ``grouping.py`` finds a batch's groups, ``calls.py`` and ``aggregates.py`` say and work out what is
-made of them, ``results.py`` gives it. Patterns: ``pattern.py`` does what ``automaton.py`` works out, and
-``measures.py`` tells of matches. ``processor.py`` is the user's own; ``emitting.py`` checks what it gives.
+"""The keyed kernel: time, state and order for every stateful operation that Spark itself does not have.
+Rows are divided by key into a fixed number of *buckets*. One call processes a bucket's whole batch, with
+the bucket's state and its clock. What it does with the rows is a *program*: a window, a pattern, a join,
+or the user's own processor. May import: ``millstream.errors`` and, from ``pipeline``, ``expressions.py``
+and ``state_limit.py``. Imported by ``pipeline``, and by ``testing``, whose driver runs the same programs
+without Spark: only ``spark.py`` knows Spark. Start with ``program.py`` (what a program is), ``step.py``
+(one batch of one bucket), ``clock.py`` (the watermark, late and idle sources) and ``state.py`` (state
+that records its changes). Then read by operation. Windows: ``windows.py`` (tumbling, hopping),
+``sliding.py`` and ``sessions.py`` over ``grouping.py``, ``calls.py``, ``aggregates.py`` and
+``results.py``. Joins: ``joins.py`` (two streams), ``tables.py``, ``foreign.py`` and ``gather.py``, over
+``lookup.py`` and ``naming.py``. Patterns: ``pattern.py`` over ``automaton.py`` and ``measures.py``. The
+user's processor: ``processor.py``, with ``event.py``, ``emitting.py`` and ``failing.py``. State outside
+memory: ``outside.py`` and its adapters. Between the kernel and Spark: ``packing.py`` (the shuffled blobs)
+and ``versions.py`` (state in the checkpoint).
 """

@@ -1,17 +1,17 @@
-"""Aggregates: what a window makes of its rows, with Spark's results, types and rules for nulls.
+"""Computes the aggregates of a window's rows, with Spark's results, types and rules for nulls.
 
 Rules:
 
-- Rows are looked at by whole columns: of each batch an aggregate makes a *partial* for every group of rows at
-  once, and then one merge a group brings it into the state of the group's window.
-- The order of merges never shows. Sums of doubles are kept exactly and rounded once, when they are asked for;
-  what depends on order (first, last, lists) goes by the time of the rows and their places in the log, not by
-  when they came.
-- Nothing is None: the partial of a group in which no row counts, and the state of a window that has seen
-  nothing but such. What comes of it is the aggregate's to say: null, or 0 for counts.
+- Aggregates work on whole columns. From each batch an aggregate computes a *partial* for every group of
+  rows at once. Then one merge per group brings the partial into the state of the group's window.
+- The order of merges never changes a result. Sums of doubles are kept exactly and rounded once, when the
+  result is asked for. Aggregates that depend on order (first, last, lists) use the times of the rows and
+  their positions in the log, not their order of arrival.
+- None means that nothing counted: it is the partial of a group in which no row counts, and the state of a
+  window that has seen only such groups. Each aggregate decides what None gives: null, or 0 for counts.
 
-State is plain Python, so that it can be kept anywhere. What is kept per window is small but for distinct
-values, sets and lists, which hold every value.
+State is plain Python, so it can be stored anywhere. The state of a window is small, except for distinct
+values, sets and lists, which keep every value.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class SumOfIntegers(Machine):
 
     def partials(self, rows: Dense) -> list[Any]:
         values = rows.numbers(0).astype(np.int64)
-        # numpy's sums go round at 64 bits in silence; Python's integers don't.
+        # numpy's sums overflow silently at 64 bits; Python's integers don't.
         if len(values) and max(abs(int(values.min())), abs(int(values.max()))) * len(values) > _MOST_LONG:
             values = values.astype(object)
         until = np.concatenate((np.zeros(1, values.dtype), np.cumsum(values)))
@@ -80,7 +80,7 @@ class SumOfIntegers(Machine):
 
 
 class SumOfDoubles(Machine):
-    """Its state is a few numbers, not yet added up, as long as they are few."""
+    """The state is a few doubles with exactly the sum of the values; see ``exactly``."""
 
     type = pa.float64()
 
@@ -115,7 +115,7 @@ class SumOfDecimals(Machine):
 
 
 class Average(Machine):
-    """A sum and a count."""
+    """An average, kept as a sum and a count."""
 
     def __init__(self, total: SumOfIntegers | SumOfDoubles | SumOfDecimals) -> None:
         self._total = total
@@ -153,7 +153,7 @@ class Average(Machine):
 
 
 class Variance(Machine):
-    """Exactly, from the sums of values and squares; what doubles can't tell apart is told apart here."""
+    """Variance or standard deviation, from exact sums: it keeps differences that doubles would lose."""
 
     type = pa.float64()
 
@@ -164,7 +164,7 @@ class Variance(Machine):
         values = rows.numbers(0).astype(np.float64)
         with np.errstate(all="ignore"):
             square = values * values
-            # Dekker: what rounding took from the square, itself a double.
+            # Dekker's product: the rounding error of the square is itself a double.
             far = values * 134217729.0
             high = far - (far - values)
             low = values - high
@@ -201,7 +201,7 @@ class Variance(Machine):
 
 
 class Extreme(Machine):
-    """The least or the greatest; NaN is greater than all, as for Spark."""
+    """The least or the greatest value. NaN is greater than every other value, as in Spark."""
 
     def __init__(self, kind: pa.DataType, *, greatest: bool) -> None:
         self.type, self._greatest = kind, greatest
@@ -218,7 +218,7 @@ class Extreme(Machine):
 
 
 class AtExtreme(Machine):
-    """The value that stands beside the least or the greatest other; the earliest, where several do."""
+    """The value beside the least or the greatest value of another column; the earliest if several tie."""
 
     ordered = True
     null_values = (0,)
@@ -230,7 +230,7 @@ class AtExtreme(Machine):
         by, ranks = rows.values(1), rows.ranks()
         if pa.types.is_floating(rows.kind(1)):
             by = [(value != value, 0.0 if value != value else value) for value in by]
-        pick = max if self._greatest else min  # the first of equals, both
+        pick = max if self._greatest else min  # both return the first of equals
         at = each_range(lambda places: pick(places, key=by.__getitem__), range(len(by)), rows)
         values = rows.values(0)
         return [None if i is None else (by[i], ranks[i], values[i]) for i in at]
@@ -245,7 +245,7 @@ class AtExtreme(Machine):
 
 
 class AtEnd(Machine):
-    """The first or the last value in the order of time."""
+    """The first or the last value in time order."""
 
     ordered = True
 
@@ -270,7 +270,7 @@ class AtEnd(Machine):
 
 
 class Collected(Machine):
-    """All values in the order of time."""
+    """All values in time order."""
 
     ordered = True
 
@@ -292,8 +292,7 @@ def _rank(pair: tuple[Any, Any]) -> Any:
 
 
 class Distinct(Machine):
-    """The values without repetition, and what another aggregate makes of them. A NaN is kept as None: it
-    would not be equal to itself."""
+    """The distinct values, or an aggregate of them. NaN is kept as None, as it does not equal itself."""
 
     def __init__(self, kinds: Sequence[pa.DataType], of: Machine | None) -> None:
         self._kinds, self._of = kinds, of
@@ -309,7 +308,7 @@ class Distinct(Machine):
         return each_range(set, columns[0] if len(columns) == 1 else list(zip(*columns, strict=True)), rows)
 
     def begin(self, partial: Any) -> Any:
-        return set(partial)  # several windows may begin with it
+        return set(partial)  # a copy: several windows may begin with the same partial
 
     def merge(self, one: Any, other: Any) -> Any:
         one |= other
@@ -409,7 +408,7 @@ _MAKE: Mapping[str, Make] = {
 
 
 def machine(call: Call, schema: pa.Schema) -> Machine:
-    """What works an aggregate out, for columns of these types. ValueError if it can't be of them."""
+    """The machine that computes an aggregate of columns with these types. ValueError if there is none."""
     kinds = [schema.field(name).type for name in call.arguments]
     if call.python is not None:
         kind = call.python.type
@@ -432,7 +431,7 @@ def _spark_name(kind: pa.DataType) -> str:
 
 
 class Aggregates:
-    """All the aggregates of a window."""
+    """All aggregates of a window."""
 
     def __init__(self, calls: Sequence[Call], schema: pa.Schema) -> None:
         self._calls = calls
@@ -441,12 +440,12 @@ class Aggregates:
         self.ordered = any(one.ordered for one in self._machines)
 
     def partials(self, table: pa.Table, lo: Any, hi: Any, ranks: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """What the aggregates make of each range of rows; within a range rows are in order if ``ordered``."""
+        """The partials for each range of rows. If ``ordered``, the rows of a range must be in order."""
         found = [one.partials(rows) for one, rows in self._dense(table, lo, hi, ranks)]
         return list(zip(*found, strict=True))
 
     def fold(self, state: tuple[Any, ...] | None, partial: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The state with more in it. What was given as state must not be used again."""
+        """The state with a partial merged in. The given state must not be used again."""
         if state is None:
             return tuple(
                 None if new is None else one.begin(new)
@@ -460,7 +459,7 @@ class Aggregates:
         )
 
     def results(self, states: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
-        """The values of each aggregate for all states."""
+        """The results of each aggregate, for all states."""
         columns = zip(*states, strict=True) if states else [()] * len(self._machines)
         return [
             [one.result(state) for state in column]
@@ -468,11 +467,11 @@ class Aggregates:
         ]
 
     def moving(self, table: pa.Table, lo: Any, hi: Any, ranks: Sequence[Any]) -> list[list[Any]]:
-        """The values of each aggregate for ranges that overlap."""
+        """The results of each aggregate, for ranges that overlap."""
         return [one.moving(rows) for one, rows in self._dense(table, lo, hi, ranks)]
 
     def array(self, number: int, values: list[Any]) -> pa.Array:
-        """The values of an aggregate as a column."""
+        """The results of one aggregate as a column."""
         field = self.fields[number]
         try:
             return pa.array(values, field.type)

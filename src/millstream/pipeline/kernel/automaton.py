@@ -1,27 +1,29 @@
-"""The machine behind a pattern: steps in, and for every event the ways in which a partial match can go on.
+"""The state machine of a pattern: how each event can continue a partial match.
 
 Rules:
 
-1. A pattern is a row of steps. A step takes as many events as it is told to (``least`` to ``most``, or none
-   if it is optional); a *negation* between steps takes none and forbids.
-2. A match begins with an event that fits the first step (or the one after it, where that is optional), and
-   every such event begins one. Its first and its last event are less than ``within`` apart.
-3. An event that fits is taken. Only events that fit nothing a partial match waits for are passed over; for a
-   step that must follow *directly* (or whose events must be *consecutive*) not even those.
-4. An event that fits in several ways, to be one more of a step or to go on to a further one, is taken in all
-   of them. Of the ways that lead to the same place the one is kept that stayed longer with the earlier steps.
-5. A negation forbids events between the last event taken before it and the first taken after it; an event
-   that is itself taken is not between. At the end of a pattern it forbids until ``within`` is over, and the
-   match is complete then.
+1. A pattern is a sequence of steps. A step takes as many events as its rule says (``least`` to ``most``, or
+   none if it is optional). A *negation* between steps takes no events and forbids those that fit it.
+2. A match begins with an event that fits the first step (or the next one, if the first is optional). Every
+   such event begins a match. The first and the last event of a match are less than ``within`` apart.
+3. An event that fits is taken. A partial match skips only events that fit nothing it waits for. For a step
+   that must follow *directly* (or whose events must be *consecutive*), not even those may be skipped.
+4. An event that fits in several ways (as one more event of a step, or as the first of a later step) is
+   taken in all of them. If several ways lead to the same state, the one that stayed longer with the
+   earlier steps is kept.
+5. A negation forbids events between the last event taken before it and the first one taken after it. An
+   event that is itself taken is not in between. At the end of a pattern, a negation forbids events until
+   ``within`` is over, and the match is complete then.
 6. A match is complete with the first event that can be its last.
 
-Rules 3 to 6 leave one match for each first event at most, whatever the order in which anything is looked at.
+Rules 3 to 6 leave at most one match for each first event, whatever the order of evaluation.
 
-Theory of operation. Where a partial match stands is a *state*: the step that took the last event, how many it
-has taken (counted no further than matters), and what has come by since: whether anything was passed over, and
-which negations it fits. Events fit steps or don't, one bit each. So what an event does is a function of state
-and bits alone, and it is worked out once for every pair that occurs. States and bits are whole numbers, which
-are quick to look up and stay what they are from one run of a job to the next.
+Theory of operation. The progress of a partial match is a *state*: the step that took the last event, how
+many events it has taken (counted no further than matters), and what was skipped since: whether any event
+was, and which negations the skipped events fit. An event has one bit for each step: it fits the step or
+it doesn't. So the effect of an event is a function of state and bits alone, and is computed once for
+every pair that occurs. States and bits are integers, which are fast to look up and the same in every run
+of a job.
 """
 
 from __future__ import annotations
@@ -29,14 +31,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_COUNT, _STEP = 32, 8  # bits of a state for the count and for the step; what came by stands above them
-MOST_STEPS = 60  # with a bit for each in a number of 64
-_PASSED = 1  # something was passed over
+_COUNT, _STEP = 32, 8  # bits of a state for the count and for the step; the signs are above them
+MOST_STEPS = 60  # each step has a bit in a 64-bit integer
+_PASSED = 1  # the sign that an event was skipped
 
 
 @dataclass(frozen=True, slots=True)
 class StepRule:
-    """How many events a step takes and where they may stand. ``negated``: none, and that is the point."""
+    """How many events a step takes and how closely they must follow. A ``negated`` step forbids events."""
 
     name: str
     least: int = 1
@@ -49,8 +51,8 @@ class StepRule:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What an event does to a partial match: the states it goes on in, each with the step that took the
-    event, in order of preference; if none takes it, the state it stays in (None: it has failed)."""
+    """What an event does to a partial match. ``taken``: the next states, each with the step that took the
+    event, in order of preference. ``stays``: the state if no step took the event; None if it failed."""
 
     taken: tuple[tuple[int, int], ...]
     stays: int | None
@@ -58,20 +60,20 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """From one step to another, or to the end: the signs of what must not have come by."""
+    """A transition to another step. ``barred_by``: the signs of skipped events that forbid it."""
 
     to: int
     barred_by: int
 
 
 class Automaton:
-    """The states of a pattern. ``START`` is the one before any event."""
+    """The states of a pattern and their moves. ``START`` is the state before any event."""
 
     START = 0
 
     def __init__(self, steps: Sequence[StepRule]) -> None:
         self.steps = tuple(steps)
-        self._signs: dict[int, int] = {}  # of each negation, the bit that says that an event fits it
+        self._signs: dict[int, int] = {}  # by negation: the bit that says that a skipped event fits it
         for number, step in enumerate(self.steps):
             if step.negated:
                 self._signs[number] = _PASSED << 1 + len(self._signs)
@@ -84,14 +86,14 @@ class Automaton:
     # ---- the table ----------------------------------------------------------------------------------
 
     def moves(self, bits: int) -> dict[int, Move | None]:
-        """What events with these bits do, by state, as far as it was asked for; see ``move``."""
+        """The moves of events with these bits, by state, as far as ``move`` has computed them."""
         found = self._moves.get(bits)
         if found is None:
             found = self._moves[bits] = {}
         return found
 
     def move(self, state: int, bits: int) -> Move | None:
-        """What an event with these bits does in a state; None if that is nothing."""
+        """What an event with these bits does in a state; None if it changes nothing."""
         of_bits = self.moves(bits)
         if state not in of_bits:
             found = self._move(state, bits)
@@ -108,15 +110,15 @@ class Automaton:
         return mine | sum(1 << one for one in (*reached, *forbidden))
 
     def complete(self, state: int) -> bool:
-        """Whether a match that has just come to this state is one."""
+        """True if a match that has just reached this state is complete."""
         return not self.ends_by_time and self._may_end(state)
 
     def complete_by_time(self, state: int) -> bool:
-        """Whether a partial match in this state is one now that its time is over."""
+        """True if a partial match in this state is complete once its time is over."""
         return self.ends_by_time and self._may_end(state)
 
     def goes_on(self, state: int) -> bool:
-        """Whether any event could be taken in this state."""
+        """True if some event could still be taken in this state."""
         number, count, signs = _parts(state)
         if self._may_repeat(number, count, signs):
             return True
@@ -149,12 +151,12 @@ class Automaton:
         return Move((), self._passed_by(number, count, signs, bits))
 
     def _passed_by(self, number: int, count: int, signs: int, bits: int) -> int | None:
-        """The state after an event that was not taken."""
+        """The state after an event that was not taken; None if the match has failed."""
         signs |= _PASSED
         for negation, sign in self._signs.items():
             if bits >> negation & 1:
                 signs |= sign
-        # Only what can matter later, or the same state would go by several numbers.
+        # Keep only the signs that can matter later. Otherwise equal states would have different numbers.
         step = self.steps[number]
         matters = _PASSED if step.consecutive else 0
         for way in self._ways[number + 1]:
@@ -177,7 +179,7 @@ class Automaton:
         return barred_by is not None and count >= self.steps[number].least and not barred_by & signs
 
     def _ways_from(self, number: int) -> list[_Way]:
-        """To the next step, and past optional ones to those behind them."""
+        """The transitions to the next step and, past optional steps, to those after them."""
         found: list[_Way] = []
         barred_by = 0
         for following in range(number + 1, len(self.steps)):
@@ -191,7 +193,7 @@ class Automaton:
         return found
 
     def _end_of(self, number: int) -> int | None:
-        """What bars the way from a step to the end; None if there is none, because another step must come."""
+        """The signs that forbid ending after a step; None if another step must come before the end."""
         if number < 0:
             return None
         rest = range(number + 1, len(self.steps))

@@ -1,4 +1,4 @@
-"""Aggregates as they are declared: which there are, and of what. Plain descriptions; no Arrow is needed."""
+"""Aggregates as they are declared: functions and their arguments, as plain descriptions without Arrow."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-# The functions, and how many arguments each takes at least and at most. The argument of count_if is a
-# condition, which is another thing.
+# The functions, and the least and the greatest number of arguments of each. count_if has none here: its
+# condition goes to ``Call.where``.
 FUNCTIONS: Mapping[str, tuple[int, int]] = {
     "count": (0, 100),
     "count_if": (0, 0),
@@ -40,7 +40,7 @@ FUNCTIONS: Mapping[str, tuple[int, int]] = {
     "array_agg": (1, 1),
     "collect_set": (1, 1),
 }
-# With DISTINCT: of these the distinct values are counted, added up or listed; others don't change by it.
+# DISTINCT makes these count, add up or list only distinct values. It makes no difference to the others.
 OF_DISTINCT = frozenset(("count", "sum", "avg", "mean", "collect_list", "array_agg"))
 _SAME_IF_DISTINCT = ("min", "max", "bool_and", "every", "bool_or", "any", "some", "collect_set")
 CAN_BE_DISTINCT = OF_DISTINCT.union(_SAME_IF_DISTINCT)
@@ -48,14 +48,14 @@ CAN_BE_DISTINCT = OF_DISTINCT.union(_SAME_IF_DISTINCT)
 
 @dataclass(frozen=True, slots=True)
 class PythonAggregate:
-    """The user's own: SQL expressions whose values it takes, and the type that it gives."""
+    """The user's own aggregate: the SQL expressions whose values it takes, and the type that it returns."""
 
     name: str
     arguments: tuple[str, ...]
     returns: str  # Spark's name of the type
-    type: Any  # and Arrow's
+    type: Any  # the same type in Arrow
     whole: Callable[..., Any] | None = None  # a function of all values
-    folding: Any = None  # or something with zero, add and result
+    folding: Any = None  # or an object with zero, add and result
 
     def shape(self) -> dict[str, object]:
         return {"python": self.name, "of": list(self.arguments), "returns": self.returns}
@@ -63,12 +63,12 @@ class PythonAggregate:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One aggregate: a function of columns of the input, or the user's own."""
+    """One aggregate: a function of input columns, or the user's own."""
 
-    name: str  # of the result
+    name: str  # of the result column
     function: str
     arguments: tuple[str, ...] = ()
-    where: str | None = None  # a boolean column: which rows count
+    where: str | None = None  # a boolean column: only rows where it is true count
     distinct: bool = False
     ignore_nulls: bool = False
     python: PythonAggregate | None = None

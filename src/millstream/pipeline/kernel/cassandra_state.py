@@ -1,16 +1,17 @@
-"""Keyed state in Cassandra.
+"""Keeps keyed state in Cassandra tables.
 
-    millstream_state            an entry: operator, bucket, container, slice, key, value, due
-    millstream_state_due        that a key may be due at some time: operator, bucket, container, due, key
-    millstream_state_versions   up to which version each bucket of an operator has taken changes in
+    millstream_state            one row per entry: operator, bucket, container, slice, key, value, due
+    millstream_state_due        which keys may be due when: operator, bucket, container, due, key
+    millstream_state_versions   up to which version each bucket of an operator has folded changes
 
-There are no transactions here, and none are needed. Everything is written with the *version as its
-timestamp*, by which Cassandra decides what is later: to write a version twice changes nothing, and one that
-comes too late, after a newer one, is not seen. The version itself is written last: a fold that ended halfway
-is done again.
+There are no transactions here, and none are needed. Every write uses the *version as its timestamp*, by
+which Cassandra decides what is later. So writing a version twice changes nothing, and a write that
+arrives after a newer version has no effect. The version itself is written last, so a fold that stopped
+halfway is done again.
 
-That a key is due stands apart, in the order of time, and is only a hint: it is written after the entry, and
-whoever finds one that does not agree with its entry removes it. ``slice`` keeps partitions small.
+Due times are in a table of their own, ordered by time. Its rows are only hints: a hint is written after the
+entry, and a reader that finds a hint that does not match its entry removes it. ``slice`` keeps partitions
+small.
 
 A worker has one session with each keyspace, for all its buckets.
 """
@@ -28,7 +29,8 @@ from millstream.pipeline.kernel.outside import Entry, Space
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS millstream_state (operator text, bucket int, container text, slice int,"
     " key blob, value blob, due bigint, PRIMARY KEY ((operator, bucket, container, slice), key))",
-    # Hints are checked, so one that comes back from the dead does no harm: they are forgotten soon.
+    # Hints are checked against their entries, so a deleted hint that reappears does no harm. Therefore
+    # Cassandra need not remember the deletions for more than an hour.
     "CREATE TABLE IF NOT EXISTS millstream_state_due (operator text, bucket int, container text,"
     " due bigint, key blob, version bigint, PRIMARY KEY ((operator, bucket, container), due, key))"
     " WITH gc_grace_seconds = 3600",
@@ -59,15 +61,15 @@ _STATEMENTS = {
     "drop_version": "DELETE FROM millstream_state_versions WHERE operator = ? AND bucket = ?",
 }
 _SLICES = 16
-_KEYS = 100  # in one statement
+_KEYS = 100  # per statement
 _PAGE = 1000
-_AT_ONCE = 64  # statements under way
+_AT_ONCE = 64  # statements in flight
 _PORT = 9042
 _sessions: dict[str, _Session] = {}
 
 
 class _Session:
-    """A connection to a keyspace, with the tables made and the statements prepared."""
+    """A connection to a keyspace, with the tables created and the statements prepared."""
 
     def __init__(self, url: str) -> None:
         try:
@@ -79,7 +81,7 @@ class _Session:
                 'state in Cassandra needs its driver: pip install "millstream[cassandra]", on every worker'
             ) from None
         hosts, port, keyspace, user, password = parsed(url)
-        # What a majority has, a majority knows.
+        # Writes and reads both use a majority, so a read sees every completed write.
         profile = ExecutionProfile(consistency_level=ConsistencyLevel.LOCAL_QUORUM, request_timeout=60)
         self._cluster = Cluster(
             hosts,
@@ -93,7 +95,7 @@ class _Session:
             for statement in _TABLES:
                 self.session.execute(statement)
             self.prepared = {name: self.session.prepare(text) for name, text in _STATEMENTS.items()}
-        except Exception as error:  # of a dozen classes, from four modules
+        except Exception as error:  # the driver raises a dozen classes, from four modules
             self._cluster.shutdown()
             raise StateConnectionError(
                 f"can't keep state in Cassandra, keyspace {keyspace!r} at {', '.join(hosts)}: {error}"
@@ -103,7 +105,7 @@ class _Session:
         return self._said(lambda: self.session.execute(self.prepared[name], values))
 
     def run_all(self, statements: Iterable[tuple[str, tuple[Any, ...]]]) -> list[Any]:
-        """Many, some at a time; the results in their order."""
+        """Run many statements, some at a time; return the results in the order of the statements."""
         from cassandra.concurrent import execute_concurrent
 
         bound = ((self.prepared[name], values) for name, values in statements)
@@ -211,7 +213,8 @@ class CassandraTable:
         raise NotImplementedError("what lasts is not made again")
 
     def drop(self) -> None:
-        """What is dropped stays so: a table of the same name would be older than this."""
+        """Delete everything. The deletes carry the time of day as timestamp, which is greater than any
+        version, so state under the same name would count as older and stay deleted."""
         row = self._server.run("containers", *self._ours).one()
         for container in (row.containers or ()) if row is not None else ():
             self._server.run_all(("drop", (*self._ours, container, slice_)) for slice_ in range(_SLICES))
@@ -219,4 +222,4 @@ class CassandraTable:
         self._server.run("drop_version", *self._ours)
 
     def close(self) -> None:
-        """The session is the process's: others use it too."""
+        """Does nothing: the session belongs to the process, and other buckets use it too."""

@@ -1,25 +1,28 @@
-"""How far time has come.
+"""The event time of an operator: each partition's clock, and the watermark that follows from the clocks.
 
 Rules:
 
-- Every partition of a source has a clock: the latest time that its rows have shown. Its watermark is that,
-  less the lateness its source allows.
-- A row is judged by its own partition: it is late if what it would count in ends at or before the watermark
-  that its partition had reached before it. A log is ordered within a partition only, so this is the one
-  judgement that does not depend on how the input was cut into batches.
-- The operator's watermark is the least over its partitions: of rows that are still to come, none that is on
-  time is older. Windows close by it, and waiting rows are let go.
-- A partition counts from its first row on: one in which there never was anything holds nobody back. A whole
-  source is waited for, as long as ``idle_after`` says or for ever: of several topics that meet, one begins.
-- A partition that has shown nothing for ``idle_after`` does not hold the others back. Where all are idle,
-  time goes on as the clock on the wall does, so that what is open closes. What comes afterwards and is older
-  than the watermark is late, whatever its own partition says.
-- Rows that a function of the user's has made stand in no log. The partitions that it made them of tell the
-  time past it, and its rows hold time back as one more partition does: a function may give older times than
-  it takes. Such a row is late if it is older than the operator's watermark before the batch.
-- A time further in the future than ``ahead`` is no time: the row does not move its partition's clock.
+- Every partition of a source has a clock: the latest time that its rows have shown. The partition's
+  watermark is that time less the lateness that its source allows.
+- A row is judged by its own partition: it is late if what it would count in ends at or before the
+  watermark that the partition had reached before the row. A log is ordered only within a partition, so
+  this is the one judgement that does not depend on how the input was cut into batches.
+- The operator's watermark is the minimum over its partitions: no row that is still to come and is on time
+  is older. It closes windows and releases waiting rows.
+- A partition counts from its first row on, so a partition that never had a row holds nothing back. A source
+  that has shown no rows yet is waited for, as long as ``idle_after`` says or for ever, because when several
+  topics meet, one of them starts first.
+- A partition that has shown nothing for ``idle_after`` does not hold the others back. When all are idle,
+  event time advances with the wall clock, so that open windows close. A row that comes afterwards and is
+  older than the watermark is late, whatever its own partition says.
+- Rows that a user's function has made have no position in a log. The partitions that the function reads
+  report their times past it, and its rows hold time back as one more partition would, because a function
+  may give older times than it takes. Such a row is late if it is older than the operator's watermark
+  before the batch.
+- A time further in the future than ``ahead`` is not believed: the row does not move its partition's clock.
 
-All times are microseconds since 1970, as Spark has them. The time of processing is given, never asked for.
+All times are microseconds since 1970, as in Spark. The processing time is passed in, never read from a
+clock.
 """
 
 from __future__ import annotations
@@ -32,14 +35,14 @@ import numpy as np
 
 NEVER = -(1 << 62)  # before all time
 ALWAYS = 1 << 62  # after all time
-# In place of a source's number: results of another operator, and rows that a function of the user's has made.
+# Used in place of a source's number: results of another operator, and rows that a user's function has made.
 RESULT, MADE = -1, -2
 
-Times = Any  # numpy arrays of int64; numpy's own types say no more than this
+Times = Any  # numpy arrays of int64; numpy's own types can't say that more precisely
 
 
 class Place(NamedTuple):
-    """Where rows come from: an input of the operator, a source among those it is made of, a partition."""
+    """Where rows come from: an input of the operator, one of that input's sources, and a partition."""
 
     input: int
     source: int
@@ -48,7 +51,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TimeRules:
-    """What a source says about its time. In microseconds."""
+    """A source's rules about time, in microseconds."""
 
     lateness: int = 0
     idle_after: int | None = None
@@ -56,33 +59,33 @@ class TimeRules:
 
 
 class At(NamedTuple):
-    """The time of a batch. ``finish``: the input has ended, and event time goes on to this."""
+    """The time of a batch. ``finish``: the input has ended, and event time advances to this."""
 
     now: int
     finish: int | None = None
 
 
 class Seen(NamedTuple):
-    """What a task saw of a partition in this batch: from which offset on, and the latest time."""
+    """What a task saw of a partition in this batch: the first offset and the latest time."""
 
     place: Place
     first_offset: int
-    latest: int  # NEVER: rows, but none whose time is to be believed
+    latest: int  # NEVER if there were rows, but none with a time that is believed
 
 
 @dataclass(slots=True)
 class PartitionClock:
     latest: int
-    arrived: int  # when it last showed a row, by the clock on the wall
+    arrived: int  # when it last showed a row, by the wall clock
 
 
 @dataclass(slots=True)
 class Clock:
-    """The clock of one operator in one bucket. All buckets see the same, so all agree."""
+    """The clock of one operator in one bucket. All buckets see the same times, so their clocks agree."""
 
     rules: Mapping[tuple[int, int], TimeRules]  # by input and source
     inputs: int = 1
-    now: int = NEVER  # the time of processing
+    now: int = NEVER  # the processing time
     began: int = NEVER
     watermark: int = NEVER
     before: int = NEVER  # the watermark when this batch began
@@ -90,8 +93,8 @@ class Clock:
     _starts: dict[Place, list[tuple[int, int]]] = field(default_factory=dict)
 
     def observe(self, seen: Sequence[Seen], now: int) -> None:
-        """Take in what a batch shows."""
-        self.now = max(self.now, now)  # clocks on walls go back at times
+        """Advance the clock by what a batch has shown."""
+        self.now = max(self.now, now)  # wall clocks sometimes go back
         if self.began == NEVER:
             self.began = self.now
         self.before = self.watermark
@@ -106,21 +109,21 @@ class Clock:
         self.watermark = max(self.watermark, self._reached())
 
     def watermarks(self, place: Place, offsets: Times, latest_before: Times) -> Times:
-        """The watermark by which each row of a partition is judged. ``latest_before`` is the latest time that
-        the row's own task had seen of the partition before it."""
+        """The watermark by which each row of a partition is judged. ``latest_before`` is the latest time
+        that the row's own task had seen in the partition before the row."""
         if place.source == MADE:
             return np.full(len(offsets), self.before, np.int64)
         starts = self._starts.get(place) or [(0, NEVER)]
         firsts = np.array([first for first, _ in starts])
         reached = np.array([latest for _, latest in starts])
-        # Rows without an offset have no order among them: what was known before the batch is what counts.
+        # Rows without an offset have no order, so they are judged by what was known before the batch.
         span = np.where(offsets < 0, 0, np.maximum(np.searchsorted(firsts, offsets, side="right") - 1, 0))
         latest = np.maximum(reached[span], latest_before)
         lateness = self._rules(place).lateness
         return np.maximum(np.where(latest == NEVER, NEVER, latest - lateness), self.before)
 
     def carried_to(self, event_time: int) -> list[Seen]:
-        """Every partition of every source at a time that none of them has shown."""
+        """What would be seen if every partition of every source advanced its watermark to an event time."""
         found: list[Seen] = []
         for (number, source), rules in self.rules.items():
             known = [place for place in self.partitions if place[:2] == (number, source)]
@@ -129,13 +132,13 @@ class Clock:
         return found
 
     def input_watermark(self, number: int) -> int:
-        """How far one input has come."""
+        """The watermark of one input alone."""
         return self._least(self._inputs_clocks(number))
 
     def _reached(self) -> int:
         shown = [self._inputs_clocks(number) for number in range(self.inputs)]
         if any(not clocks and not self._sources(number) for number, clocks in enumerate(shown)):
-            return NEVER  # results of another operator: they come when it says how far it is
+            return NEVER  # another operator's results, and it has not said yet how far it has come
         if any(not self._may_be_missing(source) for source in self._unseen()):
             return NEVER
         active = [self._active(clocks) for clocks in shown if clocks]
@@ -154,13 +157,13 @@ class Clock:
         return [source for source in self.rules if source[0] == number]
 
     def _unseen(self) -> list[tuple[int, int]]:
-        """The sources that have shown nothing yet. Time waits for each, or the first rows of a topic that
-        starts later than another would all be late."""
+        """The sources that have shown nothing yet. Time waits for each of them. Otherwise the first rows
+        of a topic that starts later than another would all be late."""
         seen = {(place.input, place.source) for place in self.partitions}
         return [source for source in self.rules if source not in seen]
 
     def _may_be_missing(self, source: tuple[int, int]) -> bool:
-        """Whether a source that has shown nothing yet has been waited for long enough."""
+        """True if a source that has shown nothing yet has been waited for long enough."""
         after = self.rules[source].idle_after
         return after is not None and self.now - self.began >= after
 
@@ -178,7 +181,7 @@ class Clock:
         return NEVER if clock.latest == NEVER else clock.latest - self._rules(place).lateness
 
     def _moved_on(self, clocks: list[tuple[Place, PartitionClock]]) -> int:
-        """All is quiet: as far as the furthest had come, and as long as nothing has been heard since."""
+        """The watermark when everything is idle: the furthest one, plus the time since the last row."""
         furthest = max(self._own(place, clock) for place, clock in clocks)
         heard = max(clock.arrived for _, clock in clocks)
         return NEVER if furthest == NEVER else furthest + self.now - heard
@@ -187,8 +190,8 @@ class Clock:
         return self.rules.get((place.input, place.source)) or TimeRules()
 
     def may_move(self, due: int) -> int:
-        """When, by the clock on the wall, the watermark may have moved on without rows for something that is
-        due at an event time; ALWAYS if only rows can move it."""
+        """The wall-clock time at which the watermark may have advanced without rows, for something that
+        is due at an event time. ALWAYS if only rows can advance it."""
         missing = [
             self.began + after
             for source in self._unseen()

@@ -1,8 +1,8 @@
-"""Keyed state in a file of SQLite's beside the worker: for buckets that are larger than memory.
+"""Keeps keyed state in an SQLite file beside the worker, for buckets that are larger than memory.
 
-The file is a copy: everything is in Spark's checkpoint as well, so it may be lost at any time, and is made
-again from there. It lives in Spark's own directory for this executor's scratch files, which goes when the
-executor does. All workers of an executor share it; SQLite keeps them apart.
+The file is a copy. Everything is in Spark's checkpoint as well, so the file may be lost at any time and
+is rebuilt from there. It is in Spark's scratch directory for this executor, which is deleted with the
+executor. All workers of an executor share that directory; SQLite's locks keep them apart.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ _TABLES = (
     "CREATE INDEX IF NOT EXISTS entries_due ON entries (container, due, key) WHERE due IS NOT NULL",
     "CREATE TABLE IF NOT EXISTS folded (one INTEGER PRIMARY KEY CHECK (one = 1), version INTEGER NOT NULL)",
 )
-_KEYS = 500  # in one statement
+_KEYS = 500  # per statement
 _PAGE = 1000
-_CACHE_KB = 8 * 1024  # of its pages, for each bucket that a worker has open
-_PATIENCE_S = 60.0  # for another worker that writes
+_CACHE_KB = 8 * 1024  # of cached pages, for each bucket that a worker has open
+_PATIENCE_S = 60.0  # to wait while another worker writes
 
 
 def local_directory(run: str) -> Path:
-    """Where this executor keeps what needs not last, for one run of a job."""
+    """Where this executor keeps scratch state for one run of a job."""
     scratch = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or tempfile.gettempdir()
     return Path(scratch) / f"millstream-state-{run}"
 
 
 class DiskTable:
-    """A ``Table`` in a file."""
+    """A ``Table`` in an SQLite file."""
 
     lasting = False
 
@@ -45,7 +45,7 @@ class DiskTable:
         digest = hashlib.sha256(space.operator.encode()).hexdigest()[:16]
         self._path = directory / f"{digest}-{space.bucket}.db"
         self._connection = sqlite3.connect(self._path, timeout=_PATIENCE_S, isolation_level=None)
-        # A copy needs no syncing: after a crash of the machine it is made again.
+        # A copy needs no syncing: after a crash of the machine it is rebuilt.
         for pragma in ("journal_mode = WAL", "synchronous = OFF", f"cache_size = -{_CACHE_KB}"):
             self._connection.execute(f"PRAGMA {pragma}")
         with self._writing():

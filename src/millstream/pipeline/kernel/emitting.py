@@ -1,6 +1,7 @@
-"""Rows that a user's function gives: by name, checked where they are given, so that the error is at its line.
+"""Builds the rows that a user's function emits, and checks each value where the function emits it.
 
-Arrow would refuse a value that does not fit its column as well, but for a whole batch, long after.
+So an error points to the user's own line. Arrow would also refuse a value that does not fit its column, but
+only for a whole batch, much later.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ import pyarrow as pa
 
 
 def _tried(value: Any) -> Any:
-    """Stands for a Python type of which only Arrow can say whether it fits."""
+    """Marks Python types that only Arrow can check. It is never called."""
     raise AssertionError(value)
 
 
 class RowMaker:
-    """Makes rows of one channel. ``filled`` are columns that are known where they are not given, the keys,
-    with their places; ``time`` is the column that the row's own time goes to."""
+    """Builds the rows of one channel. ``filled`` are the columns that are filled in if they are not given
+    (the keys), with their positions in the key. ``time`` is the column that receives the row's time."""
 
     def __init__(self, schema: pa.Schema, filled: Mapping[str, int], time: str | None) -> None:
         self._names = tuple(schema.names)
@@ -57,7 +58,7 @@ class RowMaker:
 
 
 def _ready(kind: pa.DataType) -> dict[type, Callable[[Any], Any] | None]:
-    """The Python types whose values fit, and what is done with them first; others are tried on Arrow."""
+    """The Python types whose values fit, each with its check or conversion. Arrow tries all other types."""
     if pa.types.is_integer(kind):
         return {int: _whole(kind.bit_width)}
     if pa.types.is_floating(kind):
@@ -88,7 +89,7 @@ def _whole(bits: int) -> Callable[[int], int]:
 
 def _text(value: str) -> str:
     if not value.isascii():
-        value.encode()  # half of a surrogate pair is no text
+        value.encode()  # refuses half of a surrogate pair, which is not text
     return value
 
 

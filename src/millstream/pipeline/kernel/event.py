@@ -18,20 +18,20 @@ def moment(micros: int) -> datetime:
 
 
 def micros(time: datetime) -> int:
-    """The other way round; a time without a zone is UTC."""
+    """A time as microseconds since 1970; a time without a zone is UTC."""
     return ((time if time.tzinfo is not None else time.replace(tzinfo=UTC)) - EPOCH) // MICROSECOND
 
 
 class Event(tuple[Any, ...]):
-    """A row: ``event.card`` or ``event["card"]``; ``event.time`` is the time it goes by.
+    """A row. ``event.card`` or ``event["card"]`` is a column; ``event.time`` is the row's time.
 
-    Made for the columns of a stream by ``event_type``. A tuple of the columns' values and the time in
-    microseconds, because making it must cost next to nothing.
+    ``event_type`` makes a class for the columns of a stream. An event is a tuple of the columns' values
+    and the time in microseconds, because making one must cost next to nothing.
     """
 
     __slots__ = ()
     columns: ClassVar[tuple[str, ...]] = ()
-    stream: ClassVar[str] = ""  # the name of the stream that it came in
+    stream: ClassVar[str] = ""  # the name of the stream that it came from
     _places: ClassVar[dict[str, int]] = {}
 
     @property
@@ -58,8 +58,8 @@ class Event(tuple[Any, ...]):
 
 
 def event_type(columns: Sequence[str], stream: str = "") -> type[Event]:
-    """The class of events with these columns. A column whose name an event has a use for itself, or that is
-    no name in Python, is reached as ``event["its name"]``."""
+    """The class of events with these columns. A column is available only as ``event["its name"]`` if an
+    event uses the name itself, or if it is not a Python name."""
     fields = [f"_{number}" if name in _OURS else name for number, name in enumerate(columns)]
     named: Any = namedtuple("Event", [*fields, "_time"], rename=True)  # type: ignore[misc]
     usable: tuple[str, ...] = named._fields

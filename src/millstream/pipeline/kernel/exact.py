@@ -1,4 +1,4 @@
-"""Sums and averages without rounding on the way: the result is rounded once, so no order of adding shows."""
+"""Exact sums and averages, rounded once at the end, so that the order of adding makes no difference."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import numpy as np
 
 from millstream.pipeline.kernel.ranges import Dense, each_range
 
-_FEW = 8  # numbers that are kept as they are rather than added up exactly
-_OFTEN = 4  # how often ranges go over the same values before sums up to each value pay off
+_FEW = 8  # up to this many numbers are kept as they are rather than added up exactly
+_OFTEN = 4  # how often ranges must cover the same values before prefix sums pay off
 _DECIMALS = Context(prec=120)
 
 
 def ratio(numerator: int, denominator: int) -> float:
-    """The quotient, rounded once; infinity beyond what doubles hold."""
+    """The quotient, rounded once; infinity beyond the range of doubles."""
     try:
         return numerator / denominator
     except OverflowError:
@@ -36,15 +36,15 @@ def _divided(values: Sequence[float], by: int) -> float:
 
 
 def rounded(values: Sequence[float]) -> float:
-    """The exact sum of values, rounded once. Beyond what doubles hold, infinity or NaN."""
+    """The exact sum of values, rounded once; infinity or NaN beyond the range of doubles."""
     try:
         return math.fsum(values)
-    except (OverflowError, ValueError):  # a sum on the way is too large, or there are infinities
+    except (OverflowError, ValueError):  # an intermediate sum is too large, or there are infinities
         return _divided(values, 1)
 
 
 def exactly(values: Sequence[float]) -> tuple[float, ...]:
-    """A few numbers with exactly the sum of the values: the sum rounded, what is left rounded, and so on."""
+    """A few numbers with exactly the same sum: the rounded sum, the rounded remainder, and so on."""
     if len(values) <= _FEW:
         return tuple(values)
     if not all(map(math.isfinite, values)):
@@ -75,10 +75,10 @@ def moving_means(values: Any, rows: Dense) -> list[float | None]:
 
 
 def _moving(values: Any, rows: Dense, by: Any, of: Callable[[list[float]], float]) -> list[float | None]:
-    """The sum of each range divided by a number; ``of`` says it of the values of a range alone."""
+    """The sum of each range divided by its number in ``by``. ``of`` does the same for one range's values."""
     if int((rows.hi - rows.lo).sum()) <= _OFTEN * len(values) or not np.isfinite(values).all():
         return each_range(of, values.tolist(), rows)
-    # As integers of one scale: the sum of a range is the difference of two sums from the beginning.
+    # As integers of one scale, the sum of a range is the difference of two prefix sums.
     fractions, exponents = np.frexp(values)
     exponents = np.where(values == 0.0, exponents.max(), exponents) - 53
     least = min(int(exponents.min()), 0)
@@ -98,5 +98,5 @@ def decimal_sum(values: Sequence[Decimal]) -> Decimal:
 
 
 def decimal_mean(total: Decimal, count: int, scale: int) -> Decimal:
-    """Rounded half up, as Spark rounds decimals."""
+    """The average of decimals, rounded half up as in Spark."""
     return _DECIMALS.divide(total, count).quantize(Decimal(1).scaleb(-scale), "ROUND_HALF_UP", _DECIMALS)

@@ -1,7 +1,7 @@
-"""A user's function that raised: for which key, over which record, in which line, in words that fit a line.
+"""Describes the failure of a user's function in one line: the key, the record, and the line of code.
 
-A program that calls one raises ``RecordFailed`` or, if the job says so, puts the record on the channel
-``failed`` with what ``reason`` and ``line`` tell.
+A program that calls a user's function raises ``RecordFailed`` or, if the job says so, sends the record to
+the channel ``failed`` with what ``reason`` and ``line`` return.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _OURS = str(Path(__file__).parents[2])
 
 
 class RecordFailed(Exception):
-    """A user's function failed. ``key`` and ``sample`` are text; the cause is what it raised."""
+    """A user's function failed. ``key`` and ``sample`` are text; ``error`` is what the function raised."""
 
     def __init__(self, key: str, sample: str, error: BaseException) -> None:
         self.key = key
@@ -30,7 +30,7 @@ class RecordFailed(Exception):
 
 
 def shortened(names: Sequence[str], values: Sequence[Any]) -> str:
-    """``card='c1', eur=5.0``, cut where it gets long."""
+    """``card='c1', eur=5.0``, shortened where it is too long."""
     parts = []
     for name, value in zip(names, values, strict=True):
         text = value.isoformat() if isinstance(value, date) else repr(value)
@@ -42,12 +42,12 @@ def shortened(names: Sequence[str], values: Sequence[Any]) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """The exception in a line."""
+    """The exception in one line."""
     said = " ".join(str(error).split())
     return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
 def line(error: BaseException) -> str | None:
-    """``file:line`` of the user's code where it was raised."""
+    """``file:line`` in the user's code where the exception was raised; None if it was not raised there."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _OURS not in frame.filename]
     return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else None

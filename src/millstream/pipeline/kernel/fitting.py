@@ -1,7 +1,7 @@
-"""Rows that were kept with the columns of yesterday, as rows of today's.
+"""Converts rows that state kept with earlier columns to rows with the present columns.
 
-A column that is new is null in rows that were kept before it was there; one that is gone is left out; a type
-that has every value of the old one takes its place. Anything else is refused before a job starts.
+A new column is null in rows that were kept before it existed. A removed column is left out. A type may be
+replaced by one that has every value of the old type. Any other change is refused before a job starts.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from millstream.pipeline.kernel.state import Store
 
-KEPT_BESIDE = "clock"  # the container of what a bucket keeps that is no state of a program
+KEPT_BESIDE = "clock"  # the container for what a bucket keeps beside its program's state
 
 
 def fitted(rows: pa.Table, fields: Iterable[pa.Field]) -> pa.Table:
-    """Rows with these columns, in this order."""
+    """The rows with these columns, in this order."""
     wanted = pa.schema([pa.field(field.name, field.type) for field in fields])
     if rows.schema.names == wanted.names and rows.schema.types == wanted.types:
         return rows
@@ -32,8 +32,8 @@ def fitted(rows: pa.Table, fields: Iterable[pa.Field]) -> pa.Table:
 
 
 class Layouts:
-    """The columns that tuples were kept with, by number: a tuple tells the number of its own. So nothing has
-    to be written again when the columns change, wherever the state is kept."""
+    """The column layouts that tuples were kept with, by number. Each tuple is kept with the number of its
+    layout, so nothing has to be rewritten when the columns change, wherever the state is kept."""
 
     def __init__(self, store: Store, name: str, names: Sequence[str]) -> None:
         noted = store.in_memory(KEPT_BESIDE)
@@ -45,13 +45,13 @@ class Layouts:
         self.current = self._known.index(self._names)
 
     def fitted(self, values: Sequence[Any], number: int) -> tuple[Any, ...]:
-        """Values of an older layout, as those of now."""
+        """Values of an older layout, converted to the current one."""
         there = dict(zip(self._known[number], values, strict=True))
         return tuple(there.get(name) for name in self._names)
 
 
 def holds(new: pa.DataType, old: pa.DataType) -> bool:
-    """Whether a type has every value of another, as the same value."""
+    """True if a type can hold every value of another type as the same value."""
     if new == old:
         return True
     kinds = pa.types
@@ -67,8 +67,8 @@ def holds(new: pa.DataType, old: pa.DataType) -> bool:
 
 
 def unfit(old: pa.Schema, new: pa.Schema, keys: int, *, by_position: bool) -> list[str]:
-    """What of an input's columns changed so that rows in state can't become rows of now, in words. The first
-    ``keys`` are those that rows were divided by: they can't change at all."""
+    """The column changes that make rows in state unusable, in words. The first ``keys`` columns are those
+    by which rows were divided into buckets: they can't change at all."""
     found = []
     for before, now in zip(list(old)[:keys], list(new)[:keys], strict=True):
         if before.type != now.type:

@@ -1,19 +1,18 @@
-"""A table joined with another by a foreign key: orders, whose key is their id, with the customers that they
-name in a column.
+"""Joins two tables by a foreign key: orders, keyed by id, with the customers that they name in a column.
 
-Theory of operation. A bucket has the rows of some keys. Changes of the right are found by the right's key,
-so the left's rows have to be where their foreign key is; but a row that names another customer than before,
-or is deleted, has to be taken from where it was, and a deletion does not even say where that is. So there are
-three operators in a row:
+Theory of operation. A bucket has the rows of some keys. Changes of the right table are found by the
+right's key, so the left rows have to be in the bucket of their foreign key. But a left row that names
+another customer than before, or is deleted, has to be removed from where it was, and a deletion does not
+even say where that is. So there are three operators in sequence:
 
-1. ``Assign``, by the left's key: knows where each row was last sent, sends it to its foreign key, and if that
-   is another one, tells the old one that it is *away*.
-2. ``Match``, by the foreign key: has the right's row and all left rows that name it, and gives what a change
-   of either makes of them.
-3. ``Settle``, by the left's key again: what comes from different buckets is put in the order of time, and
-   deletions of what was never there are left out.
+1. ``Assign``, by the left's key: remembers where each row was last sent, and sends it to its foreign key.
+   If that is a different one, it tells the old one that the row is *away*.
+2. ``Match``, by the foreign key: has the right's row and all left rows that name it, and emits the
+   results of a change of either.
+3. ``Settle``, by the left's key again: puts what comes from different buckets in time order, and drops
+   deletions of rows that were never there.
 
-A key has at most one change at an instant, so that there is nothing in it whose order is open.
+A key has at most one change at an instant, so no order within an instant is left open.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ AWAY, SENT_AT = "millstream_away", "millstream_time"
 
 @dataclass(frozen=True)
 class Assign:
-    """Rows of a table to their foreign keys. ``time`` is the column of the table's time."""
+    """Sends rows of a table to their foreign keys. ``time`` is the column of the table's time."""
 
     keys: int
     foreign: tuple[str, ...]
@@ -61,7 +60,7 @@ class Assign:
 
 
 class Assigning:
-    """The program. What is kept of a key is the foreign key that its row has."""
+    """The program. For each key it keeps the foreign key of the key's row."""
 
     def __init__(self, plan: Assign, schema: pa.Schema) -> None:
         names = schema.names
@@ -78,7 +77,7 @@ class Assigning:
         rows = rows_of(events.tables[0])
         table, keys = self._table, self._keys
         table.fetch(row[:keys] for row in rows)
-        touched: dict[Row, tuple[Row | None, Row]] = {}  # where it was before, and the last change
+        touched: dict[Row, tuple[Row | None, Row]] = {}  # the foreign key before, and the last change
         instant = None
         for time, at in zip(events.time.tolist(), events.index.tolist(), strict=True):
             if time != instant:
@@ -111,7 +110,7 @@ class Assigning:
                 out.row(MAIN, (*row, False, time))
 
     def _gone(self, key: Row, foreign: Row) -> Row:
-        """A row that is no longer where it was: nothing but its keys."""
+        """The row that tells the old foreign key that a row is no longer there. It has only the keys."""
         row: list[Any] = [None] * self._width
         for at, value in zip(self._foreign, foreign, strict=True):
             row[at] = value
@@ -122,8 +121,8 @@ class Assigning:
 
 @dataclass(frozen=True)
 class Match:
-    """Rows that were sent to their foreign keys (the first input) with the table that has these keys.
-    ``key`` are the columns of the left's own key, ``time`` is the column of the right's time."""
+    """Matches rows that were sent to their foreign keys (the first input) with the table that has these
+    keys. ``key`` are the columns of the left's own key; ``time`` is the column of the right's time."""
 
     how: str
     keys: int
@@ -161,7 +160,7 @@ class Match:
 
 
 class Matching:
-    """The program. Rows of the left are kept under their foreign key and their own."""
+    """The program. Left rows are kept under their foreign key and their own key."""
 
     def __init__(
         self, plan: Match, names: Sequence[str], kept: Sequence[str], table: Table, width: int
@@ -176,7 +175,7 @@ class Matching:
 
     def open(self, store: Store) -> None:
         self._table.open(store, "right")
-        self._left = store.in_memory("left")  # all of it is in the index below
+        self._left = store.in_memory("left")  # the index below holds all of it anyway
         self._by_foreign: dict[Row, dict[Row, Row]] = {}
         for (foreign, key), values in self._left.items():
             self._by_foreign.setdefault(foreign, {})[key] = values
@@ -211,7 +210,7 @@ class Matching:
         return None
 
     def _sent(self, foreign: Row, row: Row, touched: dict[tuple[Row, Row], None]) -> None:
-        """A row of the left came here, or is no longer here. Of one that is away, its new place tells."""
+        """A left row arrived here, or is no longer here. If it is away, its new place emits the result."""
         key = tuple([row[at] for at in self._key])
         there = self._by_foreign.setdefault(foreign, {})
         if row[self._deleted]:
@@ -239,7 +238,7 @@ class Matching:
 
 @dataclass(frozen=True)
 class Settle:
-    """Changes of a table in the order of time, without deletions of what is not there."""
+    """Puts changes of a table in time order, and drops deletions of rows that are not there."""
 
     keys: int
     in_order: ClassVar[bool] = True
@@ -258,7 +257,7 @@ class Settle:
 
 
 class Settling:
-    """The program. What is kept is which keys are there."""
+    """The program. It keeps which keys are there."""
 
     def __init__(self, keys: int) -> None:
         self._keys = keys

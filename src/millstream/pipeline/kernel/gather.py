@@ -1,16 +1,16 @@
-"""The parts of one event, which went different ways, brought together again by their key.
+"""Gathers the parts of one event, which took different ways, by their key.
 
 Rules:
 
-- A gathering begins with the first part of its key, and is complete when one row of every part is there.
-- Of several rows of one part the first in time counts. Others go to the channel ``duplicates``, also those
-  that come when the gathering is complete: a key is remembered until its time is over, whatever happens.
-- The time of a gathering is over at the time of its first part and ``timeout``. What is not complete by then
-  goes to the channel ``incomplete``, with the names of the parts that are missing. A part at that time or
-  later begins a new one.
-- A part without a key goes to ``incomplete`` as it comes, alone.
+- A gathering begins with the first part of its key. It is complete when one row of every part is there.
+- Of several rows of one part, the first in time counts. The others go to the channel ``duplicates``. So do
+  rows that come after the gathering is complete, because a key is always remembered until its time is over.
+- A gathering's time is over ``timeout`` after the time of its first part. A gathering that is not
+  complete by then goes to the channel ``incomplete``, with the names of the missing parts. A part at that
+  time or later begins a new gathering.
+- A part whose key has a null goes to ``incomplete`` at once, alone.
 
-Memory: at most one row of every part for a key, and for no longer than ``timeout`` of event time.
+Memory: at most one row of every part per key, for no longer than ``timeout`` of event time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ GATHER_TIME, MISSING, PART = "gather_time", "missing", "part"
 
 @dataclass(frozen=True)
 class Gather:
-    """Rows of every part, one each. ``timeout`` in microseconds."""
+    """The plan: one row of every part per key. ``timeout`` is in microseconds."""
 
     parts: tuple[str, ...]
     keys: int
@@ -72,13 +72,13 @@ class Gather:
 
 
 def _columns(schema: pa.Schema, keys: int) -> list[pa.Field]:
-    """The columns of a part beside its keys. One that has none is there or not: a struct can't be empty."""
+    """The columns of a part beside its keys: at least one, because a struct can't be empty."""
     columns = [pa.field(field.name, field.type) for field in list(schema)[keys:]]
     return columns or [pa.field("there", pa.bool_())]
 
 
 class Gathering:
-    """The program. Of an open key the parts that are there are kept, of a complete one that it was."""
+    """The program. It keeps the parts of each open key, and which keys are complete."""
 
     def __init__(self, plan: Gather, names: Sequence[Sequence[str]]) -> None:
         self._plan = plan
@@ -132,7 +132,7 @@ class Gathering:
         return None
 
     def _soonest(self) -> int:
-        """When the time of some key is over."""
+        """The earliest time at which the time of some key is over."""
         dues = self._open.next_due(), self._complete.next_due()
         return min((due for due in dues if due is not None), default=ALWAYS)
 
@@ -150,7 +150,7 @@ class Gathering:
         return rows_of(table, keys) if table.num_columns > keys else [(True,)] * table.num_rows
 
     def _structs(self, there: Row) -> list[dict[str, Any] | None]:
-        """Rows as Arrow wants structs."""
+        """The parts as dictionaries, from which Arrow makes structs."""
         return [
             None if part is None else dict(zip(names, part, strict=True))
             for names, part in zip(self._names, there, strict=True)
@@ -158,5 +158,5 @@ class Gathering:
 
 
 def _at(number: int, part: Row, count: int) -> Row:
-    """A part where it belongs, and nothing elsewhere."""
+    """A row with one part at its position, and None for the others."""
     return (*(None,) * number, part, *(None,) * (count - number - 1))

@@ -1,4 +1,4 @@
-"""Rows to groups, by whole columns: which rows have equal keys, and the rows of each group side by side."""
+"""Groups rows with equal keys, using whole columns, and places the rows of each group side by side."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import pyarrow.compute as pc
 from millstream.errors import TopologyError
 from millstream.pipeline.kernel.plain import values_of
 
-_MOST_CODES = 1 << 40  # beyond, codes of further columns could run out of 64 bits
+_MOST_CODES = 1 << 40  # beyond this, the codes of further columns could overflow 64 bits
 
 
 def check_keys(schema: pa.Schema, keys: int) -> None:
-    """Refuse keys that are lists, maps or structs: state is found by them."""
+    """Refuse keys that are lists, maps or structs, because state is looked up by key."""
     for field in list(schema)[:keys]:
         if pa.types.is_nested(field.type):
             raise ValueError(f"the key {field.name!r} is {field.type}; a key must be a plain value")
 
 
 def floating_key(operator: str, column: str, kind: str, *, at: str | None = None) -> TopologyError:
-    """State is found by its key, and NaN does not equal itself: each would be a key of its own, and leave its
-    state behind for ever."""
+    """The error for a floating point key. State is looked up by key, and NaN does not equal itself: each
+    NaN would be a new key and leave its state behind for ever."""
     return TopologyError(
         f"{operator!r}: the key {column!r} is {kind}. Floating point numbers can't be keys of state, because"
         f" NaN is not equal to itself; give CAST({column} AS decimal(18,4)), or another scale, in a"
@@ -34,8 +34,8 @@ def floating_key(operator: str, column: str, kind: str, *, at: str | None = None
 
 
 def codes(columns: Sequence[Any]) -> Any:
-    """A number for each row, equal where all columns are: from 0, in the order of first occurrence.
-    A column is Arrow's or numpy's; nulls are equal to each other."""
+    """A number for each row, the same for rows that are equal in all columns. The numbers start at 0, in
+    the order of first occurrence. A column is an Arrow or numpy array; nulls are equal to each other."""
     found: Any = None
     for column in columns:
         encoded, distinct = _encoded(column)
@@ -57,12 +57,12 @@ def _encoded(column: Any) -> tuple[Any, int]:
 
 
 class Groups:
-    """Rows ordered so that those of a group stand together: group ``n`` is rows ``lo[n]:hi[n]`` of
-    ``order``, and ``order`` are numbers of rows."""
+    """Rows ordered so that each group is contiguous. Group ``n`` is ``order[lo[n]:hi[n]]``, where ``order``
+    holds row numbers."""
 
     def __init__(self, of_rows: Any, within: Sequence[Any] = ()) -> None:
-        """``of_rows``: each row's group. ``within``: what orders the rows of a group, most important first;
-        by default they stay as they come."""
+        """``of_rows`` is each row's group. ``within`` orders the rows of a group, most important first; by
+        default they keep their order."""
         if within:
             self.order = np.lexsort([*reversed(within), of_rows])
         else:
@@ -76,11 +76,11 @@ class Groups:
 
     @property
     def any_row(self) -> Any:
-        """A row of each group."""
+        """The number of one row of each group."""
         return self.order[self.lo]
 
 
 def key_tuples(table: pa.Table, keys: int, rows: Any) -> list[tuple[Any, ...]]:
-    """The keys of some rows, as state is found by them."""
+    """The keys of some rows as tuples, by which state is looked up."""
     picked = table.select(list(range(keys))).take(pa.array(rows))
     return list(zip(*map(values_of, picked.columns), strict=True))

@@ -1,17 +1,18 @@
-"""Two streams joined: rows with equal keys whose times are near to each other.
+"""Joins two streams: rows with equal keys whose times are close to each other.
 
 Rules:
 
-- A row of the left at time l and one of the right at r match if their keys are equal and r - l is within
+- A left row at time l and a right row at time r match if their keys are equal and r - l is between
   ``lower`` and ``upper``. A null key matches nothing.
-- A row that comes later than its partition's watermark goes to the channel of late rows and matches nothing.
-  So which pairs there are does not depend on how the input was cut.
-- A row is kept as long as a row that is not late could still match it: the left's until the watermark is past
-  l + upper, the right's until it is past r - lower. That is all the memory there is.
-- A row of a side whose every row counts (outer joins) that has found no match by then is given alone, once.
-- A match is given as soon as both are there, or, in the order of time, when the watermark has passed both.
-  Its time is the later of the two; what is alone keeps its own, which is older than the watermark by as long
-  as it was kept.
+- A row that is older than its partition's watermark goes to the channel of late rows and matches nothing.
+  So the set of pairs does not depend on how the input was cut.
+- A row is kept as long as a row that is not late could still match it: a left row until the watermark has
+  passed l + upper, a right row until it has passed r - lower. Nothing else is kept in memory.
+- In an outer join, a row of a side whose rows must all appear is emitted alone, once, if it has found no
+  match by then.
+- A match is emitted as soon as both rows are there or, in time order, when the watermark has passed both.
+  Its time is the later of the two. A row emitted alone keeps its own time, which is behind the watermark
+  by as long as the row was kept.
 """
 
 from __future__ import annotations
@@ -34,21 +35,21 @@ from millstream.pipeline.kernel.state import OFFSET, TIME, Store, Waiting
 
 LEFT, RIGHT = 0, 1
 OWN = (JOIN_TIME, TIME_BASIS)
-_OWN = "own "  # in front of the names of a row's own columns
-_BESIDE = len(Waiting.ORDER) + 1  # in front of the columns of a row that is kept: until when, and its time
+_OWN = "own "  # prefix of the names of a row's own columns
+_BESIDE = len(Waiting.ORDER) + 1  # columns in front of a kept row's own: until when it is kept, ..., its time
 ALONE = {"inner": (False, False), "left": (True, False), "right": (False, True), "outer": (True, True)}
 
 
 @dataclass(frozen=True)
 class JoinWithin:
-    """Streams joined within a time, matches at once. Times in microseconds."""
+    """Streams joined within a time; matches are emitted at once. Times are in microseconds."""
 
     how: str
     keys: int
     lower: int
     upper: int
     basis: str
-    results: tuple[bool, bool] = (False, False)  # whether the sides are results of other operators
+    results: tuple[bool, bool] = (False, False)  # True for a side that is another operator's result
     in_order: ClassVar[bool] = False
 
     def channels(self, inputs: Sequence[pa.Schema]) -> Mapping[str, pa.Schema]:
@@ -83,7 +84,7 @@ class JoinWithin:
 
 @dataclass(frozen=True)
 class JoinWithinInOrder(JoinWithin):
-    """The same, given in the order of time."""
+    """The same join, with results in time order."""
 
     in_order: ClassVar[bool] = True
 
@@ -93,12 +94,12 @@ def _signed(us: int) -> str:
 
 
 class _Side:
-    """The rows of one side that may still match: in the order in which they go, and to be found by key."""
+    """The rows of one side that may still match: in the order in which they expire, and indexed by key."""
 
     def __init__(self, store: Store, name: str, own: Sequence[pa.Field], keys: int, alone: bool) -> None:
         kept = [pa.field("at", pa.int64()), *(field.with_name(_OWN + field.name) for field in own)]
         self.rows = store.waiting(name, pa.schema(kept))
-        self.matched = store.keyed(f"{name} matched")  # by number, of those that are given alone otherwise
+        self.matched = store.keyed(f"{name} matched")  # by number; only if the others are emitted alone
         self.alone = alone
         self.by_key = Lookup(keys)
         self.next = 0
@@ -109,7 +110,7 @@ class _Side:
             self._index(rows, hashes(rows.columns[:keys]), there)
 
     def keep(self, rows: pa.Table, hashed: Any, times: Any, until: Any, numbers: Any) -> None:
-        """Rows from a time until another. Their numbers say which came first."""
+        """Keep rows until a time. Their numbers say which came first."""
         nothing = pa.array(np.zeros(len(times), np.int8))
         beside = [pa.array(until), nothing, nothing, pa.array(numbers), pa.array(times)]
         names = [*Waiting.ORDER, "at", *(_OWN + name for name in rows.column_names)]
@@ -123,13 +124,13 @@ class _Side:
         self.by_key.add(numbered, hashed, kept["at"].to_numpy(), kept[TIME].to_numpy())
 
     def match(self, numbers: Any, until: Any) -> None:
-        """Rows that are not alone."""
+        """Mark rows as matched, so that they are not emitted alone."""
         if self.alone:
             for number, due in zip(numbers.tolist(), until.tolist(), strict=True):
                 self.matched.put(number, True, due)
 
     def let_go(self, before: int) -> pa.Table | None:
-        """Remove what goes before a time, and give of it what is given alone, in order."""
+        """Remove the rows that expire before a time. Return, in order, those to be emitted alone."""
         gone = self.rows.let_go(before)
         self.by_key.forget(before)
         if gone is None or not self.alone:
@@ -141,18 +142,19 @@ class _Side:
 
 
 class Within:
-    """The program: of rows as they come, and of events in order.
+    """The program, for rows as they come and for events in order.
 
-    In both cases the rows of a batch are taken side by side: those of the left look for what is there of the
-    right, and then those of the right for what is there of the left, so that every pair is found once. In
-    order, what a batch gives is put in order at its end: everything that was known before it is older."""
+    In both cases the rows of a batch are processed side by side. First the left rows look for matches
+    among the right rows that are there, then the right rows among the left rows, so every pair is found
+    once. In time order, a batch's results are sorted at its end. That is enough, because all earlier
+    results are older."""
 
     def __init__(self, plan: JoinWithin, own: Sequence[Sequence[pa.Field]], schema: pa.Schema) -> None:
         self._plan = plan
-        self._own = own  # the columns that are kept of each side
+        self._own = own  # the columns of each side that are kept
         self._names = [[field.name for field in of] for of in own]
         self._schema = schema
-        self._given: list[tuple[pa.Table, tuple[Any, ...]]] = []  # results, and what puts them in order
+        self._given: list[tuple[pa.Table, tuple[Any, ...]]] = []  # results, and their sort keys
 
     def open(self, store: Store) -> None:
         self._sides = [
@@ -193,7 +195,7 @@ class Within:
         out.table(MAIN, results)
 
     def next_due(self) -> int | None:
-        """Only what is given alone is waited for."""
+        """Only rows that will be emitted alone have a due time."""
         dues = [side.rows.earliest() for side in self._sides if side.alone]
         first = min((due for due in dues if due is not None), default=None)
         return None if first is None else first + 1
@@ -202,7 +204,7 @@ class Within:
         return None
 
     def _meet(self, number: int, table: pa.Table, times: Any, numbers: Any) -> None:
-        """Rows of a side: all their matches on the other, and then they are kept."""
+        """Find all matches of one side's rows on the other side, then keep the rows."""
         plan, side, other = self._plan, self._sides[number], self._sides[1 - number]
         rows = table.select(self._names[number]).combine_chunks()
         if number == LEFT:
@@ -223,7 +225,7 @@ class Within:
         side.keep(rows, hashed, times, high, numbers)
 
     def _alone(self, number: int, gone: pa.Table) -> None:
-        """What can't match any more."""
+        """Emit rows that can't match any more."""
         keys, own = self._plan.keys, gone.columns[_BESIDE:]
         others = list(self._schema)[len(own) : -len(OWN)]
         if number == RIGHT:

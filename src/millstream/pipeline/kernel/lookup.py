@@ -1,10 +1,10 @@
-"""Rows that are found by key and time, by whole columns: no work for each row in Python.
+"""Finds rows by key and time on whole columns, with no work for single rows in Python.
 
-Theory of operation. What a batch adds is one *run*, sorted by the hash of the key and then by time, so that
-all rows with a key and a span of times stand side by side, and a whole batch of questions is a few binary
-searches over arrays. Runs of similar size are merged, so there are never more than a handful; a row takes
-part in as many merges as the number of rows has digits, whatever the batch. Hashes live in one process only:
-two keys with one hash are told apart by comparing them.
+Theory of operation. Each batch adds one *run*, sorted by the hash of the key and then by time. In a run,
+all rows with one key and a range of times are contiguous, so a whole batch of lookups is a few binary
+searches over arrays. Runs of similar size are merged, so there are never more than a handful. A row takes
+part in a number of merges that is logarithmic in the number of rows, whatever the size of batches. Hashes
+are valid in one process only. Keys with the same hash are told apart by comparing them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 def hashes(keys: Sequence[pa.ChunkedArray]) -> Numbers:
-    """A number for the key of each row, equal where the keys are."""
+    """A hash of each row's key; equal keys have equal hashes."""
     found = np.zeros(len(keys[0]), np.uint64)
     for column in keys:
         found = (found ^ _hashes(column).view(np.uint64)) * _MIX
@@ -43,7 +43,7 @@ def _hashes(column: pa.ChunkedArray) -> Numbers:
 
 @dataclass(slots=True)
 class Run:
-    """Rows sorted by hash and time. ``until`` is when each goes, ``going`` the same in the order of time."""
+    """Rows sorted by hash and time. ``until`` is when each expires; ``going`` is the same, sorted."""
 
     rows: pa.Table
     hash: Numbers
@@ -61,21 +61,21 @@ class Run:
         return len(self.time)
 
     def left_at(self, time: int) -> Run:
-        """Without the rows that have gone by a time."""
+        """The run without the rows that have expired by a time."""
         stay = self.until >= time
         rows = self.rows.filter(pa.array(stay)).combine_chunks()
         return Run(rows, self.hash[stay], self.time[stay], self.until[stay], np.sort(self.until[stay]))
 
 
 class Lookup:
-    """All rows that are there. ``keys`` is how many columns, from the left, are the key."""
+    """All rows that can be found. ``keys`` is the number of columns, from the left, that are the key."""
 
     def __init__(self, keys: int) -> None:
         self._keys = keys
         self._runs: list[Run] = []
 
     def add(self, rows: pa.Table, hashed: Numbers, time: Numbers, until: Numbers) -> None:
-        """Take rows in. A key with a null in it is never found."""
+        """Add rows. A row with a null in its key is left out, because it can never be found."""
         there = np.ones(rows.num_rows, bool)
         for column in rows.columns[: self._keys]:
             if column.null_count:
@@ -97,7 +97,8 @@ class Lookup:
             )
 
     def forget(self, until: int) -> None:
-        """Rows that go before a time may go: those of a run all at once, or when half of them could."""
+        """Drop rows that expire before a time: a whole run at once, or a run's expired rows when they are
+        more than half of it. Until then, expired rows may stay."""
         kept = []
         for run in self._runs:
             gone = int(np.searchsorted(run.going, until, side="left"))
@@ -108,8 +109,8 @@ class Lookup:
     def find(
         self, rows: pa.Table, hashed: Numbers, low: Numbers, high: Numbers
     ) -> Iterator[tuple[Numbers, pa.Table, Numbers]]:
-        """For rows with the same columns of keys, those with equal keys and a time from ``low`` to ``high``
-        of each: numbers of the rows given, what was found for them, and the times of it."""
+        """Find, for each given row, the rows with an equal key and a time from ``low`` to ``high``.
+        Yields the numbers of the given rows, the rows found for them, and the times of the rows found."""
         for run in self._runs:
             first: Numbers = np.searchsorted(run.hash, hashed, side="left")
             end: Numbers = np.searchsorted(run.hash, hashed, side="right")
@@ -138,7 +139,7 @@ class Lookup:
 
 
 def _bisect(values: Numbers, low: Numbers, high: Numbers, wanted: Numbers) -> Numbers:
-    """Where in each span ``low:high`` of values, which is sorted, the first is that is not below wanted."""
+    """For each sorted span ``low:high`` of the values, where the first one not below wanted is."""
     low, high = low.copy(), high.copy()
     while True:
         open_ = low < high

@@ -1,8 +1,9 @@
-"""What a match tells: values of the events that its steps took.
+"""Measures of a pattern match: values computed from the events that its steps took.
 
-A measure is written ``sum(small.eur)``, ``count(small)`` or ``big.eur``, which is the last one's. Nulls are
-left out as SQL leaves them out; of a step that took nothing, all but the count are null. More than that is
-for the SQL that follows: a match without measures has all events of every step, as an array of structs.
+A measure is written ``sum(small.eur)``, ``count(small)`` or ``big.eur``, which is the value of the last
+event. Nulls are left out where SQL leaves them out. For a step that took nothing, a count is 0, a list is
+empty, and all other measures are null. Anything more is left to the SQL that follows: a match without
+measures has all events of every step, as an array of structs.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from millstream.pipeline.kernel.exact import decimal_mean, decimal_sum, mean, ro
 FUNCTIONS = ("first", "last", "sum", "count", "min", "max", "avg", "list")
 _MEASURE = re.compile(r"(?:(\w+)\s*\(\s*)?(\w+)(?:\.(\w+|`[^`]+`))?(\s*\))?")
 
-Taken = Sequence[Sequence[Sequence[Any]]]  # by step, the events it took, each the values of its columns
+Taken = Sequence[Sequence[Sequence[Any]]]  # by step: the events it took, each as its column values
 
 
 class MeasureError(ValueError):
-    """Not a measure, or none that can be worked out; the message says why."""
+    """Not a measure, or one that can't be computed; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class Measure:
 
 
 def parsed(text: object, steps: Sequence[str]) -> Measure:
-    """The measure that is written so."""
+    """Parse the text of a measure."""
     found = _MEASURE.fullmatch(text.strip()) if isinstance(text, str) else None
     if found is None or bool(found[1]) != bool(found[4]):
         raise MeasureError(f"{text!r} is not a measure; write sum(step.column), count(step) or step.column")
@@ -55,7 +56,7 @@ def parsed(text: object, steps: Sequence[str]) -> Measure:
 
 
 def type_of(measure: Measure, columns: Mapping[str, pa.DataType]) -> pa.DataType:
-    """The Arrow type of its values."""
+    """The Arrow type of a measure's values."""
     if measure.function == "count":
         return pa.int64()
     assert measure.column is not None
@@ -73,7 +74,7 @@ def type_of(measure: Measure, columns: Mapping[str, pa.DataType]) -> pa.DataType
 
 
 def worked_out(measure: Measure, step: int, place: int, kind: pa.DataType) -> Callable[[Taken], Any]:
-    """A function that works the measure out; ``place`` is where the column stands in an event."""
+    """A function that computes the measure; ``place`` is the position of the column in an event."""
     work = _WORK[measure.function]
 
     def value(taken: Taken) -> Any:
@@ -104,7 +105,7 @@ def _avg(values: list[Any], kind: pa.DataType) -> Any:
 
 
 def _in_order(value: Any) -> tuple[bool, Any]:
-    return value != value, value  # NaN is greater than all, as for Spark
+    return value != value, value  # NaN is greater than every other value, as in Spark
 
 
 _WORK: dict[str, Callable[[Sequence[Any], pa.DataType], Any]] = {

@@ -1,7 +1,8 @@
-"""The columns of what is joined: the keys once, then those of both sides, then what the result says itself.
+"""Names the columns of a join's result: the keys once, then both sides' columns, then the result's own.
 
-A column that both sides have is called ``left_NAME`` and ``right_NAME``. What a side says about itself as the
-result of another operator (its ``join_time``, its ``time_basis``) is left out: the result has its own.
+A column that both sides have is called ``left_NAME`` and ``right_NAME``. If a side is itself the result
+of another operator, the columns that describe that result (its ``join_time``, its ``time_basis``) are
+left out, because the join has its own.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ def joined(
     own: Sequence[str],
     results: Sequence[bool] = (False, False),
 ) -> tuple[Kept, Kept]:
-    """Which columns of both sides the result has, and under which names. ``keys`` are the left's; ``left``
-    and ``right`` are the columns beside the keys, ``own`` those that the result adds. ``results`` says which
-    sides are themselves results."""
+    """The columns of each side that the result has, with their names there. ``keys`` are the left's;
+    ``left`` and ``right`` are the columns beside the keys; ``own`` are those that the result adds.
+    ``results`` says which sides are themselves results."""
     lefts, rights = (
         [name for name in side if name not in own] if is_result else list(side)
         for side, is_result in zip((left, right), results, strict=True)

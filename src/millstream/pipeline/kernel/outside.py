@@ -1,19 +1,21 @@
-"""Keyed state on a table outside the process: a file on disk, or a database.
+"""Keeps keyed state in a table outside the process: a file on disk, or a database.
 
-Theory of operation. What a batch changes is written to Spark's checkpoint, with the batch, as all state is.
-A table is never written by the batch that makes a change: it takes changes in, is *folded*, at the beginning
-of a later batch, when Spark has told us that they count. So a table holds nothing that may have to be taken
-back. What it lacks (the changes that are not folded yet) is kept in front of it and goes first. Therefore:
+Theory of operation. A batch writes its changes to Spark's checkpoint, as for all state. The batch that
+makes a change never writes it to the table. Changes are *folded* into the table at the beginning of a
+later batch, when Spark has confirmed that they count. So a table holds nothing that may have to be taken
+back. The changes that it lacks, because they are not folded yet, are kept in front of it and take
+precedence. Therefore:
 
 - A batch that is run again reads what it read before: the table, and the same changes in front of it.
-- A fold is of versions, and each version's changes are the same for whoever folds them. Done twice, or by a
-  task that should have ended long ago, it changes nothing: a table takes no version in that it is past.
+- A fold applies whole versions, and the changes of a version are the same in every task that folds them.
+  A fold that is done twice, or by a task that should have ended long ago, changes nothing: a table ignores
+  versions that it is already past.
 - A task that is behind reads a table that is ahead of it, and would compute nonsense. It is refused when it
-  wants to write its results, because by then the table tells a version that the task does not know.
-- A table that is further than the checkpoint knows, or not as far, is not the checkpoint's: someone has put
-  an old copy of one of them back. That is refused.
+  tries to write its results, because by then the table reports a version that the task does not know.
+- A table that is further than the checkpoint knows, or not as far, does not belong to the checkpoint:
+  someone has restored an old copy of one of the two. That is refused.
 
-An adapter is small: see ``Table``. ``open_table`` finds one by an address.
+An adapter is small: see ``Table``. ``open_table`` opens one by its address.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ class Entry(NamedTuple):
 
 
 class Space(NamedTuple):
-    """Whose state it is: an operator's of a checkpoint, and a bucket's. No two tables have the same."""
+    """Identifies a table: an operator of a checkpoint, and a bucket. No two tables have the same."""
 
     operator: str
     bucket: int
@@ -53,40 +55,40 @@ class Space(NamedTuple):
 class Table(Protocol):
     """All keyed state of one operator in one bucket. Its containers have names; keys and values are bytes.
 
-    Any call may fail with StateError, or with what its driver raises; the batch is then run again.
+    Any call may fail with StateError, or with an exception of its driver. The batch is then run again.
     """
 
-    lasting: bool  # whether it outlives the job, so that a checkpoint need not hold what it holds
+    lasting: bool  # True if it outlives the job, so that a checkpoint need not hold its content
 
     def folded(self) -> int:
-        """The version up to which it has taken changes in; 0 if there were none."""
+        """The version up to which changes are folded; 0 if there were none."""
 
     def get_many(self, container: str, keys: Sequence[bytes]) -> Mapping[bytes, Entry]:
-        """The entries of keys; those that have none are not in it."""
+        """The entries of the keys. Keys without an entry are left out."""
 
     def fold(self, version: int, changes: Mapping[str, Mapping[bytes, Entry | None]]) -> None:
-        """Take in changes up to a version, by container; None removes a key. If it has that version already,
-        nothing happens. If it fails halfway it can be called again."""
+        """Apply the changes up to a version, by container; None removes a key. If the table has that
+        version already, nothing happens. If it fails halfway, it can be called again."""
 
     def due(self, container: str, until: int, after: tuple[int, bytes] | None) -> list[tuple[bytes, Entry]]:
-        """Some of the entries that are due at or before a time, those with the least (due, key) first, and
-        only those after a given one. Not necessarily all: until there are none, ask again."""
+        """Some of the entries that are due at or before a time and come after a given one, those with the
+        least (due, key) first. It need not return all of them: ask again until there are none."""
 
     def scan(self, container: str) -> Iterator[tuple[bytes, Entry]]:
         """All entries, in any order."""
 
     def rebuild(self, version: int, entries: Iterable[tuple[str, Sequence[tuple[bytes, Entry]]]]) -> None:
-        """Become what a snapshot was, all at once. Asked only of tables that don't last."""
+        """Replace everything by a snapshot, all at once. Called only on tables that don't last."""
 
     def drop(self) -> None:
-        """Remove everything: as if there had never been anything."""
+        """Remove everything, as if nothing had ever been stored."""
 
     def close(self) -> None: ...
 
 
 def encode(key: Any) -> bytes:
-    """Equal keys of the same types are equal bytes. (What pickle makes of a key depends on which of its parts
-    are the same object.)"""
+    """Encode a key: equal keys of the same types give equal bytes. (Plain pickle would not do, because its
+    bytes depend on which parts of the key are the same object.)"""
     try:
         return marshal.dumps(key, 2)
     except ValueError:
@@ -103,7 +105,7 @@ def decode(key: bytes) -> Any:
 
 
 class _Here:
-    """An entry in front of the table: its value, bytes and due time. Values are unpickled when asked for."""
+    """An entry in front of the table: value, bytes and due time. The value is unpickled on first use."""
 
     __slots__ = ("blob", "due", "value")
 
@@ -122,7 +124,7 @@ _PICKLED = object()
 
 
 class KeyedOutside(Keyed[K, V]):
-    """A ``Keyed`` on a table. In memory: the changes that the table lacks, and what this batch has read."""
+    """A ``Keyed`` on a table. In memory are the changes that the table lacks, and what this batch read."""
 
     __slots__ = ("_bytes", "_count", "_first", "_front", "_looked", "_name", "_read", "_sizes", "_table")
     kind: ClassVar[str] = "outside"
@@ -133,10 +135,10 @@ class KeyedOutside(Keyed[K, V]):
         self._table = table
         self._front: dict[K, _Here | None] = {}  # None: removed
         self._read: dict[K, _Here | None] = {}  # None: not there
-        self._sizes: dict[K, int | None] = {}  # of what this batch changes, before it did; None: not known
+        self._sizes: dict[K, int | None] = {}  # of entries before this batch changed them; None: not known
         self._count = self._bytes = 0
-        # What is due first in the table, of what is not in front of it: None for nothing. As of when it was
-        # last looked up, if ever; what comes in front of the table since then may only take it away.
+        # The first entry that is due in the table and not replaced in front of it; None if there is none.
+        # It is valid if it was looked up (``_looked``): a change in front of the table can only hide it.
         self._first: tuple[int, K, Entry] | None = None
         self._looked = False
 
@@ -222,7 +224,7 @@ class KeyedOutside(Keyed[K, V]):
         return first[0] if here is None else min(here, first[0])
 
     def _first_in_table(self) -> tuple[int, K, Entry] | None:
-        """What is due there first, of what has not been changed since."""
+        """The first entry that is due in the table and has not been changed since."""
         if not self._looked or (self._first is not None and self._first[1] in self._front):
             after = None if self._first is None else (self._first[0], encode(self._first[1]))
             self._first = next(self._due_in_table(_EVER, after), None)
@@ -243,12 +245,12 @@ class KeyedOutside(Keyed[K, V]):
     # ---- all of it ----------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        """As of the last ``changes``."""
+        """The number of keys, as of the last ``changes``."""
         return self._count
 
     @property
     def size(self) -> int:
-        """Bytes of all keys' values, as of the last ``changes``."""
+        """The bytes of all values, as of the last ``changes``."""
         return self._bytes
 
     def items(self) -> Iterable[tuple[K, V]]:
@@ -283,7 +285,7 @@ class KeyedOutside(Keyed[K, V]):
         return put, gone, self._count, self._bytes
 
     def _resolve(self) -> None:
-        """How large was what was overwritten unread."""
+        """Look up the sizes of entries that were overwritten without being read."""
         unknown = {encode(key): key for key, size in self._sizes.items() if size is None}
         if unknown:
             found = self._table.get_many(self._name, list(unknown))
@@ -303,7 +305,7 @@ class KeyedOutside(Keyed[K, V]):
         self._read, self._first, self._looked = {}, None, False
 
     def pieces(self) -> Iterator[Any]:
-        """What the table lacks, if the table lasts; if not, that and the rest is ``on_table``."""
+        """What the table lacks, if the table lasts. Otherwise ``on_table`` gives all entries instead."""
         put: list[tuple[bytes, bytes, int | None]] = []
         gone: list[bytes] = []
         if self._table.lasting:
@@ -315,7 +317,7 @@ class KeyedOutside(Keyed[K, V]):
         yield put, gone, self._count, self._bytes
 
     def on_table(self) -> Iterator[list[tuple[bytes, bytes, int | None]]]:
-        """All that a table has, in pieces; nothing may be in front of it."""
+        """All entries of a table, in pieces. Nothing may be in front of the table."""
         assert not self._front, "folded first"
         piece: list[tuple[bytes, bytes, int | None]] = []
         size = 0
@@ -329,7 +331,7 @@ class KeyedOutside(Keyed[K, V]):
             yield piece
 
     def in_front(self) -> dict[bytes, Entry | None]:
-        """What the table lacks, as it takes it in."""
+        """What the table lacks, in the form that ``fold`` takes."""
         return {
             encode(key): None if here is None else Entry(here.blob or b"", here.due)
             for key, here in self._front.items()
@@ -339,7 +341,7 @@ class KeyedOutside(Keyed[K, V]):
         return len(self._front)
 
     def folded(self) -> None:
-        """The table has taken in what was in front of it."""
+        """Note that the table has folded everything that was in front of it."""
         self._front, self._read, self._first, self._looked = {}, {}, None, False
         self._due, self._by_due, self._order = {}, {}, []
 
@@ -349,11 +351,11 @@ def _size(here: _Here | None) -> int:
 
 
 def _entry_size(blob: bytes) -> int:
-    return len(blob) + 1  # never 0, which is what stands for nothing
+    return len(blob) + 1  # never 0, which means that there is no entry
 
 
 def reach(state: str) -> None:
-    """See that a database can be reached, and make its tables."""
+    """Check that a database can be reached, and create its tables."""
     if state.startswith("cassandra://"):
         from millstream.pipeline.kernel.cassandra_state import session
 
@@ -365,7 +367,7 @@ def reach(state: str) -> None:
 
 
 def open_table(state: str, space: Space, run: str) -> Table | None:
-    """The table for a bucket's state; None for state in memory. ``run`` names a run of a job."""
+    """Open the table for a bucket's state; None for state in memory. ``run`` names a run of a job."""
     if state == MEMORY:
         return None
     if state == DISK:

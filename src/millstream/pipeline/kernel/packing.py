@@ -1,8 +1,8 @@
-"""Rows to blobs by bucket, and results to rows again: what travels between Spark and the kernel.
+"""Packs rows into blobs by bucket for the kernel, and unpacks its results into rows for Spark.
 
-A shuffle that carries rows one by one costs more than all the rest, so each task makes one Arrow stream of
-all its rows of a bucket, and what is shuffled is a handful of bytes strings. With them every bucket is told
-of all partitions' times, whether or not it has rows of them.
+A shuffle that carries rows one by one costs more than everything else. So each task makes one Arrow
+stream of all its rows of a bucket, and the shuffle carries a handful of byte strings. With them, every
+bucket is told the times of all partitions, whether or not it has rows of them.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from millstream.pipeline.kernel.clock import NEVER, RESULT, At, Place, Seen, Tim
 from millstream.pipeline.kernel.state import OFFSET, PARTITION, SOURCE, TIME, from_bytes, to_bytes
 from millstream.pipeline.kernel.step import BESIDE, Batch, by_place
 
-# What a row has in front of the input's own columns on its way to the kernel. CLOCK: the row itself was
-# filtered out and only its time counts.
+# The columns in front of the input's own columns on the way to the kernel. CLOCK: the row itself was
+# filtered out, and only its time counts.
 BUCKET, CLOCK = f"{HIDDEN}row_bucket", f"{HIDDEN}row_clock"
 IN_FRONT = (BUCKET, TIME, SOURCE, PARTITION, OFFSET, CLOCK)
-# The offset of what tells how far another operator has come. Of its results only that tells the time: those
-# that are given before the watermark has passed them may be followed by older ones.
+# The offset of a row that says how far another operator has come. Of that operator's results, only such
+# rows advance time: results emitted before the watermark passed them may be followed by older ones.
 MARK = -2
 PACKED = pa.schema([pa.field(BUCKET, pa.int32()), pa.field("blob", pa.binary())])
-# Of a task, before they are packed: its memory does not grow with its share, nor a blob with a hot key's.
+# What a task holds before it packs, so that its memory is bounded, and the size of blobs with a hot key too.
 _MOST_ROWS, _MOST_BYTES = 500_000, 64 * 1024 * 1024
-# In front of a blob: what it is, and of which input; as long as Arrow's numbers, which it wants aligned.
+# The length of a blob's header (its kind and its input): eight bytes, because Arrow wants numbers aligned.
 _FRONT = 8
 _ROWS, _SEEN = b"rows", b"seen"
 
@@ -43,7 +43,7 @@ def _front(kind: bytes, number: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """Packs an input of an operator, as a function of ``mapInArrow``. ``at`` tells the time of the batch."""
+    """Packs one input of an operator, as a function for ``mapInArrow``. ``at`` returns the batch's time."""
 
     input: int
     buckets: int
@@ -71,7 +71,7 @@ class Pack:
         yield pa.RecordBatch.from_arrays([every, pa.array([blob] * self.buckets, pa.binary())], schema=PACKED)
 
     def _judged(self, batch: pa.RecordBatch, seen: dict[Place, list[int]], now: int) -> pa.Table:
-        """The rows of a batch that count, each with the latest time before it; ``seen`` moves on."""
+        """The rows of a batch that count, each with the latest time before it. Updates ``seen``."""
         time = batch[TIME].cast(pa.int64()).fill_null(NEVER).to_numpy()
         sources, partitions = batch[SOURCE].to_numpy(), batch[PARTITION].to_numpy()
         offsets = batch[OFFSET].to_numpy()
@@ -113,7 +113,7 @@ class Pack:
 
 
 def unpacked(blobs: Sequence[bytes]) -> Batch:
-    """What a bucket was sent. Rows of one input come as one table."""
+    """What a bucket was sent, with the rows of each input as one table."""
     rows: dict[int, list[pa.Table]] = {}
     seen: list[Seen] = []
     at = At(NEVER)
@@ -129,8 +129,8 @@ def unpacked(blobs: Sequence[bytes]) -> Batch:
 
 
 class Unpack:
-    """Results as rows again, as a function of ``mapInArrow``: a column says which channel a row is of, and
-    each channel's columns are one struct, null in the rows of all others."""
+    """Turns results into rows again, as a function for ``mapInArrow``. One column names the row's
+    channel. Each channel's columns are one struct, which is null in the rows of all other channels."""
 
     def __init__(self, channels: Mapping[str, pa.Schema]) -> None:
         self._channels = dict(channels)

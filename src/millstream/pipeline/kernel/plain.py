@@ -1,7 +1,8 @@
-"""Rows of an Arrow table as plain Python, for programs that keep rows or go through them one by one.
+"""Converts Arrow rows to plain Python, for programs that keep rows or go through them one by one.
 
-Their times are microseconds since 1970: Arrow takes them back as such, and they are made and compared many
-times faster than datetimes. What users see has datetimes, and Arrow takes 4 µs for each of those.
+Times become microseconds since 1970. Arrow accepts these as times, and they are made and compared many
+times faster than datetimes. Users see datetimes. Arrow takes 4 µs to make each of those, so ``values_of``
+makes them itself.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def column_of(column: pa.ChunkedArray) -> list[Any]:
 
 
 def values_of(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """A column as users see it."""
+    """A column as users see it, with times as datetimes."""
     if not pa.types.is_timestamp(column.type):
         plain: list[Any] = column.to_pylist()
         return plain
@@ -38,6 +39,6 @@ def values_of(column: pa.Array | pa.ChunkedArray) -> list[Any]:
 
 
 def rows_of(table: pa.Table, start: int = 0, end: int | None = None) -> list[Row]:
-    """Every row, or some columns of it, as a tuple."""
+    """Every row, or some of its columns, as a tuple."""
     columns = [column_of(column) for column in table.columns[start:end]]
     return list(zip(*columns, strict=True)) if columns else [()] * table.num_rows

@@ -1,10 +1,10 @@
-"""Keyed state in PostgreSQL.
+"""Keeps keyed state in PostgreSQL tables.
 
-    millstream_state            an entry: operator, bucket, container, key, value, due
-    millstream_state_versions   up to which version each bucket of an operator has taken changes in
+    millstream_state            one row per entry: operator, bucket, container, key, value, due
+    millstream_state_versions   up to which version each bucket of an operator has folded changes
 
-A fold is one transaction, and the row of the bucket's version is locked first: two tasks that fold the same
-bucket at once go one after the other, and the second finds that there is nothing left to do.
+A fold is one transaction, which first locks the row with the bucket's version. If two tasks fold the same
+bucket at once, one waits for the other and then finds nothing left to do.
 
 A worker has one connection to each database, for all its buckets.
 """
@@ -31,14 +31,14 @@ CREATE INDEX IF NOT EXISTS millstream_state_due
 CREATE TABLE IF NOT EXISTS millstream_state_versions (
     operator text, bucket integer, version bigint NOT NULL, PRIMARY KEY (operator, bucket));
 """
-_MAKING = 7302651144  # the lock under which tables are made: "if not exists" is not safe by itself
+_MAKING = 7302651144  # the lock for creating tables: "if not exists" is not safe by itself
 _OURS = "operator = %s AND bucket = %s"
 _PAGE = 1000
 _connections: dict[str, psycopg.Connection[Any]] = {}
 
 
 def connection(url: str) -> psycopg.Connection[Any]:
-    """This process's connection to a database, with the tables made."""
+    """This process's connection to a database, with the tables created."""
     try:
         import psycopg
     except ImportError:
@@ -152,13 +152,13 @@ class PostgresTable:
         self._ask(remove)
 
     def close(self) -> None:
-        """The connection is the process's: others use it too."""
+        """Does nothing: the connection belongs to the process, and other buckets use it too."""
 
     def _rows(self, sql: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         return self._ask(lambda server: server.execute(sql, values, binary=True).fetchall())
 
     def _ask(self, question: Callable[[psycopg.Connection[Any]], T]) -> T:
-        """Everything asked here may be asked twice, so a connection that broke is made anew once."""
+        """Run a query. Every query here may be run twice, so a broken connection is reopened once."""
         import psycopg
 
         for last in (False, True):

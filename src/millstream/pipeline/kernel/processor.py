@@ -1,19 +1,20 @@
-"""The user's own processor on the kernel: a function of an event, the state of its key, and timers.
+"""Runs the user's own processor on the kernel: a function of an event, its key's state, and timers.
 
 Rules:
 
-1. Events of a key come one after another in order of time, timers in between: one that is due at a time comes
-   before the events of that time, and after all that are older. Of several at one time, by name.
-2. A timer has a name, and a key has one of a name and a clock: to set it again is to move it. One that is set
-   for a time that is past is due at once. A timer that sets a timer sets it for later.
-3. Timers by the clock on the wall are due with the first batch after their time.
-4. State is one plain value for a key. It is kept until it is None, or until nothing of its key has come for
-   as long as ``ttl`` says; timers outlive it.
-5. What a function did before it failed is undone: state, timers and what it gave.
+1. Events of a key are processed one after another in time order, with timers in between. A timer fires
+   before the events of the time at which it is due, and after all older ones. Timers due at one time fire
+   by name.
+2. A timer has a name. A key has one timer for a name and a clock: setting it again moves it. A timer that
+   is set for a past time is due at once. A timer that sets a timer must set it for later.
+3. Wall-clock timers fire with the first batch after their time.
+4. A key's state is one plain value. It is kept until it is None, or until nothing has come for the key
+   for as long as ``ttl`` says. Timers outlive it.
+5. What a function did before it failed is undone: state, timers and emitted rows.
 
-Theory of operation. States stand in the store as pickles, so that what a batch does not touch costs nothing
-to look after, and nobody can change it by accident; small numbers and texts stand there as they are. A batch
-unpickles the state of a key when it first needs it and pickles it once at its end.
+Theory of operation. States are stored as pickles, so state that a batch does not touch costs nothing, and
+nothing can change it by accident. Small numbers and texts are stored as they are. A batch unpickles the
+state of a key when it first needs it and pickles it once at its end.
 """
 
 from __future__ import annotations
@@ -42,11 +43,11 @@ from millstream.pipeline.kernel.state import Store
 
 EVENT, PROCESSING = "event", "processing"
 CLOCKS = (EVENT, PROCESSING)
-MOST_TIMERS = 1000  # of a key
-_SHORT = 200  # characters of text that are kept as they are
+MOST_TIMERS = 1000  # per key
+_SHORT = 200  # texts of up to this many characters are stored as they are
 _ERROR_TIMER = pa.field("error_timer", pa.string())
 _RECORD = (pa.field("stream", pa.string()), pa.field("record", pa.string()))
-STATES = "state"  # the container of the states of keys, which are pickles
+STATES = "state"  # the container of the keys' states, which are pickles
 _MISSING = object()
 _UNCHANGING = (type(None), int, float, str, bool, bytes)
 
@@ -55,7 +56,7 @@ Key = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class ProcessorPlan:
-    """A processor as it was declared. ``processor`` is an instance, or a class to make one of."""
+    """A processor as it was declared. ``processor`` is an instance, or a class to instantiate."""
 
     processor: Any
     output: pa.Schema
@@ -65,10 +66,10 @@ class ProcessorPlan:
     at: str
     ttl: int | None = None
     ttl_clock: str = EVENT
-    time: str | None = None  # the column of the output that is filled with the time
+    time: str | None = None  # the output column that is filled with the time
     max_state_bytes: int = 1_000_000
     to_channel: bool = False
-    on_timers: bool = True  # whether it has something to do when a timer is due
+    on_timers: bool = True  # True if it handles timers
 
     in_order: ClassVar[bool] = True
 
@@ -92,7 +93,7 @@ class ProcessorPlan:
 
     @property
     def user_code(self) -> tuple[Any, ...]:
-        """What of the user's file has to travel with it."""
+        """The user's own code that the plan contains."""
         return (self.processor if isinstance(self.processor, type) else type(self.processor),)
 
     def shape(self) -> Mapping[str, object]:
@@ -118,7 +119,7 @@ class Timer(NamedTuple):
 
 
 class Context:
-    """What a processor can do for the key at hand: its state, timers, and rows to give."""
+    """What a processor can do for the current key: use its state, set timers, and emit rows."""
 
     __slots__ = ("_asked", "_clock", "_given", "_key", "_makers", "_on_timers", "_time", "_timer", "state")
 
@@ -130,37 +131,37 @@ class Context:
         self._asked: list[tuple[str, str, int | None]] = []
         self._key: Key = ()
         self._time = NEVER
-        self._timer: str | None = None  # the clock of the timer that is due, if it is one
+        self._timer: str | None = None  # the clock of the timer that fired; None for an event
         self._clock: Clock
 
     @property
     def key(self) -> Any:
-        """The key; a tuple if it is of several columns."""
+        """The key; a tuple if it has several columns."""
         return self._key[0] if len(self._key) == 1 else self._key
 
     @property
     def time(self) -> datetime | None:
-        """The time of the event or of the timer. None if there is no time yet."""
+        """The time of the event or of the timer; None if there is no time yet."""
         return None if self._time == NEVER else moment(self._time)
 
     @property
     def now(self) -> datetime:
-        """The time on the wall. Results that depend on it are not the same when they are made again."""
+        """The wall-clock time. Results that depend on it may change when they are computed again."""
         return moment(self._clock.now)
 
     @property
     def watermark(self) -> datetime | None:
-        """How far time has come for the operator; like ``now``, not the same when things are done again."""
+        """The operator's watermark; like ``now``, it may be different when results are computed again."""
         return None if self._clock.watermark == NEVER else moment(self._clock.watermark)
 
     def emit(self, row: Mapping[str, Any] | None = None, /, **columns: Any) -> None:
-        """Give a row. Columns that are left out are null, those of the key are filled in."""
+        """Emit a row. Columns that are left out are null, except the key's, which are filled in."""
         given = columns if row is None else {**row, **columns}
         time = None if self._time == NEVER else self._time
         self._given.append((MAIN, self._makers[MAIN].row(given, self._key, time)))
 
     def emit_to(self, channel: str, row: Mapping[str, Any] | None = None, /, **columns: Any) -> None:
-        """Give a row on a channel."""
+        """Emit a row on a channel."""
         if channel == MAIN or channel not in self._makers:
             there = ", ".join(name for name in self._makers if name != MAIN)
             raise KeyError(f"there is no channel {channel!r}; there are {there or 'none'}: channels=")
@@ -176,7 +177,7 @@ class Context:
         name: str = "",
         clock: str = EVENT,
     ) -> None:
-        """Have ``on_timer`` called at a time, or some time after the present one."""
+        """Have ``on_timer`` called at a time, or some time after the present."""
         present = self._present(clock)
         if not self._on_timers:
             raise NotImplementedError("a timer is set, and there is no on_timer(self, timer, context)")
@@ -196,7 +197,7 @@ class Context:
         self._asked.append((clock, str(name), max(due, present)))
 
     def cancel(self, name: str = "", *, clock: str = EVENT) -> None:
-        """Forget a timer; nothing happens if there is none."""
+        """Cancel a timer; nothing happens if there is none."""
         self._present(clock)
         self._asked.append((clock, str(name), None))
 
@@ -207,7 +208,7 @@ class Context:
 
 
 class ProcessorProgram:
-    """A processor at work in one bucket."""
+    """A processor running in one bucket."""
 
     def __init__(self, plan: ProcessorPlan, inputs: Sequence[pa.Schema]) -> None:
         self._plan = plan
@@ -221,9 +222,9 @@ class ProcessorProgram:
         makers = {MAIN: RowMaker(plan.output, places, plan.time)}
         makers |= {name: RowMaker(schema, places, None) for name, schema in plan.others.items()}
         self._context = Context(makers, plan.on_timers)
-        self._live: dict[Key, Any] = {}  # states as this batch has them
-        self._ends: dict[Key, int] = {}  # and when their life ends
-        self._due = ALWAYS  # the next timer in event time
+        self._live: dict[Key, Any] = {}  # the states that this batch uses, as they are now
+        self._ends: dict[Key, int] = {}  # and when they expire
+        self._due = ALWAYS  # the next event-time timer
 
     def open(self, store: Store) -> None:
         self._states = store.keyed(STATES)
@@ -232,7 +233,7 @@ class ProcessorProgram:
         self._due = self._next(EVENT)
 
     def _migrate(self) -> None:
-        """States of another version are brought to this one, all at once."""
+        """Migrate all states of another version to this one, at once."""
         version = self._plan.version
         old = self._about.get("version", 1)
         if old == version:
@@ -284,7 +285,7 @@ class ProcessorProgram:
                 self._set_timers(key)
 
     def _rows(self, events: Events) -> tuple[list[Any], list[Key]]:
-        """Events in order, and their keys."""
+        """The events in order, and their keys."""
         size = self._plan.keys
         rows: list[Any] = [None] * len(events)
         keys: list[Any] = [None] * len(events)
@@ -305,7 +306,7 @@ class ProcessorProgram:
     # ---- state --------------------------------------------------------------------------------------
 
     def _state(self, key: Key, time: int) -> Any:
-        """The state of a key at a time, by the clock that its life is measured by."""
+        """The state of a key at a time, by the clock of its ``ttl``; None if it has expired."""
         if key in self._live:
             state, end = self._live[key], self._ends.get(key)
         else:
@@ -319,13 +320,13 @@ class ProcessorProgram:
         return None if end is not None and end <= time else state
 
     def _copied(self, state: Any) -> Any:
-        """What is needed to have a state back as it was; only where what fails is survived."""
+        """What is needed to restore a state after a failure. A copy is made only if the job survives it."""
         if not self._plan.to_channel or isinstance(state, _UNCHANGING):
             return state
         return pickle.dumps(state, 5), None
 
     def _closed(self, key: Key, state: Any) -> Any:
-        """A state as it is kept."""
+        """A state as it is stored."""
         if type(state) in (bool, float) or (type(state) is int and state.bit_length() < 64):
             return state
         if type(state) is str and len(state) <= _SHORT:
@@ -349,7 +350,7 @@ class ProcessorProgram:
         return kept
 
     def _write(self, clock: Clock) -> None:
-        """All states that this batch had in hand back to where they are kept."""
+        """Write all states that this batch used back to the store."""
         states, ends = self._states, self._ends
         for key, state in self._live.items():
             if state is None:
@@ -371,7 +372,7 @@ class ProcessorProgram:
         return ALWAYS if due is None else due
 
     def _set_timers(self, key: Key, clocks: Sequence[str] = CLOCKS) -> None:
-        """Do what a function asked for, as far as it is about these clocks."""
+        """Apply what a function asked for to the timers of these clocks."""
         asked = self._context._asked
         for clock in clocks:
             if any(one[0] == clock for one in asked):
@@ -387,7 +388,7 @@ class ProcessorProgram:
         asked.clear()
 
     def _change(self, key: Key, of_key: dict[str, int], clock: str) -> None:
-        """Change the timers of a key as it was asked for."""
+        """Apply the requested changes to a key's timers of one clock."""
         for of_clock, name, due in self._context._asked:
             if of_clock == clock and due is not None:
                 of_key[name] = due
@@ -398,9 +399,9 @@ class ProcessorProgram:
             raise RecordFailed(self._shown(key), f"{len(of_key)} timers", many)
 
     def _fire(self, clock: str, until: int, out: Out) -> None:
-        """Call the timers that are due, in the order of their times and, within a key, of their names."""
+        """Call the timers that are due, in the order of their times and, at one time, of their names."""
         timers = self._timers[clock]
-        order: list[tuple[int, str, int, Key]] = []  # a heap; of the timers in it, some have been moved since
+        order: list[tuple[int, str, int, Key]] = []  # a heap; some timers in it have been moved since
         taken = {key: dict(of_key) for _, key, of_key in timers.take_due(until)}
         for number, (key, of_key) in enumerate(taken.items()):
             order += [(due, name, number, key) for name, due in of_key.items() if due <= until]
@@ -427,7 +428,7 @@ class ProcessorProgram:
 
     def _call(self, key: Key, name: str, due: int, clock: str, out: Out) -> None:
         context = self._context
-        # Results of a timer by the clock on the wall stand where event time has come to.
+        # Results of a wall-clock timer get the watermark as their time.
         time = due if clock == EVENT else context._clock.watermark
         lived = time if self._plan.ttl_clock == EVENT else context._clock.now
         state = self._state(key, lived)
@@ -474,7 +475,7 @@ class ProcessorProgram:
         event: Any = None,
         timer: str | None = None,
     ) -> None:
-        """Undo what the function did, and tell; or stop the job."""
+        """Undo what the function did and report it on the channel, or stop the job."""
         context = self._context
         context._given.clear()
         context._asked.clear()
@@ -498,7 +499,7 @@ class ProcessorProgram:
 
 
 def opened(kept: Any) -> Any:
-    """A state out of what is kept of it."""
+    """A state from its stored form."""
     return pickle.loads(kept) if type(kept) is bytes else kept  # noqa: S301 - ours, from our checkpoint
 
 

@@ -1,12 +1,12 @@
-"""What a program on the kernel is: rows in, rows out on named channels, state in a store, time from a clock.
+"""The interface of a kernel program: rows in, rows out on named channels, with a store and a clock.
 
-A program is one of two kinds. One that takes rows *as they come* judges for itself which are late, because
-for it that depends on more than their time (a window that is still open takes an old row gladly). One that
-takes *events in order* is given them when the watermark has passed them, sorted by time, and late rows have
-been taken out before.
+There are two kinds of program. A program that takes rows *as they come* decides for itself which are
+late, because that depends on more than their time (a window that is still open accepts an old row). A
+program that takes *events in order* receives them when the watermark has passed them, sorted by time,
+with late rows already removed.
 
-A ``Plan`` is what is declared: small, picklable, without state. It tells which rows it gives for which rows
-it takes, and makes the program, in every bucket one.
+A ``Plan`` is the declaration: small, picklable, without state. It says which columns are emitted for the
+columns of the inputs, and makes one program in every bucket.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ TIMESTAMP = pa.timestamp("us", tz="UTC")
 
 
 def shown(names: Sequence[str]) -> list[str]:
-    """The columns of a row that are its own."""
+    """The columns that belong to the row itself."""
     return [name for name in names if not name.startswith(HIDDEN)]
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows of one input as they come: the columns of the input, and beside them their times, the watermark
-    by which each is judged, and their places (source, partition, offset), which put rows of one time in
-    order."""
+    """Rows of one input as they come: the input's columns and, beside them, the rows' times, the
+    watermark by which each is judged, and their places (source, partition, offset), which order rows of
+    one time."""
 
     input: int
     table: pa.Table
@@ -45,7 +45,7 @@ class Rows:
     place: tuple[Any, Any, Any]
 
     def take(self, which: Any) -> Rows:
-        """Some of them, by a mask or by numbers."""
+        """Some of the rows, by a mask or by row numbers."""
         which = np.flatnonzero(which) if getattr(which, "dtype", None) == np.bool_ else which
         source, partition, offset = self.place
         return Rows(
@@ -59,7 +59,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """Events of all inputs in the order of time: the ``n``-th is row ``index[n]`` of ``tables[input[n]]``."""
+    """Events of all inputs in time order: event ``n`` is row ``index[n]`` of ``tables[input[n]]``."""
 
     tables: Sequence[pa.Table]
     time: Times
@@ -71,7 +71,7 @@ class Events:
 
 
 class Out:
-    """What a program gives: whole tables, or row by row where it works so."""
+    """Collects what a program emits: whole tables, or single rows."""
 
     def __init__(self, channels: Mapping[str, pa.Schema]) -> None:
         self._channels = channels
@@ -84,11 +84,11 @@ class Out:
             self._tables.setdefault(channel, []).append(table)
 
     def row(self, channel: str, values: tuple[Any, ...]) -> None:
-        """Values in the order of the channel's columns; times as microseconds or as datetimes."""
+        """Emit a row: values in the order of the channel's columns, times in microseconds or datetimes."""
         self._rows.setdefault(channel, []).append(values)
 
     def late(self, rows: Rows, by: Times) -> None:
-        """Rows that no longer count, and by how many microseconds they are too late."""
+        """Emit rows that no longer count, and by how many microseconds they are too late."""
         self._beside(late_channel(rows.input), rows, by)
 
     def ahead(self, rows: Rows, by: Times) -> None:
@@ -114,7 +114,7 @@ class Out:
             self._tables.setdefault(channel, []).append(pa.Table.from_arrays(columns, schema=schema))
 
     def finish(self) -> dict[str, pa.Table]:
-        """All that was given, by channel; only channels that were given something."""
+        """Everything that was emitted, by channel. Channels without rows are left out."""
         for channel in list(self._rows):
             self._flush(channel)
         return {channel: pa.concat_tables(tables) for channel, tables in self._tables.items()}
@@ -127,13 +127,13 @@ class Program(Protocol):
         """Name the containers that the program needs. Called once, before anything else."""
 
     def advance(self, clock: Clock, out: Out) -> None:
-        """Time has moved, or not: give what is due by it. Called once a batch, after all rows."""
+        """Emit what is due, whether or not time has advanced. Called once per batch, after all rows."""
 
     def next_due(self) -> int | None:
         """The earliest event time that something waits for; None if nothing does."""
 
     def next_timer(self) -> int | None:
-        """The earliest time on the wall that something waits for."""
+        """The earliest wall-clock time that something waits for; None if nothing does."""
 
 
 class AsTheyCome(Program, Protocol):
@@ -145,31 +145,31 @@ class InOrder(Program, Protocol):
 
 
 class Plan(Protocol):
-    """What is declared of a stateful operator, beyond its inputs and keys."""
+    """The declaration of a stateful operator, beyond its inputs and keys."""
 
-    in_order: ClassVar[bool]  # whether the program is InOrder or AsTheyCome
+    in_order: ClassVar[bool]  # True if the program is InOrder, False if it is AsTheyCome
 
     def channels(self, inputs: Sequence[pa.Schema]) -> Mapping[str, pa.Schema]:
-        """The columns of every channel it gives, MAIN among them, for the columns of its inputs."""
+        """The columns of every channel that it emits, including MAIN, for the columns of its inputs."""
 
     def program(self, inputs: Sequence[pa.Schema]) -> AsTheyCome | InOrder: ...
 
     def shape(self) -> Mapping[str, object]:
-        """What its state depends on, for JSON: a checkpoint of another shape can't be continued."""
+        """What its state depends on, as JSON. A checkpoint of another shape can't be continued."""
 
     def describe(self) -> str:
         """What it does, in a few words."""
 
 
 def by_position(plan: Plan) -> frozenset[int]:
-    """The inputs whose rows a plan keeps as plain values, without the names of their columns; it names them
-    as ``positional``. The columns of such an input can't change while there is state."""
+    """The inputs whose rows a plan keeps as plain values, without column names. The plan lists them as
+    ``positional``. The columns of such an input can't change while there is state."""
     return frozenset(getattr(plan, "positional", ()))
 
 
 def tables_of(plan: Plan) -> frozenset[int]:
-    """The inputs of a plan in order that are changes of a table, which it names as ``tables``. A change that
-    comes late counts all the same, from the watermark on that it was judged by, or the table would stay wrong
-    for ever: the kernel gives it that time. Whether something newer is there already is the program's to see.
+    """The inputs of an in-order plan that are changes of a table. The plan lists them as ``tables``. A
+    late change still counts, or the table would stay wrong for ever: the kernel gives it the time of the
+    watermark by which it was judged. The program checks whether there is already a newer change.
     """
     return frozenset(getattr(plan, "tables", ()))

@@ -1,8 +1,9 @@
-"""The user's own aggregates at work.
+"""Runs the user's own aggregates, which are written in Python.
 
-One form is a function of all the values of a window, which are kept until it closes. The other begins with a
-``zero()``, takes each row with ``add(state, ...)`` and tells with ``result(state)``: only its state is kept,
-which must be plain Python. Rows in which an argument is null don't count, as for SQL's aggregates.
+One form is a function of all values of a window, which are kept until the window closes. The other form
+starts with ``zero()``, takes each row with ``add(state, ...)`` and returns ``result(state)``. Only its
+state is kept, which must be plain Python. Rows in which an argument is null don't count, as for SQL's
+aggregates.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from millstream.pipeline.kernel.ranges import Dense, Machine, each_range
 
 
 class FunctionMachine(Machine):
-    """A function of all values, in the order of time."""
+    """A function of all values, in time order."""
 
     ordered = True
 
@@ -43,7 +44,7 @@ def _rank(row: tuple[Any, ...]) -> Any:
 
 
 class FoldingMachine(Machine):
-    """A state that each row is added to."""
+    """A state to which each row is added."""
 
     def __init__(self, declared: PythonAggregate, kind: pa.DataType) -> None:
         self.type, self._of, self._arguments = kind, declared.folding, len(declared.arguments)
@@ -59,7 +60,7 @@ class FoldingMachine(Machine):
         (state,), add = one, self._of.add
         for values in other:
             state = add(state, *values)
-        return (state,)  # whatever it is, None included
+        return (state,)  # in a tuple, because the user's state may be None
 
     def result(self, state: Any) -> Any:
         return None if state is None else self._of.result(state[0])

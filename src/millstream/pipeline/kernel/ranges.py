@@ -1,4 +1,4 @@
-"""Rows in ranges, as aggregates look at them: columns without the rows that don't count."""
+"""Ranges of rows as aggregates see them: columns without the rows that don't count."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from millstream.pipeline.kernel.plain import values_of
 
 
 class Dense:
-    """Columns of rows, and ranges ``lo[n]:hi[n]`` of them. ``ranks`` order rows, where somebody asks."""
+    """Columns of rows, and ranges ``lo[n]:hi[n]`` of them. ``ranks``, if needed, order the rows."""
 
     __slots__ = ("_columns", "_ranks", "hi", "lo")
 
@@ -20,7 +20,7 @@ class Dense:
         self._columns, self.lo, self.hi, self._ranks = list(columns), lo, hi, ranks
 
     def where(self, keep: pa.Array | None) -> Dense:
-        """Without the rows that a mask leaves out."""
+        """The same without the rows that a mask leaves out."""
         if keep is None or keep.true_count == len(keep):
             return self
         kept = keep.to_numpy(zero_copy_only=False)
@@ -35,13 +35,13 @@ class Dense:
         return self._columns[number].type
 
     def is_numeric(self, number: int) -> bool:
-        """Whether numpy can compare the column's values."""
+        """True if numpy can compare the column's values."""
         kind = self.kind(number)
         of = pa.types
         return any((of.is_integer(kind), of.is_floating(kind), of.is_boolean(kind), of.is_temporal(kind)))
 
     def numbers(self, number: int) -> Any:
-        """A column as numpy's: times as integers in their own unit, decimals rounded to doubles."""
+        """A column as a numpy array: times as integers in their own unit, decimals rounded to doubles."""
         column = self._columns[number]
         if pa.types.is_temporal(column.type):
             column = column.view(pa.int32() if column.type.bit_width == 32 else pa.int64())
@@ -50,7 +50,7 @@ class Dense:
         return column.to_numpy(zero_copy_only=False)
 
     def values(self, number: int) -> list[Any]:
-        """A column as Python's."""
+        """A column as Python values."""
         return values_of(self._columns[number])
 
     def ranks(self) -> Sequence[Any]:
@@ -64,9 +64,9 @@ class Dense:
 
 
 class Machine:
-    """How an aggregate works: a partial of each range of rows, and partials into states.
+    """How an aggregate works: it computes a partial of each range of rows, and merges partials into states.
 
-    ``type`` is that of its results. ``ordered``: rows must be in order within a range, and have ranks.
+    ``type`` is the type of its results. ``ordered``: the rows of a range must be in order and have ranks.
     ``null_values``: the arguments that may be null in a row that counts.
     """
 
@@ -75,19 +75,19 @@ class Machine:
     null_values: Sequence[int] = ()
 
     def partials(self, rows: Dense) -> list[Any]:
-        """For every range what its rows come to; None for an empty one."""
+        """The partial of each range; None for an empty one."""
         raise NotImplementedError
 
     def begin(self, partial: Any) -> Any:
-        """The state of a window that has seen this and nothing else."""
+        """The state of a window that has seen only this partial."""
         return partial
 
     def merge(self, one: Any, other: Any) -> Any:
-        """A state with another partial in it."""
+        """A state after merging another partial into it."""
         raise NotImplementedError
 
     def result(self, state: Any) -> Any:
-        """What a state comes to; None is the state of nothing."""
+        """The result of a state; None is the state of a window in which nothing counted."""
         return state
 
     def moving(self, rows: Dense) -> list[Any]:
@@ -96,7 +96,7 @@ class Machine:
 
 
 def each_range(of: Callable[[Any], Any], values: Sequence[Any], rows: Dense) -> list[Any]:
-    """A function of the values of each range, None for an empty one."""
+    """A function of the values of each range; None for an empty one."""
     return [
         of(values[start:end]) if end > start else None
         for start, end in zip(rows.lo.tolist(), rows.hi.tolist(), strict=True)
@@ -104,13 +104,13 @@ def each_range(of: Callable[[Any], Any], values: Sequence[Any], rows: Dense) -> 
 
 
 def reduced(by: Any, values: Any, rows: Dense) -> list[Any]:
-    """A ufunc of numpy's over each range, None for an empty one."""
+    """A numpy ufunc over each range; None for an empty one."""
     if not len(rows.lo):
         return []
     if not len(values):
         return [None] * len(rows.lo)
     bounds = np.empty(2 * len(rows.lo), np.int64)
     bounds[0::2], bounds[1::2] = rows.lo, rows.hi
-    # reduceat wants every bound to be a place, the end of all included
+    # reduceat needs every bound to be a valid index, including the end of all values.
     padded = np.concatenate((values, values[-1:]))
     return rows.none_if_empty(by.reduceat(padded, bounds)[0::2].tolist())

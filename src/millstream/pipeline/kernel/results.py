@@ -1,4 +1,4 @@
-"""What a window gives: its keys, its bounds, its aggregates, and the time it went by."""
+"""Emits the results of windows: keys, bounds, aggregates, and the kind of time they used."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from millstream.pipeline.kernel.calls import Call
 from millstream.pipeline.kernel.channels import CHANGE, MAIN, TIME_BASIS, WINDOW_END, WINDOW_START
 from millstream.pipeline.kernel.program import TIMESTAMP, Out
 
-# A window that has a result: its keys, where it begins and ends, its state.
+# A window that has a result: its key, its start and end, its state.
 Closed = tuple[tuple[Any, ...], int, int, tuple[Any, ...]]
-# And one that updates: what was given for it before, if anything was.
+# The result that was last emitted for a window that updates: start, end and values.
 Shown = tuple[Any, ...]
 
 
 class Results:
-    """Tables of results. With ``retract``, a column ``change`` says whether a row is a result (1) or takes
-    one back (-1)."""
+    """Builds tables of results. With ``retract``, a column ``change`` says whether a row is a result (1) or
+    retracts one (-1)."""
 
     def __init__(
         self, schema: pa.Schema, keys: int, aggregates: Aggregates, basis: str, *, retract: bool = False
@@ -33,14 +33,14 @@ class Results:
         self.schema = pa.schema([*self._keys, *bounds, *aggregates.fields, *last])
 
     def final(self, windows: Sequence[Closed], out: Out) -> None:
-        """The results of windows that are not looked at again."""
+        """Emit the results of windows for which nothing has to be retracted, now or later."""
         if windows:
             keys, starts, ends, states = zip(*windows, strict=True)
             self.given(keys, starts, ends, self._aggregates.results(states), out)
 
     def updated(self, windows: Sequence[Closed], shown: Sequence[Shown | None], out: Out) -> list[Shown]:
-        """The results of windows that may change again, after taking back what was shown of them. A result
-        that is as it was is not given again. Returns what is shown now: start, end and values."""
+        """Emit the results of windows that may change again, after retracting what was shown for them. An
+        unchanged result is not emitted again. Returns what is shown now: start, end and values."""
         if not windows:
             return []
         keys, starts, ends, states = zip(*windows, strict=True)
@@ -66,7 +66,7 @@ class Results:
         out: Out,
         changes: list[int] | None = None,
     ) -> None:
-        """Give results: of each its keys and bounds, and by aggregate the values of all."""
+        """Emit results: the keys and bounds of each, and the values of all of them by aggregate."""
         columns = [
             pa.array(column, field.type)
             for field, column in zip(self._keys, zip(*keys, strict=True), strict=True)
@@ -80,12 +80,12 @@ class Results:
 
 
 def _same(one: Shown, other: Shown) -> bool:
-    """Whether two results are alike; NaN is like NaN."""
+    """True if two results are equal, where NaN equals NaN."""
     return all(a == b or (a != a and b != b) for a, b in zip(one, other, strict=True))
 
 
 class Windowing:
-    """What the plans of windows that have a beginning and an end of their own have in common."""
+    """What the plans of tumbling, hopping and session windows have in common."""
 
     __slots__ = ()
     keys: int

@@ -1,20 +1,20 @@
-"""Sessions: a key's events that belong together, by the gaps between them or by what opens and closes them.
+"""Session windows: a key's events that belong together, by gaps or by conditions that open and close.
 
 Rules:
 
-- Events are taken in the order of time, so a session grows at its end only.
-- *By gap*: an event belongs to its key's session if it is not further than the gap from the session's last
-  event; otherwise it begins another. The session ends a gap after its last event, and is over when the
-  watermark is past that.
-- *By condition*: an event for which ``opens`` is true begins a session if its key has none. All events of the
-  key belong to it, whether they match or not, until one for which ``closes`` is true, which belongs to it
-  too, or until the timeout, counted from the first or from the last event: then it is over before whatever
-  happens at that time. Events of a key that has no session are outside.
+- Events are taken in time order, so a session grows only at its end.
+- *By gap*: an event belongs to its key's session if it is no further than the gap from the session's last
+  event. Otherwise it begins a new session. A session ends one gap after its last event, and is over when
+  the watermark has passed that.
+- *By condition*: an event for which ``opens`` is true begins a session if its key has none. All events of
+  the key belong to it, whether they match or not, until one for which ``closes`` is true, which belongs
+  to it too, or until the timeout, counted from the first or from the last event. A session that times out
+  is over before anything that happens at that time. Events of a key that has no session are outside.
 
-Theory of operation. A batch is cut into *pieces*: events of a key that follow each other and belong to one
-session. By gap, numpy cuts; by condition, a loop over the events that does nothing else. A session has at
-most one piece in a batch. Aggregates make a partial of every piece at once; then each is merged into the
-session that was open, or begins one. What is kept of a key is one open session.
+Theory of operation. A batch is cut into *pieces*: consecutive events of a key that belong to one session.
+By gap, numpy does that; by condition, a loop over the events that does nothing else. A session has at most
+one piece in a batch. Aggregates compute a partial of every piece at once. Each partial is then merged into
+the session that was open, or begins a new one. One open session is kept for each key.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from millstream.pipeline.kernel.state import Keyed, Store
 
 @dataclass(frozen=True, slots=True)
 class Sessions(Windowing):
-    """Either a gap, or a column of the condition that opens and a timeout."""
+    """The plan: either a gap, or the column of the condition that opens, and a timeout."""
 
     in_order: ClassVar[bool] = True
 
@@ -53,7 +53,7 @@ class Sessions(Windowing):
     closes: str | None = None
     timeout: int = 0
     from_first: bool = False
-    outside: bool = False  # whether the events outside of sessions are wanted
+    outside: bool = False  # True if events outside sessions are wanted
 
     def channels(self, inputs: Sequence[pa.Schema]) -> Mapping[str, pa.Schema]:
         (schema,) = inputs
@@ -71,8 +71,8 @@ class Sessions(Windowing):
 
 
 class Session(NamedTuple):
-    """A session that is open: where it begins, where it ends if nothing more comes, the state of its
-    aggregates, and what was shown of it."""
+    """An open session: its start, its end if nothing more comes, the state of its aggregates, and the
+    result last shown for it."""
 
     start: int
     end: int
@@ -81,8 +81,8 @@ class Session(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Events ``low`` to ``high`` in the order by key and time. ``start`` is None if they belong to the
-    session that was open; ``end`` is where it ends now, ``over`` whether it has."""
+    """Events ``low`` to ``high`` in the order of key and time. ``start`` is None if they belong to the
+    session that was already open. ``end`` is the session's end now; ``over`` is True if it is over."""
 
     key: tuple[Any, ...]
     low: int
@@ -98,7 +98,7 @@ class SessionsProgram:
         self._aggregates = Aggregates(plan.calls, schema)
         self._results = plan.results(schema)
         self._shown = shown(schema.names)
-        # A gap reaches to its end, an event at that very time included; a timeout does not.
+        # An event exactly one gap after the last still belongs to the session; one at the timeout does not.
         self._after = 1 if plan.gap is not None else 0
 
     def open(self, store: Store) -> None:
@@ -190,7 +190,7 @@ class SessionsProgram:
         closed: list[Closed] = []
         changed: list[Closed] = []
         were: list[tuple[Any, ...] | None] = []
-        still: dict[tuple[Any, ...], tuple[int, Session]] = {}  # those that stay open
+        still: dict[tuple[Any, ...], tuple[int, Session]] = {}  # sessions that stay open
         for piece, partial in zip(pieces, partials, strict=True):
             key = piece.key
             known = sessions.get(key)

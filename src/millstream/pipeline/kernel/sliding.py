@@ -1,18 +1,18 @@
-"""Windows that move with every event.
+"""Sliding windows, which move with every event.
 
 Rules:
 
-- Events are taken in the order of time. Each gives a result: the aggregates over its key's events that are
-  not older than ``size``, those of the same instant included, whatever their order.
-- So a window is later than its beginning and reaches to its end, both of which it names: ``(start, end]``,
-  and the end is the time of its event.
-- What is older than ``size`` before the watermark no event to come can reach. It is forgotten, so what is
-  kept of a key are its events within ``size`` and the lateness.
+- Events are taken in time order. Each gives a result: the aggregates over its key's events of the last
+  ``size``. Events of the same instant are all included, whatever their order.
+- So a window is ``(start, end]``: it excludes its start and includes its end, which is the time of its
+  event. The result names both.
+- No event to come can reach events that are ``size`` or more before the watermark, so these are
+  forgotten. For a key, only its events within ``size`` plus the lateness are kept.
 
-Theory of operation. All events that may still count are one log in the order of time, to which a batch adds
-at one end and from which it takes at the other: that is the state. Beside it, in memory only, stand the same
-events by key. An event's window is a range of its key's, and aggregates look at all ranges at once: counts,
-and sums of whole numbers and doubles, from running sums; others by going through the range.
+Theory of operation. The state is one log of all events that may still count, in time order. A batch adds
+to one end of it and removes from the other. Beside it, only in memory, are the same events by key. An
+event's window is a range of its key's events, and aggregates process all ranges at once: counts, and sums
+of integers and doubles, from running sums; others by going through each range.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class SlidingProgram:
             name for call in plan.calls for name in (*call.arguments, *([call.where] if call.where else []))
         )
         self._kept = pa.schema([*list(schema)[: plan.keys], *(schema.field(name) for name in arguments)])
-        self._of_key: dict[tuple[Any, ...], list[list[Any]]] = {}  # times, then the arguments' columns
+        self._of_key: dict[tuple[Any, ...], list[list[Any]]] = {}  # times, then the columns of the arguments
 
     def open(self, store: Store) -> None:
         self._log: Waiting = store.waiting("events", self._kept)
@@ -126,7 +126,7 @@ class SlidingProgram:
         arguments = list(self._kept)[self._plan.keys :]
         columns = [pa.array(values, field.type) for values, field in zip(held, arguments, strict=True)]
         table = pa.Table.from_arrays(columns, schema=pa.schema(arguments))
-        ranks = range(max(highs))  # as they stand here: nothing is merged
+        ranks = range(max(highs))  # the present order is enough: nothing is merged
         values = self._aggregates.moving(table, np.array(lows), np.array(highs), ranks)
         size = self._plan.size
         self._results.given(keys, [end - size for end in ends], ends, values, out)
@@ -156,7 +156,7 @@ class SlidingProgram:
     def _by_key(
         self, table: pa.Table, times: Any
     ) -> list[tuple[tuple[Any, ...], list[int], list[list[Any]]]]:
-        """Rows that are in order, by key: their times and the columns that aggregates take."""
+        """Rows that are in order, by key: their times and the columns that the aggregates use."""
         keys = self._plan.keys
         groups = Groups(codes([table.column(number) for number in range(keys)]))
         of_groups = key_tuples(table, keys, groups.any_row)
@@ -170,7 +170,7 @@ class SlidingProgram:
 
 
 def _in_order(table: pa.Table, times: Any) -> pa.Table:
-    """Rows with what a log in the order of time wants in front: they are in order, and stay so."""
+    """Rows with the columns in front by which the log is ordered. They are in order, and stay so."""
     rows = len(times)
     front = [
         pa.array(times, pa.int64()),

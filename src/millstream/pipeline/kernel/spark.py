@@ -1,6 +1,6 @@
-"""The kernel as an operator of Spark's: its state in Spark's store and checkpoint, a copy in the worker.
+"""Runs the kernel as a Spark operator, with its state in Spark's checkpoint and a copy in the worker.
 
-See ``versions.py`` for what stands in Spark's store, and for how a worker's copy is brought up to date.
+See ``versions.py`` for what is in Spark's store, and for how a worker's copy is brought up to date.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from millstream.pipeline.kernel.versions import CHANGES, HEAD, SNAPSHOT, Kept, K
 from millstream.pipeline.state_limit import too_large
 
 NOW = "millstream.now"  # the local property with the time of a batch
-FINISH = "millstream.finish"  # and the one with the event time to go on to, once the input has ended
-STATUS = "status"  # the channel on which an operator tells how it stands
+FINISH = "millstream.finish"  # the local property with the event time to advance to after the end
+STATUS = "status"  # the channel on which an operator reports its status
 RESULTS = "channel string, blob binary"
-_UNUSED_S = 900.0  # after which a copy is forgotten
-_RESULT_BYTES = 16 * 1024 * 1024  # of rows, in one blob: a hot key's results don't come as one
+_UNUSED_S = 900.0  # after which an unused copy is forgotten
+_RESULT_BYTES = 16 * 1024 * 1024  # of rows in one blob, so that a hot key's results are split
 
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """Where an operator's state is kept, under which name there, and how large it may become."""
+    """Where an operator's state is kept, under which name, and how large it may become."""
 
     state: str = MEMORY  # or disk, or a database's address
     name: str = ""
@@ -43,8 +43,8 @@ class Keeping:
 
 
 def time_of_batch() -> At:
-    """The time of the batch that a task is part of, in microseconds, as the driver has it from the log of
-    offsets: a batch that is run again has the time it had before."""
+    """The time of the batch that a task belongs to, in microseconds. The driver takes it from the offset
+    log, so a batch that is run again has the time that it had before."""
     from pyspark import TaskContext
 
     task = TaskContext.get()
@@ -65,11 +65,11 @@ class _Copy:
 
 
 _copies: dict[tuple[str, str, int], _Copy] = {}
-_frozen = 0  # entries of state that the garbage collector has been told to leave alone
+_frozen = 0  # entries of state that are hidden from the garbage collector
 
 
 class KernelProcessor(StatefulProcessor):
-    """A stateful operator, for ``transformWithState`` grouped by bucket. ``run`` tells runs of jobs apart."""
+    """A stateful operator for ``transformWithState``, grouped by bucket. ``run`` identifies a job's run."""
 
     def __init__(self, operator: Operator, run: str, keeping: Keeping) -> None:
         self._operator = operator
@@ -86,7 +86,7 @@ class KernelProcessor(StatefulProcessor):
         name = self._run, self._operator.name, number
         batch = unpacked([row["blob"] for row in rows])
         kept = self._kept(number)
-        # Not known any more until all is written: what fails leaves it half changed.
+        # Forget the copy until everything is written: a failure leaves it half changed.
         copy = _copies.pop(name, None)
         known = kept.load(None if copy is None else copy.known)
         if copy is None:
@@ -123,7 +123,7 @@ class KernelProcessor(StatefulProcessor):
         return open_table(self._keeping.state, space, self._run)
 
     def _check_size(self) -> None:
-        """Stop while there is memory left: what this worker alone has of the operator is too much already."""
+        """Stop while there is memory left, if this worker's share of the state alone exceeds the limit."""
         most = self._keeping.most_bytes
         if most is not None:
             here = self._run, self._operator.name
@@ -140,7 +140,7 @@ def _parts(table: pa.Table) -> Iterator[pa.Table]:
 
 
 def _forget() -> None:
-    """Buckets that other workers have had for long, and those of jobs that have ended."""
+    """Drop copies that have long been unused: of buckets that other workers have now, and of ended jobs."""
     old = time.monotonic() - _UNUSED_S
     for name in [name for name, copy in _copies.items() if copy.used < old]:
         table = _copies.pop(name).known.store.table
@@ -149,8 +149,8 @@ def _forget() -> None:
 
 
 def _leave_alone() -> None:
-    """Spark collects garbage after every task, and goes through all of the state each time. What is state is
-    no garbage: when it has grown by half, it is taken out of the collector's sight."""
+    """Hide state from the garbage collector when it has grown by half. Spark collects garbage after every
+    task, and would go through all of the state each time, though state is never garbage."""
     global _frozen
     entries = sum(len(copy.known.store) for copy in _copies.values())
     if entries > 10_000 and entries > 1.5 * _frozen:

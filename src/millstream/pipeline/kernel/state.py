@@ -1,16 +1,17 @@
-"""State that knows what changed in it.
+"""Containers of state that record what changed in them.
 
-A program keeps its state in containers that it names in a ``Store``. After every batch the store gives its
-changes as bytes; now and then, when the changes have grown as large as what they change, a snapshot of all of
-it. A store that is given a snapshot and all changes since, in order, is the same again.
+A program keeps its state in containers that it names in a ``Store``. After every batch the store returns
+its changes as bytes. Now and then, when the changes have grown as large as what they change, it returns a
+snapshot of everything. A store that is given a snapshot and all changes since, in order, has the same
+state again.
 
-Two kinds of container are enough for everything here. ``Keyed`` is a dictionary whose entries may have a time
-when they are due (a window's end, a timer, the end of a life). ``Waiting`` holds rows in order of time until
-they are let go. Keys and values are plain Python: tuples, numbers, text, bytes, whatever pickles.
+Two kinds of container are enough for everything here. ``Keyed`` is a dictionary whose entries may have a
+due time (a window's end, a timer, the end of a state's life). ``Waiting`` holds rows in time order until
+they are released. Keys and values are plain Python: tuples, numbers, text, bytes, whatever pickles.
 
-A store on a table (``outside.py``) keeps what is keyed there and not in memory; what is only ever one entry,
-and rows that wait, stay in memory. Programs see no difference, but one that says with ``fetch`` which keys
-it is about to touch is spared a trip for each.
+A store on a table (``outside.py``) keeps keyed state there and not in memory. Containers with only an
+entry or two, and waiting rows, stay in memory. Programs see no difference, but a program that says with
+``fetch`` which keys it is about to use saves a round trip for each.
 """
 
 from __future__ import annotations
@@ -34,31 +35,31 @@ K = TypeVar("K")
 V = TypeVar("V")
 D = TypeVar("D")
 
-# What puts rows in order, in front of their own columns: names that no column of a user's has.
+# The columns that order rows, in front of the rows' own columns. No user column has such a name.
 TIME, SOURCE, PARTITION, OFFSET = (
     f"{HIDDEN}row_{word}" for word in ("time", "source", "partition", "offset")
 )
-_STALE = 64  # times in a heap at which nothing is due any more, before they are cleaned out
+_STALE = 64  # outdated times in a heap, beyond as many as valid ones, before they are cleaned out
 _RUNS = 32  # sorted runs of waiting rows before they are merged into one
-PIECE_BYTES = 4 * 1024 * 1024  # of a snapshot, about: all of it at once would need its size in memory again
-_SAMPLE = 32  # entries by whose size that of their like is estimated
+PIECE_BYTES = 4 * 1024 * 1024  # about, of a snapshot: in one piece it would need its size in memory again
+_SAMPLE = 32  # entries whose size is measured to estimate that of others
 
 
 class Container(Protocol):
-    """A part of the state. ``changes`` gives what changed since it was last asked, None for nothing."""
+    """A part of the state. ``changes`` returns what changed since its last call, or None for nothing."""
 
-    kind: ClassVar[str]  # goes with the changes: they fit no other
+    kind: ClassVar[str]  # kept with the changes, which fit no other kind
 
     def changes(self) -> Any: ...
     def apply(self, changes: Any) -> None: ...
     def pieces(self) -> Iterator[Any]:
-        """Changes that, one after another, make an empty container into this one."""
+        """Changes that, applied one after another, turn an empty container into this one."""
 
     def __len__(self) -> int: ...
 
 
 class Keyed(Generic[K, V]):
-    """Values by key. A value that was changed in place has to be ``put`` again, or nobody learns of it."""
+    """Values by key. A value that was changed in place must be ``put`` again to record the change."""
 
     __slots__ = ("_by_due", "_changed", "_due", "_order", "_values")
     kind: ClassVar[str] = "keyed"
@@ -66,14 +67,14 @@ class Keyed(Generic[K, V]):
     def __init__(self) -> None:
         self._values: dict[K, V] = {}
         self._due: dict[K, int] = {}
-        # Keys in the order in which they came. Most times of most programs are those of one key alone, for
-        # which a tuple takes a quarter of a dictionary's room.
+        # Keys in the order in which they came. In most programs most times belong to one key only, for
+        # which a tuple takes a quarter of a dictionary's memory.
         self._by_due: dict[int, tuple[K] | dict[K, None]] = {}
-        self._order: list[int] = []  # a heap of the times in _by_due, and of some that no longer are
+        self._order: list[int] = []  # a heap of the times in _by_due, and of some outdated ones
         self._changed: set[K] = set()
 
     def fetch(self, keys: Iterable[K]) -> None:
-        """Say which keys are about to be asked for: where they are not in memory, all come in one go."""
+        """Announce the keys that are about to be used, so that a table can read them all at once."""
 
     def get(self, key: K, default: D = None) -> V | D:  # type: ignore[assignment]
         return self._values.get(key, default)
@@ -91,14 +92,14 @@ class Keyed(Generic[K, V]):
         return self._due.get(key)
 
     def put(self, key: K, value: V, due: int | None = None) -> None:
-        """Set a value, and when it is due; without ``due`` it is never."""
+        """Set a value, and when it is due; without ``due`` it never is."""
         self._values[key] = value
         self._changed.add(key)
         if due is not None or self._due:
             self._set_due(key, due)
 
     def put_all(self, values: Mapping[K, V], due: int | None = None) -> None:
-        """Many values with one due time."""
+        """Set many values with one due time."""
         self._values.update(values)
         self._changed.update(values)
         if due is not None or self._due:
@@ -112,7 +113,7 @@ class Keyed(Generic[K, V]):
             self._set_due(key, None)
 
     def take_due(self, until: int) -> list[tuple[int, K, V]]:
-        """Remove and give all that is due at or before a time, earliest first."""
+        """Remove and return all entries that are due at or before a time, earliest first."""
         found: list[tuple[int, K, V]] = []
         while self._order and self._order[0] <= until:
             due = heapq.heappop(self._order)
@@ -125,7 +126,7 @@ class Keyed(Generic[K, V]):
         return found
 
     def next_due(self) -> int | None:
-        """The earliest time at which something is due."""
+        """The earliest time at which something is due; None if nothing is."""
         while self._order and self._order[0] not in self._by_due:
             heapq.heappop(self._order)
         return self._order[0] if self._order else None
@@ -191,9 +192,9 @@ class Keyed(Generic[K, V]):
 
 
 class Waiting:
-    """Rows of one schema in order of time, until they are let go. The first columns are those of ``ORDER``.
-    ``own`` are the others that they have now: rows that
-    were kept with other ones are made to fit (fitting.py); if left out, rows stay as they are."""
+    """Rows of one schema in time order, until they are released. The first columns are those of
+    ``ORDER``. ``own`` are the other columns that rows have now: rows that were kept with different ones
+    are made to fit (``fitting.py``). Without ``own``, rows stay as they are."""
 
     ORDER = (TIME, SOURCE, PARTITION, OFFSET)
     kind: ClassVar[str] = "waiting"
@@ -219,11 +220,11 @@ class Waiting:
             self._runs = [_in_order(pa.concat_tables(self._runs))]
 
     def earliest(self) -> int | None:
-        """The time of the first row that waits."""
+        """The time of the first waiting row; None if there is none."""
         return min((int(run[TIME][0].as_py()) for run in self._runs), default=None)
 
     def let_go(self, before: int) -> pa.Table | None:
-        """Remove and give the rows before a time, in order."""
+        """Remove and return the rows before a time, in order."""
         if before > self._let_go:
             self._let_go, self._moved = before, True
         gone, kept = [], []
@@ -240,13 +241,13 @@ class Waiting:
         return _in_order(pa.concat_tables(gone)) if len(gone) > 1 else gone[0]
 
     def rows(self) -> pa.Table | None:
-        """All that wait, in order."""
+        """All waiting rows, in order."""
         return _in_order(pa.concat_tables(self._runs)) if self._runs else None
 
     def changes(self) -> Any:
         if not self._added and not self._moved:
             return None
-        # What was let go in the same batch was never seen by anyone else.
+        # Rows that were added and released in the same batch need not be stored.
         stayed = (rows.filter(pa.array(rows[TIME].to_numpy() >= self._let_go)) for rows in self._added)
         added = [to_bytes(rows) for rows in stayed if rows.num_rows]
         self._added, self._moved = [], False
@@ -274,12 +275,12 @@ class Waiting:
 
 
 class Store:
-    """All the state of an operator in one bucket; on a ``table``, if that is where it is to be kept."""
+    """All state of an operator in one bucket; on a ``table``, if it is kept in one."""
 
     def __init__(self, table: Table | None = None) -> None:
         self.table = table
         self._containers: dict[str, Container] = {}
-        self._pending: dict[str, list[Any]] = {}  # of containers that nobody has asked for yet
+        self._pending: dict[str, list[Any]] = {}  # changes of containers that are not open yet
 
     def keyed(self, name: str) -> Keyed[Any, Any]:
         if self.table is None:
@@ -290,8 +291,8 @@ class Store:
         return self._container(name, Keyed, lambda: KeyedOutside(name, table))
 
     def in_memory(self, name: str) -> Keyed[Any, Any]:
-        """In memory wherever the rest is kept: for an entry or two, and for what its program has an index of
-        in memory anyway."""
+        """A container that is in memory wherever the rest is kept: for an entry or two, or for state of
+        which the program has an index in memory anyway."""
         return self._container(name, Keyed)
 
     def waiting(self, name: str, own: pa.Schema | None = None) -> Waiting:
@@ -308,7 +309,7 @@ class Store:
         return found
 
     def open_all(self) -> None:
-        """Open every container that there is, for those who don't know the program."""
+        """Open every container that there is, for a caller that does not know the program."""
         makers: dict[str, Callable[[str], Container]] = {
             Waiting.kind: self.waiting,
             Keyed.kind: self.in_memory,
@@ -317,14 +318,14 @@ class Store:
             makers.get(changes[0][0], self.keyed)(name)
 
     def changes(self) -> bytes:
-        """What changed since this was last asked."""
+        """What changed since the last call."""
         asked = ((name, one.kind, one.changes()) for name, one in self._containers.items())
         return pickle.dumps(
             {name: (kind, changed) for name, kind, changed in asked if changed is not None}, 5
         )
 
     def apply(self, blob: bytes) -> None:
-        """Repeat what changed in another store."""
+        """Apply the changes of another store."""
         for name, changes in loaded(blob).items():
             if name in self._containers:
                 self._apply(name, changes)
@@ -338,7 +339,7 @@ class Store:
         one.apply(changed)
 
     def snapshot(self) -> Iterator[bytes]:
-        """All of it, as changes of an empty store. Of what is on a table, only what the table lacks."""
+        """The whole state, as changes of an empty store. Of state on a table, only what the table lacks."""
         for name, one in self._containers.items():
             for piece in one.pieces():
                 yield pickle.dumps({name: (one.kind, piece)}, 5)
@@ -365,7 +366,7 @@ def _in_order(rows: pa.Table) -> pa.Table:
 
 
 def loaded(blob: bytes) -> dict[str, Any]:
-    """Changes or a piece of a snapshot, by container."""
+    """Changes, or a piece of a snapshot, by container."""
     found: dict[str, Any] = pickle.loads(blob)  # noqa: S301 - our own, from our checkpoint
     return found
 

@@ -1,11 +1,12 @@
-"""One batch of one bucket: the clock is set, late and impossible rows are taken out, the rest is put in order
-if the program wants it so, and then it is the program's turn.
+"""Processes one batch of one bucket: sets the clock, removes late and impossible rows, runs the program.
 
-Theory of operation. All buckets are told of every partition's times, whether or not a row of theirs came from
-it, so all of them see the same watermark. Rows that have to wait for their turn do so here, in the order of
-(time, source, partition, offset): of the order in which they arrived nothing is left, which is why an
-operator's results don't depend on it. Rows that have no place in a log, because another operator gave them,
-are put in order by what stands in them.
+If the program takes events in order, the remaining rows are put in order first.
+
+Theory of operation. All buckets are told the times of every partition, whether or not they got a row from
+it, so all of them see the same watermark. Rows that have to wait do so here, in the order of (time,
+source, partition, offset). Nothing is left of the order in which they arrived, so an operator's results
+don't depend on it. Rows that have no position in a log, because another operator emitted them, are
+ordered by their content.
 """
 
 from __future__ import annotations
@@ -27,22 +28,22 @@ from millstream.pipeline.kernel.grouping import floating_key
 from millstream.pipeline.kernel.program import TIMESTAMP, Events, Out, Plan, Rows, shown, tables_of
 from millstream.pipeline.kernel.state import OFFSET, PARTITION, SOURCE, TIME, Store, Waiting
 
-# Beside its own columns, what a row brings: its time, where it stands in the log, and the latest time that
-# its task had seen in its partition before it.
+# The columns that a row brings beside its own: its time, its position in the log, and the latest time
+# that its task had seen in its partition before it.
 SEEN = f"{HIDDEN}row_seen"
 BESIDE = (TIME, SOURCE, PARTITION, OFFSET, SEEN)
 _LATE_COLUMNS = (pa.field("late_ms", pa.int64()), pa.field("watermark", TIMESTAMP))
-_A_WHILE = 1_000_000  # how long the time of operators further down may stand still where all is idle
+_A_WHILE = 1_000_000  # microseconds that time may stand still for operators downstream when all is idle
 _AHEAD_COLUMNS = (pa.field("ahead_ms", pa.int64()), pa.field("watermark", TIMESTAMP))
 
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """A stateful operator as every bucket has it: picklable, and all that is needed to run it."""
+    """A stateful operator as every bucket has it: picklable, with everything that is needed to run it."""
 
     name: str
     plan: Plan
-    inputs: tuple[pa.Schema, ...]  # the columns of each, without what a row brings beside them
+    inputs: tuple[pa.Schema, ...]  # the columns of each, without those of ``BESIDE``
     rules: Mapping[tuple[int, int], TimeRules]  # by input and source
 
     def __post_init__(self) -> None:
@@ -62,8 +63,8 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What a bucket is given: rows by input with what they bring beside, what was seen of every partition,
-    and the time."""
+    """What a bucket is given: rows by input with the columns of ``BESIDE``, what was seen of every
+    partition, and the time."""
 
     rows: Sequence[tuple[int, pa.Table]]
     seen: Sequence[Seen]
@@ -72,17 +73,17 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """How an operator stands in a bucket after a batch."""
+    """The status of an operator in a bucket after a batch."""
 
     watermark: int
     waits_for: int | None  # the event time of the next thing to happen
-    timer: int | None  # the time on the wall of the next thing to happen
-    may_move: int | None  # when, on the wall, the watermark may move on without rows
+    timer: int | None  # the wall-clock time of the next thing to happen
+    may_move: int | None  # the wall-clock time at which the watermark may advance without rows
     entries: int
 
 
 def by_place(sources: Any, partitions: Any) -> Iterator[tuple[int, int, Any]]:
-    """Each source and partition among the rows, and which rows are of it."""
+    """Each source and partition among the rows, and which rows belong to it."""
     if not len(sources):
         return
     if (sources == sources[0]).all() and (partitions == partitions[0]).all():
@@ -95,7 +96,7 @@ def by_place(sources: Any, partitions: Any) -> Iterator[tuple[int, int, Any]]:
 
 
 def _placed(offsets: Any, rows: pa.Table) -> Any:
-    """The offsets of rows; those that have none get one that is made of what stands in the row."""
+    """The offsets of rows. A row that has none gets one that is computed from its content."""
     without = np.flatnonzero(offsets < 0)
     if not len(without):
         return offsets
@@ -106,7 +107,7 @@ def _placed(offsets: Any, rows: pa.Table) -> Any:
 
 
 class Bucket:
-    """An operator at work in one bucket, on a store that outlives it."""
+    """An operator running in one bucket, on a store that outlives it."""
 
     def __init__(self, operator: Operator, store: Store) -> None:
         self._operator = operator
@@ -131,7 +132,7 @@ class Bucket:
         return self._clock
 
     def step(self, batch: Batch) -> dict[str, pa.Table]:
-        """Take a batch in; what is given, by channel."""
+        """Process a batch. Returns what it emits, by channel."""
         try:
             return self._step(batch)
         except RecordFailed as failed:
@@ -155,7 +156,7 @@ class Bucket:
         return out.finish()
 
     def status(self) -> Status:
-        # A row that waits is let go once the watermark is past it.
+        # A waiting row is released once the watermark has passed it.
         waiting = [1 + first for one in self._waiting if (first := one.earliest()) is not None]
         program = self._program.next_due()
         due = min([*waiting, *([] if program is None else [program])], default=None)

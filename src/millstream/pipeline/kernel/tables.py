@@ -1,18 +1,18 @@
-"""Tables, which are topics of changes: streams that look rows up in one, and two of them joined.
+"""Joins with tables, which are topics of changes: a stream that looks rows up, and two tables joined.
 
 Rules:
 
-- A table has one row a key: that of the change with the latest time. A change may be a deletion.
-- A change that comes late counts from the watermark on by which it was judged, unless there is a later one
-  already: that one goes to the channel of late rows. Nothing that was given before is taken back.
-- A deletion is remembered for a day of event time, so that an older change that comes late does not bring the
-  row back.
-- Looked up *as of* the time of an event: events wait for the watermark, and see all changes up to their own
-  time, that time included. So nothing but the present rows and the changes that still wait are kept.
-- Looked up *latest*: an event sees what is known of the table when it comes. It waits for nothing, and what
-  it sees depends on when that is.
-- Two tables joined are a table: its changes are given as the changes of both sides come, in the order of
-  time. Changes of one instant are one change.
+- A table has one row per key: that of the change with the latest time. A change may be a deletion.
+- A late change counts from the watermark by which it was judged. If there is a later change already, the
+  late one goes to the channel of late rows instead. Nothing that was emitted before is retracted.
+- A deletion is remembered for a day of event time, so that an older change that comes late does not bring
+  the row back.
+- A lookup *as of* an event's time: events wait for the watermark, and see all changes up to and including
+  their own time. So only the present rows and the changes that still wait are kept.
+- A lookup of the *latest* row: an event sees what is known of the table when the event comes. It waits for
+  nothing, and what it sees depends on when it comes.
+- Two tables joined are a table. Its changes are emitted as the changes of both sides come, in time order.
+  Changes of one instant are one change.
 
 Memory: the present row of every key of a table.
 """
@@ -34,13 +34,13 @@ from millstream.pipeline.kernel.plain import Row, rows_of
 from millstream.pipeline.kernel.program import TIMESTAMP, Events, Out, Rows
 from millstream.pipeline.kernel.state import Store
 
-REMEMBERED = 24 * 3600 * 1_000_000  # for how long a deletion is
+REMEMBERED = 24 * 3600 * 1_000_000  # for how long a deletion is remembered, in microseconds
 CHANGE_COLUMNS = (DELETED, CHANGE_TIME, TIME_BASIS)
-TABLE, STREAM = 0, 1  # of one time, the table's change comes first
+TABLE, STREAM = 0, 1  # at the same time, the table's change comes first
 
 
 class Table:
-    """One table in a bucket. A change is a row of an input: its keys, and columns of which ``kept`` stay."""
+    """One table in a bucket. A change is a row of an input: its keys and columns, of which ``kept`` stay."""
 
     def __init__(self, number: int, schema: pa.Schema, keys: int, time: str, kept: Sequence[str]) -> None:
         self._channel = late_channel(number)
@@ -58,7 +58,7 @@ class Table:
         self._rows.fetch(keys)
 
     def change(self, row: Row, known_at: int, out: Out) -> bool:
-        """Whether it changes the table: not if there is something later."""
+        """Apply a change. True if it changes the table, False if there is a later one."""
         key, time = row[: self._keys], row[self._time]
         there = self._rows.get(key)
         later = there is not None and time < there[0]
@@ -87,13 +87,13 @@ class Table:
 
 @dataclass(frozen=True)
 class AsOf:
-    """A stream (the left) that looks up a table (the first input) as of the time of its events."""
+    """A stream (the left) that looks up a table (the first input) as of its events' times."""
 
     how: str
     keys: int
     table_time: str
     basis: str
-    results: tuple[bool, bool] = (False, False)  # whether stream and table are those of other operators
+    results: tuple[bool, bool] = (False, False)  # True where stream or table is another operator's result
     in_order: ClassVar[bool] = True
     tables: ClassVar[tuple[int, ...]] = (TABLE,)
 
@@ -126,13 +126,13 @@ class AsOf:
 
 @dataclass(frozen=True)
 class Latest(AsOf):
-    """The same, with whatever is known of the table."""
+    """The same lookup, of the latest rows that are known."""
 
     in_order: ClassVar[bool] = False
 
 
 class LookUp:
-    """The program: of events in order, and of rows as they come."""
+    """The program, for events in order and for rows as they come."""
 
     def __init__(self, plan: AsOf, table: Table, names: Sequence[str], schema: pa.Schema) -> None:
         self._plan = plan
@@ -204,7 +204,7 @@ class LookUp:
 
 @dataclass(slots=True)
 class _Found:
-    """Events that are given, by their numbers, their times, and what was looked up for each."""
+    """Events to emit: their row numbers, their times, and what was looked up for each."""
 
     events: list[int] = field(default_factory=list)
     times: list[int] = field(default_factory=list)
@@ -215,7 +215,7 @@ class _Found:
 
 
 def change_fields() -> list[pa.Field]:
-    """What a change of a joined table says about itself."""
+    """The columns with which a change of a joined table describes itself."""
     return [
         pa.field(DELETED, pa.bool_()),
         pa.field(CHANGE_TIME, TIMESTAMP),
@@ -262,7 +262,7 @@ class TableJoin:
 
 
 class TablesJoined:
-    """The program. Whether a row is there now, and was there before, tells what kind of change it is."""
+    """The program. The kind of a change follows from whether a row is there now and was there before."""
 
     def __init__(self, plan: TableJoin, tables: Sequence[Table], widths: Sequence[int]) -> None:
         self._plan = plan
@@ -279,7 +279,7 @@ class TablesJoined:
         tables, keys = self._tables, self._plan.keys
         for table in tables:
             table.fetch(row[:keys] for of_input in rows for row in of_input)
-        touched: dict[Row, bool] = {}  # and whether it was there before
+        touched: dict[Row, bool] = {}  # changed keys, and whether there was a row before
         instant = None
         for time, number, at in zip(
             events.time.tolist(), events.input.tolist(), events.index.tolist(), strict=True

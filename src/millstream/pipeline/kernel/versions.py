@@ -1,23 +1,23 @@
-"""How a bucket's state stands in Spark's store, and how it comes back from there.
+"""Stores the versions of a bucket's state in Spark's store, and loads the state from there.
 
-What stands there for a bucket:
+For each bucket the store holds:
 
-    head        the version (it grows by one a batch), a mark that no other write of it has, where the last
-                snapshot stands, and how large all of it is
-    snapshot    all of the state as it was at some version, its base, in parts
-    changes     what each version since the base changed, in slots counted from it; in slot 0 the base's mark
+    head        the version (it grows by one per batch), a mark that no other write of it has, the place of
+                the last snapshot, and the size of everything
+    snapshot    the whole state as it was at some version, its base, in parts
+    changes     what each version since the base changed, in slots counted from it; slot 0 has the base's mark
 
-So a batch writes what it changed and nothing else; when the changes have grown as large as the snapshot, the
-next batch begins with a new one, of what it found. A worker keeps the buckets it has seen: if the version
-and the mark are those it knows, nothing is read at all; if it fell behind because other workers had the
-bucket for a while, it reads the changes since; otherwise everything. A version that was never committed has
-a mark that nobody finds again.
+So a batch writes only what it changed. When the changes have grown as large as the snapshot, the next
+batch begins by writing a new snapshot of the state that it found. A worker keeps the buckets that it has
+seen. If the version and the mark are those that it knows, it reads nothing. If it fell behind because
+other workers had the bucket for a while, it reads the changes since. Otherwise it reads everything. A
+version that was never committed has a mark that will not be found again.
 
-State on a table (``outside.py``) is loaded the same way: what comes back from Spark are the changes that the
-table may lack. A table that lasts has the rest, and snapshots leave that out; one that does not last is made
-again from the snapshot if it is not as far as that.
+State on a table (``outside.py``) is loaded the same way: Spark's store returns the changes that the table
+may lack. A table that lasts has the rest, so snapshots leave that out. A table that does not last is
+rebuilt from the snapshot if it is not as far as that.
 
-Nothing here knows of Spark: its three state variables are given.
+Nothing here knows Spark: its three state variables are passed in.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from millstream.errors import StateError
 from millstream.pipeline.kernel.outside import Entry, KeyedOutside, Space, Table
 from millstream.pipeline.kernel.state import Store, loaded
 
-_PART_BYTES = 8 * 1024 * 1024  # of changes, in one value
+_PART_BYTES = 8 * 1024 * 1024  # of changes in one value
 _LEAST_SNAPSHOT = 256 * 1024  # bytes of changes that are not yet worth a snapshot
-_MOST_CHANGES = 400  # to be read one after another when a bucket is loaded
-_FOLD_ENTRIES = 2000  # changes in front of a table that are worth a trip to it
-_FOLD_VERSIONS = 20  # and after how many versions fewer are
+_MOST_CHANGES = 400  # versions to read one after another when a bucket is loaded
+_FOLD_ENTRIES = 2000  # changes in front of a table that are worth a fold
+_FOLD_VERSIONS = 20  # after this many versions, fewer changes are worth one too
 
-# The schemas of the state variables, in Spark's words.
+# The schemas of the state variables, as Spark writes them.
 HEAD = (
     "version bigint, mark string, base bigint, parts int, own int, snapshot_bytes bigint,"
     " changed_bytes bigint, entries bigint, folded bigint, held bigint, operator string, space string"
@@ -64,20 +64,20 @@ class Head(NamedTuple):
     mark: str = ""
     base: int = 0  # the version of the snapshot
     parts: int = 0  # of the snapshot
-    own: int = 0  # those among them, the first, that are of containers in memory
+    own: int = 0  # how many of the first ones come from the store; the rest are a table's entries
     snapshot_bytes: int = 0
     changed_bytes: int = 0  # since the snapshot
     entries: int = 0  # in the snapshot
-    folded: int = 0  # the version up to which a table had taken changes in
+    folded: int = 0  # the version up to which changes were folded into a table
     held: int = 0  # entries now
-    # For those who read the state of a job: what the operator was called, and under which name its state is
-    # where it is kept outside.
+    # For tools that read the state of a job: the name of the operator, and the name under which its state
+    # is kept outside.
     operator: str = ""
     space: str = ""
 
     @classmethod
     def of(cls, row: Any) -> Head:
-        """From what Spark has; None if that is nothing."""
+        """The head from Spark's row; an empty head if the row is None."""
         if row is None:
             return cls()
         found: Head = cls._make([int(row[0]), str(row[1]), *map(int, row[2:10]), *map(str, row[10:12])])
@@ -93,7 +93,7 @@ class Known:
 
     @property
     def size(self) -> int:
-        """Bytes, in the checkpoint and on a table that lasts."""
+        """Bytes in the checkpoint and on a table that lasts."""
         here = self.head.snapshot_bytes + self.head.changed_bytes
         table = self.store.table
         return here + sum(one.size for _, one in outside(self.store)) if table and table.lasting else here
@@ -105,7 +105,7 @@ def outside(store: Store) -> list[tuple[str, KeyedOutside[Any, Any]]]:
 
 
 def _on_table(store: Store) -> Iterator[bytes]:
-    """What is on a table that does not last, container by container."""
+    """The content of a table that does not last, container by container."""
     if store.table is not None and not store.table.lasting:
         for name, one in outside(store):
             for piece in one.on_table():
@@ -115,8 +115,9 @@ def _on_table(store: Store) -> Iterator[bytes]:
 class Kept:
     """One bucket in Spark's store. ``open_table`` opens its table, if it has one.
 
-    A batch is ``load``, then ``begin`` when the program has opened its containers, then ``save``. If any of
-    them fails, or what comes after, then nothing has happened, and what was loaded is not to be used again.
+    A batch calls ``load``, then ``begin`` when the program has opened its containers, then ``save``. If
+    any of them fails, or anything after them, then nothing has happened, and what was loaded must not be
+    used again.
     """
 
     def __init__(
@@ -129,14 +130,14 @@ class Kept:
         open_table: Callable[[Space], Table | None],
     ) -> None:
         self._operator, self._space = operator, space
-        self._name = f"{operator!r}, bucket {space.bucket}"  # for people
+        self._name = f"{operator!r}, bucket {space.bucket}"  # for error messages
         self._head, self._snapshot, self._changes = head, snapshot, changes
         self._open_table = open_table
 
     # ---- reading ------------------------------------------------------------------------------------
 
     def load(self, known: Known | None) -> Known:
-        """The state as of the last batch that counts; what this worker still ``known`` of it is of help."""
+        """The state as of the last batch that counts. ``known`` is what this worker has of it, if any."""
         head = self._current()
         if known is not None and (known.head.version, known.head.mark) == (head.version, head.mark):
             return known
@@ -154,7 +155,7 @@ class Kept:
         return Known(head, store)
 
     def _current(self) -> Head:
-        """The head, unless it is of state that was given up: that was kept under another name."""
+        """The head; a new one if it belongs to state of another name, which was given up and is removed."""
         head = Head.of(self._head.get())
         if not head.version or head.space == self._space.operator:
             return head
@@ -164,14 +165,14 @@ class Kept:
         return Head()
 
     def _behind(self, known: Head, head: Head) -> bool:
-        """Whether what is known is an earlier version of the same state."""
+        """True if what is known is an earlier version of the same state."""
         if not head.base <= known.version < head.version:
             return False
         there = self._changes.getValue((known.version - head.base, 0))
         return there is not None and there[0] == known.mark
 
     def _check(self, head: Head, table: Table) -> None:
-        """Refuse a table that is not of this checkpoint."""
+        """Refuse a table that does not belong to this checkpoint."""
         there = table.folded()
         if there > head.version:
             raise StateError(
@@ -187,7 +188,7 @@ class Kept:
             )
 
     def _restore(self, head: Head, store: Store) -> None:
-        """The snapshot."""
+        """Load the snapshot."""
         table = store.table
         for part in range(head.own):
             store.apply(self._part(part))
@@ -210,7 +211,7 @@ class Kept:
     # ---- writing ------------------------------------------------------------------------------------
 
     def begin(self, known: Known) -> None:
-        """See to what the last batches left: to the table, and to a snapshot if one is due."""
+        """Catch up on earlier batches: fold their changes, and take a snapshot, if either is due."""
         head, store = known.head, known.store
         changed = head.changed_bytes > max(head.snapshot_bytes, _LEAST_SNAPSHOT)
         shrunk = head.snapshot_bytes > _LEAST_SNAPSHOT and 2 * len(store) < head.entries
@@ -252,7 +253,7 @@ class Kept:
         head, store = known.head, known.store
         blob = store.changes()
         if store.table is not None:
-            self._check(head, store.table)  # if it has not moved on, nothing that was read was newer
+            self._check(head, store.table)  # if it has not advanced, nothing that was read was too new
         version, mark = head.version + 1, uuid.uuid4().hex
         slot = version - head.base
         cuts = range(0, max(1, len(blob)), _PART_BYTES)

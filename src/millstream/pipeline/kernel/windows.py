@@ -2,14 +2,14 @@
 
 Rules:
 
-- Windows begin at whole multiples of the slide since 1970 and hold the rows from their beginning up to, but
-  not including, their end. A row is in several if the slide is shorter than the size.
-- A row counts in each of its windows that is still open by the row's own watermark, and is late if none is.
-- A window closes when the watermark reaches its end. Then its result is final and its state is gone.
+- Windows begin at whole multiples of the slide since 1970. They hold the rows from their start up to, but
+  not including, their end. A row is in several windows if the slide is shorter than the size.
+- A row counts in each of its windows that is still open by the row's own watermark. It is late if none is.
+- A window closes when the watermark reaches its end. Then its result is final and its state is removed.
 
-Theory of operation. The windows of a row follow each other, so the last of them and how many are open say
-which they are. Rows that agree in that and in their key are one group, whatever their number, and the group's
-partial is merged into each of the windows.
+Theory of operation. A row's windows are consecutive, so the last of them and the number of open ones
+identify them. Rows that agree in these two and in their key are one group, however many they are. The
+group's partial is merged into each of the windows.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class TimeWindows(Windowing):
     size: int
     slide: int
     calls: tuple[Call, ...]
-    basis: str  # the time it goes by, as results name it
+    basis: str  # the kind of time that it uses, as results name it
     final: bool
     retract: bool
     what: str  # in words
@@ -54,13 +54,13 @@ class TimeWindows(Windowing):
 
 
 class TimeWindowsProgram:
-    """State of a window: its aggregates'; where results are taken back, with what was shown of it last."""
+    """The program. It keeps each window's aggregates and, where results are retracted, the last result."""
 
     def __init__(self, plan: TimeWindows, schema: pa.Schema) -> None:
         self._plan = plan
         self._aggregates = Aggregates(plan.calls, schema)
         self._results = plan.results(schema)
-        self._changed: dict[Any, None] = {}  # windows of this batch, where updates are wanted
+        self._changed: dict[Any, None] = {}  # windows that this batch changed, if updates are wanted
 
     def open(self, store: Store) -> None:
         self._windows: Keyed[tuple[Any, int], tuple[Any, ...]] = store.keyed("windows")

@@ -1,8 +1,8 @@
-"""What functions of rows are built from: values with types, names and their places, implicit casts.
+"""The parts of which functions of rows are built: typed values, names and their places, implicit casts.
 
-A compiled expression is a Python function of a row, which is a list: the columns first, then a place for
-every variable of a lambda and for what every function of whole columns gave. It is called when its value is
-needed and not before, so that ``if(n = 0, NULL, total / n)`` divides by no zero.
+A compiled expression is a Python function of a row. A row is a list: the columns first, then a place for
+every variable of a lambda and for the result of every function of whole columns. An expression is called
+only when its value is needed, so ``if(n = 0, NULL, total / n)`` never divides by zero.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Run = Callable[[list[Any]], Any]
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """An expression with its type; the column's name, if it is one; and if it is the same in all rows."""
+    """An expression with its type, its name if it is a column, and whether it is the same in all rows."""
 
     type: Type
     run: Run
@@ -33,8 +33,8 @@ class Compiled:
 
 @dataclass(slots=True)
 class Moment:
-    """The time on the wall, for ``current_timestamp()``: one for all rows of a batch. What was compiled for
-    it is kept with it, since every batch asks for the same."""
+    """The wall-clock time for ``current_timestamp()``, one for all rows of a batch. ``made`` keeps what was
+    compiled for it, because every batch needs the same."""
 
     now: dt.datetime
     made: dict[Any, Any] = field(default_factory=dict)
@@ -42,17 +42,17 @@ class Moment:
 
 @dataclass(slots=True)
 class Scope:
-    """The names that an expression may use, and where in a row each is."""
+    """The names that an expression may use, and the place of each in a row."""
 
     columns: dict[str, tuple[int, Type]]
     moment: Moment
     variables: dict[str, tuple[int, Type]] = field(default_factory=dict)
-    # Shared by inner scopes: how long a row is by now, and which of its columns are used.
+    # Shared by inner scopes: the present length of a row, and which of its columns are used.
     width: list[int] = field(default_factory=list)
     used: set[int] = field(default_factory=set)
-    # What works on all rows at once, before any of them is looked at.
+    # Functions that work on all rows at once, before any row is evaluated.
     wholes: list[Callable[[list[list[Any]]], None]] = field(default_factory=list)
-    known_as: str | None = None  # the alias of the rows, by which columns may be called too
+    known_as: str | None = None  # the alias of the rows, with which columns may be qualified
 
     @classmethod
     def of(cls, columns: dict[str, Type], moment: Moment, known_as: str | None = None) -> Scope:
@@ -60,7 +60,7 @@ class Scope:
         return cls(places, moment, width=[len(columns)], known_as=known_as)
 
     def is_alias(self, name: str) -> bool:
-        """A column of that name comes second, as in Spark."""
+        """True if a name is the alias of the rows. A column of that name comes second, as in Spark."""
         return self.known_as is not None and name.lower() == self.known_as.lower()
 
     def find(self, name: str) -> tuple[str, int, Type] | None:
@@ -76,19 +76,19 @@ class Scope:
         return AnalysisError(no_such_column(name, self.columns))
 
     def inner(self, names: Sequence[str], kinds: Sequence[Type]) -> tuple[Scope, list[int]]:
-        """A scope in which a lambda's variables are known, and their places in a row."""
+        """A scope that knows a lambda's variables, and their places in a row."""
         places = [self.place() for _ in names]
         known = {name: (at, kind) for name, at, kind in zip(names, places, kinds, strict=True)}
         return replace(self, variables={**self.variables, **known}), places
 
     def place(self) -> int:
-        """Another place in a row."""
+        """Reserve another place in a row."""
         self.width[0] += 1
         return self.width[0] - 1
 
 
 Build = Callable[[str, list[Compiled], Scope], Compiled]
-Kind = Type | str | None  # what an argument is to be: a type, "number", or anything
+Kind = Type | str | None  # what an argument must be: a type, "number", or None for anything
 Table = dict[str, Build]
 
 
@@ -97,7 +97,7 @@ def constant(value: Any, kind: Type) -> Compiled:
 
 
 def converted(given: Compiled, target: Type) -> Compiled:
-    """An explicit or known cast."""
+    """An expression with an explicit cast, or one that is known to be allowed."""
     if given.type == target:
         return given
     function, run = cast(given.type, target), given.run
@@ -110,7 +110,7 @@ def converted(given: Compiled, target: Type) -> Compiled:
 
 
 def coerced(name: str, given: Compiled, wanted: Kind) -> Compiled:
-    """An argument as a function takes it, where Spark would cast it without being asked."""
+    """An argument as a function takes it, cast where Spark would cast it implicitly."""
     if wanted is None or given.type == wanted:
         return given
     if wanted == "number":
@@ -125,7 +125,7 @@ def coerced(name: str, given: Compiled, wanted: Kind) -> Compiled:
 
 
 def together(name: str, given: Sequence[Compiled]) -> list[Compiled]:
-    """Values of several expressions as one type."""
+    """Several expressions, cast to the type that they have in common."""
     kind = given[0].type
     for one in given[1:]:
         found = types.common(kind, one.type)
@@ -143,8 +143,8 @@ def strict(
     optional: int = 0,
     repeat: bool = False,
 ) -> Build:
-    """A function that is null where an argument is. The last ``optional`` parameters may be left out; with
-    ``repeat`` the last may come again and again."""
+    """A function that is null if an argument is null. The last ``optional`` parameters may be left out. With
+    ``repeat``, the last parameter may be repeated."""
 
     def build(name: str, given: list[Compiled], scope: Scope) -> Compiled:
         check_count(name, given, len(parameters) - optional, None if repeat else len(parameters))
@@ -167,7 +167,7 @@ def check_count(name: str, given: Sequence[object], least: int, most: int | None
 
 
 def applied(function: Callable[..., Any], runs: Sequence[Run]) -> Run:
-    """A function of values as one of rows: null if one of them is."""
+    """A function of values as a function of rows: null if one of the values is null."""
     if not runs:
         return lambda row: function()
     if len(runs) == 1:

@@ -1,4 +1,4 @@
-"""One type's values as another's, as Spark's ANSI casts have it: what can't be is an error, not a null."""
+"""Casts values between types as Spark's ANSI mode does: an impossible cast is an error, not a null."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Function = Callable[[Any], Any]
 
 
 class BadValue(AnalysisError):
-    """A value that an expression can't take, found when it was worked out."""
+    """A value that an expression can't take, found when the expression was evaluated."""
 
 
 def micros(time: dt.datetime) -> int:
@@ -42,7 +42,7 @@ def from_micros(value: int) -> dt.datetime:
 
 
 def checked(value: int, kind: Type) -> int:
-    """An integer that its type can hold."""
+    """An integer, after a check that its type can hold it."""
     bits = types.INTEGERS[kind]
     if not -(1 << bits - 1) <= value < 1 << bits - 1:
         raise BadValue(f"{value} overflows {kind.text}")
@@ -50,7 +50,7 @@ def checked(value: int, kind: Type) -> int:
 
 
 def single(value: float) -> float:
-    """A double as a float holds it."""
+    """A double rounded to a float."""
     try:
         return float(packing.unpack("f", packing.pack("f", value))[0])
     except OverflowError:
@@ -58,7 +58,7 @@ def single(value: float) -> float:
 
 
 def fitted(value: Decimal, kind: Type) -> Decimal:
-    """A decimal with its type's digits behind the point, rounded half up."""
+    """A decimal with its type's number of fraction digits, rounded half up."""
     precision, scale = kind.size
     found = value.quantize(Decimal(1).scaleb(-scale), context=WIDE)
     if abs(found) >= Decimal(10) ** (precision - scale):
@@ -67,7 +67,7 @@ def fitted(value: Decimal, kind: Type) -> Decimal:
 
 
 def cast(source: Type, target: Type) -> Function:
-    """The function that casts values that are not null. Raises AnalysisError where there is no such cast."""
+    """The function that casts values that are not null. Raises AnalysisError if there is no such cast."""
     if source == target:
         return _same
     if target == types.STRING:
@@ -138,7 +138,7 @@ def _shown(kind: Type) -> Function:
 
 
 def double_text(value: float) -> str:
-    """A number as Java writes it: 1.0, 1.0E10, 1.5E-5."""
+    """A double as Java writes it: 1.0, 1.0E10, 1.5E-5."""
     return _java(repr(value), value)
 
 
@@ -155,7 +155,7 @@ def _java(shortest: str, value: float) -> str:
         return "-0.0" if math.copysign(1, value) < 0 else "0.0"
     sign, digits, exponent = Decimal(shortest).as_tuple()
     text = "".join(map(str, digits)).rstrip("0") or "0"
-    power = len(digits) + int(exponent) - 1  # of the first digit
+    power = len(digits) + int(exponent) - 1  # of ten, for the first digit
     minus = "-" if sign else ""
     if -3 <= power < 7:
         if power < 0:
@@ -260,7 +260,7 @@ def _text_to_date(target: Type) -> Function:
 
 
 def timestamp_of(text: str) -> tuple[dt.datetime, dt.tzinfo | None] | None:
-    """The time and the zone that a text says; None if it says none."""
+    """The time in a text, and the zone if the text has one; None if the text is not a time."""
     match = _TIMESTAMP.fullmatch(text.strip())
     if (match is not None and match[1] is None and match[4] is not None) or text.strip().lower() in _MOVING:
         raise Unsupported(f"the time {text!r}, which Spark takes for one of today,")
@@ -283,7 +283,7 @@ def timestamp_of(text: str) -> tuple[dt.datetime, dt.tzinfo | None] | None:
 
 
 def zone_of(text: str) -> dt.tzinfo:
-    """A time zone by its name or offset. ValueError if there is none such."""
+    """A time zone by its name or offset. ValueError, KeyError or OSError if there is none."""
     if text in ("Z", "UTC", "GMT", "UT"):
         return UTC
     match = _ZONE.fullmatch(text)

@@ -1,4 +1,4 @@
-"""From an expression's tree to a function of a row, and from many of them to a table of a table."""
+"""Compiles an expression's tree to a function of a row, and many of them to a projection of a table."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ FUNCTIONS: dict[str, Build] = {
     **jsons.TABLE,
     **hashing.TABLE,
 }
-# One row in, several out. With OUTER a row that would give none gives one of nulls.
+# One row in, several out. True if a row that would give none gives one with null (OUTER).
 GENERATORS = {"explode": False, "explode_outer": True}
 
 
 def compiled(node: Node, scope: Scope) -> Compiled:
-    """The function of a row that an expression is."""
+    """Compile an expression to a function of a row."""
     if isinstance(node, Literal):
         return constant(node.value, node.type)
     if isinstance(node, Column):
@@ -76,7 +76,7 @@ def compiled(node: Node, scope: Scope) -> Compiled:
 
 
 def _of_python(node: Apply, arguments: list[Compiled]) -> Run:
-    """A function of the user's: it is given nulls too, and times without a zone, as Spark gives them."""
+    """A call of a user's function. Like Spark, it passes nulls too, and times without a zone."""
     function, kind = node.function, node.type
     wanted = to_arrow(kind)
 
@@ -93,7 +93,7 @@ def _of_python(node: Apply, arguments: list[Compiled]) -> Run:
 
 
 def _of_columns(node: Apply, arguments: list[Compiled], scope: Scope) -> Run:
-    """A function of whole columns: it is called once, for all rows, as Spark calls it."""
+    """A call of a function of whole columns: once for all rows, as in Spark."""
     if scope.variables:
         raise Unsupported("a pandas or Arrow UDF in a lambda")
     place = scope.place()
@@ -164,8 +164,8 @@ def _call(node: Call, scope: Scope) -> Compiled:
 
 @dataclass(frozen=True, slots=True)
 class _Output:
-    """A column of the result: one of the table's as it is, or worked out. A generator gives a list for every
-    row."""
+    """A column of the result: either one of the table's, unchanged, or a computed one. A generator computes a
+    list for every row."""
 
     name: str
     kind: Type
@@ -176,7 +176,7 @@ class _Output:
 
 
 class Projection:
-    """Expressions over a table's columns: what ``select`` and ``where`` do. Made once, run many times."""
+    """Expressions over a table's columns: what ``select`` and ``where`` do. Built once, run many times."""
 
     def __init__(
         self,
@@ -187,7 +187,7 @@ class Projection:
         beside: Mapping[str, Type] | None = None,
         known_as: str | None = None,
     ) -> None:
-        """``beside`` are columns of the table that no expression sees and that go along unchanged;
+        """``beside`` are columns of the table that no expression sees and that are passed on unchanged.
         ``known_as`` is the table's alias."""
         self._scope = Scope.of(columns, moment, known_as)
         self._condition = None if condition is None else _condition(condition, self._scope)
@@ -258,7 +258,7 @@ class Projection:
         return pa.Table.from_arrays(arrays, schema=self.schema)
 
     def _rows(self, table: pa.Table) -> list[list[Any]]:
-        """Rows as compiled expressions take them. Of columns that none of them uses there is nothing."""
+        """Rows as compiled expressions take them. Columns that no expression uses are left empty."""
         rows: list[list[Any]] = [[None] * self._scope.width[0] for _ in range(table.num_rows)]
         for name, (at, kind) in self._scope.columns.items():
             if at in self._scope.used:
@@ -269,7 +269,7 @@ class Projection:
     def _generated(
         self, generator: _Output, rows: list[list[Any]], table: pa.Table
     ) -> tuple[list[list[Any]], pa.Table, list[Any]]:
-        """Every row as often as the generator gives something for it, and what it gives."""
+        """Every row repeated for each value that the generator gives for it, and those values."""
         assert generator.compiled is not None
         given: list[Any] = []
         of: list[int] = []
@@ -302,7 +302,7 @@ _SIGNS = {"+", "-", "*", "/", "%", "=", "<", "<=", ">", ">=", "<=>", "and", "or"
 
 
 def title(node: Node, kind: Type) -> str:
-    """What Spark calls a column that nobody named; where that is too odd to rely on, it has to be named."""
+    """Spark's name for an unnamed column. Where that name is too odd to rely on, the column must be named."""
     if isinstance(node, Cast) and isinstance(node.node, Column):
         node = node.node
     if kind != BOOLEAN and not types.is_number(kind) and not isinstance(node, Column | Literal):
@@ -330,7 +330,7 @@ def _title(node: Node) -> str:
 
 
 def python_value(value: Any, kind: Type) -> Any:
-    """A value as Arrow gives it to Python, with maps as dictionaries and times in UTC."""
+    """A value that came from Arrow, with maps as dictionaries and times in UTC."""
     if value is None:
         return None
     if kind == types.TIMESTAMP:
@@ -348,7 +348,7 @@ def python_value(value: Any, kind: Type) -> Any:
 
 
 def arrow_value(value: Any, kind: Type) -> Any:
-    """And back: Arrow wants the pairs of a map."""
+    """The opposite of ``python_value``: a value for Arrow, with maps as pairs."""
     if value is None or not kind.inner:
         return value
     if kind.name == "array":

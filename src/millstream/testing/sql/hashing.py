@@ -1,4 +1,4 @@
-"""``hash()``: Murmur3 as Spark has it, whose last bytes are mixed one by one."""
+"""``hash()``: Murmur3 as Spark computes it, which mixes the last bytes one by one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from millstream.testing.sql.types import INT, Type
 
 _WORD = 0xFFFFFFFF
 _SEED = 42
-_EXACT = Context(prec=38)  # the most digits that Spark's decimals have
+_EXACT = Context(prec=38)  # the most digits that a Spark decimal has
 
 
 def _rotated(value: int, by: int) -> int:
@@ -52,7 +52,7 @@ def _bytes(data: bytes, seed: int) -> int:
 
 
 def _as_java_has_it(value: int) -> bytes:
-    """``BigInteger.toByteArray``: as few bytes as it takes, the sign included."""
+    """``BigInteger.toByteArray``: as few bytes as possible, including the sign."""
     return value.to_bytes((value if value >= 0 else ~value).bit_length() // 8 + 1, "big", signed=True)
 
 

@@ -1,4 +1,4 @@
-"""JSON as Spark reads and writes it."""
+"""Reads and writes JSON as Spark does, with the SQL functions of JSON."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from millstream.testing.sql.nodes import AnalysisError, Unsupported
 from millstream.testing.sql.patterns import written
 from millstream.testing.sql.types import INT, STRING, Type
 
-DEFAULT_TIMES = "yyyy-MM-dd'T'HH:mm:ss.SSSXXX"  # of to_json, if it is told no other
+DEFAULT_TIMES = "yyyy-MM-dd'T'HH:mm:ss.SSSXXX"  # how to_json writes times by default
 _NOT_NUMBERS = {"NaN": math.nan, "INF": math.inf, "-INF": -math.inf}
 _NOT_NUMBERS |= {"Infinity": math.inf, "+Infinity": math.inf, "-Infinity": -math.inf, "+INF": math.inf}
 
-_QUOTED = re.compile(r"[\[{,:]\s*'|\\'")  # where texts begin in single quotes, or one is escaped
+_QUOTED = re.compile(r"[\[{,:]\s*'|\\'")  # a text in single quotes begins, or one of them is escaped
 _LONE = re.compile("[\ud800-\udfff]")  # half of a character, which Java writes as a question mark
 
 # ---- writing -----------------------------------------------------------------------------------------
 
 
 def writer(kind: Type, times: str = DEFAULT_TIMES) -> Callable[[Any], str]:
-    """The JSON text of values that are not null. Fields of structs that are null are left out."""
+    """A function that writes values that are not null as JSON. Null fields of structs are left out."""
     if kind == STRING:
         return lambda value: json.dumps(value, ensure_ascii=False)
     if kind == types.BOOLEAN or kind in types.INTEGERS:
@@ -94,11 +94,11 @@ def writer(kind: Type, times: str = DEFAULT_TIMES) -> Callable[[Any], str]:
 
 
 class Mismatch(ValueError):
-    """A value that its type can't hold."""
+    """A JSON value that its type can't hold."""
 
 
 class Object(dict[str, Any]):
-    """A JSON object, with all its fields: of those of one name the last counts, but Spark shows them all."""
+    """A JSON object with all its fields. Of two with one name the last counts, but Spark shows both."""
 
     def __init__(self, pairs: list[tuple[str, Any]]) -> None:
         super().__init__(pairs)
@@ -106,12 +106,12 @@ class Object(dict[str, Any]):
 
 
 _DECODER = json.JSONDecoder(parse_float=Decimal, object_pairs_hook=Object)
-# Functions that take a path, and json_array_length, take control characters in texts too.
+# Functions that take a path, and json_array_length, also accept control characters in texts.
 _LENIENT = json.JSONDecoder(parse_float=Decimal, object_pairs_hook=Object, strict=False)
 
 
 def first_value(text: str, *, strict: bool = True, single_quotes: bool = True) -> Any:
-    """The first JSON value of a text. ValueError if there is none."""
+    """The first JSON value in a text. ValueError if there is none."""
     try:
         return (_DECODER if strict else _LENIENT).raw_decode(text.strip(" \t\r\n"))[0]
     except ValueError:
@@ -123,7 +123,7 @@ def first_value(text: str, *, strict: bool = True, single_quotes: bool = True) -
 
 
 def compact(value: Any) -> str:
-    """A JSON value as text; a text as it is."""
+    """A JSON value as text; a string without quotes."""
     return _LONE.sub("?", value) if isinstance(value, str) else _plain(value)
 
 
@@ -140,8 +140,8 @@ def _plain(value: Any) -> str:
 
 
 def reader(kind: Type) -> Callable[[Any], tuple[Any, bool]]:
-    """From a JSON value to a value of the type, and whether all of it could be read. What could not is null:
-    a field of a struct by itself, of an array or a map the whole."""
+    """A function from a JSON value to a value of the type, and True if all of it could be read. What could
+    not be read is null: in a struct the single field, in an array or a map the whole."""
     if kind.name == "array":
         return _list_reader(kind)
     if kind.name in ("map", "struct"):
@@ -156,7 +156,7 @@ def reader(kind: Type) -> Callable[[Any], tuple[Any, bool]]:
         try:
             return convert(value), True
         except (Mismatch, BadValue, Unsupported, binascii.Error):
-            return None, False  # among them texts that a cast would take for a time of today
+            return None, False  # including texts that a cast would read as a time of today
 
     return read
 
@@ -240,7 +240,7 @@ def _to_decimal(kind: Type) -> Callable[[Any], Decimal]:
         try:
             return fitted(Decimal(value), kind)
         except InvalidOperation:
-            raise Mismatch from None  # so many digits that no decimal has them
+            raise Mismatch from None  # more digits than any decimal has
 
     return convert
 
@@ -314,7 +314,7 @@ def _from_json(name: str, given: list[Compiled], scope: Scope) -> Compiled:
     read = reader(kind)
 
     def convert(value: str) -> Any:
-        """What can't be read is null, and the whole text in the column for what is corrupt, if any."""
+        """What can't be read is null. The whole text then goes to the column for corrupt records, if any."""
         try:
             found, good = read(first_value(value, single_quotes=single_quotes))
         except Unsupported:
@@ -346,7 +346,7 @@ def _no_number(text: str) -> Any:
 
 
 def _try_parse(text: str) -> Any:
-    """A variant: good for nothing here but to see whether there is one. Stricter than ``from_json``."""
+    """A variant, which is used here only to test whether there is one. Stricter than ``from_json``."""
     try:
         return (json.loads(text, parse_constant=_no_number),)
     except ValueError:
@@ -367,7 +367,7 @@ _STEP = re.compile(r"\.([^.\[\]*']+)|\['((?:[^'\\]|\\.)*)'\]|\[(\d+)\]")
 
 
 def _json_object(text: str, path: str) -> str | None:
-    """``$.a.b[0]`` of a JSON text."""
+    """Evaluate a path like ``$.a.b[0]`` on a JSON text."""
     if not path.startswith("$") or "".join(m[0] for m in _STEP.finditer(path, 1)) != path[1:]:
         raise Unsupported(f"the JSON path {path!r}")
     try:
@@ -390,7 +390,7 @@ def _json_object(text: str, path: str) -> str | None:
 
 
 def json_ready(value: Any) -> Any:
-    """What ``json.dumps`` does not know, as a source of JSON would write it."""
+    """A value that ``json.dumps`` does not know, as a source of JSON would write it."""
     if isinstance(value, dt.datetime | dt.date | dt.time):
         return value.isoformat()
     if isinstance(value, uuid.UUID):

@@ -1,4 +1,4 @@
-"""Functions that take lambdas. The body of one is compiled when the types of its variables are known."""
+"""SQL functions that take lambdas, whose bodies are compiled when the types of their variables are known."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Compile = Callable[[Node, Scope], Compiled]
 def _lambda(
     node: Node, kinds: list[Type], scope: Scope, compile_: Compile, name: str
 ) -> tuple[Compiled, Callable[..., Any]]:
-    """The body of a lambda, and the function that it is of a row and the values of its variables."""
+    """The compiled body of a lambda, and a function that runs it on a row and the values of its variables."""
     if not isinstance(node, Lambda):
         raise AnalysisError(f"{name} takes a lambda there: x -> ...")
     if len(node.names) > len(kinds):
@@ -66,7 +66,7 @@ def _filter(call: Call, scope: Scope, compile_: Compile) -> Compiled:
 
 
 def _quantified(name: str, decides: bool) -> Callable[[Call, Scope, Compile], Compiled]:
-    """``exists`` is decided by one that is true, ``forall`` by one that is false."""
+    """``exists`` is decided by one true result, ``forall`` by one false result."""
 
     def build(call: Call, scope: Scope, compile_: Compile) -> Compiled:
         subject, _, function = _over_array(name, call, scope, compile_, truth=True)

@@ -1,4 +1,4 @@
-"""Functions of arrays, maps and structs."""
+"""SQL functions of arrays, maps and structs."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _sequence(name: str, given: list[Compiled], scope: Scope) -> Compiled:
 
 
 def field(name: str, given: list[Compiled], scope: Scope) -> Compiled:
-    """``value.field``, of a struct, a map by its key, or every struct of an array."""
+    """``value.field``: of a struct, of a map by its key, or of every struct in an array."""
     subject, wanted = given[0], str(given[1].run([]))
     kind = subject.type
     if kind.name == "map" and kind.inner[0] == STRING:

@@ -1,5 +1,8 @@
-"""The tree of an expression. It has few kinds of node: operators are calls too, named by their signs, so that
-one table of functions has all of them."""
+"""The syntax tree of an expression.
+
+It has few kinds of node. Operators are calls too, named by their signs, so one table of functions has all of
+them.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from millstream.testing.sql.types import Type
 
 
 class AnalysisError(ValueError):
-    """An expression that is wrong; the message says why."""
+    """A wrong expression; the message says why."""
 
 
 class Unsupported(AnalysisError):
@@ -29,7 +32,7 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column, perhaps with fields of it."""
+    """A column, or a field in it by its path."""
 
     parts: tuple[str, ...]
 
@@ -63,7 +66,7 @@ class Star:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """A Python function of the user's: of values, or of whole columns."""
+    """A call of a user's Python function, of values or of whole columns."""
 
     function: Callable[..., Any]
     arguments: tuple[Node, ...]

@@ -1,4 +1,4 @@
-"""Functions of numbers, and casts that are written as functions."""
+"""SQL functions of numbers, and casts that are written as functions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from millstream.testing.sql.types import BIGINT, DOUBLE, INT, STRING, Type
 
 
 def _real(function: Callable[..., float], *, positive: bool = False) -> Build:
-    """A function of doubles, with Java's answers at the edges; ``positive``: null for what is not."""
+    """A function of doubles with Java's edge cases. ``positive``: null if the argument is not positive."""
 
     def call(*values: float) -> float | None:
         if positive and values[-1] <= 0:
@@ -69,7 +69,7 @@ def _abs(name: str, given: list[Compiled], scope: Scope) -> Compiled:
 
 
 def _whole(function: Callable[[Any], int]) -> Build:
-    """ceil and floor."""
+    """``ceil`` and ``floor``."""
 
     def build(name: str, given: list[Compiled], scope: Scope) -> Compiled:
         if len(given) != 1:
@@ -128,7 +128,7 @@ def _round(rounding: str) -> Build:
 
 
 def tried(build: Build) -> Build:
-    """The same, and null instead of an error."""
+    """The same function, with null instead of an error."""
 
     def trying(name: str, given: list[Compiled], scope: Scope) -> Compiled:
         made = build(name, given, scope)

@@ -1,4 +1,4 @@
-"""Signs and words between values: arithmetic, comparison, logic, conditions."""
+"""SQL operators: arithmetic, comparison, logic, conditions and LIKE."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def zero_checked(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], An
 
 
 def _remainder(a: Any, b: Any) -> Any:
-    """With the sign of what is divided, as in Java."""
+    """The remainder, with the sign of the dividend as in Java."""
     if isinstance(a, float):
         return math.fmod(a, b) if math.isfinite(a) else math.nan
     if isinstance(a, Decimal):
@@ -122,7 +122,7 @@ def arithmetic(sign: str) -> Build:
 
 
 def _number(sign: str, given: Compiled, other: Compiled) -> Compiled:
-    """Text beside a number is read as one."""
+    """An operand; text beside a number is read as a number."""
     if given.type == STRING:
         return converted(given, types.BIGINT if other.type in types.INTEGERS else types.DOUBLE)
     return given
@@ -137,7 +137,7 @@ def _exact(given: Compiled) -> Compiled:
 
 
 def plus_months(time: Any, months: int) -> Any:
-    """The same day so many months later, or the month's last."""
+    """The same day so many months later, or the last day of that month if it is shorter."""
     year, month = divmod(time.year * 12 + time.month - 1 + months, 12)
     for day in (time.day, 30, 29, 28):
         try:
@@ -149,7 +149,7 @@ def plus_months(time: Any, months: int) -> Any:
 
 
 def _of_times(sign: str, left: Compiled, right: Compiled) -> Compiled | None:
-    """Arithmetic with times and intervals; None if it is with neither."""
+    """Arithmetic with times and intervals; None if there is neither."""
     kinds = left.type, right.type
     if not any(kind in (*_TIMES, DAYS, DAYTIME, MONTHS) for kind in kinds):
         return None
@@ -206,7 +206,7 @@ def _bitwise(function: Callable[[int, int], int]) -> Build:
 
 
 def ordered(kind: Type) -> Callable[[Any], Any]:
-    """What values are compared by: NaN is equal to itself and greater than every number."""
+    """The key by which values are compared: NaN is equal to itself and greater than every number."""
     if types.is_fraction(kind):
         return lambda value: (1, 0.0) if value != value else (0, value)
     if kind.inner:
@@ -302,7 +302,7 @@ def _or(name: str, given: list[Compiled], scope: Scope) -> Compiled:
 
 
 def _case(name: str, given: list[Compiled], scope: Scope) -> Compiled:
-    """Conditions and values by turns, and perhaps what else."""
+    """Conditions and values by turns; if one more is left, it is the ELSE value."""
     check_count(name, given, 2, None)
     conditions = [coerced(name, one, BOOLEAN).run for one in given[: len(given) // 2 * 2 : 2]]
     values = [*given[1::2], *(given[-1:] if len(given) % 2 else [])]

@@ -1,4 +1,4 @@
-"""Java's patterns for dates and times (``yyyy-MM-dd HH:mm``), to write by and to read by."""
+"""Java's patterns for dates and times (``yyyy-MM-dd HH:mm``), for writing and for reading."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _READ = {
 
 @functools.lru_cache(maxsize=128)
 def _parts(pattern: str) -> tuple[tuple[str, int, str], ...]:
-    """Letters with how often they stand, and what is to be written as it is."""
+    """The letters of a pattern with their counts, and the literal text in it."""
     found, position = [], 0
     while position < len(pattern):
         match = _PART.match(pattern, position)
@@ -41,7 +41,7 @@ def _parts(pattern: str) -> tuple[tuple[str, int, str], ...]:
 
 
 def written(time: dt.datetime, pattern: str) -> str:
-    """A time, in the zone it has, by a pattern."""
+    """A time written by a pattern, in the zone that it has."""
     return "".join(text or _one(time, letter, count, pattern) for letter, count, text in _parts(pattern))
 
 
@@ -116,7 +116,7 @@ def _reader(pattern: str) -> re.Pattern[str]:
 
 
 def read(text: str, pattern: str) -> dt.datetime | None:
-    """The time that a text says by a pattern, UTC where it says no zone; None if it doesn't fit."""
+    """The time in a text, read by a pattern, in UTC if the text has no zone; None if it doesn't fit."""
     match = _reader(pattern).fullmatch(text)
     if match is None:
         return None

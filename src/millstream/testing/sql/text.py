@@ -1,4 +1,4 @@
-"""Functions of text and bytes."""
+"""SQL functions of text and bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from millstream.testing.sql.casts import BadValue, double_text
 from millstream.testing.sql.nodes import AnalysisError, Unsupported
 from millstream.testing.sql.types import BIGINT, BINARY, BOOLEAN, DOUBLE, INT, STRING, Type
 
-# What Java's regular expressions have and Python's don't, or have with another meaning.
+# What Java's regular expressions have and Python's lack, or have with another meaning.
 _JAVA_ONLY = re.compile(r"\\[zZhHpPXRGQEkKvV]|&&|\[\^?[^\]]*\[")
 
 
@@ -31,7 +31,7 @@ def pattern_of(text: str) -> re.Pattern[str]:
 
 
 def _replacement(text: str) -> Callable[[re.Match[str]], str]:
-    """Java's ``$1`` and ``\\$``."""
+    """A replacement text in Java's syntax: ``$1`` and ``\\$``."""
 
     def fill(match: re.Match[str]) -> str:
         try:
@@ -69,7 +69,7 @@ def _split(text: str, pattern: str, limit: int = -1) -> list[str]:
         if limit > 0 and len(parts) == limit - 1:
             break
         if match.end() == 0 or (match.start() == match.end() == len(text)):
-            continue  # nothing in front of the first character
+            continue  # an empty match at the start or the end splits nothing off
         parts.append(text[start : match.start()])
         start = match.end()
     return [*parts, text[start:]]
@@ -255,7 +255,7 @@ def _filled(match: re.Match[str], kind: Type, value: Any) -> str:
 
 
 def _is_utf8(text: str) -> bool:
-    """A text of bytes that are not has them as surrogates."""
+    """True if a text has no surrogates, which stand for bytes that are not UTF-8."""
     return not any("\udc80" <= mark <= "\udcff" for mark in text)
 
 
@@ -265,7 +265,7 @@ def _length(name: str, given: list[Compiled], scope: Scope) -> Compiled:
 
 
 def _either(function: Callable[[Any], Any], kind: Type) -> Any:
-    """Of bytes, or of a text's bytes."""
+    """A function of bytes, or of a text's bytes."""
     return strict(function, (BINARY,), kind)
 
 
@@ -281,7 +281,7 @@ def _hexed(name: str, given: list[Compiled], scope: Scope) -> Compiled:
 
 
 def same_kind(function: Callable[[Any, Any], bool]) -> Any:
-    """Of two texts, or two strings of bytes."""
+    """A test of two texts, or of two byte strings."""
 
     def build(name: str, given: list[Compiled], scope: Scope) -> Compiled:
         kind = BINARY if given and all(one.type == BINARY for one in given) else STRING

@@ -1,4 +1,4 @@
-"""Functions of dates and times. The session's zone is UTC, as in a session of ours."""
+"""SQL functions of dates and times, in UTC as in every Spark session that millstream makes."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def _timestamp_diff(unit: str, start: dt.datetime, end: dt.datetime) -> int:
     low, high = sorted((_utc(start), _utc(end)))
     if high.time() < low.time():
         high -= dt.timedelta(days=1)
-    # A month has passed when the same day has come, not when the month ends before it.
+    # A month has passed only when the same day has come, not when a shorter month ends before it.
     months = (
         (high.year * 12 + high.month) * 32 + high.day - (low.year * 12 + low.month) * 32 - low.day
     ) // 32

@@ -1,6 +1,6 @@
-"""Spark's types as values: their names, their Arrow types, and which type two of them have in common.
+"""Spark's types as values: their names, their Arrow types, and the type that two of them have in common.
 
-The rules are those of Spark's ANSI mode, which is what Spark 4 runs in.
+The rules are those of Spark's ANSI mode, in which Spark 4 runs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """``decimal(10,2)`` has a size, ``array<int>`` something inside, ``struct<a:int>`` names for it too."""
+    """``decimal(10,2)`` has a size, ``array<int>`` an inner type, ``struct<a:int>`` names for those too."""
 
     name: str
     inner: tuple[Type, ...] = ()
@@ -21,7 +21,7 @@ class Type:
 
     @property
     def text(self) -> str:
-        """As Spark writes it."""
+        """The type as Spark writes it."""
         if self.name == "decimal":
             return f"decimal({self.size[0]},{self.size[1]})"
         if self.name == "struct":
@@ -33,11 +33,11 @@ class Type:
 
     @property
     def element(self) -> Type:
-        """Of an array; of a map, the values."""
+        """The type of an array's elements, or of a map's values."""
         return self.inner[-1]
 
     def field(self, name: str) -> tuple[str, Type] | None:
-        """A field of a struct, by its name in any case."""
+        """A field of a struct by its name, whatever its case; None if there is none."""
         for field, kind in zip(self.names, self.inner, strict=True):
             if field.lower() == name.lower():
                 return field, kind
@@ -48,7 +48,7 @@ VOID, BOOLEAN, STRING, BINARY = Type("void"), Type("boolean"), Type("string"), T
 TINYINT, SMALLINT, INT, BIGINT = Type("tinyint"), Type("smallint"), Type("int"), Type("bigint")
 FLOAT, DOUBLE = Type("float"), Type("double")
 DATE, TIMESTAMP, NTZ = Type("date"), Type("timestamp"), Type("timestamp_ntz")
-# The kinds of interval. One of days alone leaves a date a date.
+# The kinds of interval. A date plus an interval of only days is still a date.
 DAYS, DAYTIME, MONTHS = Type("days"), Type("daytime"), Type("months")
 _SHOWN = {"days": "interval day", "daytime": "interval day to second", "months": "interval year to month"}
 
@@ -80,7 +80,8 @@ _OF_ARROW = {arrow: kind for kind, arrow in _SIMPLE.items()} | {
 
 
 def decimal(precision: int, scale: int) -> Type:
-    """A decimal that fits: what has too many digits loses those behind the point, but keeps six."""
+    """A decimal type within Spark's limit. If there are too many digits, the fraction is cut, but not below
+    six digits."""
     if precision > _MOST_DIGITS:
         before = precision - scale
         scale = max(_MOST_DIGITS - before, min(scale, 6))
@@ -211,7 +212,7 @@ _ALIASES = {
 
 
 def common(one: Type, other: Type) -> Type | None:
-    """The type that values of both become where one is needed; None: there is none."""
+    """The type to which values of both are cast where one type is needed; None if there is none."""
     if one == other or other == VOID:
         return one
     if one == VOID:
@@ -231,7 +232,7 @@ def common(one: Type, other: Type) -> Type | None:
 
 
 def _of_text(kind: Type) -> Type | None:
-    """What a text that meets another type is read as."""
+    """The type as which text is read where it meets another type."""
     if kind in INTEGERS:
         return BIGINT
     if is_number(kind):
