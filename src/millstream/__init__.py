@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from millstream.pipeline.processing import Processor
     from millstream.pipeline.topology import Topology
 
-# Loaded when first asked for: a broker should not pay for Spark, nor a pipeline for a broker.
+# Loaded on first use: a broker should not pay for Spark, nor a pipeline for a broker.
 _PUBLIC = {
     "Broker": "millstream.embedded",
     "Processor": "millstream.pipeline.processing",

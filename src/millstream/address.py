@@ -1,4 +1,4 @@
-"""``HOST:PORT`` in words that say which half is wrong."""
+"""Parse ``HOST:PORT``, with errors that say which half is wrong."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from millstream.errors import ConfigError
 
 
 def host_and_port(address: str, *, listening: bool = False) -> tuple[str, int]:
-    """The two parts; an IPv6 host without its brackets. What is listened on may leave the host out, and have
-    port 0, which takes a free one."""
+    """Host and port; an IPv6 host comes without its brackets. With ``listening`` the host may be left out,
+    and port 0 takes a free one."""
     host, colon, port = address.rpartition(":")
     if not colon or not port or not (host or listening):
         raise ConfigError(f"{address!r} is not HOST:PORT")

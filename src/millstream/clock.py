@@ -1,7 +1,7 @@
-"""Time as a parameter.
+"""Clocks that are passed in, so that time is a parameter.
 
-State machines never ask the operating system what time it is: they are handed a ``Clock``, so that a
-test can hold time still, move it forward or make it jump back.
+State machines never ask the operating system what time it is. They are given a ``Clock``, so that a test
+can hold time still, move it forward or make it jump back.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Wall time for what is written down, monotonic time for what is waited for."""
+    """Wall time for what is recorded, monotonic time for what is waited for."""
 
     def now_ms(self) -> int:
         """Milliseconds since 1970 UTC. May jump either way; only for timestamps and retention."""

@@ -1,9 +1,9 @@
-"""Settings of a topic and of a broker: names, types, defaults, bounds and meaning, declared once.
+"""Settings of topics, groups and brokers: names, types, defaults, bounds and meaning, declared once.
 
-Each setting is a dataclass field; its public name is the field's with dots (``retention_ms`` is
-``retention.ms``), and it is Kafka's own name wherever Kafka has the setting. The documentation, the
-answer to DescribeConfigs, the checks on AlterConfigs and the reading of ``millstream.toml`` all come
-from these declarations, so none of them can drift.
+Each setting is a dataclass field. Its public name is the field's with dots (``retention_ms`` is
+``retention.ms``), and it is Kafka's own name if Kafka has the setting. The documentation, the response to
+DescribeConfigs, the checks on AlterConfigs and the parsing of ``millstream.toml`` all come from these
+declarations, so none of them can drift.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class TopicConfig:
         """The most that the records of a compressed batch may take when they are decompressed. The broker
         reads the records of every batch before it takes it; a larger one is refused.""",
         at_least=1_048_576,
-        at_most=268_435_456,  # readers of ours take no more
+        at_most=268_435_456,  # millstream's own readers take no more
     )
     millstream_storage: str = setting(
         "disk",
@@ -211,7 +211,7 @@ class TopicConfig:
 
 @dataclass(frozen=True, slots=True)
 class BrokerConfig:
-    """The settings of one broker. In `millstream.toml` they stand at the top level, quoted or nested."""
+    """The settings of one broker. In `millstream.toml` they are at the top level, quoted or nested."""
 
     node_id: int = setting(0, "This node's id.", at_least=0, at_most=_MAX_INT, dynamic=False)
     listen: str = setting(
@@ -455,13 +455,13 @@ class BrokerConfig:
     log_format: str = setting(
         "text", "Log lines for people (`text`) or machines (`json`).", one_of=("text", "json"), dynamic=False
     )
-    # A topic's settings for topics that do not set their own; the same names under `topic.`.
+    # Defaults for topics that do not set their own; the same names under `topic.`.
     topic: TopicConfig = field(default_factory=TopicConfig)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
-    """The settings of one group, where it has its own; the broker's `group.` of the same name else."""
+    """The settings of one group, where it has its own. Otherwise the broker's `group.` settings apply."""
 
     consumer_session_timeout_ms: int = setting(
         45_000, "A member that is not heard of for this long is out.", at_least=1, at_most=_MAX_INT
@@ -504,7 +504,7 @@ def _declared(config: type[Config]) -> Mapping[str, Setting]:
 
 
 def with_changes(config: C, changes: Mapping[str, str]) -> C:
-    """``config`` with settings given as text, by public name, replaced; each checked."""
+    """``config`` with settings replaced, given as text by their public names. Each is checked."""
     known = settings_of(type(config))
     values = {}
     for name, text in changes.items():
@@ -519,7 +519,7 @@ def with_changes(config: C, changes: Mapping[str, str]) -> C:
 
 
 def _check_overload(config: TopicConfig) -> None:
-    """Settings that make sense one by one, but not together."""
+    """Raise ConfigError for settings that make sense one by one, but not together."""
     if config.millstream_overload == "backpressure":
         if not config.millstream_overload_groups:
             raise ConfigError(
@@ -542,17 +542,17 @@ def _check_overload(config: TopicConfig) -> None:
         )
 
 
-_RING_SEGMENTS = 16  # of a full ring, at least
+_RING_SEGMENTS = 16  # in a full ring, at least
 _LARGEST_RING_SEGMENT = 64 * 1024 * 1024
 
 
 def ring_segment_bytes(ring_bytes: int, segment_bytes: int) -> int:
-    """How large the segments of a ring (``millstream.overload=drop``) are: it forgets them whole."""
+    """The size of the segments of a ring (``millstream.overload=drop``), which drops them whole."""
     return min(ring_bytes // _RING_SEGMENTS, _LARGEST_RING_SEGMENT, segment_bytes)
 
 
 def check_archiving(config: TopicConfig, *, archive: bool) -> None:
-    """What Kafka demands of a topic that is archived; ``archive``: there is one. Raises ConfigError."""
+    """Check what Kafka demands of an archived topic. ``archive``: there is an archive. Raises ConfigError."""
     if not config.remote_storage_enable:
         return
     if not archive:
@@ -584,7 +584,7 @@ def check_archiving(config: TopicConfig, *, archive: bool) -> None:
 
 
 def check_archive_left(before: TopicConfig, after: TopicConfig) -> None:
-    """Turning archiving off deletes what is in the archive, and has to say so. Raises ConfigError."""
+    """Check that turning archiving off, which deletes what is archived, says so. Raises ConfigError."""
     if (
         before.remote_storage_enable
         and not after.remote_storage_enable
@@ -603,7 +603,7 @@ def value_of(config: Config, name: str) -> Any:
 
 
 def group_defaults(broker: BrokerConfig) -> GroupConfig:
-    """The settings of a group that has none of its own: the broker's of the same names under `group.`."""
+    """The settings of a group that has none itself: the broker's of the same names under `group.`."""
     names = [field.name for field in dataclasses.fields(GroupConfig)]
     return GroupConfig(**{name: getattr(broker, f"group_{name}") for name in names})
 

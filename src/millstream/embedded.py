@@ -1,4 +1,4 @@
-"""A broker inside your own process."""
+"""Run a broker inside your own process, on a thread."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Broker:
         with millstream.Broker() as broker:
             producer = confluent_kafka.Producer({"bootstrap.servers": broker.address})
 
-    ``data_dir`` is where records are kept; without one they are in memory and gone with the broker. ``port``
-    0 takes a free one. Any broker setting can be given with underscores for dots (``num_partitions=3``), and
-    the defaults of topics as ``topic={"retention.ms": "60000"}``. It listens on loopback unless ``listen``
-    says otherwise.
+    ``data_dir`` is where records are kept; without one they are in memory and gone with the broker.
+    ``port`` 0 takes a free one. Any broker setting can be given with underscores for dots
+    (``num_partitions=3``), and topic defaults as ``topic={"retention.ms": "60000"}``. It listens on
+    loopback unless ``listen`` says otherwise.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Broker:
         self._failure: BaseException | None = None
 
     def start(self) -> Broker:
-        """Start it and return when clients can connect. Raises MillstreamError if it can't."""
+        """Start the broker and return when clients can connect. Raises MillstreamError if it can't start."""
         if self._thread is not None:
             raise RuntimeError("this broker was started already")
         ready = threading.Event()
@@ -63,7 +63,7 @@ class Broker:
         return self
 
     def stop(self) -> None:
-        """End it in order. Called twice, it does nothing."""
+        """Stop the broker in order. A second call does nothing."""
         if self._loop is None or self._stop is None or self._thread is None:
             return
         if self._thread.is_alive():

@@ -1,7 +1,7 @@
 """Every exception that millstream raises on purpose.
 
     MillstreamError
-    ├── ConfigError            a setting, an option or a file of settings is wrong
+    ├── ConfigError            a setting, an option or a settings file is wrong
     ├── DataDirectoryError     the data directory can't be used (unreadable, locked, foreign)
     │   └── CatalogueDamaged   its catalogue can't be read; it can be rebuilt
     ├── CorruptBatch           bytes that should be a record batch are not one
@@ -9,34 +9,34 @@
     ├── LogError               a partition's log refuses an operation; carries Kafka's error code
     │   ├── AppendRefused      these records can't be appended; nothing was written
     │   ├── OffsetOutOfRange   there is no such offset in this log
-    │   ├── OffsetArchived     the records are in the archive only, which is read elsewhere
+    │   ├── OffsetArchived     the records are only in the archive, which is read elsewhere
     │   ├── IndexRebuilding    an index disagrees with its log and is being rebuilt; try again
     │   └── LogFailed          this log takes no more writes (disk full, failed sync)
-    │       ├── NotLeader      because another broker leads; this log is a copy of its
+    │       ├── NotLeader      because another broker leads; this log is a copy of that broker's
     │       └── LogOffline     because records are missing, and nobody has accepted that yet
     ├── ArchiveError           the archive does not answer, or does not have what it should
     │   └── ArchiveMissing     there is no such object
     ├── RequestRefused         the broker can't do what a request asks; carries Kafka's error code
-    │   └── CatalogueFailed    the change could not be written down; nothing changed
-    ├── ProtocolError          a peer sent what is not the Kafka protocol
+    │   └── CatalogueFailed    the change could not be stored; nothing changed
+    ├── ProtocolError          a peer sent something that is not the Kafka protocol
     ├── BrokerUnavailable      no broker answers at the given address
     ├── RequestFailed          a broker answered with an error; carries Kafka's error code
     │   └── ProducerFenced     another producer has taken over this one's transactional id
     ├── TransactionAborted     a transaction was rolled back; nothing of it is visible
-    ├── TransactionDecided     a prepared transaction was decided otherwise, or is not known any more
+    ├── TransactionDecided     a prepared transaction was decided otherwise, or its outcome is unknown
     ├── DataLoss               records that were to be read are gone, or can't be read; says which
-    ├── InputError             text to be produced is not a record; says in which line
-    ├── OperatorFailed         a function of the user's raised; says for which key and record
+    ├── InputError             text to produce is not a record; says in which line
+    ├── OperatorFailed         a user's function raised; says for which key and record
     ├── StateError             the state of a stateful operator can't be used, or is too large; says which
-    │   └── StateConnectionError   the database that it is kept in does not answer
+    │   └── StateConnectionError   the database that holds it does not answer
     ├── RegistryUnavailable    no schema registry answers at the given address
-    ├── RegistryRefused        a schema registry can't do what is asked; carries the code of its error
-    │   └── InvalidSchema      a schema is not one, or refers to one that is not there
-    ├── UndecodableRecord      a record's bytes are not what their schema says
+    ├── RegistryRefused        a schema registry can't do what is asked; carries its error code
+    │   └── InvalidSchema      a schema is invalid, or refers to one that does not exist
+    ├── UndecodableRecord      a record's bytes do not match their schema
     └── TopologyError          a pipeline is wrong; says where in the user's file
 
-The message of each says what was wrong, where, and what to do next: the command line prints it
-as it is, without a traceback. Anything else that escapes is a bug of ours.
+Each message says what was wrong, where, and what to do next: the command line prints it as it is, without a
+traceback. Any other exception that escapes is a bug in millstream.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class MillstreamError(Exception):
 
 
 class ConfigError(MillstreamError):
-    """A setting, an option or a file of settings is wrong."""
+    """A setting, an option or a settings file is wrong."""
 
 
 class DataDirectoryError(MillstreamError):
@@ -85,9 +85,9 @@ class LogError(MillstreamError):
 
 
 class AppendRefused(LogError):
-    """These records can't be appended; nothing was written, the log is as it was.
+    """These records can't be appended. Nothing was written; the log is as it was.
 
-    ``records`` are the numbers in their batch of those it is about, where it is not about all of them."""
+    ``records`` are the numbers, within the batch, of the records concerned, if not all of them are."""
 
     def __init__(self, code: int, message: str, records: tuple[int, ...] = ()) -> None:
         super().__init__(code, message)
@@ -102,28 +102,28 @@ class OffsetOutOfRange(LogError):
 
 
 class OffsetArchived(LogError):
-    """The records at this offset are in the archive only: whoever can wait for it reads them from there."""
+    """The records at this offset are only in the archive. A caller that can wait reads them from there."""
 
     def __init__(self, message: str) -> None:
         super().__init__(56, message)
 
 
 class IndexRebuilding(LogError):
-    """An index disagrees with its log and is being rebuilt; clients are told to try again."""
+    """An index disagrees with its log and is being rebuilt. Clients are told to retry."""
 
     def __init__(self, message: str) -> None:
         super().__init__(56, message)
 
 
 class LogFailed(LogError):
-    """This log takes no more writes; reads go on. Kafka calls it KAFKA_STORAGE_ERROR."""
+    """This log takes no more writes; reads continue. Kafka calls it KAFKA_STORAGE_ERROR."""
 
     def __init__(self, message: str) -> None:
         super().__init__(56, message)
 
 
 class LogOffline(LogFailed):
-    """This log is shorter than it is known to have been: it takes no writes and no reads until a person has
+    """This log is shorter than it is known to have been. It takes no writes and no reads until a person has
     decided. ``known_end`` is the offset that it should reach."""
 
     def __init__(self, message: str, known_end: int = 0) -> None:
@@ -132,7 +132,7 @@ class LogOffline(LogFailed):
 
 
 class NotLeader(LogFailed):
-    """This log takes no writes because another broker leads. Clients look for that one."""
+    """This log takes no writes because another broker leads. Clients look for that broker."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -140,7 +140,7 @@ class NotLeader(LogFailed):
 
 
 class ArchiveError(MillstreamError):
-    """The archive does not answer, or does not have what it should; it may a little later."""
+    """The archive does not answer, or does not have what it should. It may a little later."""
 
 
 class ArchiveMissing(ArchiveError):
@@ -156,14 +156,14 @@ class RequestRefused(MillstreamError):
 
 
 class CatalogueFailed(RequestRefused):
-    """A change could not be written down (disk full, catalogue closed); nothing changed."""
+    """A change could not be stored (disk full, catalogue closed); nothing changed."""
 
     def __init__(self, message: str) -> None:
         super().__init__(56, message)
 
 
 class ProtocolError(MillstreamError):
-    """A peer sent what is not the Kafka protocol; the connection can't go on."""
+    """A peer sent something that is not the Kafka protocol; the connection can't continue."""
 
 
 class BrokerUnavailable(MillstreamError):
@@ -171,7 +171,7 @@ class BrokerUnavailable(MillstreamError):
 
 
 class RequestFailed(MillstreamError):
-    """A broker answered with an error. ``code`` is Kafka's number, ``name`` Kafka's word for it."""
+    """A broker answered with an error. ``code`` is Kafka's number for it, ``name`` is Kafka's name."""
 
     def __init__(self, code: int, name: str, message: str) -> None:
         self.code = code
@@ -180,12 +180,12 @@ class RequestFailed(MillstreamError):
 
 
 class ProducerFenced(RequestFailed):
-    """Another producer has taken over this one's transactional id, or its transaction ran out of time."""
+    """Another producer has taken over this one's transactional id, or its transaction timed out."""
 
 
 class TransactionAborted(MillstreamError):
-    """A transaction was rolled back; nothing of it is visible. ``rebalanced`` if that is because the records
-    it had read are another member's now."""
+    """A transaction was rolled back; nothing of it is visible. ``rebalanced`` is True if the reason is that
+    the records it had read now belong to another member."""
 
     def __init__(self, message: str, *, rebalanced: bool = False) -> None:
         self.rebalanced = rebalanced
@@ -193,7 +193,7 @@ class TransactionAborted(MillstreamError):
 
 
 class TransactionDecided(MillstreamError):
-    """A prepared transaction was decided otherwise before, or nobody knows any more how."""
+    """A prepared transaction was decided otherwise before, or its outcome is no longer known."""
 
 
 class DataLoss(MillstreamError):
@@ -201,7 +201,7 @@ class DataLoss(MillstreamError):
 
 
 class InputError(MillstreamError):
-    """Text to be produced is not a record. ``line`` is where, counted from 1."""
+    """Text to produce is not a record. ``line`` is its line number, from 1."""
 
     def __init__(self, line: int, message: str) -> None:
         self.line = line
@@ -213,16 +213,16 @@ class StateError(MillstreamError):
 
 
 class StateConnectionError(StateError):
-    """The database that state is kept in does not answer: it may a little later."""
+    """The database that holds the state does not answer. It may a little later."""
 
 
 class RegistryUnavailable(MillstreamError):
-    """No schema registry answers at the given address: it may a little later."""
+    """No schema registry answers at the given address. One may a little later."""
 
 
 class RegistryRefused(MillstreamError):
-    """A schema registry can't do what is asked. ``code`` is the number that Confluent's registry gives it
-    (40401: no such subject); its first three digits are the HTTP status."""
+    """A schema registry can't do what is asked. ``code`` is the number that Confluent's registry uses for
+    it (40401: no such subject); its first three digits are the HTTP status."""
 
     def __init__(self, code: int, message: str) -> None:
         self.code = code
@@ -230,14 +230,14 @@ class RegistryRefused(MillstreamError):
 
 
 class InvalidSchema(RegistryRefused):
-    """A schema is not one, or refers to one that is not there."""
+    """A schema is invalid, or refers to one that does not exist."""
 
     def __init__(self, message: str) -> None:
         super().__init__(42201, message)
 
 
 class UndecodableRecord(MillstreamError):
-    """A record's bytes are not what their schema says, or nobody knows which schema is theirs."""
+    """A record's bytes do not match their schema, or their schema is not known."""
 
 
 class TopologyError(MillstreamError):
@@ -249,4 +249,4 @@ class TopologyError(MillstreamError):
 
 
 class OperatorFailed(MillstreamError):
-    """A function of the user's in a stateful operator raised; the message names operator, key and record."""
+    """A user's function in a stateful operator raised. The message names the operator, key and record."""

@@ -1,4 +1,4 @@
-"""What is installed only where it is asked for, and what to say where it is not."""
+"""Optional dependencies, and what to say if one is not installed."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ _PIPELINES = ("numpy", "pandas", "pyarrow", "pyspark", "py4j")
 
 
 def spark_extra() -> AbstractContextManager[None]:
-    """Around what imports pipelines."""
+    """Put around imports of pipelines."""
     return extra("spark", _PIPELINES, "pipelines need")
 
 
 def testing_extra() -> AbstractContextManager[None]:
-    """Around what imports the test driver. It needs PySpark's classes, and nothing of its Java."""
+    """Put around imports of the test driver. It needs PySpark's classes, but none of its Java."""
     return extra("testing", _PIPELINES, "the test driver needs")
 
 
 def how_to_install(error: Exception) -> str:
-    """What to add to the error of a pipeline's own file that imports what comes with an extra."""
+    """What to add to the error of a pipeline's own file that imports a package of an extra."""
     module = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     return "; it comes with: pip install 'millstream[spark]'" if module in _PIPELINES else ""
 
 
 @contextmanager
 def extra(name: str, modules: Collection[str], who: str) -> Iterator[None]:
-    """Says what to install where an import within fails because one of ``modules`` is not there."""
+    """Says what to install if an import within fails because one of ``modules`` is missing."""
     try:
         yield
     except ModuleNotFoundError as error:

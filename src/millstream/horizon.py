@@ -1,16 +1,16 @@
 """How long a log is, when a disk is full, when a reader loses records: for broker and client alike.
 
 A log is a ring buffer, cut by time (``retention.ms``) and by size (``retention.bytes``, and the size of a
-ring under ``millstream.overload=drop``), whichever comes first. From that, and from how fast it is written,
-follow
+ring under ``millstream.overload=drop``), whichever comes first. Together with the rate at which it is
+written, that determines
 
 - how far back it reaches at the present rate (``kept_seconds``),
 - how soon all logs of a disk together fill it (``seconds_until_full``),
 - how soon its tail overtakes a reader (``seconds_to_loss``).
 
-Rates are per second and taken to stay as they are; None is "never", or "not while it stays like this". A log
-is cut by whole segments, so it reaches back at least as far as said here, and is larger by up to a segment:
-what is promised to readers leaves that segment out, what is asked of the disk counts it in.
+Rates are per second and assumed to stay as they are. None means "never", or "not while it stays like this".
+A log is cut by whole segments, so it reaches back at least as far as stated here, and is larger by up to a
+segment. What is promised to readers leaves that segment out; what is needed of the disk includes it.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _AS_RETENTION = -2  # of local.retention.*: the same as retention.*
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """What retention keeps of each partition of a topic."""
+    """The retention of each partition of a topic."""
 
     retention_ms: int = NO_LIMIT
     retention_bytes: int = NO_LIMIT
     segment_bytes: int = 0
     segment_ms: int = 0
-    ring_bytes: int = NO_LIMIT  # what a ring may take; it holds at any moment, retention only now and then
+    ring_bytes: int = NO_LIMIT  # the most a ring takes; enforced at any moment, retention only now and then
 
     @classmethod
     def by(cls, config: TopicConfig) -> Keeping:
@@ -49,7 +49,7 @@ class Keeping:
 
     @classmethod
     def on_disk(cls, config: TopicConfig) -> Keeping:
-        """What of it stays on the broker's own disk: less, where a topic is archived."""
+        """What stays on the broker's own disk: less, if a topic is archived."""
         whole = cls.by(config)
         if not config.remote_storage_enable or config.remote_log_copy_disable:
             return whole
@@ -62,7 +62,7 @@ class Keeping:
 
     @classmethod
     def of(cls, settings: Mapping[str, str | None]) -> Keeping:
-        """By a topic's settings as a broker tells them. What is compacted and not deleted has no limit."""
+        """From a topic's settings as a broker reports them. Compaction without deletion has no limit."""
         deletes = "delete" in (settings.get("cleanup.policy") or "delete")
         return cls(
             int(settings.get("retention.ms") or NO_LIMIT) if deletes else NO_LIMIT,
@@ -76,16 +76,16 @@ class Keeping:
 
     @property
     def kept_bytes(self) -> int:
-        """The newest bytes of a partition that are there whatever is written; -1 where there is no limit."""
+        """The newest bytes of a partition that are kept whatever is written; -1 if there is no limit."""
         limits = [self.retention_bytes] if self.retention_bytes >= 0 else []
         if self.ring_bytes >= 0:
-            # When a segment is begun, room is made for it and for the next.
+            # When a segment is started, room is made for it and for the next.
             segment = ring_segment_bytes(self.ring_bytes, self.segment_bytes or self.ring_bytes)
             limits.append(self.ring_bytes - 2 * segment)
         return min(limits, default=NO_LIMIT)
 
     def kept_seconds(self, bytes_per_second: float) -> float | None:
-        """The span of time that a partition written at this rate reaches back."""
+        """How far back in time a partition reaches that is written at this rate."""
         by_time = self.retention_ms / 1000 if self.retention_ms >= 0 else inf
         by_size = inf
         if self.kept_bytes >= 0 and bytes_per_second > 0:
@@ -93,7 +93,7 @@ class Keeping:
         return _finite(min(by_time, by_size))
 
     def room(self, size: int, bytes_per_second: float) -> float:
-        """How many bytes a partition of ``size`` may yet grow before retention holds it."""
+        """How many more bytes a partition of ``size`` may grow before retention holds it."""
         by_time = by_size = inf
         if self.retention_ms >= 0:
             segment = min(self.segment_bytes, bytes_per_second * self.segment_ms / 1000)
@@ -106,16 +106,16 @@ class Keeping:
 
 
 class Growing(NamedTuple):
-    """A log that is written: bytes per second, and how many bytes it may grow before retention holds it."""
+    """A log that is written: its bytes per second, and how much it may grow before retention holds it."""
 
     rate: float
     room: float
 
 
 def seconds_until_full(free: float, logs: Iterable[Growing]) -> float | None:
-    """When logs that share ``free`` bytes of a disk have used them up.
+    """When logs that share ``free`` bytes of a disk will have used them up.
 
-    Each grows at its rate until its retention holds it: together a line that bends once for each of them."""
+    Each grows at its rate until its retention holds it: together a line that bends once for each log."""
     growing = sorted((log for log in logs if log.rate > 0), key=lambda log: log.room / log.rate)
     rate = sum(log.rate for log in growing)
     passed = 0.0
@@ -132,18 +132,18 @@ def seconds_until_full(free: float, logs: Iterable[Growing]) -> float | None:
 
 
 class Reader(NamedTuple):
-    """Where a reader stands in one partition, and how fast it and the partition's writers are."""
+    """Where a reader is in one partition, and how fast it and the partition's writers are."""
 
     unread: int  # records
     unread_bytes: float
-    age: float | None  # seconds since the oldest unread record was written; None: not known
+    age: float | None  # seconds since the oldest unread record was written; None: unknown
     behind: float | None  # seconds between that record and the newest one
     written_per_second: float  # records
-    read_per_second: float = 0.0  # 0: it stands still
+    read_per_second: float = 0.0  # 0: it makes no progress
 
 
 def seconds_to_loss(keeping: Keeping, reader: Reader) -> float | None:
-    """When retention overtakes a reader. 0: at its next look, as it is beyond retention already."""
+    """When retention overtakes a reader. 0: at the next check, because it is already beyond retention."""
     if reader.unread <= 0:
         return None
     gaining = reader.read_per_second - reader.written_per_second
@@ -158,8 +158,8 @@ def _lost_by_time(keeping: Keeping, reader: Reader) -> float:
     left = keeping.retention_ms / 1000 - reader.age
     if left <= 0:
         return 0.0
-    # The tail comes nearer by a second each second; the reader passes through as many seconds as its unread
-    # records, that many to a second on average, last.
+    # The tail advances by one second each second. The reader advances by ``pace`` seconds: the time that its
+    # unread records span, spread evenly over them.
     pace = reader.read_per_second * (reader.behind or 0.0) / reader.unread
     return left / (1 - pace) if pace < 1 else inf
 

@@ -1,8 +1,8 @@
 """Which HTTP requests may reach a server that has no log-in: the console, the schema registry.
 
-Anyone who reaches its port may use it. So a web page of somebody else's, open in a browser on the same
-machine, must not reach it: neither by a name that it points at this machine (the Host is checked), nor by
-sending forms and scripted requests from another origin.
+Anyone who reaches its port may use it. So another site's web page, open in a browser on the same machine,
+must not reach it: neither by a name that it points at this machine (the Host is checked), nor by sending
+forms and scripted requests from another origin.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SAFE_METHODS = ("GET", "HEAD", "OPTIONS", "TRACE")
 
 
 def may_be_called(host: str, names: Collection[str]) -> bool:
-    """Whether a Host header is one of ours. An address always is: nobody can point it elsewhere."""
+    """True if a Host header names this server. An address always does: nobody can point it elsewhere."""
     try:
         name = urlsplit(f"//{host}").hostname or ""
     except ValueError:
@@ -32,12 +32,12 @@ def may_be_called(host: str, names: Collection[str]) -> bool:
 
 
 def own_names(more: Collection[str]) -> frozenset[str]:
-    """The names that this machine has, and others that it was told of."""
+    """The names of this machine, and those that it was given besides."""
     return frozenset(name.lower() for name in (*more, socket.gethostname(), socket.getfqdn()))
 
 
 def is_same_origin(headers: Any) -> bool:
-    """Whether a request comes from the server's own pages, or from no page at all (a program)."""
+    """True if a request comes from the server's own pages, or from no page at all (a program)."""
     site = headers.get("sec-fetch-site")
     if site is not None:
         return bool(site in ("same-origin", "none"))
@@ -46,8 +46,8 @@ def is_same_origin(headers: Any) -> bool:
 
 
 def objection(method: str, headers: Mapping[str, str], names: Collection[str]) -> tuple[int, str] | None:
-    """The status and the words with which a request is refused; None if it may pass. For a server without
-    pages, where a page of any site has no business."""
+    """The status and message with which a request is refused; None if it may pass. For a server without
+    pages, which no site's page has any business calling."""
     host = headers.get("host", "")
     if not may_be_called(host, names):
         return (

@@ -1,13 +1,15 @@
 """Regular expressions from users, matched in time proportional to the text.
 
-Python's own matcher backtracks: a pattern such as ``(a+)+b`` keeps it busy for longer than anybody can wait,
-and one request would stop a server. Kafka's matcher is RE2/J; ours is RE2 itself (``google-re2``), with its
-memory bounded. Where that package is missing, only plain prefixes are served: ``orders``, ``orders-.*``.
+Python's own matcher backtracks: a pattern such as ``(a+)+b`` keeps it busy for longer than anybody can
+wait, and one request would stop a server. Kafka's matcher is RE2/J; millstream's is RE2 itself
+(``google-re2``), with bounded memory. Without that package only plain prefixes are supported: ``orders``,
+``orders-.*``.
 
-RE2 and RE2/J differ in one way that matters: RE2 takes a repetition with a huge count for plain text, RE2/J
-refuses every count above 1000. So do we, before RE2 sees the pattern. RE2 also expands counts and Unicode
-classes before it finds out that the result is too large: a pattern of 32 KB kept it busy for 0.6 s. So all
-counts together, and all Unicode classes, are bounded too; a pattern within these bounds takes about 20 ms.
+RE2 and RE2/J differ in one way that matters: RE2 takes a repetition with a huge count for plain text, while
+RE2/J refuses every count above 1000. So millstream refuses those before RE2 sees the pattern. RE2 also
+expands counts and Unicode classes before it finds out that the result is too large: a pattern of 32 KB kept
+it busy for 0.6 s. So the sum of all counts and the number of Unicode classes are bounded too. A pattern
+within these bounds takes about 20 ms.
 """
 
 from __future__ import annotations
@@ -28,11 +30,11 @@ MOST_REPETITIONS = 1000
 MOST_REPETITIONS_IN_ALL = 2000
 MOST_UNICODE_CLASSES = 100
 _MEMORY = 1024 * 1024  # bytes that RE2 may take for one pattern
-_COMPILED = 64  # patterns kept
-_REMEMBERED = 100_000  # texts of one pattern
+_COMPILED = 64  # compiled patterns kept
+_REMEMBERED = 100_000  # texts of one pattern, with their answers
 
-# A pattern's tokens, as far as counts are concerned: braces in classes, in quotes and after a backslash count
-# nothing. What is not closed goes on to the end, so that no part is looked at twice.
+# A pattern's tokens, as far as counts matter: braces in classes, in quotes and after a backslash are not
+# counts. A part that is not closed extends to the end, so that nothing is looked at twice.
 _TOKEN = re.compile(
     r"\\Q(?:[^\\]|\\(?!E))*(?:\\E|\Z)"
     r"|\[\^?\]?(?:\[:\w+:\]|\\.|[^\]\\])*(?:\]|\Z)"
@@ -46,11 +48,11 @@ _PREFIX = re.compile(r"\^?((?:[\w-]|\\\.)*)(\.\*)?\$?", re.ASCII)
 
 
 class BadPattern(ValueError):
-    """This is not a pattern that is served; the message says why."""
+    """The pattern is not supported; the message says why."""
 
 
 class Pattern:
-    """A compiled pattern. Texts it was asked about are remembered with the answer."""
+    """A compiled pattern. It remembers texts with their answers."""
 
     __slots__ = ("_matches", "_remembered")
 
@@ -59,7 +61,7 @@ class Pattern:
         self._remembered: dict[str, bool] = {}
 
     def __call__(self, text: str) -> bool:
-        """Whether the whole text matches."""
+        """True if the whole text matches."""
         known = self._remembered.get(text)
         if known is None:
             if len(self._remembered) >= _REMEMBERED:
@@ -70,7 +72,7 @@ class Pattern:
 
 @lru_cache(maxsize=_COMPILED)
 def compile_pattern(text: str) -> Pattern:
-    """Whether a whole text matches. Raises BadPattern."""
+    """A function that returns True if a whole text matches. Raises BadPattern."""
     if re2 is None:
         return Pattern(_prefix(text))
     search = _compile(text).fullmatch
@@ -78,7 +80,7 @@ def compile_pattern(text: str) -> Pattern:
 
 
 def search_pattern(text: str) -> Matches:
-    """Whether a text contains a match. Raises BadPattern."""
+    """A function that returns True if a text contains a match. Raises BadPattern."""
     if re2 is None:
         raise BadPattern("install google-re2 to have regular expressions matched")
     search = _compile(text).search
@@ -114,7 +116,7 @@ def _check_expansion(text: str) -> None:
 
 
 def _prefix(text: str) -> Matches:
-    """What is served without RE2: text, and text followed by anything."""
+    """What is supported without RE2: text, and text followed by anything."""
     found = _PREFIX.fullmatch(text)
     if found is None:
         raise BadPattern(

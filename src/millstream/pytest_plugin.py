@@ -1,13 +1,13 @@
 """A real Kafka broker in your tests, without Docker; and pipelines, without a broker.
 
-Comes with the package: a test that takes ``millstream_broker`` has one, in memory, empty, for itself alone::
+The plugin comes with the package. A test that takes ``millstream_broker`` has its own, empty, in memory::
 
     def test_orders(millstream_broker):
         producer = confluent_kafka.Producer({"bootstrap.servers": millstream_broker.address})
 
 ``millstream_registry`` is a schema registry for that broker, with a ``.url``.
 
-``millstream_driver`` makes drivers of pipelines, and closes them after the test::
+``millstream_driver`` makes drivers for pipelines, and closes them after the test::
 
     def test_alerts(millstream_driver):
         driver = millstream_driver("fraud.py")
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def millstream_broker() -> Iterator[Broker]:
-    """A running broker, in memory; ``.address`` is what clients connect to."""
+    """A running broker, in memory. Clients connect to its ``.address``."""
     with Broker() as broker:
         yield broker
 
 
 @pytest.fixture
 def millstream_registry(millstream_broker: Broker) -> Iterator[Registry]:
-    """A schema registry for ``millstream_broker``; ``.url`` is what clients are given."""
+    """A schema registry for ``millstream_broker``. Clients connect to its ``.url``."""
     from millstream.registry.running import Registry
 
     with Registry(millstream_broker.address) as registry:
@@ -48,7 +48,7 @@ def millstream_registry(millstream_broker: Broker) -> Iterator[Registry]:
 
 @pytest.fixture
 def millstream_driver() -> Iterator[Callable[..., Driver]]:
-    """Makes a ``millstream.testing.Driver`` of a topology or its file; closed when the test ends."""
+    """Makes a ``millstream.testing.Driver`` for a topology or its file, and closes it when the test ends."""
     from millstream.testing import Driver
 
     with ExitStack() as drivers:

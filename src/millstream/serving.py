@@ -1,6 +1,6 @@
-"""An HTTP application that is served: by a process of its own, or on a thread of another program.
+"""Serve an HTTP application: in its own process, or on a thread of another program.
 
-What the schema registry and the console have in common. Needs uvicorn, which comes with their extras.
+The schema registry and the console have this in common. It needs uvicorn, which comes with their extras.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from millstream.address import host_and_port
 from millstream.errors import MillstreamError
 
 _log = logging.getLogger(__name__)
-_GRACE = 5  # seconds for requests that are under way when it is told to stop
-_LONGEST = 15.0  # seconds in which it has to end, whatever it waits for
+_GRACE = 5  # seconds for requests in progress when it is told to stop
+_LONGEST = 15.0  # seconds within which it has to end, whatever it waits for
 _CONNECTIONS = 2000
-# Bytes of a URL with its headers: every parameter as long as it may be, each sign of it escaped. Beyond it
-# the connection is closed while the rest still comes, which a client sees as broken, not as refused.
+# Bytes of a URL with its headers: every parameter as long as it may be, with every character escaped. Beyond
+# it the connection is closed while the rest still arrives, which a client sees as broken, not as refused.
 _LONGEST_HEAD = 512 * 1024
 
 
 class _Server(uvicorn.Server):
-    """One that leaves signals to whoever runs it."""
+    """A server that leaves signals to its caller."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -43,8 +43,8 @@ class _Server(uvicorn.Server):
 
 
 class Served:
-    """What is served at ``listen``, ``HOST:PORT``; port 0 takes a free one. ``url`` is known once it is
-    started. A subclass says what: see ``application``."""
+    """Serves an application at ``listen``, ``HOST:PORT``; port 0 takes a free one. ``url`` is known once it
+    has started. A subclass provides the ``application``."""
 
     name = "http"
 
@@ -56,14 +56,14 @@ class Served:
         self.url = ""
 
     def application(self) -> AbstractAsyncContextManager[Any]:
-        """The ASGI application, with what must run as long as it is served."""
+        """The ASGI application, with whatever must run while it is served."""
         raise NotImplementedError
 
     def ending(self) -> None:
-        """Called on the loop when it is told to stop: answers that never end by themselves must end now."""
+        """Called on the loop when it is told to stop: responses that never end by themselves must end now."""
 
     async def serve(self, on_ready: Callable[[str], None], stop: asyncio.Event) -> None:
-        """Serve until ``stop`` is set; ``on_ready`` is told the address once requests are answered."""
+        """Serve until ``stop`` is set. ``on_ready`` gets the address once requests are answered."""
         listening = _listening(self._listen)
         try:
             async with self.application() as application:
@@ -100,7 +100,7 @@ class Served:
         await serving
 
     def hurry(self) -> None:
-        """Do not wait for requests that are under way."""
+        """Stop waiting for requests in progress."""
         if self._server is not None:
             self._server.force_exit = True
 
@@ -132,7 +132,7 @@ class Served:
         return self
 
     def stop(self) -> None:
-        """End it in order. Called twice, it does nothing."""
+        """Stop in order. A second call does nothing."""
         if self._loop is not None and self._thread is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join()
@@ -159,11 +159,11 @@ def set_up_logging() -> None:
 
 
 def run(served: Served, on_ready: Callable[[str], None]) -> int:
-    """Serve until SIGTERM or SIGINT, in this process; the exit code.
+    """Serve in this process until SIGTERM or SIGINT. Returns the exit code.
 
-    It ends within ``_LONGEST`` seconds of the signal. Client libraries have threads of their own, and to end
-    them can block for good (librdkafka's ``rd_kafka_destroy``, with requests under way to a broker that is
-    gone): then the process ends all the same, and tells where each thread was."""
+    It ends within ``_LONGEST`` seconds of the signal. Client libraries have their own threads, and stopping
+    those can block forever (librdkafka's ``rd_kafka_destroy``, with requests in flight to a broker that is
+    gone). Then the process ends all the same, and prints where each thread was."""
 
     async def main() -> None:
         stop = asyncio.Event()
@@ -172,7 +172,7 @@ def run(served: Served, on_ready: Callable[[str], None]) -> int:
             if stop.is_set():
                 served.hurry()
             else:
-                faulthandler.dump_traceback_later(_LONGEST, exit=True)  # needs no interpreter to do so
+                faulthandler.dump_traceback_later(_LONGEST, exit=True)  # needs no interpreter
             stop.set()
 
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -187,8 +187,8 @@ def run(served: Served, on_ready: Callable[[str], None]) -> int:
 
 
 def run_beside(served: Served) -> int:
-    """The same, beside a process that started this one: it ends when standard input does, so that it never
-    outlives its parent, however that ends."""
+    """Like ``run``, next to the process that started this one. It ends when standard input does, so that it
+    never outlives its parent, however the parent ends."""
 
     def end_with_parent() -> None:
         sys.stdin.buffer.read()
@@ -205,12 +205,12 @@ def run_beside(served: Served) -> int:
 
 def _listening(address: str) -> socket.socket:
     host, port = host_and_port(address, listening=True)
-    host = host or "127.0.0.1"  # without a host it is for this machine only; 0.0.0.0 is for all
+    host = host or "127.0.0.1"  # without a host, for this machine only; 0.0.0.0 is for all
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listening = socket.create_server((host, port), family=family, backlog=1024)
-        # Those that are accepted have it from here; an answer in two parts would wait for the first's
-        # receipt.
+        # Accepted connections inherit it. Without it, the second part of a response would wait until the
+        # first is acknowledged.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listening
     except OSError as error:

@@ -1,4 +1,4 @@
-"""How a setting is declared: a dataclass field that knows its meaning, its bounds and how it is written."""
+"""How a setting is declared: a dataclass field that knows its meaning, its bounds and its text form."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Setting:
     at_most: float | None = None
     one_of: tuple[str, ...] | None = None
     dynamic: bool = True  # can be changed while the broker runs
-    secret: bool = False  # never told to anybody who asks
+    secret: bool = False  # never shown to anyone
     each_like: str | None = None  # a regular expression for each part of a list
 
     def parse(self, text: str) -> Any:
-        """The value that ``text`` means, or a ConfigError that says what would be accepted."""
+        """The value that ``text`` means. Raises a ConfigError that says what would be accepted."""
         value: Any
         try:
             if self.kind is bool:
@@ -37,7 +37,7 @@ class Setting:
             else:
                 value = self.kind(text.strip())
                 if self.kind is not str and not _NUMBER.fullmatch(text.strip()):
-                    raise ValueError  # Python takes 1_000 and other scripts' digits too, and NaN
+                    raise ValueError  # Python also takes 1_000, digits of other scripts, and NaN
         except (ValueError, KeyError):
             raise ConfigError(f"{self.name}: {text!r} is not {self.accepted()}") from None
         self.check(value)

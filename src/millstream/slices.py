@@ -1,12 +1,12 @@
-"""Long work in slices, so that everybody else on the event loop gets a turn in between.
+"""Run long work in slices, so that everything else on the event loop gets a turn in between.
 
-Work runs in a ``Slice``: a function with a stack of its own (a greenlet), which ``breathe`` can suspend at
-any depth once its time is used up. Code that goes through many elements calls ``breathe`` for each, or goes
-through ``sliced``; the arrays of requests do so by themselves (``Items``), so handlers are plain functions.
-Outside of a slice ``breathe`` does nothing, and where the time is not used up it costs a look at the clock.
+Work runs in a ``Slice``: a function with its own stack (a greenlet), which ``breathe`` can suspend at any
+depth once its time is used up. Code that loops over many elements calls ``breathe`` for each, or loops over
+``sliced``. The arrays of requests do so by themselves (``Items``), so handlers are plain functions. Outside
+of a slice ``breathe`` does nothing; inside, while there is time left, it costs a look at the clock.
 
-A function may find the world changed after each ``breathe``. It must not go through shared state that way,
-only through what is its own.
+A function may find the world changed after each ``breathe``. So it must not loop over shared state that
+way, only over its own.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from greenlet import GreenletExit, getcurrent, greenlet
 
 T = TypeVar("T")
 
-SLICE = 0.002  # seconds of work before others have their turn
-MANY = 64  # fewer elements than this are gone through at once
+SLICE = 0.002  # seconds of work before others get their turn
+MANY = 64  # fewer elements than this are processed in one go
 
 monotonic: Callable[[], float] = time.monotonic
 _KEPT = 16
 
 
 class _Thread(threading.local):
-    """Of each thread: a process may have several brokers, each on a thread of its own."""
+    """One per thread, because a process may have several brokers, each on its own thread."""
 
     running: Slice | None = None
 
@@ -53,7 +53,7 @@ class Slice:
         self.until = 0.0
 
     def run(self, until: float) -> bool:
-        """Work until that time; whether the work is done. Raises what the work raises."""
+        """Work until that time. True if the work is done. Raises what the work raises."""
         around, _thread.running = _thread.running, self
         self.until = until
         self._stack.parent = getcurrent()
@@ -72,14 +72,14 @@ class Slice:
         self._stack.parent.switch()
 
     def stop(self) -> None:
-        """The work is not wanted any more; it is ended where it is."""
+        """End work that is no longer wanted, wherever it is."""
         if not self._is_done:
             self._is_done = True
             self._stack.throw()
 
 
 def _run_forever(piece: Slice) -> None:
-    """What a stack does: one piece of work after the other. A new stack costs more than most requests."""
+    """The loop of a stack: one piece of work after another. A new stack costs more than most requests."""
     while True:
         try:
             piece._work()
@@ -94,21 +94,21 @@ def _run_forever(piece: Slice) -> None:
 
 
 def breathe() -> None:
-    """Let others have their turn, if this has worked for its time."""
+    """Let others have their turn, if this slice has used up its time."""
     running = _thread.running
     if running is not None and monotonic() >= running.until:
         running.pause()
 
 
 def sliced(items: Iterable[T]) -> Iterator[T]:
-    """The items, with a breath before each."""
+    """The items, with a call of ``breathe`` before each."""
     for item in items:
         breathe()
         yield item
 
 
 class Items(tuple[T, ...]):
-    """A long tuple that is gone through in slices."""
+    """A long tuple that is iterated over in slices."""
 
     __slots__ = ()
 
@@ -118,7 +118,7 @@ class Items(tuple[T, ...]):
 
 @coroutine
 def in_slices(steps: Coroutine[Any, Any, T], turn: Callable[[], Awaitable[None]]) -> Generator[Any, Any, T]:
-    """Run a coroutine whose stretches between two waits are slices; ``turn`` waits for the next."""
+    """Run a coroutine, with each stretch between two waits in slices. ``turn`` waits for the next slice."""
     resume: Callable[[], Any] = lambda: steps.send(None)  # noqa: E731
     while True:
         outcome: list[Any] = []
@@ -140,7 +140,7 @@ def in_slices(steps: Coroutine[Any, Any, T], turn: Callable[[], Awaitable[None]]
 
 
 def _step(resume: Callable[[], Any]) -> tuple[bool, Any]:
-    """One stretch: whether it was the last, and what it gave."""
+    """One stretch: whether it was the last, and its result."""
     try:
         return False, resume()
     except StopIteration as stop:

@@ -1,4 +1,4 @@
-"""Amounts as people say them."""
+"""Amounts as people write them: sizes, time spans, counts, runs of numbers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def count(number: int, noun: str) -> str:
 
 
 def runs(numbers: Iterable[int]) -> str:
-    """``0-3,7``: what follows on each other written as such."""
+    """``0-3,7``: consecutive numbers are written as a range."""
     parts: list[list[int]] = []
     for number in sorted(numbers):
         if parts and number == parts[-1][-1] + 1:

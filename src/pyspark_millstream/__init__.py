@@ -1,5 +1,5 @@
-"""Where Spark looks for ``format("millstream")``: it imports every module named ``pyspark_*`` that is
-installed, and takes their ``DefaultSource``."""
+"""Where Spark finds ``format("millstream")``: it imports all installed ``pyspark_*`` modules, and takes
+their ``DefaultSource``. May import ``pipeline``; only Spark imports this."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line of the campaign: prints what happens, a table at the end; 0 if nothing was wrong."""
+"""Run the campaign: prints what happens and, at the end, a table. Exits with 0 if nothing was wrong."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DISK_MB = 3000
 
 
 def main() -> int:
-    # A shell has what it runs in the background ignore it.
+    # Shells start background commands with SIGINT ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     options = _arguments()
     scratch = Path(tempfile.mkdtemp(prefix=f"campaign-{options.seed}-", dir=os.environ.get("CAMPAIGN_DIR")))
@@ -75,7 +75,7 @@ def _arguments() -> Options:
 
 
 class Screen:
-    """A line for what happens; one line that is written over for where it stands, on a terminal."""
+    """Prints a line for each event. On a terminal, one status line is overwritten again and again."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()

@@ -1,4 +1,4 @@
-"""The parts by name, in the order they are told. A new kind of work is added here."""
+"""The parts by name, in the order in which they are reported. A new kind of work is added here."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def _stream(chance: Random, quick: bool) -> list[Topic]:
 
 
 def _groups(chance: Random, quick: bool) -> list[Topic]:
-    # All of them in every round: what is left from earlier rounds is trimmed, and a group that sat one out
-    # would have lost it.
+    # All of them take part in every round. What is left from earlier rounds is trimmed, so a group that sat
+    # out a round would have lost it.
     groups = {"g-classic": "range", "g-cooperative": "cooperative-sticky", "g-consumers": "consumer"}
     return [Topic("work", 4, {"segment.bytes": _segments(chance)}, rates=(2000,), groups=groups)]
 

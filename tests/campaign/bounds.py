@@ -1,7 +1,7 @@
-"""Whether records that left a log may have left it: by a trim, by size, by age, by a ring. No I/O.
+"""Check whether records that left a log may have left it: by a trim, by size, by age, by a ring. No I/O.
 
 - **left too early**: the log's start moved further than its rule allows.
-- **left too late**: what was to go is still there, or takes more room than promised.
+- **left too late**: something that had to go is still there, or takes more room than promised.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.campaign.ledger import Place
 def check_trims(
     part: str, place: Place, start: int, base: int, asked: Sequence[int], done: Sequence[int]
 ) -> Iterator[Finding]:
-    """``asked`` were trims that may have happened, ``done`` those that were acknowledged."""
+    """``asked`` are trims that may have happened, ``done`` those that were acknowledged."""
     where = f"{place[0]}-{place[1]} starts at {start}"
     if start < max(done, default=base):
         yield Finding(part, "left too late", f"{where}, and was trimmed to {max(done)}")
@@ -28,7 +28,7 @@ def check_trims(
 def check_size(
     part: str, place: Place, size: int, least: int, most: int, *, something_left: bool
 ) -> Iterator[Finding]:
-    """By ``retention.bytes`` or a ring: if anything left, ``least`` bytes stay; never more than ``most``."""
+    """For ``retention.bytes`` or a ring: if anything left, ``least`` bytes stay; never more than ``most``."""
     where = f"{place[0]}-{place[1]}: {size:,} bytes"
     if something_left and size < least:
         yield Finding(part, "left too early", f"{where} are left, and {least:,} were to stay")
@@ -44,9 +44,9 @@ def check_age(
     retention_ms: int,
     base: int,
 ) -> Iterator[Finding]:
-    """By ``retention.ms``: when a start was seen, what is below it was older than that.
+    """For ``retention.ms``: when a start was seen, everything below it was older than that.
 
-    ``newest`` is offset and timestamp of as many records as are known, by offset."""
+    ``newest`` has the offset and timestamp of the records that are known, by offset."""
     offsets = [offset for offset, _ in newest]
     for seen in starts:
         if seen.value <= base:

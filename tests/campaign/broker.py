@@ -1,4 +1,4 @@
-"""The broker under test: one data directory and port over all its starts; its log, memory and readiness."""
+"""The broker under test: one data directory and port for all its starts; its log, memory and readiness."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tests.campaign.log_lines import surprising
 from tests.support.apache_kafka import free_port
 from tests.support.serve import ServeProcess
 
-START = 120.0  # seconds a start may take, a kill's recovery included
-STOP = 60.0  # ... and an end in order
+START = 120.0  # seconds that a start may take, including the recovery from a kill
+STOP = 60.0  # ... and an orderly end
 
-# So that everything happens often.
+# These make everything happen often.
 SETTINGS = {
     "auto.create.topics.enable": "false",
     "log.retention.check.interval.ms": "500",
@@ -50,13 +50,13 @@ class BrokerUnderTest:
         self._half_line = ""
 
     def start(self) -> None:
-        """Start, within ``START`` seconds; an AssertionError says why it did not."""
+        """Start, within ``START`` seconds. An AssertionError says why it did not start."""
         began = time.monotonic()
         watchdog = threading.Timer(START, lambda: self._serve.process.kill())
         watchdog.start()
         try:
             self._serve.start()
-        except BaseException:  # Ctrl-C included: nothing half started is left
+        except BaseException:  # including Ctrl-C: nothing is left half started
             self._serve.process.kill()
             self._serve.process.wait()
             raise
@@ -71,7 +71,7 @@ class BrokerUnderTest:
         self.is_up = False
 
     def stop(self) -> list[Finding]:
-        """End in order, within ``STOP`` seconds, with exit code 0."""
+        """Stop in order. It must take at most ``STOP`` seconds and end with exit code 0."""
         self.resume()
         began = time.monotonic()
         watchdog = threading.Timer(STOP, self._too_slow)
@@ -114,7 +114,7 @@ class BrokerUnderTest:
                 self.most_kb = max(self.most_kb, self._serve.resident_kb())
 
     def readiness(self) -> str:
-        """``ready``, or what it says instead."""
+        """``ready``, or what the broker answers instead."""
         return self._get("/readyz")
 
     def stopped_partitions(self) -> list[str]:
@@ -135,7 +135,7 @@ class BrokerUnderTest:
             return str(error)
 
     def new_lines(self) -> Iterator[Finding]:
-        """The surprising lines since the last time."""
+        """The surprising lines since the last call."""
         with self._serve.log_path.open("rb") as log:
             log.seek(self._log_read)
             text = log.read()

@@ -1,7 +1,7 @@
 """A client of the campaign as a process: ``python -m tests.campaign.clients ADDRESS JOURNAL ROLE JSON``.
 
-The journal's name is the name of this life. SIGTERM ends it: it finishes what is under way first. SIGUSR1
-prints where its threads are.
+The journal's name is the name of this life. SIGTERM ends the client, once it has finished what is in
+progress. SIGUSR1 prints where its threads are.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Makes topics, fills and reads them, deletes them, and makes them again under the same names.
+"""Create topics, fill and read them, delete them, and create them again under the same names.
 
-A topic that was made again must be empty, and hold what was written since, once and in order."""
+A topic that was created again must be empty, and then hold what was written since, once and in order."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def churn(address: str, journal: Journal, options: dict[str, Any]) -> None:
 
 
 def _delete(admin: AdminClient, name: str) -> bool:
-    """Whether there is no such topic, for certain."""
+    """True if there is no such topic, for certain."""
     try:
         admin.delete_topics([name], request_timeout=10)[name].result(15)
     except KafkaException as error:
@@ -47,7 +47,7 @@ def _create(admin: AdminClient, name: str, chance: Random) -> bool:
     try:
         admin.create_topics([NewTopic(name, 2, 1, config=config)], request_timeout=10)[name].result(15)
     except (KafkaException, TimeoutError):
-        return False  # the broker is away, or the disk is full; the next turn deletes what may be there
+        return False  # the broker is away, or the disk is full; the next turn deletes what may exist
     return True
 
 

@@ -1,4 +1,4 @@
-"""What all clients of the campaign share: when to stop, and how soon they ask again."""
+"""What all clients of the campaign share: when to stop, and how soon to ask again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 IMPATIENT: dict[str, Any] = {
-    # A broker that has just started may not know its topics yet; by default one asks again in 5 minutes.
+    # A broker that has just started may not know its topics yet. The default is to ask again in 5 minutes.
     "topic.metadata.refresh.interval.ms": 500,
     "reconnect.backoff.ms": 10,
     "reconnect.backoff.max.ms": 200,

@@ -1,4 +1,4 @@
-"""A writer of a compacted topic: counts up under its own keys, and deletes some of them now and then."""
+"""A writer to a compacted topic: it counts up under its own keys, and deletes some of them now and then."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.campaign.journal import Journal
 
 
 def write(address: str, journal: Journal, options: dict[str, Any]) -> None:
-    """Keys carry the name of this life: what a killed one sent may arrive after its successor's records."""
+    """Keys have the name of this life: what a killed life sent may arrive after its successor's records."""
     chance = Random(journal.life + str(options["seed"]))
     acknowledged: list[tuple[str, int]] = []
     producer = Producer(

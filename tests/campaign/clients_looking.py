@@ -1,4 +1,4 @@
-"""Clients that only look: one follows a topic, one asks by time, one watches offsets grow."""
+"""Clients that only read: one follows a topic, one looks up by time, one watches offsets grow."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def consumer_of(address: str, group: str, **settings: object) -> Consumer:
 
 
 def checksum(before: int, value: bytes) -> int:
-    """Of a block of records: the beginnings of their values say which records they are."""
+    """The checksum of a block of records. The beginnings of their values say which records they are."""
     return zlib.crc32(value[:40], before)
 
 
 def follow(address: str, journal: Journal, options: dict[str, Any]) -> None:
-    """Reads all partitions of a topic from ``starts`` on; with ``again``, again at each end.
-    Offsets must follow each other: this is for topics without transactions and compaction."""
+    """Read all partitions of a topic from ``starts`` on; with ``again``, start over at each end. Offsets
+    must be consecutive, so this is for topics without transactions and compaction."""
     topic, starts = options["topic"], options["starts"]
     reader = consumer_of(address, journal.life)
     passes = 0
@@ -91,11 +91,11 @@ def look_up(address: str, journal: Journal, options: dict[str, Any]) -> None:
 
 
 def watch(address: str, journal: Journal, options: dict[str, Any]) -> None:
-    """Notes where logs start and end, and where groups are, again and again."""
+    """Note where logs start and end, and where groups are, again and again."""
     asking = consumer_of(address, journal.life)
     places = [(topic, number) for topic, count in options["topics"].items() for number in range(count)]
-    # A consumer reads its group's offsets by another way than librdkafka's admin client, which ends the
-    # process if the broker goes away at the wrong moment (confluentinc/librdkafka#4605).
+    # A consumer reads its group's offsets here, not librdkafka's admin client: that ends the process if the
+    # broker goes away at the wrong moment (confluentinc/librdkafka#4605).
     groups = {
         group: Consumer({"bootstrap.servers": address, "group.id": group, **IMPATIENT})
         for group in options["groups"]

@@ -1,4 +1,4 @@
-"""Idempotent producers that number their records, and note what was acknowledged and where."""
+"""Idempotent producers that number their records, and note which were acknowledged and where."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tests.campaign.clients_common import IMPATIENT, now_ms, stopping
 from tests.campaign.journal import Journal
 
 FOR_EVER_MS = 2_000_000_000
-RESERVED = 2000  # numbers noted at a time as about to be sent
+RESERVED = 2000  # how many numbers are noted at a time as about to be sent
 FILLER = bytes(range(33, 127)) * 400
 
 
 class Numbers:
-    """Numbers records per partition; notes reservations and acknowledgements in as few lines as it can."""
+    """Numbers records per partition. Notes reservations and acknowledgements in as few lines as possible."""
 
     def __init__(self, journal: Journal, topic: str, partitions: int) -> None:
         self._journal, self._topic = journal, topic
@@ -51,7 +51,7 @@ class Numbers:
         self._journal.note("acked", self._topic, partition, *run, now_ms())
 
     def note(self, *, every: float = 0.05) -> None:
-        """Write acknowledgements down, if that is due."""
+        """Note acknowledgements, if that is due."""
         if time.monotonic() - self._noted < every:
             return
         with self._lock:
@@ -158,6 +158,6 @@ def with_kafka_python(address: str, journal: Journal, options: dict[str, Any]) -
         for future in futures:
             future.get(600)
         numbers.note()
-        time.sleep(0.005)  # the load is librdkafka's; this one is here for its way of asking
+        time.sleep(0.005)  # librdkafka makes the load; this client is here for the way it makes requests
     numbers.note(every=0)
     producer.close(timeout=10)

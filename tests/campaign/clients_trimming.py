@@ -1,4 +1,4 @@
-"""Deletes the oldest records of a topic, up to a random offset, again and again (DeleteRecords)."""
+"""Delete the oldest records of a topic, up to a random offset, again and again (DeleteRecords)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""What the members of a group processed together, what live readers saw, and numbers that only grow. No I/O.
+"""Check what a group's members processed, what live readers saw, and numbers that only grow. No I/O.
 
-- **not processed**: an offset that no member processed, though the group committed past it.
-- **committed too much**: a group's offset lies beyond what its members processed.
-- **went back**: an offset that only grows got smaller: a group's, a log's start, a log's end.
-- **contradiction**: a live reader saw other records at some offsets than the log holds at the end.
+- **not processed**: no member processed an offset, though the group was to process the whole log.
+- **committed too much**: a group's offset is beyond what its members processed.
+- **went back**: an offset that may only grow got smaller: a group's, a log's start, a log's end.
+- **contradiction**: at some offsets, a live reader saw other records than the log holds at the end.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from tests.campaign.findings import Finding
 from tests.campaign.ledger import Content, Place
 
-BLOCK = 1000  # offsets that a reader makes one checksum of
+BLOCK = 1000  # how many offsets a reader puts into one checksum
 
 Range = tuple[int, int]  # first, last + 1
 
 
 @dataclass(frozen=True)
 class Sighting:
-    """A number that only grows, as it was seen, in the order it was seen."""
+    """A number that only grows, as it was seen. Sightings are kept in the order in which they were made."""
 
     name: str
     place: Place
@@ -30,7 +30,7 @@ class Sighting:
 
 
 def joined(ranges: Iterable[Range]) -> list[Range]:
-    """The same offsets in as few ranges as it takes."""
+    """The same offsets in as few ranges as possible."""
     found: list[Range] = []
     for first, last in sorted(ranges):
         if found and first <= found[-1][1]:
@@ -41,7 +41,7 @@ def joined(ranges: Iterable[Range]) -> list[Range]:
 
 
 def uncovered(ranges: Iterable[Range], first: int, last: int) -> list[Range]:
-    """What of ``first`` to ``last`` is in none of the ranges."""
+    """The parts of ``first`` to ``last`` that are in none of the ranges."""
     gaps = []
     at = first
     for low, high in joined(ranges):
@@ -58,7 +58,7 @@ def uncovered(ranges: Iterable[Range], first: int, last: int) -> list[Range]:
 def check_processed(
     part: str, group: str, place: Place, ranges: Iterable[Range], base: int, end: int, committed: int
 ) -> Iterator[Finding]:
-    """The log from ``base`` to ``end`` was to be processed; the group's offset is ``committed``."""
+    """The log from ``base`` to ``end`` had to be processed; the group's offset is ``committed``."""
     where = f"group {group}, {place[0]}-{place[1]}"
     kept = list(ranges)
     for first, last in uncovered(kept, base, end):
@@ -82,7 +82,7 @@ def check_growing(part: str, sightings: Iterable[Sighting]) -> Iterator[Finding]
 def check_digests(
     part: str, place: Place, content: Content, seen: Iterable[Mapping[int, int]]
 ) -> Iterator[Finding]:
-    """What live readers saw, by block, against the log at the end."""
+    """Compare what live readers saw, by block, with the log at the end."""
     for digests in seen:
         for block, digest in digests.items():
             if content.digests.get(block, digest) != digest:

@@ -1,6 +1,6 @@
-"""The files that ``millstream topic export`` wrote, against the log. Reads files, asks no broker.
+"""Compare the files that ``millstream topic export`` wrote with the log. Reads files, asks no broker.
 
-- **not exported**, **exported twice**: a record of the log in no file, or in more than one.
+- **not exported**, **exported twice**: a record of the log is in no file, or in more than one.
 - **wrong export**: a file holds an offset that its name does not cover, or another record than the log.
 """
 
@@ -20,10 +20,10 @@ Exported = dict[int, list[tuple[int, str]]]  # partition: offset and value, in t
 
 
 def read_export(part: str, directory: Path, topic: str) -> tuple[Exported, list[Finding]]:
-    """What the files hold, and what is wrong with them by themselves."""
+    """What the files hold, and what is wrong with them on their own."""
     found: Exported = defaultdict(list)
     wrong = []
-    for path in sorted(directory.glob(f"{topic}.*.jsonl")):  # the topic's id stands in between
+    for path in sorted(directory.glob(f"{topic}.*.jsonl")):  # the topic's id is in between
         partition, first, last = (int(piece) for piece in path.stem.rsplit("-", 3)[-3:])
         for line in path.read_text().splitlines():
             record = json.loads(line)

@@ -1,4 +1,4 @@
-"""Faults as they strike and as they end."""
+"""Apply faults, and end those that last."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from tests.support.small_disk import Ballast
 
 
 class Faults:
-    """Applies faults to a broker, its clients, its disk and its archive; undoes those that last, in time."""
+    """Applies faults to a broker, its clients, its disk and its archive. Ends those that last, in time."""
 
     def __init__(
         self, broker: BrokerUnderTest, archive: Path, ballast: Ballast | None, say: Callable[[str], None]
     ) -> None:
         self._broker, self._archive, self._ballast, self._say = broker, archive, ballast, say
-        # The archive is a link to where it really is, and while it is away to an empty directory: what a
-        # mount point is when nothing is mounted there.
+        # The archive is a link to its real directory. While it is away, the link points to an empty one, like
+        # a mount point when nothing is mounted there.
         self._really, self._nothing = (
             archive.with_name(archive.name + end) for end in (".real", ".unmounted")
         )
@@ -52,7 +52,7 @@ class Faults:
         if (target is None and kind in (KILL_CLIENT, STOP_CLIENT)) or (
             kind == ARCHIVE_AWAY and self._is_away
         ):
-            return  # nobody to strike, or it is away already
+            return  # no client to strike, or the archive is away already
         lasts = f" for {fault.seconds:g} s" if fault.seconds else ""
         whom = f" {target.name}" if target is not None and kind in (KILL_CLIENT, STOP_CLIENT) else ""
         self._say(f"{kind}{whom}{lasts}")
@@ -95,7 +95,7 @@ class Faults:
             self._broker.start()
             return
         except AssertionError as error:
-            # A disk without a single free byte is a reason not to start, if that is said.
+            # A disk without a single free byte is a good reason not to start, if the broker says so.
             said = str(error)
             if (
                 not self._disk_is_full

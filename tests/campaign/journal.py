@@ -1,4 +1,4 @@
-"""What a client did, one JSON line at a time, each written with one call: its death loses no whole line.
+"""What a client did, one JSON line at a time. Each is one write, so a client's death loses no whole line.
 
 A journal is one life of one client. The lines of all journals of a round are folded into the models that
 the checks take.
@@ -31,7 +31,7 @@ class Journal:
 def lines(path: Path) -> Iterator[list[Any]]:
     with path.open("rb") as file:
         for line in file:
-            if line.endswith(b"\n"):  # else a kill cut it off
+            if line.endswith(b"\n"):  # otherwise a kill cut it off
                 yield json.loads(line)
 
 
@@ -43,7 +43,7 @@ class Notes:
         self.acknowledged_at: dict[Place, list[tuple[int, int]]] = defaultdict(list)
         """Offset and timestamp of some acknowledged records, for rules about age."""
         self.fresh: list[tuple[Place, str, int, int, int, int]] = []
-        """Acknowledged runs and when that was: place, life, number, count, offset, ms."""
+        """Acknowledged runs, and when they were acknowledged: place, life, number, count, offset, ms."""
         self.processed: dict[tuple[str, Place], list[Range]] = defaultdict(list)
         self.sightings: list[Sighting] = []
         self.digests: dict[Place, list[dict[int, int]]] = defaultdict(list)
@@ -52,7 +52,7 @@ class Notes:
         self.trims_done: dict[Place, list[int]] = defaultdict(list)
         self.table_events: list[tuple[str, list[Any]]] = []
         self.wrong: list[str] = []
-        """What clients themselves found wrong."""
+        """What the clients themselves found wrong."""
         self.tallies: dict[str, int] = defaultdict(int)
 
     @classmethod

@@ -1,13 +1,13 @@
-"""A compacted topic against a table of the newest values. No I/O.
+"""Compare a compacted topic with a table of the newest values. No I/O.
 
-A writer's life numbers its records over all keys of a partition; of one key, the larger number is the newer
-value. Every key belongs to one writer. What the writer was told is acknowledged must be the value that the
-log shows last, or a newer one that it sent and was killed before it heard of it.
+A writer's life numbers its records over all keys of a partition, so for one key the larger number is the
+newer value. Every key belongs to one writer. The value that the log shows last must be the one that was
+acknowledged to the writer, or a newer one that it sent and was killed before it heard of it.
 
-- **lost value**: the log's newest value of a key is older than the one acknowledged.
-- **unknown value**: a value that nobody sent under that key.
-- **reordered**: an older value of a key stands after a newer one.
-- **came back**: a key is there again that compaction had removed, without a new record.
+- **lost value**: the log's newest value of a key is older than the acknowledged one.
+- **unknown value**: nobody sent this value under that key.
+- **reordered**: an older value of a key comes after a newer one.
+- **came back**: a key that compaction had removed is there again, without a new record.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Table:
     """What writers did to the keys of a topic."""
 
     acknowledged: dict[str, Version] = field(default_factory=dict)
-    """The newest that was acknowledged."""
+    """The newest version that was acknowledged."""
     pending: dict[str, list[Version]] = field(default_factory=dict)
-    """Sent after that, with no answer: each may be there."""
+    """Sent after that, without a response: each may be there."""
 
     def sent(self, key: str, version: Version) -> None:
         self.pending.setdefault(key, []).append(version)
@@ -42,12 +42,12 @@ class Table:
         self.pending[key] = kept
 
     def settle(self, seen: Mapping[str, Version]) -> None:
-        """All writers have ended: what the log says is what counts from now on."""
+        """All writers have ended: from now on, what the log shows is what counts."""
         self.acknowledged, self.pending = dict(seen), {}
 
 
 def newest(records: Iterable[tuple[str, Version]]) -> tuple[dict[str, Version], list[str]]:
-    """The last version of each key in a log, and the keys of which an older one came after a newer."""
+    """The last version of each key in a log, and the keys that have an older version after a newer one."""
     table: dict[str, Version] = {}
     reordered = []
     for key, version in records:
@@ -58,7 +58,7 @@ def newest(records: Iterable[tuple[str, Version]]) -> tuple[dict[str, Version], 
 
 
 def check(part: str, records: Iterable[tuple[str, Version]], table: Table) -> Iterator[Finding]:
-    """``records`` is the log in its order."""
+    """``records`` are those of the log, in its order."""
     seen, reordered = newest(records)
     for detail in reordered:
         yield Finding(part, "reordered", detail)

@@ -1,15 +1,15 @@
-"""What idempotent producers sent and were acknowledged, against what a partition holds. No I/O.
+"""Compare what idempotent producers sent, and was acknowledged, with what a partition holds. No I/O.
 
-Every life of a producer numbers its records in each partition, from 0, and a record's value begins with
+Every life of a producer numbers its records in each partition from 0, and a record's value begins with
 ``LIFE:NUMBER:``. A log is sound if it holds each life's numbers one after the other, and every acknowledged
-record where the acknowledgement said. Records below the log's start are gone; ``bounds.py`` says whether they
-may be.
+record where the acknowledgement said. Records below the log's start are gone; ``bounds.py`` says whether
+they may be.
 
-- **hole**: offsets between the log's start and its end that hold no record.
+- **hole**: offsets between the log's start and its end hold no record.
 - **unknown record**: nobody sent it.
 - **lost**: acknowledged and not there; or a number is missing between two of its life.
-- **duplicate**, **reordered**: a number stands twice, or after a larger one.
-- **misplaced**: acknowledged at one offset, and another record is there.
+- **duplicate**, **reordered**: a number is there twice, or after a larger one.
+- **misplaced**: another record is at the offset that was acknowledged.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Account:
     sent: int = 0
     """Numbers below this may have been sent."""
     runs: list[tuple[int, int, int]] = field(default_factory=list)
-    """Acknowledged: first number, count, first offset."""
+    """Acknowledged runs: first number, count, first offset."""
 
     def acknowledge(self, number: int, count: int, offset: int) -> None:
         if self.runs:
@@ -49,7 +49,7 @@ class Account:
 
 
 class Accounts:
-    """Of all lives in all partitions."""
+    """The accounts of all lives in all partitions."""
 
     def __init__(self) -> None:
         self.by_place: dict[Place, dict[str, Account]] = defaultdict(lambda: defaultdict(Account))
@@ -68,7 +68,7 @@ class Accounts:
 
 @dataclass
 class Content:
-    """What a partition held when it was read, from ``start`` to ``end``; one entry a record in each array."""
+    """What a partition held when it was read, from ``start`` to ``end``. Arrays have one entry per record."""
 
     start: int
     end: int
@@ -79,7 +79,7 @@ class Content:
     timestamps: NDArray[np.int64]
     names: list[str]
     digests: dict[int, int] = field(default_factory=dict)
-    """Checksum of each whole block of ``coverage.BLOCK`` offsets, by its number."""
+    """The checksum of each whole block of ``coverage.BLOCK`` offsets, by its number."""
 
     def since(self, offset: int) -> Content:
         """The part of it that begins at an offset."""
@@ -97,7 +97,7 @@ class Content:
 def check(
     part: str, place: Place, content: Content, lives: Mapping[str, Account], base: int
 ) -> Iterator[Finding]:
-    """Everything that is wrong with a partition. ``base`` is where it began when the lives began."""
+    """Everything that is wrong with a partition. The records of the lives begin at ``base``."""
     where = f"{place[0]}-{place[1]}"
     yield from _holes(part, where, content)
     for index, name in enumerate(content.names):
@@ -170,7 +170,7 @@ def _acknowledged(part: str, where: str, name: str, content: Content, account: A
         skipped = max(0, content.start - offset)
         first, last = offset + skipped, offset + count
         if first >= last:
-            continue  # below the log's start: bounds.py
+            continue  # below the log's start: see bounds.py
         if last > content.end:
             detail = f"acknowledged up to offset {last - 1}, the log ends at {content.end}"
             yield Finding(part, "lost", f"{where}: {name} number {number + count - 1} was {detail}")
@@ -211,7 +211,7 @@ def _difference(
 def check_kept(
     part: str, place: Place, content: Content, lives: Mapping[str, Account], base: int
 ) -> Iterator[Finding]:
-    """Nothing is to have left the log: it begins where it began."""
+    """Nothing may have left the log: it must still start at ``base``."""
     if content.start != base:
         count = sum(
             max(0, min(offset + n, content.start) - offset) for a in lives.values() for _, n, offset in a.runs
@@ -224,8 +224,8 @@ def check_kept(
 def check_volatile(
     part: str, place: Place, content: Content, fresh: Iterable[tuple[str, int, int, int]]
 ) -> Iterator[Finding]:
-    """A log in memory, by producers that are not idempotent: what was acknowledged since the broker's last
-    start (life, number, count, offset) is there, unless the ring has dropped it."""
+    """A log in memory, written by producers that are not idempotent. Whatever was acknowledged since the
+    broker's last start (life, number, count, offset) must be there, unless the ring has dropped it."""
     where = f"{place[0]}-{place[1]}"
     yield from _holes(part, where, content)
     for life, number, count, offset in fresh:

@@ -1,4 +1,4 @@
-"""Which lines of the broker's log, at WARNING and above, are explained by the work or by faults. No I/O.
+"""The lines of the broker's log, at WARNING and above, that the work or the faults explain. No I/O.
 
 Every other line is a finding."""
 
@@ -24,7 +24,7 @@ _EXPECTED: list[tuple[str, str]] = [
         r"a producer that was replaced was refused",
     ),  # after its transaction had timed out, or it was killed
     ("", r"the disk is full in .* at present rates"),
-    ("", r"^\d+ more like the last$"),  # which was judged itself
+    ("", r"^\d+ more like the last$"),  # the line before it was judged itself
     (KILL_BROKER, r"cut at byte \d+, \d+ bytes of a write that a crash cut off"),
     (KILL_BROKER, r"transactions are open in the logs and known to no transactional id"),
     (FILL_DISK, r"the disk is full"),
@@ -40,14 +40,14 @@ _PATTERNS = [(fault, re.compile(pattern)) for fault, pattern in _EXPECTED]
 
 
 def surprising(lines: Iterable[str], struck: Iterable[str]) -> Iterator[Finding]:
-    """The lines that nothing explains; ``struck`` are the faults since the directory was made."""
+    """The lines that nothing explains. ``struck`` are the faults since the directory was created."""
     faults = {"", *struck}
     for line in lines:
         match = _LINE.match(line)
         if match is None:
             if line.strip() and not line.startswith(
                 " "
-            ):  # a traceback's own lines are indented, but for these
+            ):  # most lines of a traceback are indented; the others are findings
                 yield Finding("broker", "unexpected output", line[:400])
         elif match["level"] not in ("DEBUG", "INFO") and not any(
             fault in faults and pattern.search(match["text"]) for fault, pattern in _PATTERNS

@@ -1,9 +1,9 @@
-"""Look-ups by time against the timestamps of a log. No I/O.
+"""Check look-ups by time against the timestamps of a log. No I/O.
 
-The answer is the first offset whose record is as new as asked for. It depends on nothing that is appended
-later, so every answer of a round can be checked at its end.
+The right answer is the first offset whose record is as new as the time asked for, or newer. It does not
+depend on anything that is appended later, so every answer of a round can be checked at its end.
 
-- **wrong look-up**: another offset, or none though one was there.
+- **wrong look-up**: another offset, or none although there was one.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ NONE = -1
 @dataclass(frozen=True)
 class LookUp:
     timestamp: int
-    """What was asked for."""
+    """The time that was asked for."""
     end: int
-    """Where the log ended before it was asked."""
+    """Where the log ended before the request."""
     answer: int
     """An offset, or ``NONE``."""
 

@@ -1,6 +1,6 @@
 """What the parts of a campaign have in common, and what a round gives them.
 
-A part has topics, clients and checks that belong together, and lives as long as the campaign: a topic that
+A part has topics, clients and checks that belong together. It lives as long as the campaign: a topic that
 is kept from one round to the next begins the next round at its ``base``.
 """
 
@@ -35,11 +35,11 @@ class World:
     data: Path
     archive: Path
     directory: Path
-    """For what this round leaves: journals, exports."""
+    """For the files of this round: journals, exports."""
     quick: bool = False
-    """Nothing that takes a minute by its nature."""
+    """Leave out whatever takes a minute by its nature."""
     sightings: dict[Place, list[Sighting]] = field(default_factory=dict)
-    """Filled before the checks: starts, ends and groups' offsets, as the watcher saw them."""
+    """Filled in before the checks: starts, ends and groups' offsets, as the watcher saw them."""
 
     @property
     def address(self) -> str:
@@ -62,31 +62,31 @@ class Part(ABC):
 
     @abstractmethod
     def prepare(self, world: World) -> None:
-        """Make or reset the topics."""
+        """Create or reset the topics."""
 
     @abstractmethod
     def writers(self, world: World) -> list[Client]:
-        """They finish first."""
+        """The clients that finish first."""
 
     @abstractmethod
     def others(self, world: World) -> list[Client]:
-        """They finish when what was written has reached them: ``settle`` waits for that."""
+        """The clients that finish when what was written has reached them: ``settle`` waits for that."""
 
     def watched(self) -> tuple[dict[str, int], list[str]]:
-        """Topics with their number of partitions, and groups, whose offsets are to be watched growing."""
+        """Topics with their number of partitions, and groups: their offsets are watched as they grow."""
         return {}, []
 
     def sample(self, world: World) -> Iterator[Finding]:
-        """Called again and again while faults strike: bounds that hold at every moment."""
+        """Called again and again while faults strike, for bounds that hold at every moment."""
         return iter(())
 
     @abstractmethod
     def settle(self, world: World, others: list[Client]) -> Iterator[Finding]:
-        """The writers have finished; wait until the others have caught up."""
+        """The writers have finished: wait until the others have caught up."""
 
     @abstractmethod
     def check(self, world: World) -> Iterator[Finding]:
-        """All clients have finished: hold the log against what they noted."""
+        """All clients have finished: compare the log with what they noted."""
 
 
 def make_topic(world: World, name: str, partitions: int, config: Mapping[str, str]) -> None:

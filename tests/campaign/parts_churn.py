@@ -1,4 +1,4 @@
-"""Topics that are deleted and made again under the same names, all the time."""
+"""Topics that are deleted and created again under the same names, all the time."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class ChurnPart(Part):
     name = "churn"
 
     def prepare(self, world: World) -> None:
-        """Its client makes the topics."""
+        """Does nothing: the client creates the topics."""
 
     def writers(self, world: World) -> list[Client]:
-        # Each has names of its own: two that delete each other's topics could expect nothing.
+        # Each has its own names: two that delete each other's topics could expect nothing.
         return [
             client(
                 f"r{world.number}-churn-{index}",

@@ -25,7 +25,7 @@ from tests.support.sizes import bytes_of
 from tests.support.waiting import wait_for
 
 KEPT, TRIMMED, SIZED, AGED, RING, VOLATILE = "kept", "trimmed", "sized", "aged", "ring", "volatile"
-CATCHING_UP = 240.0  # seconds for groups to process what is there once faults have stopped
+CATCHING_UP = 240.0  # seconds for groups to process everything once faults have stopped
 STOPPED_AT_MOST_MS = 12_000  # a client that was stopped may note an acknowledgement this much later
 
 
@@ -36,19 +36,19 @@ class Topic:
     config: dict[str, str]
     rule: str = KEPT
     rates: tuple[int, ...] = (0,)
-    """A producer each; 0: as fast as it can."""
+    """One producer each; 0: as fast as it can."""
     kafka_python: int = 0
     followers: int = 0
     replayers: int = 0
     askers: int = 0
-    """Look-ups by time."""
+    """Clients that look up by time."""
     groups: dict[str, str] = field(default_factory=dict)
-    """Name and kind; two members each."""
+    """Name and kind of each group; two members each."""
     exporters: bool = False
     starts: list[int] = field(default_factory=list)
-    """Where its partitions start when the round begins,"""
+    """Where its partitions start when the round begins."""
     bases: list[int] = field(default_factory=list)
-    """and where they end: where the round's records begin."""
+    """Where they end at that time: there the round's records begin."""
 
     @property
     def idempotent(self) -> bool:
@@ -60,7 +60,7 @@ class Topic:
 
 
 class RecordsPart(Part):
-    """``topics`` makes them for a round; the ones of one name are the same topic over all rounds."""
+    """``topics`` makes the topics of a round. Topics with one name are the same topic in all rounds."""
 
     def __init__(self, name: str, topics: Callable[[Random, bool], list[Topic]]) -> None:
         super().__init__()
@@ -118,7 +118,7 @@ class RecordsPart(Part):
             yield self._exporter(world, topic)
 
     def _client(self, world: World, name: str, role: str, **options: object) -> Client:
-        # The name of a life is in its records: it must differ from round to round.
+        # The name of a life is in its records, so it must differ from round to round.
         return client(f"r{world.number}-{name}", world.journals(self.name), world.address, role, **options)
 
     def _export_command(self, world: World, topic: Topic) -> list[str]:
@@ -138,7 +138,7 @@ class RecordsPart(Part):
 
     def _exporter(self, world: World, topic: Topic) -> Client:
         command = [*self._export_command(world, topic), "--follow", "--every", "2s"]
-        # Code 1: the broker was away for too long. What it says about that must not be a traceback.
+        # Code 1: the broker was away for too long. The message about that must not be a traceback.
         return Client(
             f"{topic.name}-export",
             world.journals(self.name),

@@ -1,4 +1,4 @@
-"""Compacted topics: what is left of them is the newest value of each key."""
+"""Compacted topics, which have to keep the newest value of each key."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ WRITERS = {
     "plain": ("plain",),
     "librdkafka": ("transactional", "confluent", "librdkafka", "20000"),
     "java": ("transactional", "java", "java", "20000"),
-    # Nobody comes back under the id of a life that was killed: its transaction ends by its timeout.
+    # Nobody takes over the id of a life that was killed: its transaction ends by its timeout.
     "abandoner": ("transactional", "confluent", "abandoner-{life}", "4000"),
 }
 COPIERS = {
@@ -63,7 +63,7 @@ class TransactionsPart(Part):
         self._exist = False
 
     def prepare(self, world: World) -> None:
-        # Readers are checked from offset 0 on: every round has new topics, under the old names.
+        # Readers are checked from offset 0 on, so every round has new topics, under the old names.
         for topic in (INPUT, *TARGETS):
             if self._exist:
                 remove_topic(world.address, topic)
@@ -85,7 +85,7 @@ class TransactionsPart(Part):
         return not world.quick and _java_is_here()
 
     def _targets(self, world: World) -> list[str]:
-        """What is copied to: by Java's client alone, and by a group of librdkafka's."""
+        """The topics that are copied to: by Java's client alone, and by a group of librdkafka's."""
         return TARGETS if self._has_java(world) else TARGETS[1:]
 
     def _client(self, world: World, name: str, role: tuple[str, ...]) -> Client:
@@ -95,7 +95,7 @@ class TransactionsPart(Part):
             program = [sys.executable, "-m", "tests.support.checker_client"]
             return [*program, world.address, str(journal), *arguments]
 
-        # The watcher's numbers are in order only while it lives.
+        # The watcher's numbers are in order only within one life.
         mortal = name != "watcher"
         return Client(name, world.journals(self.name), command, mortal=mortal, may_end_with=(STUCK,))
 
@@ -115,13 +115,13 @@ class TransactionsPart(Part):
 
     @staticmethod
     def _open(world: World) -> dict[str, tuple[int, int]]:
-        """Last stable offset and end, where they differ."""
+        """Last stable offset and end of the partitions where they differ."""
         found = {f"{INPUT}-{number}": ends(world.address, INPUT, number) for number in range(PARTITIONS)}
         return {where: (stable, end) for where, (stable, end) in found.items() if stable != end}
 
     @staticmethod
     def _within(seconds: float, left: Callable[[], dict[str, T]], others: list[Client]) -> dict[str, T]:
-        """What is left after this time at most."""
+        """What is left after at most this time."""
         deadline = time.monotonic() + seconds
         while (still := left()) and time.monotonic() < deadline:
             for each in others:

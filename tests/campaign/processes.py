@@ -13,11 +13,11 @@ from typing import Any
 
 from tests.support.maven import REPOSITORY
 
-GRACE = 180.0  # seconds a client may take to finish what is under way
+GRACE = 180.0  # seconds that a client may take to finish what is in progress
 
 
 class Client:
-    """A client in all its lives. ``command`` is given the path of a life's journal."""
+    """A client in all its lives. ``command`` gets the path of a life's journal."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Client:
         return self._process
 
     def kill(self) -> None:
-        """kill -9, and a new life."""
+        """kill -9, then a new life."""
         self.end_now()
         self.start()
 
@@ -71,7 +71,7 @@ class Client:
             self.is_stopped = False
 
     def revive(self) -> None:
-        """Start it again if it has ended, and note it if it was not to end so."""
+        """Start it again if it has ended, and note it if it should not have ended like that."""
         code = self._running().poll()
         if code is not None:
             self._judge(code)
@@ -82,11 +82,11 @@ class Client:
         self._running().send_signal(self._ends_by)
 
     def finish(self, grace: float = GRACE) -> None:
-        """Wait for it to finish; ``ask_to_finish`` came before."""
+        """Wait for it to finish, after ``ask_to_finish``."""
         try:
             code = self._running().wait(grace)
         except subprocess.TimeoutExpired:
-            self._running().send_signal(signal.SIGUSR1)  # its threads, into its errors
+            self._running().send_signal(signal.SIGUSR1)  # prints its threads to its error output
             time.sleep(1)
             self.end_now()
             self.wrong.append(
@@ -94,7 +94,7 @@ class Client:
             )
             return
         if code == -self._ends_by and not self._journal.exists():
-            return  # it was asked before it had begun
+            return  # it was asked before it had started
         self._judge(code)
 
     def _judge(self, code: int) -> None:
@@ -114,7 +114,7 @@ class Client:
 def client(
     name: str, journals: Path, address: str, role: str, *, mortal: bool = True, **options: Any
 ) -> Client:
-    """A client with a role of ``clients.py``."""
+    """A client with one of the roles in ``clients.py``."""
 
     def command(journal: Path) -> list[str]:
         program = [sys.executable, "-m", "tests.campaign.clients"]

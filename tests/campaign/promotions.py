@@ -1,10 +1,10 @@
 """``python -m tests.campaign.promotions``: promote standbys under idempotent producers, over and over.
 
-Two brokers take turns. In every round the one that leads is killed with ``kill -9`` (or, with ``--switch``,
-is told to hand over), the other is promoted after a pause as a person would need, and the old leader comes
-back as its standby. One producer of Java's client and one of librdkafka write numbers all the while. For
-every round the script says how long each producer had no acknowledgement, from the kill and from the
-promotion on, and at the end what became of every record that was acknowledged.
+Two brokers take turns. In every round the leader is killed with ``kill -9`` (or, with ``--switch``, is told
+to hand over). The other one is promoted after a pause such as a person would need, and the old leader comes
+back as its standby. Meanwhile one producer of Java's client and one of librdkafka write numbers. For every
+round the script says how long each producer had no acknowledgement, from the kill and from the promotion
+on. At the end it says what became of every record that was acknowledged.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from tests.support.serve import ServeProcess
 from tests.support.waiting import wait_for
 
 PATIENCE = 130.0  # seconds for an acknowledgement; longer than any default time-out of either client
-LONG = 10.0  # seconds without an acknowledgement after a promotion that are too many
-LONG_WITH_STANDBY = 30.0  # the same where nothing is acknowledged before the old leader is back as a standby
+LONG = 10.0  # this many seconds without an acknowledgement after a promotion are too many
+LONG_WITH_STANDBY = 30.0  # the same if nothing is acknowledged before the old leader is back as a standby
 
 
 @dataclass
@@ -68,7 +68,7 @@ def run(
     min_insync: int = 1,
     say: bool = True,
 ) -> Outcome:
-    """Promote ``count`` times; ``pause`` is the longest wait of the one who promotes."""
+    """Promote ``count`` times. ``pause`` is the longest wait of the person who promotes."""
     choose = random.Random(seed)
     ports = [free_port(), free_port()]
     servers = ",".join(f"127.0.0.1:{port}" for port in ports)
@@ -135,7 +135,7 @@ def run(
 
 
 def _wait_for_acknowledgement(load: Load, moment: float, what: str) -> float:
-    """When the first came."""
+    """The time of the first acknowledgement after ``moment``."""
     seen = wait_for(
         lambda: load.first_acknowledgement_after(moment), timeout=PATIENCE, what=f"{load.client}: {what}"
     )
@@ -176,7 +176,7 @@ def main() -> int:
     found = list(outcome.accounts.values())
     wrong = any(each["duplicates"] or each["disordered"] for each in found)
     wrong |= (options.switch or options.min_insync > 1) and any(each["lost"] for each in found)
-    # A producer whose acknowledged records are lost is told so, and librdkafka's takes no more then.
+    # A producer is told if its acknowledged records are lost; librdkafka's takes no more records after that.
     wrong |= any(
         outcome.fatal[client] and not outcome.accounts[client]["lost"] for client in outcome.accounts
     )

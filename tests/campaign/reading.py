@@ -1,4 +1,4 @@
-"""Reads a whole topic at the end of a round, into arrays."""
+"""Read a whole topic into arrays, at the end of a round."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class CantRead(Exception):
 
 
 class StartMoved(Exception):
-    """Retention took what was about to be read."""
+    """Retention deleted what was about to be read."""
 
 
 def bounds(asking: Consumer, topic: str, partition: int) -> tuple[int, int]:
@@ -51,7 +51,7 @@ class _Growing:
 
 
 def read_topic(address: str, topic: str, partitions: int) -> dict[Place, Content]:
-    """All records from the logs' starts to their ends; once more where retention moves a start meanwhile."""
+    """All records from the logs' starts to their ends. Starts over if retention moves a start meanwhile."""
     for _ in range(10):
         try:
             return _read_topic(address, topic, partitions)

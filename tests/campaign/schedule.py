@@ -1,7 +1,7 @@
 """Which parts take part in a round, for how long, and which faults strike when: all from a seed. No I/O.
 
-Two campaigns with one seed have the same schedule. What the processes make of it differs, as their timing
-does: a seed narrows a defect down, it does not replay it to the instruction.
+Two campaigns with one seed have the same schedule. What the processes make of it differs, because their
+timing does: a seed narrows a defect down, but does not replay it to the instruction.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ STOP_CLIENT = "stop client"
 FILL_DISK = "fill disk"
 ARCHIVE_AWAY = "archive away"
 
-# How often each fault is chosen, and how long it lasts (seconds; 0: it is over at once).
+# How often each fault is chosen, and how long it lasts in seconds (0: it is over at once).
 FAULTS: dict[str, tuple[int, tuple[float, float]]] = {
     KILL_BROKER: (5, (0, 0)),
     RESTART_BROKER: (2, (0, 0)),
@@ -37,7 +37,7 @@ class Fault:
     kind: str
     seconds: float
     pick: float
-    """Which client, as a fraction of the list of them."""
+    """Which client, as a fraction of the list of clients."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Round:
     parts: tuple[str, ...]
     faults: tuple[Fault, ...]
     restart_and_check: bool
-    """Whether the broker is stopped afterwards and its directory is checked."""
+    """True if the broker is stopped afterwards and its directory is checked."""
 
 
 @dataclass(frozen=True)

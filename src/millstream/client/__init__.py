@@ -1,10 +1,8 @@
-"""Access to a broker by its address: our own or Apache Kafka, told apart by nothing but that.
-
-May import: ``records``, ``wire``. Everything above (pipeline, command line) reaches a broker only through
-this package or through the Kafka protocol.
-
-For programs: ``client.transaction`` and ``client.Transactions`` read, process and write, all or nothing;
-``client.Inbox`` does it with effects in a database; ``client.TwoPhase`` decides together with another system.
+"""Access to a broker by its address: millstream's own or Apache Kafka, with no difference but the address.
+May import ``records`` and ``wire``; everything above it (pipeline, command line) reaches a broker only
+through this package or the Kafka protocol. Programs start with ``client.transaction`` and
+``client.Transactions``, which read, process and write, all or nothing. ``client.Inbox`` does the same with
+effects in a database, and ``client.TwoPhase`` commits together with another system.
 """
 
 from __future__ import annotations
@@ -12,8 +10,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-# Not when first asked for, as the others: the module is called as its function is, and the name shall mean
-# the function, whoever imports the module first. Nothing heavy comes with it.
+# Imported eagerly, unlike the others: the module has the same name as its function, and the name must mean
+# the function no matter who imports the module first. It pulls in nothing heavy.
 from millstream.client.transaction import Transaction, Transactions, transaction
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
-"""What an administrator asks of a cluster: topics, their settings, offsets, and (in ``groups``) groups.
+"""Administer a cluster: topics, their settings and offsets, and (in ``groups``) consumer groups.
 
-Over confluent-kafka, so it works with any Kafka. Calls block until answered; many partitions are asked for
-in one request. Errors are RequestFailed with Kafka's code, or BrokerUnavailable.
+Requests go through confluent-kafka, so they work with any Kafka. Calls block until they are answered, and
+one request covers many partitions. Errors are RequestFailed with Kafka's code, or BrokerUnavailable.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ UNKNOWN_TOPIC = 3
 TOPIC_EXISTS = 36
 NO_LEADER = "it has no leader, so it can be neither read nor written; its broker's log says why"
 
-Problems = dict[TopicPartition, str]  # why a partition could not be asked
+Problems = dict[TopicPartition, str]  # why a partition could not be queried
 
 _FOR_URLS = str.maketrans("+/", "-_")
 
@@ -43,7 +43,7 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True)
 class ConfigValue:
-    """One setting as a broker reports it. ``own`` if it was set for this topic, not inherited."""
+    """One setting as a broker reports it. ``own`` is True if it was set for this topic and not inherited."""
 
     name: str
     value: str | None
@@ -61,7 +61,7 @@ class BrokerNode:
 
 @dataclass(frozen=True, slots=True)
 class ClusterInfo:
-    """Brokers and topics, all that one request tells. It does not tell topics' ids."""
+    """Brokers and topics, as one Metadata request reports them: without the topics' ids."""
 
     id: str
     controller: int | None
@@ -73,7 +73,7 @@ class Admin(Groups):
     """One administrator's connection."""
 
     def cluster(self) -> ClusterInfo:
-        """Every broker and every topic with its partitions, by one request. Creates none."""
+        """Every broker and every topic with its partitions, from one request. Creates no topic."""
         metadata = self._metadata()
         return ClusterInfo(
             metadata.cluster_id or "",
@@ -97,7 +97,7 @@ class Admin(Groups):
         )
 
     def _leaderless(self) -> set[TopicPartition]:
-        """The partitions that nobody leads at the moment: a question to one would wait in vain."""
+        """Partitions that have no leader at the moment: a request for one of them would wait in vain."""
         return {
             TopicPartition(name, index)
             for name, topic in self._metadata().topics.items()
@@ -108,12 +108,12 @@ class Admin(Groups):
     # topics
 
     def topics(self) -> dict[str, int]:
-        """Every topic, with the number of its partitions. Creates none."""
+        """Every topic, with its number of partitions. Creates no topic."""
         metadata = self._metadata()
         return {name: len(topic.partitions) for name, topic in sorted(metadata.topics.items())}
 
     def describe_topics(self, names: Sequence[str]) -> list[TopicInfo]:
-        """Topics in the order asked for; an unknown one is an error that suggests those that exist."""
+        """Topics in the order given. An unknown name is an error that suggests names that exist."""
         from confluent_kafka import TopicCollection
 
         if not names:
@@ -134,13 +134,13 @@ class Admin(Groups):
                 )
                 for partition in sorted(topic.partitions, key=lambda partition: partition.id)
             )
-            # confluent-kafka writes ids in plain base64; Kafka's own tools write the variant for URLs.
+            # confluent-kafka writes ids in plain base64; Kafka's own tools use the URL-safe variant.
             id = str(topic.topic_id).translate(_FOR_URLS)
             found.append(TopicInfo(topic.name, id, bool(topic.is_internal), partitions))
         return found
 
     def partitions(self, names: Sequence[str]) -> list[TopicPartition]:
-        """Every partition of some topics."""
+        """Every partition of the given topics."""
         return [
             TopicPartition(topic.name, partition.index)
             for topic in self.describe_topics(names)
@@ -148,7 +148,7 @@ class Admin(Groups):
         ]
 
     def unknown_topic(self, name: str) -> RequestFailed:
-        """The error for a topic that isn't there, with the names that are nearest to it."""
+        """The error for a topic that does not exist, with the nearest names that do."""
         near = difflib.get_close_matches(name, self.topics(), n=3, cutoff=0.6)
         hint = (
             f"did you mean {' or '.join(repr(other) for other in near)}?"
@@ -170,7 +170,7 @@ class Admin(Groups):
         config: Mapping[str, str] | None = None,
         if_not_exists: bool = False,
     ) -> bool:
-        """Create a topic; -1 leaves a number to the broker. False if it was there and that was allowed."""
+        """Create a topic; -1 lets the broker choose. False if it exists and ``if_not_exists`` is set."""
         from confluent_kafka.admin import NewTopic
 
         topic = NewTopic(name, partitions, replicas, config=dict(config or {}))
@@ -199,7 +199,7 @@ class Admin(Groups):
         return True
 
     def delete_topics(self, names: Sequence[str]) -> dict[str, MillstreamError | None]:
-        """Delete topics; each one's error, or None where it is gone."""
+        """Delete topics. Returns each one's error, or None if it was deleted."""
         futures = self._client.delete_topics(
             list(names), operation_timeout=self._timeout, request_timeout=self._timeout
         )
@@ -221,11 +221,11 @@ class Admin(Groups):
     # settings
 
     def topic_config(self, name: str) -> list[ConfigValue]:
-        """Every setting of a topic, inherited ones too."""
+        """Every setting of a topic, including inherited ones."""
         return self.topic_configs([name])[name]
 
     def topic_configs(self, names: Sequence[str]) -> dict[str, list[ConfigValue]]:
-        """The same of several topics."""
+        """Every setting of several topics."""
         from confluent_kafka.admin import ConfigResource, ConfigSource
 
         own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
@@ -245,7 +245,7 @@ class Admin(Groups):
         }
 
     def group_config(self, group: str) -> dict[str, str | None]:
-        """The settings of a consumer group, as far as the broker keeps any."""
+        """The settings of a consumer group, if the broker keeps any."""
         from confluent_kafka.admin import ConfigResource
 
         (described,) = self._described([ConfigResource(ConfigResource.Type.GROUP, group)], "group")
@@ -264,7 +264,7 @@ class Admin(Groups):
         ]
 
     def alter_topic(self, name: str, changes: Mapping[str, str], unset: Sequence[str] = ()) -> None:
-        """Set some settings of a topic and return others to their defaults; the rest stay."""
+        """Set some settings of a topic and reset others to their defaults. The rest stay as they are."""
         from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
         entries = [
@@ -283,7 +283,7 @@ class Admin(Groups):
             changed = all(own.get(setting) == value for setting, value in changes.items())
             return changed and not any(setting in own for setting in unset)
 
-        self._until_seen(seen, patience=1.0)  # a broker may also write a value in another way than we did
+        self._until_seen(seen, patience=1.0)  # a broker may also report a value in another form
 
     # offsets
 
@@ -294,8 +294,9 @@ class Admin(Groups):
         committed_only: bool = False,
         problems: Problems | None = None,
     ) -> dict[TopicPartition, Bounds]:
-        """Where partitions start and end. ``committed_only`` ends before an open transaction's records. With
-        ``problems``, a partition that can't be asked is told there and left out; without, it is an error."""
+        """Where partitions start and end. With ``committed_only``, a partition ends before the first record
+        of an open transaction. Partitions that can't be queried are reported in ``problems`` and left out;
+        without ``problems`` they are an error."""
         from confluent_kafka.admin import OffsetSpec
 
         asked = list(partitions)
@@ -310,7 +311,7 @@ class Admin(Groups):
     def ends(
         self, partitions: Iterable[TopicPartition], *, committed_only: bool = False
     ) -> dict[TopicPartition, int]:
-        """Where partitions end, by one request to each of their brokers."""
+        """Where partitions end, with one request to each broker that leads any of them."""
         from confluent_kafka.admin import OffsetSpec
 
         latest = dict.fromkeys(partitions, OffsetSpec.latest())
@@ -318,14 +319,15 @@ class Admin(Groups):
         return {partition: offset for partition, (offset, _) in answers.items()}
 
     def offsets_at(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """The offset of the first record at or after a time; None where every record is older."""
+        """The offset of the first record at or after a time; None if every record is older."""
         return {place: found and found[0] for place, found in self.first_since(times_ms).items()}
 
     def first_since(
         self, times_ms: Mapping[TopicPartition, int], *, problems: Problems | None = None
     ) -> dict[TopicPartition, tuple[int, int] | None]:
-        """Offset and time of the first record at or after a time; None where every record is older. As for
-        ``bounds``, ``problems`` takes what can't be told, as of records in an archive that is away."""
+        """Offset and time of the first record at or after a time; None if every record is older. As in
+        ``bounds``, ``problems`` collects what can't be answered, for example because the records are in an
+        archive that is not reachable."""
         from confluent_kafka.admin import OffsetSpec
 
         specs = {partition: OffsetSpec.for_timestamp(moment) for partition, moment in times_ms.items()}
@@ -335,7 +337,7 @@ class Admin(Groups):
     def newest(
         self, partitions: Iterable[TopicPartition], *, problems: Problems | None = None
     ) -> dict[TopicPartition, int | None]:
-        """The largest timestamp in each partition, in milliseconds; None where there is none."""
+        """The largest timestamp in each partition, in milliseconds; None if it has no records."""
         from confluent_kafka.admin import OffsetSpec
 
         answers = self._list_offsets(
@@ -346,8 +348,8 @@ class Admin(Groups):
         }
 
     def newest_if_told(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """The same, from a broker that may not know the question: Kafka does since 3.0. What can't be told is
-        left out."""
+        """Like ``newest``, for a broker that may not support the request: Kafka does since 3.0. Partitions
+        without an answer are left out."""
         return self.newest(partitions, problems={})
 
     def resolve(
@@ -357,7 +359,7 @@ class Admin(Groups):
         bounds: Mapping[TopicPartition, Bounds] | None = None,
         origins: Mapping[TopicPartition, int] | None = None,
     ) -> dict[TopicPartition, int]:
-        """The offsets that positions mean now, within what each partition has."""
+        """The offsets that positions mean now, within the bounds of each partition."""
         known = self.bounds(positions) if bounds is None else bounds
         times = {
             partition: position.value for partition, position in positions.items() if position.kind == "time"
@@ -373,7 +375,7 @@ class Admin(Groups):
         }
 
     def trim(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Delete every record before an offset; where each partition starts afterwards."""
+        """Delete every record before an offset. Returns where each partition starts afterwards."""
         if not offsets:
             return {}
         futures = self._client.delete_records(

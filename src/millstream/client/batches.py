@@ -1,10 +1,10 @@
-"""A group's records in batches that can be read again: for those who keep the group's offsets themselves.
+"""Read as a member of a group, in batches that can be read again, for callers that keep the offsets.
 
-The offsets are committed with what was made of the records (in a transaction of the log, in a database), so
-nothing is committed here, and a batch that came to nothing is read again: ``rewind``.
+The caller commits the offsets together with the results (in a transaction of the log, in a database). So
+nothing is committed here by itself, and a batch whose results were undone is read again: ``rewind``.
 
-A rebalance is only noticed while reading. Records that had been read of a partition which is taken away in
-the same call are dropped again: they are another member's to process now.
+A rebalance is only noticed while reading. If a call reads records of a partition and the partition is
+revoked in the same call, the records are dropped: another member processes them now.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 # How long a call into librdkafka may keep Python from noticing Ctrl-C.
 BLINK = 0.2
 
-# A topic may be created later, and a rebalance is dealt with when it comes.
+# Not failures: a topic may be created later, and a rebalance is handled when it happens.
 PASSING = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_MAX_POLL_EXCEEDED", "_PARTITION_EOF")
 
 
@@ -46,10 +46,10 @@ class GroupReader:
         repair: str = "",
         properties: Mapping[str, Any] | None = None,
     ) -> None:
-        """``topics`` are names, or patterns that begin with ``^``. A batch has at most ``most`` records and
-        is gathered for ``linger`` seconds after its first. ``from_start`` says where a partition begins that
-        the group has not read yet; ``positions`` gives offsets that count more than the group's own, and
-        ``repair`` says how they are moved."""
+        """``topics`` are names, or patterns that begin with ``^``. A batch has at most ``most`` records,
+        gathered for ``linger`` seconds after the first one. ``from_start`` says where to begin in a
+        partition that the group has not read yet. ``positions`` returns offsets that override the group's
+        own, and ``repair`` tells the user how to move them."""
         from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer
 
         if isinstance(topics, str) or not topics:
@@ -68,7 +68,7 @@ class GroupReader:
         given = {
             "group.id": group,
             "enable.auto.commit": False,
-            # Where to begin is said when partitions are given; from then on, what is gone is missed.
+            # ``_assigned`` sets where to begin. From then on, an offset that is gone means lost records.
             "auto.offset.reset": "error",
             "isolation.level": "read_committed",
             "topic.metadata.refresh.interval.ms": 10_000,
@@ -90,12 +90,12 @@ class GroupReader:
             raise
 
     def close(self) -> None:
-        """Leave the group; its other members take over at once."""
+        """Leave the group. Its other members take over at once."""
         self._consumer.close()
 
     def read(self, *, ended: Callable[[], bool] = bool, wait: float | None = None) -> list[Message]:
-        """The next batch, in order within each partition. Waits for a first record, at most ``wait`` seconds;
-        empty if none came, or once ``ended`` says so."""
+        """The next batch, in order within each partition. Waits at most ``wait`` seconds for a first
+        record. Empty if none came, or once ``ended`` returns True."""
         deadline = None if wait is None else time.monotonic() + wait
         if self._undone:
             self._rewind(self._undone)
@@ -114,7 +114,8 @@ class GroupReader:
         return []
 
     def rewind(self, records: Iterable[Message]) -> None:
-        """Read on, next time, from where the group stands: what came of these records was undone."""
+        """Call when the results of these records were undone: the next ``read`` resumes from the position
+        that is committed, or from the first of these records if there is none."""
         self._undone += records
 
     def _rewind(self, records: Iterable[Message]) -> None:
@@ -135,11 +136,11 @@ class GroupReader:
             ) from None
 
     def metadata(self) -> Any:
-        """Who this member is in its group and generation: a commit of offsets is refused to another."""
+        """The identity of this member in its group and generation. Offset commits by another are refused."""
         return self._consumer.consumer_group_metadata()
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Tell the group's coordinator, without waiting for it: for tools that show lag."""
+        """Commit to the group's coordinator without waiting for it: only tools that show lag need it."""
         if offsets:
             self._consumer.commit(
                 offsets=[theirs(place, offset) for place, offset in offsets.items()], asynchronous=True
@@ -182,11 +183,11 @@ class GroupReader:
         for record in records:
             place = TopicPartition(record.topic(), record.partition())
             (lost if place in self._taken_away else kept).append(record)
-        self._rewind(lost)  # a partition may have come back within the call
+        self._rewind(lost)  # a partition may have been revoked and assigned again
         return kept
 
-    # Called by librdkafka from within poll and consume. With an incremental protocol (cooperative, KIP-848)
-    # they are told of changes, and have to pass them on where they change offsets.
+    # librdkafka calls these from within poll and consume. With an incremental protocol (cooperative, KIP-848)
+    # they receive only changes. A callback that changes offsets must apply the assignment itself.
 
     def _assigned(self, consumer: Any, partitions: list[Any]) -> None:
         stand = self._stand(ours(partition) for partition in partitions)

@@ -1,7 +1,7 @@
-"""Brokers by their address: who leads which partition, where partitions start and end, groups' offsets.
+"""The brokers of a cluster: which one leads a partition, where partitions start and end, groups' offsets.
 
-One link per broker, opened when first needed. What fails because a broker is away for a moment, or is no
-longer the leader, is tried again until ``patience`` runs out.
+There is one link per broker, opened on first use. Requests that fail because a broker is briefly away, or
+is no longer the leader, are retried until ``patience`` runs out.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ GROUP, TRANSACTION = 0, 1  # kinds of coordinators
 
 UNKNOWN_TOPIC = 3
 LEADER_NOT_AVAILABLE = 5
-NEW_TOPIC_S = 10.0  # in which every broker of a cluster learns of a new topic
+NEW_TOPIC_S = 10.0  # within which every broker of a cluster learns of a new topic
 
-_COORDINATORS_OF_MANY = 4  # the version of FindCoordinator that takes several keys
-_TOPIC_IDS = 10  # the version of Metadata that tells topics' ids; Apache Kafka has it since 2.8
+_COORDINATORS_OF_MANY = 4  # the first version of FindCoordinator that takes several keys
+_TOPIC_IDS = 10  # the first version of Metadata with topic ids; Apache Kafka has it since 2.8
 
 T = TypeVar("T")
 
@@ -48,14 +48,14 @@ class Committed(NamedTuple):
 
 
 class Cluster:
-    """Access to the brokers behind an address. Not for use by two threads at once."""
+    """Access to the brokers behind an address. Not for two threads at once."""
 
     def __init__(self, connection: Connection, *, patience: float = 30.0) -> None:
         self.connection = connection
         self.patience = patience
         self._links: dict[tuple[str, int], Link] = {}
-        self.losses = 0  # how often an answer may have been lost on the way
-        self._spare: Link | None = None  # for questions while all others are busy
+        self.losses = 0  # how often a response may have been lost on the way
+        self._spare: Link | None = None  # for requests while all others are busy
         self._brokers: dict[int, tuple[str, int]] = {}
         self._leaders: dict[TopicPartition, int] = {}
         self._coordinators: dict[tuple[int, str], tuple[str, int]] = {}
@@ -70,8 +70,8 @@ class Cluster:
             self._spare = None
 
     def patiently(self, what: str, action: Callable[[], T], patience: float | None = None) -> T:
-        """The result of ``action``; tried again, with leaders looked up anew, while brokers are away or
-        say that it may work later. A broker that does not let us in is not asked twice."""
+        """The result of ``action``. It is retried, with leaders looked up again, while brokers are away or
+        report a retriable error. A broker that rejects the login is not asked twice."""
         began = time.monotonic()
         deadline = began + (self.patience if patience is None else patience)
         pause = 0.02
@@ -96,13 +96,12 @@ class Cluster:
     # Links and leaders -------------------------------------------------------------------------------
 
     def any_link(self) -> Link:
-        """A link to some broker with nothing in flight: one that is open, or to the first bootstrap server
-        that answers."""
+        """A link with nothing in flight: an open one, or one to the first bootstrap server that answers."""
         for link in self._links.values():
             if not link.in_flight:
                 return link
         if self._spare is not None and self._spare.in_flight:
-            self._spare.close()  # whoever asked there last got no answer
+            self._spare.close()  # its last request was never answered
             self._spare = None
         if self._spare is None:
             problem: OSError | None = None
@@ -118,7 +117,7 @@ class Cluster:
         return self._spare
 
     def every_link(self) -> list[Link]:
-        """A link to each broker: for what only the one that it concerns can answer."""
+        """A link to each broker, for requests that only the broker concerned can answer."""
         self._metadata([])
         return [self._link(address) for address in self._brokers.values()]
 
@@ -134,7 +133,7 @@ class Cluster:
         return Link(*address, options, timeout=self.connection.patience, client_id=client_id)
 
     def drop(self, link: Link) -> None:
-        """Close a link that failed; the next use of its broker opens another."""
+        """Close a link that failed. The next use of its broker opens another."""
         link.close()
         self._links = {address: other for address, other in self._links.items() if other is not link}
 
@@ -151,22 +150,22 @@ class Cluster:
         return self._link(self._brokers[node])
 
     def forget_leader(self, partition: TopicPartition) -> None:
-        """Look up who leads a partition anew before the next request to it."""
+        """Have the leader of a partition looked up again before the next request to it."""
         self._leaders.pop(partition, None)
 
     def topics(self, names: Collection[str] | None = None, *, create: bool = False) -> dict[str, int]:
-        """Topics and how many partitions each has; those that do not exist are left out. All but the
-        internal ones without ``names``."""
+        """Topics with their number of partitions. Topics that do not exist are left out. Without ``names``:
+        all topics but the internal ones."""
         return self.patiently("looking up topics", lambda: self._metadata(names, create=create))
 
     def topic_id(self, name: str) -> str | None:
-        """The id of a topic, asked for now; None if there is no such topic. An empty text where the broker is
-        too old to tell."""
+        """The id of a topic, looked up now. None if there is no such topic; empty if the broker is too old
+        to report ids."""
         return self._topic_ids.get(name, "") if self.topics([name]) else None
 
     def known_topic_ids(self, names: Iterable[str]) -> dict[str, str]:
-        """The ids of topics as of the last look at them. A topic that is deleted and created again has
-        another one. Left out where the broker is too old to tell."""
+        """The ids of topics as of the last lookup. A topic that was deleted and created again has another
+        id. Left out if the broker is too old to report ids."""
         return {name: self._topic_ids[name] for name in names if name in self._topic_ids}
 
     def _metadata(self, names: Collection[str] | None, *, create: bool = False) -> dict[str, int]:
@@ -205,7 +204,7 @@ class Cluster:
     def offsets(
         self, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False
     ) -> dict[TopicPartition, TimeOffset | None]:
-        """Offsets by time in milliseconds, ``EARLIEST`` or ``LATEST``; None where all records are older."""
+        """Offsets by time in milliseconds, ``EARLIEST`` or ``LATEST``; None if all records are older."""
 
         def ask() -> dict[TopicPartition, TimeOffset | None]:
             found: dict[TopicPartition, TimeOffset | None] = {}
@@ -236,7 +235,7 @@ class Cluster:
         return {partition: offset.offset for partition, offset in found.items() if offset is not None}
 
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """A group's committed offsets; partitions without one are left out."""
+        """A group's committed offsets. Partitions without one are left out."""
         return {p: found.offset for p, found in self.commits(group, partitions).items()}
 
     def commits(
@@ -246,10 +245,10 @@ class Cluster:
         *,
         require_stable: bool = True,
     ) -> dict[TopicPartition, Committed]:
-        """What a group has committed, with its metadata; of all partitions if none are named.
+        """What a group has committed, with its metadata; for all partitions if none are named.
 
-        With ``require_stable`` it waits for transactions that are about to commit other offsets; without, it
-        is what was committed last.
+        With ``require_stable`` the call waits for transactions that are about to commit other offsets.
+        Without it, the result is what was committed last.
         """
         topics = None
         if partitions is not None:
@@ -265,7 +264,7 @@ class Cluster:
         return self.patiently(f"reading the offsets of group {group}", ask)
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
-        """Record offsets for a group that has no members of its own."""
+        """Commit offsets for a group that has no members."""
         topics = by_topic(
             (p, {"partition_index": p.partition, "committed_offset": offset, "committed_metadata": metadata})
             for p, offset in offsets.items()
@@ -290,7 +289,7 @@ class Cluster:
             self.patiently(f"committing the offsets of group {group}", ask)
 
     def forget(self, group: str, partitions: Iterable[TopicPartition]) -> None:
-        """Delete offsets of a group; refused for topics that members of it read."""
+        """Delete offsets of a group. Refused for topics that its members read."""
         topics = by_topic((p, {"partition_index": p.partition}) for p in partitions)
 
         def ask() -> None:
@@ -307,8 +306,8 @@ class Cluster:
             self.patiently(f"deleting the offsets of group {group}", ask)
 
     def by_coordinator(self, groups: Collection[str]) -> dict[Link, list[str]]:
-        """Groups by the broker that looks after them; left out are those that none does at the moment. One
-        request for all, where the broker serves that: Kafka does since 3.0."""
+        """Groups by their coordinator; groups that have none at the moment are left out. One request covers
+        all of them if the broker supports that: Kafka does since 3.0."""
         unknown = [name for name in groups if (GROUP, name) not in self._coordinators]
         if unknown and (link := self.any_link()).newest(raw.FIND_COORDINATOR) >= _COORDINATORS_OF_MANY:
             fields = {"key_type": GROUP, "coordinator_keys": unknown}
@@ -352,7 +351,7 @@ class Cluster:
         return self.patiently("asking for a producer id", ask)
 
     def partitions_of(self, topic: str, *, create: bool = False) -> int:
-        """How many partitions a topic has; created first where asked for and the broker does."""
+        """How many partitions a topic has. ``create``: create a missing topic, if the broker allows it."""
 
         def ask() -> int:
             count = self._metadata([topic], create=create).get(topic)
@@ -360,7 +359,7 @@ class Cluster:
                 raise refused(UNKNOWN_TOPIC, f"topic {topic}", f"there is no topic {topic!r}")
             return count
 
-        # A broker that creates a topic says that there is none until it is done.
+        # A broker that is creating a topic answers that there is none until it is done.
         return self.patiently(f"looking up topic {topic}", ask, min(3.0, self.patience) if create else 0.0)
 
 
@@ -370,7 +369,7 @@ def topic_id_text(id: bytes) -> str:
 
 
 def commits_in(answer: Any, group: str) -> dict[TopicPartition, Committed]:
-    """What a group has committed, of an answer about one, or of a group's part of one about many."""
+    """What a group has committed, from a response about one group or from its part of one about many."""
     if answer.error_code:
         raise refused(int(answer.error_code), f"offsets of group {group}")
     found = {}
@@ -386,7 +385,7 @@ def commits_in(answer: Any, group: str) -> dict[TopicPartition, Committed]:
 
 
 def by_topic(entries: Iterable[tuple[TopicPartition, Any]]) -> list[dict[str, Any]]:
-    """Entries of partitions as requests have them: gathered by topic."""
+    """Entries of partitions, grouped by topic as requests need them."""
     grouped = _grouped((partition.topic, entry) for partition, entry in entries)
     return [{"name": name, "partitions": partitions} for name, partitions in grouped.items()]
 

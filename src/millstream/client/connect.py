@@ -1,7 +1,7 @@
-"""An address and how to speak to it: what becomes librdkafka's configuration.
+"""An address and how to connect to it, as librdkafka's configuration.
 
-Everything that opens a connection takes a ``Connection``; nothing else in the package knows librdkafka's
-property names for servers, TLS or SASL.
+Everything that opens a connection takes a ``Connection``. In this package only this module and ``security``
+know librdkafka's property names for servers, TLS and SASL.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 DEFAULT_ADDRESS = "127.0.0.1:9092"
 
-# What a profile and the command line call a property, and what librdkafka calls it.
+# What profiles and the command line call a property, and what librdkafka calls it.
 _PROPERTIES = {
     "tls_ca": "ssl.ca.location",
     "tls_cert": "ssl.certificate.location",
@@ -35,11 +35,11 @@ _PROPERTIES = {
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """Where the brokers are, and librdkafka's properties for speaking to them."""
+    """Where the brokers are, and librdkafka's properties for connecting to them."""
 
     address: str = DEFAULT_ADDRESS
     options: Mapping[str, str] = field(default_factory=dict)
-    patience: float = 10.0  # seconds until a broker that accepts but does not answer is given up on
+    patience: float = 10.0  # seconds to wait for a broker that accepts but does not answer
 
     @classmethod
     def of(
@@ -51,7 +51,7 @@ class Connection:
         options: Mapping[str, str] | None = None,
         **named: str,
     ) -> Connection:
-        """A connection from the names people use (``tls_ca``, ``user``, ...); ``options`` win over them."""
+        """A connection from the names people use (``tls_ca``, ``user``, ...). ``options`` override them."""
         properties = {}
         for name, value in named.items():
             if name not in _PROPERTIES:
@@ -96,18 +96,18 @@ class Connection:
         )
 
     def properties(self, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """librdkafka's configuration, with what a use of it needs ``more``. The user's own options win."""
+        """librdkafka's configuration. ``more`` is what one use of it needs. The user's own options win."""
         return {
             "bootstrap.servers": self.address,
             "client.id": "millstream",
-            # Errors come through calls and callbacks; librdkafka's log lines would tell them a second time.
+            # Calls and callbacks report errors; librdkafka's log lines would report them a second time.
             "log_level": 0,
             **(more or {}),
             **self.options,
         }
 
     def open(self, factory: Callable[[dict[str, Any]], Any], properties: dict[str, Any]) -> Any:
-        """A client of librdkafka's; a property it refuses is the user's mistake and is said as such."""
+        """A librdkafka client. A property that it refuses is reported as the user's mistake."""
         from confluent_kafka import KafkaException
 
         try:
@@ -121,9 +121,9 @@ class Connection:
 
 
 class Complaints:
-    """The last thing librdkafka complained of on its own; given to it as ``error_cb``.
+    """The last error that librdkafka reported by itself; passed to it as ``error_cb``.
 
-    A call that times out only says so; why (refused, not trusted, wrong password) was said here.
+    A call that times out says only that. The reason (refused, not trusted, wrong password) was reported here.
     """
 
     def __init__(self) -> None:
@@ -135,7 +135,7 @@ class Complaints:
 
     @property
     def final(self) -> bool:
-        """Whether trying again is of no use: the broker is there and does not let us in."""
+        """True if retrying is pointless: the broker is there and rejects the login."""
         return self.last is not None and self.last.name() in _NOT_LET_IN
 
 
@@ -146,7 +146,7 @@ _NOT_LET_IN = ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "_SSL")
 def failure(
     error: KafkaError, connection: Connection, what: str = "", *, complaints: Complaints | None = None
 ) -> MillstreamError:
-    """librdkafka's error as one of ours: nobody there, or somebody who refused ``what``."""
+    """librdkafka's error as one of millstream's: no broker there, or a broker that refused ``what``."""
     if error.name() in _NOBODY_THERE and complaints is not None and complaints.last is not None:
         error = complaints.last
     if error.name() in _NOT_LET_IN:
@@ -185,12 +185,12 @@ def load_profile(path: Path, name: str) -> dict[str, Any]:
 
 
 def theirs(partition: TopicPartition, offset: int = -1001) -> Any:
-    """A partition, and an offset in it, as confluent-kafka has them."""
+    """A partition, and an offset in it, as a confluent-kafka object."""
     from confluent_kafka import TopicPartition as Theirs
 
     return Theirs(partition.topic, partition.partition, offset)
 
 
 def ours(partition: Any) -> TopicPartition:
-    """A partition of confluent-kafka's, without what else it carries."""
+    """The partition in a confluent-kafka object, without its other fields."""
     return TopicPartition(partition.topic, partition.partition)

@@ -1,7 +1,7 @@
-"""Reading records in batches: chosen partitions from chosen offsets, or as a member of a group.
+"""Read records in batches: chosen partitions from chosen offsets, or as a member of a consumer group.
 
-Both readers give whatever has arrived, as a list, and wait only when nothing has: a tail is shown at once
-and a long history goes by thousands.
+Both readers return whatever has arrived, as a list, and wait only if nothing has. So a tail is shown at
+once, and a long history is read by thousands.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from millstream.client.position import TopicPartition
 from millstream.client.unreadable import Unreadable, find_unreadable
 from millstream.errors import DataLoss
 
-# What one reader holds in memory at most, besides the batch in hand.
+# The most that one reader buffers in memory, besides the current batch.
 _BUFFER_KBYTES = 32 * 1024
-_SILENCE = 2.0  # seconds without a record of a partition that has some: then it is looked for why
+_SILENCE = 2.0  # seconds without a record from a partition that has more: then check why
 _NO_BATCH = (
     "_BAD_MSG",
     "_BAD_COMPRESSION",
     "INVALID_MSG",
-)  # records can't be read; it does not say up to where
+)  # records can't be read; the error does not say up to where
 
 
 class Gap(NamedTuple):
-    """Records that were to be read and are no longer there: ``first`` up to, not including, ``until``.
+    """Records that were to be read and no longer exist: from ``first`` up to, not including, ``until``.
 
-    With ``until`` before ``first`` the log ends before the place that was to be read: the topic was created
-    again or its log was cut, and reading continues at its start, ``until``."""
+    If ``until`` is before ``first``, the log ends before the position to read from: the topic was created
+    again or its log was cut. Reading then continues at the start of the log, ``until``."""
 
     partition: TopicPartition
     first: int
@@ -40,7 +40,7 @@ class Gap(NamedTuple):
 
 
 class _Reader:
-    """What both readers share: a librdkafka consumer read by batches."""
+    """What both readers share: a librdkafka consumer that is read in batches."""
 
     def __init__(
         self,
@@ -52,8 +52,8 @@ class _Reader:
 
         self._on_unreadable = on_unreadable
         self._look_at = time.monotonic() + _SILENCE
-        self._were: dict[TopicPartition, int] = {}  # where it stood at the last look
-        self._suspects: set[TopicPartition] = set()  # of which librdkafka said that something is wrong
+        self._were: dict[TopicPartition, int] = {}  # positions at the last check
+        self._suspects: set[TopicPartition] = set()  # for which librdkafka reported that something is wrong
 
         self.connection = connection
         self._complaints = Complaints()
@@ -64,7 +64,7 @@ class _Reader:
                 {
                     "error_cb": self._complaints,
                     "queued.max.messages.kbytes": _BUFFER_KBYTES,
-                    # With the default, a reader slower than the broker stands still for a second at a time.
+                    # With the default, a reader slower than the broker stalls for a second at a time.
                     "fetch.queue.backoff.ms": 10,
                     "fetch.error.backoff.ms": 50,
                     **properties,
@@ -81,7 +81,7 @@ class _Reader:
         self.close()
 
     def close(self) -> None:
-        """Leave; a group's member commits what it has marked as done."""
+        """Leave. A group member first commits what was marked as done."""
         self._consumer.close()
 
     def _arrived(self, most: int, wait: float) -> list[Any]:
@@ -94,7 +94,7 @@ class _Reader:
         return [first, *self._consumer.consume(most - 1, 0)] if most > 1 else [first]
 
     def _look_for_unreadable(self) -> None:
-        """Where nothing has come for a while, see whether that is because something can't be read."""
+        """If nothing has come for a while, check whether that is because records can't be read."""
         before, self._were = self._were, self._positions()
         behind = {
             place: at
@@ -119,27 +119,27 @@ class _Reader:
             cluster.close()
 
     def _end_heard_of(self, place: TopicPartition) -> int:
-        """As of the last answer; negative if there was none."""
+        """The end of the partition as of the last response; negative if there was none."""
         end: int = self._consumer.get_watermark_offsets(theirs(place), cached=True)[1]
         return end
 
     def _positions(self) -> dict[TopicPartition, int]:
-        """Where reading goes on, in the partitions that are read."""
+        """The next offset in each partition that is still being read."""
         raise NotImplementedError
 
     def _move(self, place: TopicPartition, offset: int) -> None:
-        """Go on at an offset."""
+        """Continue at an offset."""
         raise NotImplementedError
 
 
 class Reader(_Reader):
-    """Given partitions from given offsets: no group, nothing committed, nothing left behind.
+    """Reads given partitions from given offsets. Joins no group, commits nothing, leaves nothing behind.
 
-    With ``stops`` it reads each partition until that offset and is ``finished`` when all are there; without,
-    it follows. Where records have been deleted before they were read, or the log now ends before the place
-    that was to be read, ``on_gap`` is told and reading continues with the oldest record there is. Where
-    records can't be read, ``on_unreadable`` is told and reading continues after them; without it, DataLoss is
-    raised.
+    With ``stops`` it reads each partition up to that offset, and is ``finished`` when it has reached them
+    all. Without, it follows the log. If records were deleted before they were read, or the log now ends
+    before the position to read from, ``on_gap`` is called and reading continues with the oldest record
+    there is. If records can't be read, ``on_unreadable`` is called and reading continues after them;
+    without it, DataLoss is raised.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class Reader(_Reader):
         super().__init__(
             connection,
             {
-                "group.id": "millstream-reader",  # librdkafka insists; without subscribing none is joined
+                "group.id": "millstream-reader",  # librdkafka needs one; without subscribing none is joined
                 "enable.auto.commit": False,
                 "enable.partition.eof": stops is not None,
                 "auto.offset.reset": "error",
@@ -179,19 +179,19 @@ class Reader(_Reader):
 
     @property
     def follows(self) -> bool:
-        """Whether it goes on with what is appended."""
+        """True if it keeps reading what is appended."""
         return self._stops is None
 
     def partitions(self) -> Iterable[TopicPartition]:
         return self._next.keys()
 
     def add(self, starts: Mapping[TopicPartition, int]) -> None:
-        """Follow further partitions, such as those of a topic that has just been created."""
+        """Follow further partitions, such as those of a newly created topic."""
         self._next.update(starts)
         self._consumer.incremental_assign([theirs(partition, at) for partition, at in starts.items()])
 
     def topics(self, timeout: float) -> dict[str, int]:
-        """Topics and their numbers of partitions now; empty if the broker is away for the moment."""
+        """Topics with their current number of partitions; empty if the broker is briefly away."""
         from confluent_kafka import KafkaException
 
         try:
@@ -215,7 +215,7 @@ class Reader(_Reader):
             if stops is not None:
                 stop = stops.get(place)  # type: ignore[call-overload]
                 if stop is None:
-                    continue  # more of a batch whose partition is read to its stop
+                    continue  # the rest of a batch after its partition has reached its stop
                 if offset >= stop - 1:
                     self.leave(TopicPartition(*place))
                     if offset >= stop:
@@ -225,8 +225,8 @@ class Reader(_Reader):
 
     def _event(self, partition: TopicPartition, message: Any, error: Any) -> None:
         if error.code() == self._partition_end:
-            # The last offsets before a stop may belong to no record a reader sees (transaction markers,
-            # compaction): the end of the partition says so.
+            # The last offsets before a stop may belong to no record that a reader sees (transaction markers,
+            # compaction). Then only this event shows that the stop is reached.
             if self._stops is not None and message.offset() >= self._stops.get(partition, 0):
                 self.leave(partition)
         elif error.name() in ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"):
@@ -262,13 +262,13 @@ class Reader(_Reader):
         self._consumer.incremental_assign([theirs(place, offset)])
 
     def leave(self, partition: TopicPartition) -> None:
-        """Read no more of a partition, as if its stop were reached."""
+        """Stop reading a partition, as if its stop were reached."""
         if self._stops is not None and self._stops.pop(partition, None) is not None:
             self._consumer.incremental_unassign([theirs(partition)])
 
 
 class Subscription(_Reader):
-    """A member of a consumer group. What it was given counts as read once it is marked ``done``."""
+    """A member of a consumer group. Records count as read once they are marked ``done``."""
 
     def __init__(
         self,
@@ -316,11 +316,11 @@ class Subscription(_Reader):
         assigned = self._consumer.assignment()
         try:
             found = self._consumer.position(assigned)
-            begun = [each for each in found if each.offset < 0]  # nothing came yet: where it began
+            begun = [each for each in found if each.offset < 0]  # nothing came yet: use the committed offset
             if begun:
                 found += self._consumer.committed(begun, timeout=self.connection.patience)
         except KafkaException:
-            return {}  # the broker is away for the moment
+            return {}  # the broker is briefly away
         known = {
             TopicPartition(each.topic, each.partition): each.offset for each in found if each.offset >= 0
         }
@@ -334,7 +334,7 @@ class Subscription(_Reader):
         self._consumer.seek(theirs(place, offset))
 
     def done(self, records: Iterable[Any]) -> None:
-        """These records are dealt with; their offsets go out with the next commit, at the latest at close."""
+        """Mark records as processed. Their offsets go out with the next commit, at the latest on close."""
         from confluent_kafka import KafkaException
 
         last = {(record.topic(), record.partition()): record.offset() for record in records}
@@ -343,5 +343,5 @@ class Subscription(_Reader):
                 offsets=[theirs(TopicPartition(*key), offset + 1) for key, offset in last.items()]
             )
         except KafkaException:
-            # A partition went to another member meanwhile, which reads these records again: at least once.
+            # The partition has moved to another member, which reads these records again: at least once.
             return

@@ -1,6 +1,6 @@
-"""What a database connection is asked for here, in the words of the two that are known: sqlite3 and psycopg.
+"""Transactions and statements on a user's database connection, for sqlite3 and psycopg alike.
 
-Statements are written once, with ``?`` for values, in the SQL that both understand.
+Statements are written once, in SQL that both databases understand, with ``?`` for values.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from millstream.errors import ConfigError
 
 
 class Dialect(Protocol):
-    """A connection, and how its transactions are begun and ended."""
+    """A connection, and how its transactions begin and end."""
 
     def transaction(self, *, alone: bool = False) -> contextlib.AbstractContextManager[None]:
-        """Commits at the end of the block, rolls back on an exception. ``alone``: while nobody else is in
-        such a block, for making tables."""
+        """Commits at the end of the block, rolls back on an exception. ``alone``: no other process is in such
+        a block at the same time; for creating tables."""
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """The rows of a statement, if it has any."""
+        """The rows that a statement returns, if any."""
 
     def each(self, texts: Sequence[str]) -> tuple[str, str]:
-        """Texts as a table with a column ``value``: what stands after FROM, and the value for its ``?``."""
+        """Texts as a table with a column ``value``: what to write after FROM, and the value for its ``?``."""
 
 
 def dialect_of(connection: Any) -> Dialect:
-    """The dialect of a connection, by its class; the user's driver is not ours to import."""
+    """The dialect of a connection, by its class name: the user's driver must not be imported here."""
     if isinstance(connection, sqlite3.Connection):
-        if getattr(connection, "autocommit", None) is False:  # Python 3.12: one is always open
+        if getattr(connection, "autocommit", None) is False:  # Python 3.12: a transaction is always open
             raise ConfigError("the inbox begins its transactions itself: connect without autocommit=False")
         return Sqlite(connection)
     family = type(connection).__mro__
@@ -58,7 +58,7 @@ class Sqlite:
     def transaction(self, *, alone: bool = False) -> Iterator[None]:
         if self._db.in_transaction:
             raise ConfigError(_OPEN)
-        # At once a writer's: one that reads first and then writes may be refused where two do so.
+        # Takes the write lock at once. If two transactions read first and then write, one may be refused.
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield

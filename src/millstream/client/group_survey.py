@@ -1,5 +1,7 @@
-"""Many consumer groups at once: who is in them and what they have committed, by a few requests to each
-coordinator. librdkafka asks for every group by itself, and twice; that is slow where there are a thousand.
+"""Describe many consumer groups at once: their members and what they have committed.
+
+It takes a few requests to each coordinator. librdkafka asks for every group separately, and twice, which is
+slow with a thousand groups.
 """
 
 from __future__ import annotations
@@ -16,8 +18,8 @@ from millstream.client.position import TopicPartition
 from millstream.client.raw import Link
 from millstream.errors import RequestFailed
 
-_AT_ONCE = 200  # groups in a request: whoever asks the broker something else waits for one of them at most
-_OFFSETS_OF_MANY = 8  # the version of OffsetFetch that takes several groups; Kafka has it since 3.0
+_AT_ONCE = 200  # groups in a request: other clients' requests wait for at most one of these
+_OFFSETS_OF_MANY = 8  # the first version of OffsetFetch for several groups; Kafka has it since 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +29,14 @@ class Surveyed:
 
     @property
     def topics(self) -> set[str]:
-        """Those that it has committed offsets of, or members on."""
+        """Topics that it has committed offsets for, or that its members read."""
         read = (place for member in self.info.members for place in member.assigned)
         return {place.topic for place in (*self.commits, *read)}
 
 
 def survey(connection: Connection, listed: Sequence[GroupListing]) -> dict[str, Surveyed]:
-    """The groups of a list. Left out are those that can't be told of now: deleted since they were listed, on
-    their way to another coordinator, not permitted, or of a kind that is not described (nor read by name)."""
+    """Describe the groups of a list. Groups that can't be described now are left out: deleted since they
+    were listed, moving to another coordinator, not authorised, of another kind, or without a name."""
     cluster = Cluster(connection, patience=connection.patience)
     kinds = {group.name: group.kind for group in listed if group.name}
 
@@ -81,5 +83,5 @@ def _commits(
             try:
                 found[str(group.group_id)] = commits_in(group, group.group_id)
             except RequestFailed:
-                continue  # of this one; the others are told
+                continue  # this group only; the others are reported
     return found

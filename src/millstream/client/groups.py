@@ -1,7 +1,7 @@
 """Consumer groups: list and describe them, read and set their committed offsets, delete them.
 
-These requests go to groups' coordinators over links of our own. librdkafka's admin client ends the whole
-process (an assertion fails) when the connection to a coordinator is lost at the wrong moment.
+These requests go to the groups' coordinators over millstream's own links. librdkafka's admin client ends
+the whole process (an assertion fails) when the connection to a coordinator is lost at the wrong moment.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from millstream.errors import MillstreamError, RequestFailed
 from millstream.wire.consumer_protocol import read_assignment
 
 GROUP_NOT_FOUND = 69
-_WITH_TYPES = 5  # the version of ListGroups that tells the kinds of groups; Kafka has it since 3.8
+_WITH_TYPES = 5  # the version of ListGroups with the kinds of groups; Kafka has it since 3.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +38,8 @@ class Member:
     client: str
     host: str
     assigned: tuple[TopicPartition, ...]
-    epoch: int | None = None  # of groups of the consumer protocol, as are these:
-    awaited: tuple[TopicPartition, ...] = ()  # assigned to it, but not given up by another member yet
+    epoch: int | None = None  # this and the next: only in groups of the consumer protocol
+    awaited: tuple[TopicPartition, ...] = ()  # assigned to it, but not yet released by another member
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +50,12 @@ class GroupInfo:
     assignor: str
     coordinator: str
     members: tuple[Member, ...]
-    epoch: int | None = None  # of groups of the consumer protocol
+    epoch: int | None = None  # only in groups of the consumer protocol
     assignment_epoch: int | None = None
 
 
 class Groups(Requests):
-    """What can be asked about consumer groups, and done to them."""
+    """Lists, describes and changes consumer groups."""
 
     def groups(self) -> list[GroupListing]:
         """Every consumer group."""
@@ -67,7 +67,7 @@ class Groups(Requests):
         return sorted(found, key=lambda group: group.name)
 
     def group(self, name: str) -> GroupInfo:
-        """A group's state and members. A name that no group has is an error with the nearest names."""
+        """A group's state and members. An unknown name is an error with the nearest names."""
         with self._cluster() as cluster:
             found = cluster.patiently(f"describing group {name}", lambda: _described(cluster, name))
         if found is None:
@@ -90,12 +90,12 @@ class Groups(Requests):
         return {partition: found.offset for partition, found in sorted(commits.items())}
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Set a group's offsets; refused by the broker while the group has members."""
+        """Set a group's offsets. The broker refuses while the group has members."""
         with self._cluster() as cluster:
             cluster.commit(group, offsets)
 
     def delete_groups(self, names: Sequence[str]) -> dict[str, MillstreamError | None]:
-        """Delete groups and their offsets; each one's error, or None where it is gone."""
+        """Delete groups and their offsets. Returns each one's error, or None if it was deleted."""
         with self._cluster() as cluster:
             return {name: _deleted(cluster, name) for name in names}
 
@@ -109,12 +109,12 @@ class Groups(Requests):
 
 
 def describe_classic(link: Link, names: Sequence[str]) -> Iterator[GroupInfo | RequestFailed]:
-    """Groups of the classic protocol, or why each can't be described."""
+    """Groups of the classic protocol, or why one of them can't be described."""
     answer = link.request(raw.DESCRIBE_GROUPS, {"groups": names, "include_authorized_operations": False})
     for group in answer.groups:
         code = int(group.error_code)
         if not code and str(group.group_state) == "Dead" and not group.members:
-            code = GROUP_NOT_FOUND  # this is how versions before 6 say so
+            code = GROUP_NOT_FOUND  # how versions before 6 report it
         if code:
             yield refused(code, f"group {str(group.group_id)!r}")
             continue
@@ -127,7 +127,7 @@ def describe_classic(link: Link, names: Sequence[str]) -> Iterator[GroupInfo | R
 
 
 def describe_consumer(link: Link, names: Sequence[str]) -> Iterator[GroupInfo | RequestFailed]:
-    """Groups of the consumer protocol, or why each can't be described."""
+    """Groups of the consumer protocol, or why one of them can't be described."""
     fields = {"group_ids": names, "include_authorized_operations": False}
     for group in link.request(raw.CONSUMER_GROUP_DESCRIBE, fields, 0).groups:
         if group.error_code:
@@ -146,7 +146,7 @@ def describe_consumer(link: Link, names: Sequence[str]) -> Iterator[GroupInfo | 
 
 
 def _described(cluster: Cluster, name: str) -> GroupInfo | None:
-    """A group of either protocol; None if there is none of this name."""
+    """A group of either protocol; None if no group has this name."""
     link = cluster.coordinator(name)
     kinds = [describe_classic]
     if link.newest(raw.CONSUMER_GROUP_DESCRIBE) >= 0:
@@ -161,7 +161,7 @@ def _described(cluster: Cluster, name: str) -> GroupInfo | None:
 
 
 def _listed(link: Link) -> Iterator[GroupListing]:
-    """The consumer groups that a broker coordinates. Groups of Kafka Connect and the like are left out."""
+    """The consumer groups that a broker coordinates, without groups of Kafka Connect and the like."""
     answer = link.request(raw.LIST_GROUPS, {}, min(link.newest(raw.LIST_GROUPS), _WITH_TYPES))
     if answer.error_code:
         raise refused(int(answer.error_code), "listing groups")
@@ -207,7 +207,7 @@ def _consumer_member(member: Any) -> Member:
 
 
 def _assigned(assignment: bytes) -> set[TopicPartition]:
-    """Bytes that are no assignment belong to another protocol than the consumers', Kafka Connect's say."""
+    """The partitions of an assignment. Bytes of another protocol, such as Kafka Connect's, contain none."""
     found = read_assignment(assignment) or {}
     return {TopicPartition(topic, index) for topic, indexes in found.items() for index in indexes}
 

@@ -1,7 +1,8 @@
-"""Messages whose effect is in a database, once: an inbox kept beside it.
+"""Process each message once if its effect is in a database: an inbox, kept in that database.
 
-A message that was processed but whose acknowledgement got lost comes again. So which messages were processed
-is written down in the database of their effects, in the same transaction: both are there, or neither.
+A message that was processed, but whose acknowledgement was lost, comes again. So the inbox notes which
+messages were processed. The note goes into the database of their effects, in the same transaction: both are
+there, or neither.
 
     from millstream import client
 
@@ -13,29 +14,29 @@ is written down in the database of their effects, in the same transaction: both 
             for message in messages:
                 database.execute("UPDATE accounts SET ...", ...)
 
-Asking for the next batch commits the one before. Leaving the loop in any other way, by an exception or a
-break, rolls back, and the batch is read again; ``stop`` ends it in order. With a consumer of one's own, or
-behind another kind of queue:
+Asking for the next batch commits the previous one. Leaving the loop in any other way, by an exception or a
+break, rolls back, and the batch is read again. ``stop`` ends the loop in order. With your own consumer, or
+with another kind of queue:
 
     with inbox.once(messages) as new:                     # those of them that were not processed before
         for message in new: ...
 
     with inbox.once(messages, id=lambda message: message.headers["id"]) as new: ...
 
-Theory: within a partition messages come in order, so one number a partition is enough, the offset after the
-last one processed. That is what ``read`` starts from, whatever the consumer group says: the group's own
-offsets are committed only for tools that show its lag. Where order does not hold (a queue that redelivers,
-a producer that sends twice), a message needs an id, and every id is a row that is kept until it expires.
-The rows that say how far a partition is are locked until the transaction ends, so that two processes which
-both believe the partition to be theirs take turns, and the second finds the messages processed. Beside the
-offsets stands the id of the topic: a topic that was deleted and created again has another one, and ``read``
-stops there instead of taking its messages for those that were processed.
+Theory: the messages of a partition come in order, so one number per partition is enough: the offset after
+the last one processed. ``read`` starts from that, whatever the consumer group says; the group's own offsets
+are committed only for tools that show its lag. Where order does not hold (a queue that redelivers, a
+producer that sends twice), a message needs an id, and every id is a row that is kept until it expires. The
+rows with the offsets are locked until the transaction ends. So two processes that both believe they own a
+partition take turns, and the second one finds the messages processed. The id of the topic is stored beside
+the offsets: a topic that was deleted and created again has another id, and ``read`` stops there instead of
+taking its messages for processed ones.
 
     millstream_inbox_offset   inbox, topic, partition: the next offset
     millstream_inbox_topic    inbox, topic: its id
     millstream_inbox_id       inbox, id: when it was processed
 
-Nothing else may commit within the block; that would part the note from the effect, so it is refused.
+Nothing else may commit within the block: it is refused, because the inbox's note and the effect would part.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ _TABLES = (
 )
 _TOPIC_ID = "SELECT id FROM millstream_inbox_topic WHERE inbox = ? AND topic = ?"
 _NOTE_TOPIC = "INSERT INTO millstream_inbox_topic VALUES (?, ?, ?) ON CONFLICT (inbox, topic) DO NOTHING"
-# Locks the row, and makes it if there is none; -1 is no offset of a message.
+# Locks the row, and creates it if there is none. -1 is not the offset of any message.
 _CLAIM = (
     "INSERT INTO millstream_inbox_offset VALUES (?, ?, ?, -1) ON CONFLICT (inbox, topic, partition)"
     " DO UPDATE SET next = millstream_inbox_offset.next RETURNING next"
@@ -89,10 +90,10 @@ _EXPIRE = "DELETE FROM millstream_inbox_id WHERE inbox = ? AND processed_ms < ?"
 
 
 class Inbox:
-    """Which messages a service has processed, kept in its database. One thread uses one, with its connection.
+    """The messages that a service has processed, kept in its database. One thread, one connection, one inbox.
 
-    ``database`` is a connection of sqlite3's or psycopg's (3), with no transaction open; ``name`` tells apart
-    the services that share it.
+    ``database`` is a connection of sqlite3 or psycopg (3) with no transaction open. ``name`` tells apart
+    the services that share the database.
     """
 
     def __init__(
@@ -114,10 +115,10 @@ class Inbox:
     def once(self, messages: M | Iterable[M], *, id: Callable[[M], str] | None = None) -> Iterator[list[M]]:
         """One database transaction, with those of the messages that were not processed before.
 
-        What the block does on the connection is committed when it ends, together with the note that they are
-        processed, and rolled back by an exception. By default a message is known by topic, partition and
-        offset (``message.topic()`` and so on), and messages of a partition come in order; ``id`` gives each
-        an identity of its own instead, for any kind of message.
+        When the block ends, its changes on the connection are committed together with the fact that the
+        messages are processed. An exception rolls both back. By default a message is identified by topic,
+        partition and offset (``message.topic()`` and so on), and the messages of a partition come in order.
+        ``id`` returns the identity of a message instead, which works for any kind of message.
         """
         given = list(messages) if isinstance(messages, Iterable) else [messages]
         with self._dialect.transaction():
@@ -136,7 +137,7 @@ class Inbox:
         return {TopicPartition(topic, partition): offset for topic, partition, offset in found}
 
     def move(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Go on elsewhere: after a topic was created again, or to process messages again."""
+        """Continue elsewhere: after a topic was created again, or to process messages again."""
         with self._dialect.transaction():
             for topic in sorted({place.topic for place in positions}):
                 self._dialect.execute(
@@ -159,11 +160,11 @@ class Inbox:
         id: Callable[[Message], str] | None = None,
         consumer: Mapping[str, Any] | None = None,
     ) -> Reading:
-        """Read topics as a consumer group (the inbox's name unless given), from where this inbox stands.
+        """Read topics as a consumer group (by default the inbox's name), from where this inbox left off.
 
-        A batch has at most ``most`` messages, gathered for ``linger`` seconds. ``wait``: end when nothing has
-        come for so many seconds. ``id``: as for ``once``; then the group's own offsets say where to begin.
-        ``consumer``: further properties of librdkafka's.
+        A batch has at most ``most`` messages, gathered for ``linger`` seconds. ``wait``: end after so many
+        seconds without a message. ``id``: as in ``once``; then the group's own offsets say where to begin.
+        ``consumer``: further librdkafka properties.
         """
         connection = Connection.of(address) if isinstance(address, str) else address
 
@@ -191,7 +192,7 @@ class Inbox:
         return Reading(self, open_reader, cluster, wait, id)
 
     def _check_topics(self, cluster: Cluster, topics: Collection[str], *, note: bool = False) -> None:
-        """Raise DataLoss if a topic is not the one whose offsets this inbox has noted."""
+        """Raise DataLoss if a topic is not the one whose offsets this inbox has recorded."""
         cluster.topics(topics)
         for topic, now in sorted(cluster.known_topic_ids(topics).items()):
             noted = self._dialect.execute(_TOPIC_ID, (self.name, topic))
@@ -210,7 +211,7 @@ class Inbox:
             place = TopicPartition(message.topic(), message.partition())
             by_place.setdefault(place, []).append(message)
         new: list[Any] = []
-        for place in sorted(by_place):  # always in one order: two that lock rows don't wait for each other
+        for place in sorted(by_place):  # in a fixed order, so that two processes can't deadlock
             ((following,),) = self._dialect.execute(_CLAIM, (self.name, *place))
             fresh = []
             for message in by_place[place]:
@@ -239,7 +240,7 @@ class Inbox:
 class Reading:
     """The loop of ``Inbox.read``: batches of messages that were not processed before, each in a transaction.
 
-    Connected within its block. ``stop`` ends the loop once the batch under way is committed.
+    Connected within its block. ``stop`` ends the loop once the current batch is committed.
     """
 
     def __init__(
@@ -276,7 +277,7 @@ class Reading:
             self._reader = None
 
     def stop(self) -> None:
-        """End the loop once the batch under way is committed. May be called from a signal handler."""
+        """End the loop once the current batch is committed. May be called from a signal handler."""
         self._stopped = True
 
     def __iter__(self) -> Iterator[list[Message]]:
@@ -292,7 +293,7 @@ class Reading:
             try:
                 with self._inbox.once(messages, id=self._id) as new:
                     if self._id is None:
-                        # After the messages came: so they are of the topic that has this id.
+                        # Checked after the messages came, so they are from the topic that has this id.
                         topics = {message.topic() for message in messages}
                         self._inbox._check_topics(self._cluster, topics, note=True)
                     if new:
@@ -300,6 +301,6 @@ class Reading:
             except BaseException:
                 reader.rewind(messages)
                 raise
-            # From here on it counts, whatever becomes of this: only those who look at the lag need it.
+            # The batch is processed, whatever becomes of this commit: only tools that show lag need it.
             last = {TopicPartition(m.topic(), m.partition()): m.offset() for m in messages}
             reader.commit({place: offset + 1 for place, offset in last.items()})

@@ -1,7 +1,7 @@
 """How far a consumer group is behind, in records and in time, and when retention will overtake it.
 
-Lag has one definition here, for groups and for the pipelines whose offsets are a group's: the records from
-what is committed to where the log ends now, for readers of committed records (``unread``).
+Lag has one definition here, for groups and for pipelines whose offsets are those of a group: the records
+from the committed offset to the current end of the log, as seen by readers of committed records (``unread``).
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from millstream.horizon import Keeping, Reader, seconds_to_loss
 
 _LOSSES = "millstream.losses"
 _NO_RETENTION = Keeping()
-UNKNOWN = Bounds(-1, -1)  # of a partition that nobody could ask
+UNKNOWN = Bounds(-1, -1)  # of a partition that could not be queried
 
 
 def unread(committed: int, bounds: Bounds) -> int:
-    """Records of a partition that are still there and not read."""
+    """The number of records of a partition that still exist and are unread."""
     return max(0, bounds.end - max(committed, bounds.start))
 
 
 def lag_by_topic(cluster: Cluster, committed: Mapping[TopicPartition, int]) -> dict[str, int]:
-    """The lag behind where the partitions end now, added up by topic."""
+    """The lag behind the current ends of the partitions, added up by topic."""
     starts = cluster.ends(committed, EARLIEST)
     ends = cluster.ends(committed, LATEST, read_committed=True)
     lags: dict[str, int] = {}
@@ -45,10 +45,10 @@ def lag_by_topic(cluster: Cluster, committed: Mapping[TopicPartition, int]) -> d
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """One partition of a group. What is not known is None.
+    """One partition of a group. Values that are not known are None.
 
-    ``records`` counts the unread ones that are still there; ``lost`` those that were deleted unread.
-    ``oldest_ms`` is the time of the oldest unread record, ``newest_ms`` that of the newest of all.
+    ``records`` counts the unread records that still exist; ``lost`` counts those that were deleted unread.
+    ``oldest_ms`` is the time of the oldest unread record, ``newest_ms`` that of the newest record of all.
     """
 
     partition: TopicPartition
@@ -60,7 +60,7 @@ class Lag:
     keeping: Keeping = _NO_RETENTION
     writing: Writing = NOT_WRITTEN
     read_per_second: float = 0.0
-    problem: str = ""  # why something of it is not known
+    problem: str = ""  # why some of it is not known
 
     @property
     def records(self) -> int | None:
@@ -74,14 +74,14 @@ class Lag:
         return max(0, self.bounds.start - self.committed) if is_known else 0  # type: ignore[operator]
 
     def age_ms(self, now_ms: int) -> int | None:
-        """How old the oldest unread record is; 0 when everything is read."""
+        """The age of the oldest unread record; 0 if everything is read."""
         if self.records == 0:
             return 0
         return None if self.oldest_ms is None else max(0, now_ms - self.oldest_ms)
 
     @property
     def behind_ms(self) -> int | None:
-        """The time from the oldest unread record to the newest one; 0 when everything is read."""
+        """The time from the oldest unread record to the newest one; 0 if everything is read."""
         if self.records == 0:
             return 0
         if self.oldest_ms is None or self.newest_ms is None:
@@ -108,8 +108,8 @@ class Lag:
 
 
 def group_lag(admin: Admin, group: str, now_ms: int) -> list[Lag]:
-    """The lag of every partition of the topics that a group has committed offsets of, or members on. It is
-    taken to stand still: see ``with_progress``."""
+    """The lag of every partition of the topics that a group has committed offsets for, or that its members
+    read. The group is assumed to make no progress: see ``with_progress``."""
     holders = {
         partition: member.client for member in admin.group(group).members for partition in member.assigned
     }
@@ -149,8 +149,7 @@ def group_lag(admin: Admin, group: str, now_ms: int) -> list[Lag]:
 
 
 def with_progress(admin: Admin, group: str, lags: list[Lag], passed: float) -> list[Lag]:
-    """The same, with how fast the group reads: by what it has committed in the seconds that have ``passed``
-    since."""
+    """The same lags with the group's read rate: what it has committed in the ``passed`` seconds since."""
     now = admin.committed(group)
 
     def rate(lag: Lag) -> float:
@@ -163,7 +162,7 @@ def with_progress(admin: Admin, group: str, lags: list[Lag], passed: float) -> l
 class Missed:
     """Records that were deleted before a group had committed them: from ``first_offset`` up to
     ``next_offset``, written from ``first_ms`` to ``last_ms`` (-1: not known), deleted by ``lost_ms``.
-    ``total`` counts what it missed of the partition before that too."""
+    ``total`` also counts what the group missed in the partition before that."""
 
     partition: TopicPartition
     first_offset: int
@@ -179,13 +178,13 @@ class Missed:
 
 
 def missed_by(admin: Admin, group: str) -> list[Missed] | None:
-    """What a group missed, as millstream's broker remembers it. Apache Kafka does not, which is None: there,
-    only what is missing at the moment can be told (``Lag.lost``)."""
+    """What a group missed, as millstream's broker has recorded it. None on Apache Kafka, which records
+    nothing: there, only what is missing at the moment is known (``Lag.lost``)."""
     try:
         told = admin.group_config(group).get(_LOSSES)
         entries: list[Mapping[str, Any]] | None = json.loads(told or "null")
     except (RequestFailed, ValueError):
-        return None  # a broker that keeps no settings of groups, or others than ours
+        return None  # a broker that keeps no settings of groups, or other ones
     if entries is None:
         return None
     return [

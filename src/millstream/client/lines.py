@@ -1,7 +1,7 @@
-"""Text on its way to become records: lines, JSON lines, or one record as it comes.
+"""Turn text into records: lines, JSON lines, or one record as it comes.
 
-Input is taken in blocks as they arrive, so that a terminal's line goes out at once and an endless pipe stays
-bounded; a line longer than any record may be ends the input with an error instead of filling memory.
+Input is read in blocks as they arrive, so that a line from a terminal goes out at once and an endless pipe
+stays bounded. A line longer than any record may be ends the input with an error instead of filling memory.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ LONGEST = 128 * 1024 * 1024
 
 
 class ByteStream(Protocol):
-    """What is read from: ``sys.stdin.buffer``, an open binary file, ``io.BytesIO``."""
+    """The input: ``sys.stdin.buffer``, an open binary file, ``io.BytesIO``."""
 
     def read1(self, size: int, /) -> bytes: ...
 
 
 class Outgoing(NamedTuple):
-    """A record to be produced. ``timestamp`` 0 is the time of sending, ``partition`` -1 the key's choice."""
+    """A record to produce. ``timestamp`` 0 is the time of sending; ``partition`` -1 lets the key decide."""
 
     value: bytes | None
     key: bytes | None = None
@@ -77,7 +77,7 @@ def line_parser(
     timestamp: int = 0,
     tombstones: bool = False,
 ) -> Parse:
-    """A line is a value, or a key and a value with ``key_separator`` between them."""
+    """Parses a line as a value, or as a key and a value with ``key_separator`` between them."""
 
     def parse(line: bytes, number: int) -> Outgoing:
         line_key = key
@@ -95,7 +95,7 @@ def line_parser(
 _KNOWN = frozenset(
     (
         *("key", "key_base64", "value", "value_base64", "headers", "partition", "timestamp"),
-        # written by `consume --output json`; a record's place is given by the topic it goes to
+        # written by `consume --output json` and ignored: the record gets its place from the target topic
         *("topic", "offset", "timestamp_type"),
     )
 )
@@ -108,7 +108,7 @@ def json_parser(
     partition: int = -1,
     timestamp: int = 0,
 ) -> Parse:
-    """A line is a JSON object: what ``consume -J`` writes. Arguments fill in what it leaves out."""
+    """Parses a line as a JSON object, as ``consume -J`` writes it. Arguments fill in what it leaves out."""
 
     def parse(line: bytes, number: int) -> Outgoing:
         try:

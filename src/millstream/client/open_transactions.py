@@ -1,11 +1,11 @@
-"""Transactions as an administrator sees them: who is open, since when, where, and who holds readers back.
+"""Inspect and end open transactions: who opened them, since when, where, and which hold readers back.
 
 A reader of committed records stops before the first record of the oldest open transaction (the last stable
-offset). So one that nobody ends holds back everyone who reads those partitions. Who it is, the logs know by
-producer id (DescribeProducers) and the coordinators by transactional id (ListTransactions,
-DescribeTransactions); one that only a log knows *hangs*: no coordinator will ever end it.
+offset). So a transaction that nobody ends holds back every reader of its partitions. The logs know its
+producer by producer id (DescribeProducers), the coordinators by transactional id (ListTransactions,
+DescribeTransactions). A transaction that only a log knows *hangs*: no coordinator will ever end it.
 
-Every request here is Kafka's own (KIP-664), so it works on any cluster since Kafka 3.0.
+All requests here are Kafka's own (KIP-664), so this works on any cluster since Kafka 3.0.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from millstream.client.transactions import TransactionCoordinator
 from millstream.errors import ConfigError, RequestFailed
 
 TRANSACTIONAL_ID_NOT_FOUND = 105
-NO_TIMEOUT_MS = 2**31 - 1  # what a two-phase producer's transactions have (KIP-939)
+NO_TIMEOUT_MS = 2**31 - 1  # the timeout of a two-phase producer's transactions (KIP-939)
 UNFINISHED = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 
 _UNSUPPORTED_VERSION = 35
@@ -34,7 +34,7 @@ _MS = timedelta(milliseconds=1)
 @dataclass(frozen=True, slots=True)
 class Stake:
     """A transaction in one partition. ``start`` is the offset of its first record there, None if it has not
-    written one; ``stable`` and ``end`` are how far readers of committed records and others get."""
+    written one. ``stable`` and ``end`` are how far readers of committed records and other readers get."""
 
     partition: TopicPartition
     start: int | None
@@ -44,13 +44,13 @@ class Stake:
 
     @property
     def held_back(self) -> int:
-        """How many records readers of committed ones don't get, because this transaction is the oldest."""
+        """How many records this transaction, as the oldest one, hides from readers of committed records."""
         return self.end - self.stable if self.start == self.stable else 0
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionInfo:
-    """``transactional_id`` is None where no coordinator knows it: it hangs."""
+    """A transaction. ``transactional_id`` is None if no coordinator knows it: the transaction hangs."""
 
     transactional_id: str | None
     producer_id: int
@@ -70,7 +70,7 @@ class TransactionInfo:
 
     @property
     def two_phase(self) -> bool:
-        """Whether it waits for somebody's decision, without a timeout."""
+        """True if it waits for an external decision, without a timeout."""
         return self.timeout_ms == NO_TIMEOUT_MS
 
     @property
@@ -79,13 +79,13 @@ class TransactionInfo:
 
     @property
     def records(self) -> int:
-        """At most so many records are its own: everything since its first, in all its partitions."""
+        """At most this many records are its own: everything since its first, in all its partitions."""
         return sum(stake.end - stake.start for stake in self.stakes if stake.start is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class _Writer:
-    """A producer with a transaction open in a partition, as its log has it."""
+    """A producer with an open transaction in a partition, as the log reports it."""
 
     partition: TopicPartition
     producer_id: int
@@ -96,18 +96,18 @@ class _Writer:
 
 
 class OpenTransactions:
-    """What can be asked about transactions, and done to those that nobody ends. For one thread at a time."""
+    """Finds transactions, and ends those that nobody else ends. For one thread at a time."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
     def transactions(self, *, ended: bool = False) -> list[TransactionInfo]:
-        """Every transaction that is open, those that hang included; ``ended``: and every other id."""
+        """Every open transaction, including those that hang. With ``ended``, all other ids too."""
         writers = self._writers(self._held_back())
         known = self._described(None if ended else UNFINISHED)
         missing = _unclaimed(writers, known)
         if missing:
-            # One may have ended while we asked. Whoever is still there, as before, hangs.
+            # One may have ended in the meantime. A writer that is still there, unchanged, hangs.
             still = self._writers({writer.partition for writer in missing})
             missing = [writer for writer in missing if writer in still]
         places = {place for state in known for place in _places(state)} | {w.partition for w in writers}
@@ -118,7 +118,7 @@ class OpenTransactions:
         return sorted(found, key=lambda info: (-info.held_back, info.started_ms or 0, info.producer_id))
 
     def describe(self, transactional_id: str) -> TransactionInfo:
-        """One transactional id; an unknown one is an error that suggests those that exist."""
+        """One transactional id. An unknown one is an error that suggests ids that exist."""
         what = f"transactional id {transactional_id!r}"
 
         def ask() -> Any:
@@ -136,8 +136,8 @@ class OpenTransactions:
         return _info(state, starts, self._bounds(places))
 
     def abort(self, transactional_id: str) -> TransactionInfo:
-        """End what is open under an id, by taking the id over: its producer, if it lives, is fenced. Returns
-        how it stood before."""
+        """End the open transaction of an id by taking the id over, which fences its producer if that is
+        still alive. Returns the state before."""
         before = self.describe(transactional_id)
         timeout = before.timeout_ms or 60_000
         TransactionCoordinator(self._cluster).init(
@@ -146,7 +146,7 @@ class OpenTransactions:
         return before
 
     def hanging(self, partition: TopicPartition, start: int) -> TransactionInfo:
-        """The transaction that hangs at an offset. One that a coordinator knows is refused, with its name."""
+        """The transaction that hangs at an offset. If a coordinator knows it, the error names its id."""
         by_start = {writer.start: writer for writer in self._writers([partition])}
         if start not in by_start:
             open_at = ", ".join(map(str, sorted(by_start))) or "none"
@@ -163,7 +163,7 @@ class OpenTransactions:
         return _hanging(writer, self._bounds([partition]))
 
     def abort_hanging(self, partition: TopicPartition, start: int) -> TransactionInfo:
-        """End a transaction that hangs in a partition, by writing its marker there. Returns how it stood."""
+        """End a transaction that hangs in a partition, by writing its marker. Returns the state before."""
         before = self.hanging(partition, start)
         (writer,) = [writer for writer in self._writers([partition]) if writer.start == start]
         what = f"aborting the transaction at offset {start} of {partition}"
@@ -189,7 +189,7 @@ class OpenTransactions:
     # The logs ----------------------------------------------------------------------------------------
 
     def _held_back(self) -> list[TopicPartition]:
-        """Partitions whose last stable offset is behind their end: something is open there."""
+        """Partitions whose last stable offset is behind their end: a transaction is open there."""
         places = [
             TopicPartition(name, index)
             for name, count in self._cluster.topics().items()
@@ -204,7 +204,7 @@ class OpenTransactions:
         return {place: (stable[place], ends[place]) for place in places}
 
     def _writers(self, places: Collection[TopicPartition]) -> list[_Writer]:
-        """Who has a transaction open in partitions."""
+        """The producers that have a transaction open in any of the partitions."""
 
         def ask() -> list[_Writer]:
             found = []
@@ -240,7 +240,7 @@ class OpenTransactions:
     # The coordinators --------------------------------------------------------------------------------
 
     def _described(self, states: Iterable[str] | None) -> list[Any]:
-        """Every transactional id in some state, as its coordinator describes it."""
+        """Every transactional id in one of the states, or in any, as its coordinator describes it."""
 
         def ask() -> list[Any]:
             found = []
@@ -309,5 +309,5 @@ def _info(
 
 def _hanging(writer: _Writer, bounds: dict[TopicPartition, tuple[int, int]]) -> TransactionInfo:
     stake = Stake(writer.partition, writer.start, writer.epoch, *bounds[writer.partition])
-    # When it began is not known; it is not younger than what it wrote last.
+    # Its start is not known, but it began no later than its last write.
     return TransactionInfo(None, writer.producer_id, writer.epoch, "Hanging", None, writer.last_ms, (stake,))

@@ -1,8 +1,8 @@
-"""How far back topics reach and when disks are full, asked of any Kafka over the protocol.
+"""How far back topics reach and when disks will be full, for any Kafka, over the protocol.
 
-Rates come from timestamps: the records of the last ten minutes are those from the offset that ListOffsets
-gives for that time. So one look is enough, and nothing has to run in between. (Producers that write other
-times into their records than the present one spoil that; the broker's own metrics count arrivals.)
+Rates come from timestamps: ListOffsets gives the offset of ten minutes ago, and the records of the last ten
+minutes are those from there on. So one look is enough, and nothing has to run in between. (Producers that
+write times other than the present into their records spoil that. The broker's own metrics count arrivals.)
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _UNCOMPACTED = "millstream.uncompacted.state"
 
 
 class Writing(NamedTuple):
-    """How fast a partition is written, and how large its records are; None where no broker tells sizes.
-    ``sustained`` is the rate that held through both halves of the window: what a forecast of days may be made
-    from. A single burst has none."""
+    """How fast a partition is written, and how large its records are; None if no broker reports sizes.
+    ``sustained`` is the rate that held through both halves of the window, which a forecast of days may be
+    based on. A single burst has none."""
 
     records_per_second: float
     bytes_per_record: float | None
@@ -41,14 +41,14 @@ class Writing(NamedTuple):
 
 
 class Stopped(NamedTuple):
-    """Partitions in which something stopped by itself, and why it did in the first of them."""
+    """Partitions in which something stopped by itself, and the reason in the first of them."""
 
     partitions: tuple[int, ...] = ()
     why: str = ""
 
     @classmethod
     def of(cls, told: str | None) -> Stopped:
-        """By what our broker tells: ``0,3: why``."""
+        """Parses what millstream's broker reports: ``0,3: why``."""
         numbers, _, why = (told or "").partition(": ")
         return cls(tuple(int(number) for number in numbers.split(",") if number.isdigit()), why)
 
@@ -60,9 +60,9 @@ NOT_WRITTEN = Writing(0.0, None)
 @dataclass(frozen=True, slots=True)
 class TopicOutlook:
     """``kept_seconds`` is how far back the fullest partition reaches at these rates; None: no limit.
-    ``oldest_ms`` is the time of the oldest record there is now. ``overload`` is what our broker says its
-    policy is doing, empty if nothing; ``stopped`` are partitions that take no writes any more, and
-    ``uncompacted`` those that are not compacted any more."""
+    ``oldest_ms`` is the time of the oldest record there is now. ``overload`` is what millstream's broker
+    says its policy is doing, empty if nothing. ``stopped`` are partitions that no longer take writes, and
+    ``uncompacted`` those that are no longer compacted."""
 
     records_per_second: float
     bytes_per_second: float | None
@@ -75,7 +75,7 @@ class TopicOutlook:
 
 @dataclass(frozen=True, slots=True)
 class DiskOutlook:
-    """``full_seconds`` None: retention holds all logs before the disk is full, at sustained rates."""
+    """``full_seconds`` is None if retention bounds all logs before the disk is full, at sustained rates."""
 
     broker: str
     path: str
@@ -91,12 +91,12 @@ class Outlook:
     bounds: Mapping[TopicPartition, Bounds]
     writing: Mapping[TopicPartition, Writing]
     keepings: Mapping[str, Keeping]
-    oldest_ms: Mapping[TopicPartition, int] = field(default_factory=dict)  # of those that have records
-    problems: Mapping[TopicPartition, str] = field(default_factory=dict)  # why something of it is not known
+    oldest_ms: Mapping[TopicPartition, int] = field(default_factory=dict)  # only partitions that have records
+    problems: Mapping[TopicPartition, str] = field(default_factory=dict)  # why some of it is not known
 
 
 def look_ahead(admin: Admin, now_ms: int) -> Outlook:
-    """Where all topics and disks of a cluster are heading."""
+    """Forecast all topics and disks of a cluster."""
     places = [TopicPartition(name, index) for name, count in admin.topics().items() for index in range(count)]
     dirs = log_dirs(admin.connection)
     sizes = partition_sizes(dirs)
@@ -138,7 +138,7 @@ def writing(
     problems: Problems,
 ) -> dict[TopicPartition, Writing]:
     """How fast partitions were written in the last ten minutes, or since their first record if that is
-    less. ``problems`` says why one that seems not to be written could not be asked."""
+    less. ``problems`` says why a partition that seems idle could not be queried."""
     recent = admin.first_since(dict.fromkeys(bounds, now_ms - WINDOW_MS), problems=problems)
     written = [place for place, first in recent.items() if first is not None]
     later = admin.first_since(dict.fromkeys(written, now_ms - WINDOW_MS // 2), problems=problems)
@@ -159,7 +159,7 @@ def writing(
 
 
 def retention_of(admin: Admin, topics: set[str]) -> dict[str, Keeping]:
-    """What retention keeps of each topic."""
+    """The retention of each topic."""
     return {name: Keeping.of(values) for name, values in _settings(admin, topics).items()}
 
 

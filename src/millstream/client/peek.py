@@ -1,8 +1,8 @@
-"""Looking at records where they lie, for people: a stretch of a partition, with what clients leave out.
+"""Look at records where they are stored: a stretch of a partition, including what clients leave out.
 
-A consumer gives records. Whoever looks for what happened also wants to know which transaction a record was
-in, how that ended, and where the end of it stands; and wants a small stretch now, not a stream. So this asks
-for batches as bytes, one Fetch at a time, each bounded, and keeps nothing between them but its connections.
+A consumer returns only records. A person who investigates also wants to know which transaction a record was
+in, how it ended and where its end is; and wants a small stretch now, not a stream. So this requests batches
+as bytes, one bounded Fetch at a time, and keeps no records between them.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ __all__ = ["Batch", "Peek", "Record", "State", "Stretch"]
 
 FETCH_BYTES = 1024 * 1024
 _OFFSET_OUT_OF_RANGE = 1
-_WAIT_MS = 500  # for records that have to come from an archive; others are there at once
-_LARGEST_BATCH = 64 * 1024 * 1024  # once it is decompressed
+_WAIT_MS = 500  # for records that have to come from an archive; all others come at once
+_LARGEST_BATCH = 64 * 1024 * 1024  # after decompression
 
-# Of records: written without a transaction, in one that was committed, was aborted, or has not ended. Of what
-# is no record: the end of a transaction.
+# Of records: written outside a transaction, or in one that was committed, was aborted, or has not ended. Of
+# control batches: the end of a transaction.
 State = Literal["plain", "committed", "aborted", "open", "commit marker", "abort marker"]
 
 
 class Batch(NamedTuple):
-    """Records that were written together, and what holds for all of them."""
+    """Records that were written together, and what is true of all of them."""
 
     state: State
     leader_epoch: int
@@ -44,22 +44,22 @@ class Batch(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """What one Fetch brought. ``next_offset`` is where to go on: at ``until``, or there is more."""
+    """What one Fetch returned. Continue at ``next_offset``; it is ``until`` if there is no more."""
 
     batches: list[Batch]
     next_offset: int
-    size: int  # bytes, as they came
-    unreadable: Unreadable | None = None  # what of it is there and can't be read; it ends with that
+    size: int  # bytes received
+    unreadable: Unreadable | None = None  # records that exist but can't be read; the stretch ends with them
 
 
 class Peek:
-    """Connections to look over. With ``committed`` only what readers of committed records see. For one
-    thread."""
+    """Connections for looking at records. With ``committed``, only at what readers of committed records
+    see. For one thread."""
 
     def __init__(self, connection: Connection, *, committed: bool = True) -> None:
         self._cluster = Cluster(connection, patience=connection.patience)
         self._committed = committed
-        self._stable: dict[TopicPartition, int] = {}  # how far transactions have ended, when it was asked
+        self._stable: dict[TopicPartition, int] = {}  # the last stable offset, as of the first request for it
 
     def __enter__(self) -> Self:
         return self
@@ -81,18 +81,19 @@ class Peek:
         return {place: Bounds(starts[place], max(starts[place], ends[place])) for place in places}
 
     def since(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """The offset of the first record at or after a time; None where every record is older."""
+        """The offset of the first record at or after a time; None if every record is older."""
         found = self._cluster.offsets(times_ms)
         return {place: None if at is None else at.offset for place, at in found.items()}
 
     def stretch(
         self, place: TopicPartition, first: int, until: int, most_bytes: int = FETCH_BYTES
     ) -> Stretch:
-        """Some of what lies from ``first`` up to, not including, ``until``: so many bytes, or one batch if
-        that is larger. Offsets that have no record any more are passed over; what can't be read is named."""
+        """Some of the records from ``first`` up to, not including, ``until``: at most ``most_bytes``, or
+        one batch if that is larger. Offsets that no longer have a record are passed over. Records that
+        can't be read are reported."""
 
         def ask() -> Stretch:
-            # Which transactions were aborted is told only to those who ask for committed records.
+            # Brokers report aborted transactions only to readers of committed records.
             ended = self._committed or first < self._stable_end(place)
             answer = self._fetch(place, first, most_bytes, committed=ended)
             if answer.code == _OFFSET_OUT_OF_RANGE:
@@ -141,14 +142,14 @@ def _stretch(answer: Fetched, first: int, until: int, *, ended: bool, everything
         if records and state is not None:
             batches.append(Batch(state, header.leader_epoch, log_append_time, records))
     following = min(until, next_offset(answer.records, first, until))
-    if following == first:  # nothing is left: compaction took the last ones
+    if following == first:  # nothing is left: compaction removed the last ones
         stable = answer.last_stable_offset
         following = min(until, stable) if everything and first < stable else until
     return Stretch(batches, following, len(answer.records))
 
 
 def _state(buffer: memoryview, at: int, header: BatchHeader, *, ended: bool, aborted: bool) -> State | None:
-    """None for a control record that says nothing to readers."""
+    """The state of a batch; None for a control record that means nothing to readers."""
     if header.is_control:
         marker = read_marker(buffer, at, header)
         if marker is None:

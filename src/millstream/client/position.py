@@ -1,15 +1,14 @@
-"""Places in a partition as people write them: ``start``, ``47``, ``-3``, ``@-1h``, ``10:20``.
+"""Positions in a partition as people write them: ``start``, ``47``, ``-3``, ``@-1h``, ``10:20``.
 
-    start, end          the oldest record kept; the place after the newest
+    start, end          the oldest record kept; the position after the newest
     47                  offset 47
     +5                  5 records after the start (in ``group seek``: after the committed offset)
     -3                  3 records before the end (in ``group seek``: before the committed offset)
     @2026-01-01         the first record at or after a time: a date, a date and time (UTC unless it names
     @2026-01-01T10:30   a zone), milliseconds or seconds since 1970, or an age such as @-1h or @-1d12h
-    A:B                 from A until B, B itself left out; ``:B`` from the start, ``A:`` from A and on
+    A:B                 from A up to B, without B itself; ``:B`` from the start, ``A:`` from A onwards
 
-Pure: parsing gives a value, and the value becomes an offset once a broker has said where a partition
-starts and ends.
+Pure: parsing returns a value, which becomes an offset once a broker has reported the bounds of a partition.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class TopicPartition(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """The offsets a partition has now: the oldest kept, and the next to be given."""
+    """The offsets that a partition has now: the oldest one kept, and the next one to be assigned."""
 
     start: int
     end: int
@@ -61,7 +60,7 @@ class Bounds(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """One place. ``value`` is an offset, a number of records or milliseconds since 1970, by ``kind``."""
+    """One position. By ``kind``, ``value`` is an offset, a number of records or milliseconds since 1970."""
 
     kind: Kind
     value: int = 0
@@ -80,10 +79,10 @@ class Position:
                 return self.kind
 
     def resolve(self, bounds: Bounds, *, time_offset: int | None = None, origin: int | None = None) -> int:
-        """The offset meant, never outside ``bounds``.
+        """The offset that this position means, never outside ``bounds``.
 
-        ``time_offset`` is what the broker answered for a time (None: every record is older). ``origin`` is
-        what ``+`` and ``-`` count from, where that is not the start and the end.
+        ``time_offset`` is the broker's answer for a time (None: every record is older). ``origin`` is what
+        ``+`` and ``-`` count from, if not from the start and the end.
         """
         start, end = bounds
         match self.kind:
@@ -108,7 +107,7 @@ END = Position("end")
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """From one place until another; without ``stop`` it goes on with whatever is appended."""
+    """From one position to another. Without ``stop`` it continues with whatever is appended."""
 
     start: Position
     stop: Position | None = None
@@ -118,7 +117,7 @@ class Range:
 
 
 def parse_duration_ms(text: str) -> int:
-    """``1h``, ``1d12h``, ``250ms``, ``1.5s`` in milliseconds."""
+    """Parse ``1h``, ``1d12h``, ``250ms``, ``1.5s`` into milliseconds."""
     total, at = 0.0, 0
     for part in _DURATION.finditer(text):
         if part.start() != at:
@@ -131,7 +130,7 @@ def parse_duration_ms(text: str) -> int:
 
 
 def parse_position(text: str, now_ms: int) -> Position:
-    """One place, without a range."""
+    """Parse one position, not a range."""
     word = text.strip()
     position = _offset(word)
     if position is None and word.startswith("@"):
@@ -145,14 +144,14 @@ def parse_position(text: str, now_ms: int) -> Position:
 
 
 def parse_range(text: str, now_ms: int) -> Range:
-    """A place or a range of places."""
+    """Parse a position or a range of positions."""
     word = text.strip()
     try:
         return Range(parse_position(word, now_ms))
     except ConfigError:
         if ":" not in word:
             raise
-    # Times have colons of their own: of the ways to cut, the one with the longest first part is meant.
+    # Times contain colons too: of the possible cuts, the one with the longest first part is meant.
     for cut in reversed([at for at, letter in enumerate(word) if letter == ":"]):
         left, right = word[:cut], word[cut + 1 :]
         try:
@@ -194,7 +193,7 @@ def _time_ms(text: str, now_ms: int) -> int:
     if text.startswith("-"):
         return max(0, now_ms - parse_duration_ms(text[1:]))
     if text.isascii() and text.isdigit():
-        # Thirteen digits are milliseconds since 2001, ten are seconds; fewer are neither.
+        # Since 2001, milliseconds have 13 digits and seconds have 10. Fewer than 9 digits are neither.
         if len(text) >= 12:
             return min(int(text), _LARGEST_OFFSET)
         if len(text) >= 9:

@@ -1,31 +1,32 @@
-"""Two-phase commit (KIP-939): a transaction that is written now and decided later, with another system.
+"""Two-phase commit (KIP-939): write a transaction now and decide it later, together with another system.
 
     from millstream import client
 
     with client.TwoPhase("127.0.0.1:9092", "order-7") as txn:
         txn.send("orders", b"...")
         token = txn.prepare()       # its records are safe in the log, and nobody sees them
-    ...                             # keep str(token); prepare the other system; decide, and keep the decision
-    client.commit_prepared("127.0.0.1:9092", token)     # or abort_prepared: by anybody, after any crash
+    ...                             # save str(token); prepare the other system; decide, and save the decision
+    client.commit_prepared("127.0.0.1:9092", token)     # or abort_prepared: from any process, after any crash
 
-A prepared transaction has no timeout: it waits for its decision over restarts of this program and of the
-broker, and meanwhile holds back those who read committed records behind it. So whoever prepares writes the
-token down first and looks through undecided ones when it starts (``list_prepared``). Deciding twice is
-harmless; deciding otherwise than before is an error.
+A prepared transaction has no timeout. It waits for its decision across restarts of this program and of the
+broker, and meanwhile holds back readers of committed records behind it. So a program saves the token before
+it goes on, and looks for undecided transactions when it starts (``list_prepared``). Deciding twice is
+harmless; a second, different decision is an error.
 
-Preparing is not a request: that the records are acknowledged is all there is to it. The broker can't tell a
-transaction that was prepared from one whose program died while writing; nobody kept a token of that one, and
+Preparing is not a request: a transaction is prepared once its records are acknowledged. The broker can't
+tell a prepared transaction from one whose program died while writing. Nobody has a token of the latter, so
 it is aborted.
 
-Theory of the token: records carry the producer id and the epoch they were written under. Whoever comes to
-decide takes the transactional id over while keeping the transaction (InitProducerId with KeepPreparedTxn),
-and learns the id and epoch of what is open; only if they are the token's is it the transaction meant. Before
-that it looks at the logs, because taking the id over fences whoever uses it for a later transaction.
+Theory of the token: records carry the producer id and the epoch they were written under. To decide, a
+process takes over the transactional id while keeping the transaction (InitProducerId with KeepPreparedTxn),
+and learns the id and epoch of what is open. Only if they are the token's is it the right transaction. The
+logs are checked before that, because taking over the id fences any program that uses it for a later
+transaction.
 
-Theory of "decided before": taking over moves the epoch on by one, and so does ending (transactions v2). A
-decider that finds the id taken over already ends the transaction as that producer, without taking it over
-again. So the transaction of a token has ended if the id stands exactly two epochs further. At any other epoch
-what the coordinator remembers is a later transaction, and says nothing about this one.
+Theory of "decided before": taking over raises the epoch by one, and so does ending (transactions v2). A
+process that finds the id already taken over ends the transaction as that producer, without taking over
+again. So the transaction of a token has ended if the id is exactly two epochs further. At any other epoch,
+the coordinator remembers a later transaction, which says nothing about this one.
 """
 
 from __future__ import annotations
@@ -54,13 +55,13 @@ from millstream.errors import ConfigError, ProducerFenced, RequestFailed, Transa
 from millstream.records.build import Record, build_batch
 from millstream.records.murmur2 import partition_of
 
-_TIMEOUT_MS = 60_000  # asked for by every InitProducerId; with two phases it has no meaning
+_TIMEOUT_MS = 60_000  # every InitProducerId needs one; with two phases it has no meaning
 _BATCH_BYTES = 256 * 1024
-_OVERHEAD = 32  # of a record beside key, value and headers; about
+_OVERHEAD = 32  # of a record besides key, value and headers; approximate
 
 
 class Token(NamedTuple):
-    """Which transaction was prepared; ``str`` of it is for keeping."""
+    """Identifies a prepared transaction. ``str(token)`` is the form to save."""
 
     transactional_id: str
     producer_id: int
@@ -78,7 +79,7 @@ class Token(NamedTuple):
 
 
 class Outcome(enum.Enum):
-    """What a decision came to."""
+    """The result of a decision."""
 
     COMMITTED = "committed the transaction of {}"
     ABORTED = "aborted the transaction of {}"
@@ -90,7 +91,7 @@ class Outcome(enum.Enum):
 
 
 class TwoPhase:
-    """One transaction to be prepared. Within its block it is written; left unprepared, it is aborted."""
+    """One transaction to prepare. Its block writes the records; a block that ends unprepared aborts them."""
 
     def __init__(self, address: str | Connection, transactional_id: str) -> None:
         if not transactional_id:
@@ -147,7 +148,7 @@ class TwoPhase:
         partition: int = -1,
         timestamp_ms: int = 0,
     ) -> None:
-        """Write a record; -1 leaves the partition to the key, 0 the time to the clock."""
+        """Write a record. Partition -1 lets the key decide; timestamp 0 is the current time."""
         if self._sender is None or self._token is not None:
             raise ConfigError("records are written within the block, and before prepare()")
         record = Record(
@@ -165,8 +166,8 @@ class TwoPhase:
             self._send_batch(place)
 
     def prepare(self) -> Token:
-        """Wait until every record is safe in the log; the token that decides about them. Called again, it is
-        the same token."""
+        """Wait until every record is safe in the log. Returns the token that decides about them; a second
+        call returns the same token."""
         if self._sender is None or self._producer is None:
             raise ConfigError("there is nothing to prepare outside the block")
         if self._token is None:
@@ -201,20 +202,20 @@ class TwoPhase:
 
 
 def commit_prepared(address: str | Connection, token: Token | str) -> Outcome:
-    """Commit a prepared transaction. Called again, it says that it was committed before. Raises
-    TransactionDecided if it was aborted, or is gone and nobody knows how."""
+    """Commit a prepared transaction. A second call reports that it was committed before. Raises
+    TransactionDecided if it was aborted, or if it is gone and the outcome is unknown."""
     return _decide(address, token, commit=True)
 
 
 def abort_prepared(address: str | Connection, token: Token | str) -> Outcome:
-    """Abort a prepared transaction. Called again, it says that it was aborted before. Raises
-    TransactionDecided if it was committed, or is gone and nobody knows how."""
+    """Abort a prepared transaction. A second call reports that it was aborted before. Raises
+    TransactionDecided if it was committed, or if it is gone and the outcome is unknown."""
     return _decide(address, token, commit=False)
 
 
 def list_prepared(address: str | Connection) -> list[tuple[Token, TransactionInfo]]:
-    """Every open transaction without a timeout: those that were prepared, and those of programs that write
-    still, or died while they did. The oldest first."""
+    """Every open transaction without a timeout, oldest first: prepared ones, and those of programs that are
+    still writing or died while writing."""
     with _cluster(address) as cluster:
         found = [
             (token, info)
@@ -225,7 +226,7 @@ def list_prepared(address: str | Connection) -> list[tuple[Token, TransactionInf
 
 
 def token_of(info: TransactionInfo) -> Token | None:
-    """The token of a transaction that is open, from what stands in the logs; None if nothing does yet."""
+    """The token of an open transaction, from its records in the logs; None if there are none yet."""
     for stake in info.stakes:
         if stake.epoch is not None and info.transactional_id is not None:
             return Token(info.transactional_id, info.producer_id, stake.epoch)
@@ -252,7 +253,7 @@ def _decide(address: str | Connection, token: Token | str, *, commit: bool) -> O
             if isinstance(standing, TransactionInfo):
                 if _end(cluster, token, standing, commit=commit):
                     return Outcome.COMMITTED if commit else Outcome.ABORTED
-                # Somebody else decides at the same time. Whoever of us ends it, it ends: look again.
+                # Another process decides at the same time. Either way the transaction ends: look again.
                 if time.monotonic() > deadline:
                     return _as_decided(token, "another", commit=commit)
             elif not standing.startswith("Prepare"):
@@ -274,7 +275,7 @@ def _described(cluster: Cluster, transactional_id: str) -> TransactionInfo | Non
 
 
 def _standing(cluster: Cluster, token: Token) -> TransactionInfo | str:
-    """The transaction of the token if it is open; otherwise how it ended; ``another`` if nobody knows."""
+    """The transaction of the token if it is open; otherwise its state, or ``another`` if that is unknown."""
     info = _described(cluster, token.transactional_id)
     if info is None or info.producer_id != token.producer_id:
         return "another"
@@ -286,12 +287,12 @@ def _standing(cluster: Cluster, token: Token) -> TransactionInfo | str:
 
 
 def _end(cluster: Cluster, token: Token, found: TransactionInfo, *, commit: bool) -> bool:
-    """End the transaction; False if something has happened to it since it was found."""
+    """End the transaction. False if something has happened to it since it was found."""
     coordinator = TransactionCoordinator(cluster)
     producer = Producer(found.producer_id, found.epoch, token.transactional_id, coordinator.version())
     try:
         if found.epoch == token.epoch:
-            # Only for whom we found: otherwise, what has ended meanwhile would be forgotten by this.
+            # Only from the producer found above: else this would erase how the transaction has ended since.
             producer = coordinator.init(
                 token.transactional_id, _TIMEOUT_MS, expected=producer, enable_2pc=True, keep_prepared=True
             )
@@ -301,7 +302,7 @@ def _end(cluster: Cluster, token: Token, found: TransactionInfo, *, commit: bool
     except ProducerFenced:
         return False
     except RequestFailed as error:
-        if error.code != INVALID_TXN_STATE:  # somebody else decided otherwise
+        if error.code != INVALID_TXN_STATE:  # another process decided otherwise
             raise
         return False
     return True

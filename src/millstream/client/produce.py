@@ -1,4 +1,4 @@
-"""Sending records: bounded memory, order kept, and a count of what arrived and what did not."""
+"""Send records with bounded memory and in order, and count which were delivered and which failed."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from millstream.errors import InputError, MillstreamError, RequestFailed
 
 Acks = Literal["0", "1", "all"]
 
-# What waits in memory at most; a producer faster than the broker is made to wait.
+# The most that waits in memory; a producer faster than the broker has to wait.
 _QUEUE_KBYTES = 32 * 1024
 _QUEUE_RECORDS = 100_000
-# A record must fit into that queue. How large it may be is otherwise the topic's to say: librdkafka would
-# refuse more than 1,000,000 bytes by itself.
+# A record must fit into that queue. Otherwise the topic sets the limit: librdkafka by itself would refuse
+# more than 1,000,000 bytes.
 _LARGEST_RECORD = _QUEUE_KBYTES * 1024 - 64 * 1024
-BATCH_BYTES = 1_000_000  # of several records; a larger record goes alone
+BATCH_BYTES = 1_000_000  # of several records; a larger record is sent alone
 
 
 def send_one(connection: Connection, topic: str, record: Outgoing, timeout: float = 10.0) -> tuple[int, int]:
-    """Send a record, synced to disk before this returns; the partition and the offset that it has now.
+    """Send a record, synced to disk before this returns. Returns its partition and offset.
 
-    After an error it is not there, but for one: a broker that went away may have it.
+    After an error the record was not written, with one exception: a broker that went away may have it.
     """
     sender = Sender(connection, topic, timeout=timeout, reports=True)
     sender.send([record])
@@ -37,9 +37,9 @@ def send_one(connection: Connection, topic: str, record: Outgoing, timeout: floa
 
 
 class Sender:
-    """Records to one topic. ``send`` waits while the queue is full; ``finish`` waits for the answers.
+    """Sends records to one topic. ``send`` waits while the queue is full; ``finish`` waits for the responses.
 
-    With ``acks=all`` (the default) it is an idempotent producer: retries neither double nor reorder.
+    With ``acks=all`` (the default) it is an idempotent producer: retries neither duplicate nor reorder.
     """
 
     def __init__(
@@ -54,9 +54,9 @@ class Sender:
         reports: bool = False,
         properties: Mapping[str, Any] | None = None,
     ) -> None:
-        """``timeout``: seconds after which a record that could not be delivered has failed. ``batch_bytes``:
-        the most that is sent as one batch; a topic whose ``max.message.bytes`` is smaller refuses it. With
-        ``reports`` it says where the last record is; that costs a call for each."""
+        """``timeout``: seconds after which an undelivered record counts as failed. ``batch_bytes``: the
+        most that is sent as one batch; a topic with a smaller ``max.message.bytes`` refuses it.
+        ``reports``: track where the last record is, which costs a call for each record."""
         from confluent_kafka import Producer as Client
 
         self.connection = connection
@@ -74,7 +74,7 @@ class Sender:
                     "acks": acks,
                     "enable.idempotence": acks == "all",
                     "compression.type": compression,
-                    # Keys go where Java's client and our own sinks send them.
+                    # Keys go to the same partitions as with Java's client and millstream's own sinks.
                     "partitioner": "murmur2_random",
                     "linger.ms": 5,
                     "batch.size": batch_bytes,
@@ -91,7 +91,7 @@ class Sender:
 
     @property
     def unanswered(self) -> int:
-        """Records the broker has not answered for yet."""
+        """Records that the broker has not acknowledged yet."""
         return len(self._producer)
 
     @property
@@ -106,10 +106,10 @@ class Sender:
         lines: Sequence[int] | None = None,
     ) -> None:
         """Queue records, waiting for room. Raises if one can't be sent: too large, no such partition.
-        ``lines`` are the lines of the input that they come from; errors name them.
+        ``lines`` are the input lines that the records come from; errors name them.
 
-        While there is no room it gives up on the rest once a record has failed (they count as failed too) or
-        ``ended`` says so (they don't: somebody wants to stop here).
+        While there is no room, it gives up on the rest once a record has failed (the rest count as failed
+        too) or ``ended`` returns True (they don't: the caller wants to stop here).
         """
         from confluent_kafka import KafkaException
 
@@ -146,16 +146,16 @@ class Sender:
         self._producer.poll(0)
 
     def failing(self) -> bool:
-        """Whether a record has failed; also where failures are noticed while nothing is being sent."""
+        """True if a record has failed. Also notices failures while nothing is being sent."""
         self._producer.poll(0)
         return self.first_failure is not None
 
     def finish(self, wait: float) -> bool:
-        """Wait for answers, at most ``wait`` seconds; True when none is outstanding."""
+        """Wait for responses, at most ``wait`` seconds. True if none is outstanding."""
         return bool(self._producer.flush(wait) == 0)
 
     def abandon(self) -> None:
-        """Give up on what is unanswered; it counts as failed (though some of it may still have arrived)."""
+        """Give up on unacknowledged records. They count as failed, though some may still have arrived."""
         self._producer.purge()
         self._producer.flush(5)
 
@@ -171,8 +171,8 @@ class Sender:
     def _refused(
         self, error: Any, size: int, partition: int, line: int, *, here: bool = False
     ) -> MillstreamError:
-        """A record's error with what to do about it. ``here``: librdkafka did not take it, and no broker has
-        seen it; it uses the broker's names of errors even so."""
+        """A record's error, with what to do about it. ``here``: librdkafka refused the record and no broker
+        has seen it; it uses the broker's error names even so."""
         match error.name():
             case "MSG_SIZE_TOO_LARGE" if not here:
                 reason = (
@@ -200,6 +200,6 @@ def _size(value: bytes | None, key: bytes | None, headers: Sequence[tuple[str, b
 
 
 def _room_for(size: int) -> int:
-    """A round limit that a record of some size is within, with all that is around it."""
+    """A round limit that a record of this size fits into, with its overhead."""
     step = int(10 ** max(3, len(str(size)) - 2))
     return (size + 1000) // step * step + step

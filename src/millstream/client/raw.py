@@ -1,9 +1,9 @@
-"""One connection that speaks the Kafka protocol itself, synchronously, several requests in flight.
+"""One connection that speaks the Kafka protocol itself: synchronous, with several requests in flight.
 
-For what librdkafka can't do from Python at speed: fetching batches as bytes, and producing batches that
-are encoded already. Everything but Fetch and Produce goes through ``wire.codec``. Each request is sent in
-one fixed version, which every broker since Kafka 2.4 serves, unless the caller names another; a broker that
-does not is told apart by its ApiVersions, asked for when the connection opens.
+It does what librdkafka can't do from Python at speed: fetch batches as bytes, and produce batches that are
+already encoded. Everything but Fetch and Produce goes through ``wire.codec``. Each request is sent in one
+fixed version, which every broker since Kafka 2.4 serves, unless the caller names another. A broker that
+does not is recognised by its ApiVersions, which are requested when the connection opens.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ VERSIONS = {
 PRODUCE_ADDS = 12
 _AFTER_LOGIN = (PRODUCE, FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR)
 
-# What a broker may answer at most: a Fetch is bounded by what was asked for, all else is small.
+# The largest response accepted: a Fetch is bounded by its request, all others are small.
 MAX_ANSWER = 1 << 30
 
 _SIZE = Struct(">i")
@@ -72,7 +72,7 @@ Aborted = tuple[tuple[int, int], ...]
 
 
 class Fetched(NamedTuple):
-    """One partition of a Fetch answer. ``records`` is a view that the next answer overwrites."""
+    """One partition of a Fetch response. ``records`` is a view that the next response overwrites."""
 
     topic: str
     partition: int
@@ -85,7 +85,7 @@ class Fetched(NamedTuple):
 
 
 class Produced(NamedTuple):
-    """One partition of a Produce answer."""
+    """One partition of a Produce response."""
 
     topic: str
     partition: int
@@ -95,10 +95,10 @@ class Produced(NamedTuple):
 
 
 class Link:
-    """A connection to one broker, opened, encrypted and logged in as the options say.
+    """A connection to one broker: opened, encrypted and logged in as the options say.
 
-    Answers come in the order of the requests. Any error but one that a broker answered leaves the link
-    unusable: close it and open another. ``timeout`` bounds every wait for the socket.
+    Responses come in the order of the requests. Any error except one in a response makes the link unusable:
+    close it and open another. ``timeout`` bounds every wait for the socket.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Link:
         self.address = f"{host}:{port}"
         self._client = _legacy_string(client_id)
         self._correlation = 0
-        # Correlation id, api key and version of what is in flight
+        # Correlation id, api key and version of each request in flight
         self._expected: deque[tuple[int, int, int]] = deque()
         self._served: dict[int, tuple[int, int]] = {}
         self._features: dict[str, int] | None = None
@@ -141,7 +141,7 @@ class Link:
     # Requests through the codec ----------------------------------------------------------------------
 
     def request(self, api_key: int, fields: Mapping[str, Any], version: int | None = None) -> Any:
-        """Send a request and wait for its answer, as kio's dataclass. Nothing else may be in flight."""
+        """Send a request and wait for its response, a kio dataclass. Nothing else may be in flight."""
         if self._expected:
             raise RuntimeError("other requests are in flight on this link")
         body = bytearray()
@@ -202,7 +202,7 @@ class Link:
     def send(
         self, api_key: int, body: Sequence[bytes | bytearray | memoryview], version: int | None = None
     ) -> None:
-        """Send a request whose body stands ready, in parts; its answer is for ``receive``."""
+        """Send a request whose body is already encoded, in parts. ``receive`` gets its response."""
         if version is None:
             version = VERSIONS[api_key]
         self._correlation = (self._correlation + 1) & 0x7FFF_FFFF
@@ -220,7 +220,7 @@ class Link:
                 self._socket.sendall(part)
 
     def receive(self) -> memoryview:
-        """The body of the next answer: a view of a buffer that the next call overwrites."""
+        """The body of the next response: a view of a buffer that the next call overwrites."""
         size = _SIZE.unpack(self._read(4))[0]
         if not 4 <= size <= MAX_ANSWER:
             raise ProtocolError(f"{self.address} sent an answer of {size} bytes: not the Kafka protocol")
@@ -228,7 +228,7 @@ class Link:
         correlation, api_key, version = self._expected.popleft()
         if unpack_from(">i", frame)[0] != correlation:
             raise ProtocolError(f"{self.address} answered another request than the one asked")
-        # Flexible answers have (empty) tagged fields in their header; that of ApiVersions never does.
+        # Flexible responses have (empty) tagged fields in their header; that of ApiVersions never does.
         flexible = api_key != API_VERSIONS and codec.is_flexible(api_key, version)
         return frame[5:] if flexible else frame[4:]
 
@@ -254,7 +254,7 @@ class Link:
         read_committed: bool,
         min_bytes: int = 1,
     ) -> None:
-        """Ask for records of partitions, each from an offset and up to a number of bytes."""
+        """Request records of partitions, each from an offset and up to a number of bytes."""
         most = sum(size for _, size in partitions.values())
         out = bytearray(
             _FETCH_HEAD.pack(-1, wait_ms, min_bytes, min(most, 2**31 - 1), int(read_committed), 0, -1)
@@ -273,7 +273,7 @@ class Link:
         self.send(FETCH, [out])
 
     def receive_fetch(self) -> list[Fetched]:
-        """The answer to the oldest ``send_fetch``."""
+        """The response to the oldest ``send_fetch``."""
         view = self.receive()
         try:
             return _read_fetch(view)
@@ -291,8 +291,8 @@ class Link:
         transactional_id: str | None = None,
         adds: bool = False,
     ) -> None:
-        """Send one batch for each of some partitions. Under a transactional id, ``adds`` says that it has to
-        add the partitions to the transaction, too: only what knows KIP-890 does."""
+        """Send one batch for each of some partitions. Under a transactional id, ``adds`` means that the
+        request also adds the partitions to the transaction, which takes a broker with KIP-890."""
         topics: dict[str, list[tuple[int, bytearray]]] = {}
         for (topic, partition), batch in batches.items():
             topics.setdefault(topic, []).append((partition, batch))
@@ -308,7 +308,7 @@ class Link:
         self.send(PRODUCE, parts)
 
     def receive_produce(self) -> list[Produced]:
-        """The answer to the oldest ``send_produce``."""
+        """The response to the oldest ``send_produce``."""
         version = self._expected[0][2]
         view = self.receive()
         try:
@@ -325,7 +325,7 @@ def _compact_produce(
     timeout_ms: int,
     transactional_id: str | None,
 ) -> list[bytes | bytearray]:
-    """Version 12: lengths are variable, and every structure ends with its (no) tags."""
+    """Version 12: lengths are varints, and every structure ends with its (empty) tagged fields."""
     name = b"\0" if transactional_id is None else compact_bytes(transactional_id.encode())
     parts: list[bytes | bytearray] = [
         name + Struct(">hi").pack(acks, timeout_ms) + unsigned_varint(len(topics) + 1)
@@ -355,7 +355,7 @@ def _read_fetch(view: memoryview) -> list[Fetched]:
             (count,) = unpack_from(">i", view, at)
             at += 4
             aborted = tuple(_ABORTED.unpack_from(view, at + 16 * i) for i in range(count))
-            at += 16 * max(count, 0) + 4  # and the preferred replica
+            at += 16 * max(count, 0) + 4  # skips the preferred replica too
             (size,) = unpack_from(">i", view, at)
             at += 4
             size = max(size, 0)
@@ -382,7 +382,7 @@ def _read_produce(view: memoryview) -> list[Produced]:
             at += 4
             reasons = []
             for _ in range(errors):
-                at += 4  # which record
+                at += 4  # the index of the record
                 reason, at = _read_string(view, at)
                 reasons.append(reason)
             message, at = _read_string(view, at)
@@ -391,7 +391,7 @@ def _read_produce(view: memoryview) -> list[Produced]:
 
 
 def _read_newer_produce(view: memoryview, version: int) -> list[Produced]:
-    # Rare next to what it acknowledges, so the schemas do.
+    # Rare compared with the batches it acknowledges, so the slower schemas will do.
     try:
         answer = codec.answer_reader(PRODUCE, version)(bytes(view), 0)[0]
     except Exception as problem:
@@ -425,7 +425,7 @@ def _read_string(view: memoryview, at: int) -> tuple[str, int]:
 
 
 def refused(code: int, what: str, message: str = "") -> RequestFailed:
-    """A broker's error code as an exception: ``what`` was asked for, and what Kafka calls the error."""
+    """A broker's error code as an exception: ``what`` was requested, and what Kafka calls the error."""
     try:
         name = error_codes()(code).name.upper()
     except ValueError:
@@ -435,7 +435,7 @@ def refused(code: int, what: str, message: str = "") -> RequestFailed:
 
 
 def is_retriable(code: int) -> bool:
-    """Whether Kafka says that the same request may succeed a little later."""
+    """True if Kafka says that the same request may succeed a little later."""
     try:
         return bool(error_codes()(code).retriable)
     except ValueError:

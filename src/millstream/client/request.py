@@ -1,4 +1,4 @@
-"""Asking librdkafka's admin client, and turning what comes back into answers or our own errors."""
+"""Requests to librdkafka's admin client, with its results turned into values or millstream's errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from millstream.errors import BrokerUnavailable, MillstreamError
 
 
 class Requests:
-    """One connection to ask on. ``timeout`` is how long one request may take, in seconds."""
+    """One connection for requests. ``timeout`` is how long one request may take, in seconds."""
 
     def __init__(self, connection: Connection, *, timeout: float = 30.0) -> None:
         from confluent_kafka.admin import AdminClient
@@ -33,10 +33,10 @@ class Requests:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        del self._client  # librdkafka ends its threads when the last reference goes
+        del self._client  # librdkafka stops its threads when the last reference goes
 
     def _metadata(self) -> Any:
-        """Every topic and broker of the cluster: the first thing most commands ask."""
+        """Every topic and broker of the cluster, which most commands request first."""
         from confluent_kafka import KafkaException
 
         deadline = time.monotonic() + self.connection.patience
@@ -66,14 +66,14 @@ class Requests:
                     ) from None
 
     def _heed_complaints(self) -> None:
-        """Hear what librdkafka complains of; give up at once where waiting can't help."""
+        """Collect librdkafka's complaints, and give up at once if waiting can't help."""
         self._client.poll(0)
         if self._complaints.final:
             assert self._complaints.last is not None
             raise failure(self._complaints.last, self.connection)
 
     def _until_seen(self, seen: Callable[[], bool], patience: float = 5.0) -> None:
-        """Wait until a change can be seen: Kafka answers before every broker has heard of it."""
+        """Wait until a change is visible: Kafka responds before every broker has heard of it."""
         deadline = time.monotonic() + patience
         while not seen() and time.monotonic() < deadline:
             time.sleep(0.02)

@@ -1,7 +1,7 @@
-"""Moving a consumer group to other offsets, and what that means for it: what it reads again, what it skips.
+"""Move a consumer group to other offsets, and say what that means: what it reads again, what it skips.
 
-First a plan, which changes nothing; then it is carried out, unless the group has members: they would go on
-from where they are, and commit over it.
+A plan comes first, and changes nothing. It is then carried out, unless the group has members: they would
+continue from where they are and commit over it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ NON_EMPTY_GROUP = 68
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One partition's offset, from ``old`` (None: it has committed none) to ``new``. ``first_ms`` and
-    ``last_ms`` are the times of the first and the last record between the two, where they are known."""
+    """One partition's offset, from ``old`` (None: nothing committed) to ``new``. ``first_ms`` and
+    ``last_ms`` are the times of the first and the last record between the two, if they are known."""
 
     partition: TopicPartition
     old: int | None
@@ -33,15 +33,14 @@ class Move:
 
     @property
     def between(self) -> Bounds:
-        """The offsets from the one to the other, as far as the partition has them; empty for a group that
-        had none."""
+        """The offsets between the two that the partition has; empty if the group had committed none."""
         start, end = self.bounds
         old = self.new if self.old is None else max(start, min(self.old, end))
         return Bounds(min(old, self.new), max(old, self.new))
 
     @property
     def read_again(self) -> int:
-        """How many records. Those that were compacted away, or mark transactions, are counted too."""
+        """How many records, including those that were compacted away or that mark transactions."""
         return 0 if self.old is None or self.old <= self.new else self.between.end - self.between.start
 
     @property
@@ -50,7 +49,7 @@ class Move:
 
     @property
     def unread(self) -> int:
-        """How many there are to read afterwards."""
+        """How many records are left to read afterwards."""
         return self.bounds.end - self.new
 
 
@@ -61,8 +60,8 @@ def planned(
     topics: Collection[str] = (),
     partitions: Collection[int] = (),
 ) -> list[Move]:
-    """Where every partition of a group would be moved to: of these topics (else all that it has committed),
-    and of these partitions of them."""
+    """Where every partition of a group would be moved to: those of ``topics`` (by default all that it has
+    committed), restricted to ``partitions`` if any are given."""
     committed = admin.committed(group)
     places = _places(admin, group, list(committed), topics, partitions)
     bounds = admin.bounds(places)
@@ -80,7 +79,7 @@ def planned(
 
 
 def with_times(admin: Admin, moves: Sequence[Move]) -> list[Move]:
-    """The same, with the times of what is between old and new: two small fetches for each partition."""
+    """The same moves, with the times of what is between old and new: two small fetches per partition."""
     between = {
         move.partition: (Spot(move.partition, move.between.start), Spot(move.partition, move.between.end - 1))
         for move in moves
@@ -98,18 +97,17 @@ def with_times(admin: Admin, moves: Sequence[Move]) -> list[Move]:
 
 
 def carry_out(admin: Admin, group: str, moves: Sequence[Move]) -> None:
-    """Commit the new offsets. Done twice it is as done once."""
+    """Commit the new offsets. Doing it twice has the same effect as doing it once."""
     try:
         admin.commit(group, {move.partition: move.new for move in moves})
     except RequestFailed as error:
-        # A member joined since the plan was made; brokers differ in how they say so.
+        # A member joined since the plan was made; brokers differ in how they report that.
         refuse_to_move(admin, group, new=True)
         raise error from None
 
 
 def refuse_to_move(admin: Admin, group: str, *, new: bool) -> None:
-    """Raises while the group has members; also where there is no such group, unless it may be a ``new``
-    one."""
+    """Raise if the group has members. Also if there is no such group, unless it may be a ``new`` one."""
     refuse_while_active(
         admin, group, "they would go on from where they are and commit over the new offsets", new=new
     )
@@ -120,7 +118,7 @@ def refuse_while_active(admin: Admin, group: str, why: str, *, new: bool = False
         info = admin.group(group)
     except RequestFailed:
         if new:
-            return  # the offsets of a group to come may be set
+            return  # offsets may be set before a group exists
         raise
     if info.members:
         who = ", ".join(sorted({f"{member.client} at {member.host}" for member in info.members})[:3])

@@ -1,7 +1,7 @@
-"""TLS and SASL for connections we open ourselves, from the properties librdkafka and Java's client use.
+"""TLS and SASL for millstream's own connections, from the properties of librdkafka and Java's client.
 
-PLAIN and SCRAM are served: they need nothing but the standard library. For anything else (Kerberos, OAuth)
-the error says so.
+PLAIN and SCRAM are supported: they need nothing but the standard library. For anything else (Kerberos,
+OAuth) the error says so.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def tls_context(options: Mapping[str, str]) -> ssl.SSLContext:
             context.load_cert_chain(
                 certificate, options.get("ssl.key.location"), options.get("ssl.key.password")
             )
-    except OSError as error:  # ssl.SSLError is one
+    except OSError as error:  # includes ssl.SSLError
         for name in ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location"):
             if name in options and not Path(options[name]).is_file():
                 raise ConfigError(f"{name}: there is no file {options[name]}") from None
@@ -84,7 +84,7 @@ def tls_context(options: Mapping[str, str]) -> ssl.SSLContext:
 
 
 def wrap(plain: socket.socket, host: str, options: Mapping[str, str]) -> socket.socket:
-    """The socket with TLS on it, shaken hands."""
+    """The socket with TLS on it, after the handshake."""
     try:
         return tls_context(options).wrap_socket(plain, server_hostname=host)
     except ssl.SSLCertVerificationError as error:
@@ -118,7 +118,7 @@ def _credentials(options: Mapping[str, str]) -> tuple[str, str]:
 
 
 def authentication(options: Mapping[str, str]) -> Generator[bytes, bytes, None]:
-    """The conversation of the mechanism: yields what to send, is sent what the broker answered."""
+    """The exchange of the mechanism: yields what to send, and is sent what the broker answered."""
     user, password = _credentials(options)
     mechanism = mechanism_of(options)
     if mechanism == "PLAIN":

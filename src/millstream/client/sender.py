@@ -1,15 +1,16 @@
-"""Batches that stand encoded, sent to the leaders of their partitions: several in flight, each appended once.
+"""Send encoded batches to the leaders of their partitions: several in flight, each appended once.
 
-Theory: an idempotent producer's batches carry numbers, and a broker takes them only in order and only once.
-So whatever goes wrong on the way (a lost connection, another leader, an answer that never came), everything
-not acknowledged is sent again in its old order, and what had arrived after all is recognised as a duplicate.
-A broker remembers the last five batches of a producer in a partition, so no more than that are in flight.
+Theory: an idempotent producer's batches carry sequence numbers, and a broker accepts them only in order and
+only once. So whatever goes wrong on the way (a lost connection, another leader, a response that never
+came), everything that is not acknowledged is sent again in its old order, and a batch that had arrived
+after all is recognised as a duplicate. A broker remembers the last five batches of a producer in a
+partition, so no more than that are in flight.
 
-Under a producer that was given, batches are part of its transaction, which somebody else begins and ends. The
-broker must then never have seen batches of this producer and epoch in these partitions before, and no one
-else may send to them: numbers start at 0, and what has a number it knows is taken for a duplicate and
-dropped. Such a producer is never replaced by another: if the broker does not know it any more, that is an
-error for whoever began the transaction.
+Under a given ``producer``, batches are part of its transaction, which its owner begins and ends. The broker
+must then never have seen batches of this producer and epoch in these partitions before, and no one else may
+send to them: sequence numbers start at 0, and a batch with a known number is taken for a duplicate and
+dropped. Such a producer is never replaced by another: if the broker no longer knows it, that is an error
+for the owner of the transaction.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ _INVALID_PRODUCER_EPOCH = 47
 _UNKNOWN_PRODUCER_ID = 59
 _PRODUCER_FORGOTTEN = (_OUT_OF_ORDER_SEQUENCE, _INVALID_PRODUCER_EPOCH, _UNKNOWN_PRODUCER_ID)
 
-_PRODUCER_AT = 43  # producer id, epoch and sequence in a batch's header
+_PRODUCER_AT = 43  # producer id, epoch and sequence number in a batch's header
 _PRODUCER_END = 57
 
 Batch = tuple[TopicPartition, bytearray]
 
 
 class Sender:
-    """Sends batches under one producer id, stamping it into them. After an error it can't be used again.
+    """Sends batches under one producer id, which it stamps into them. It can't be used after an error.
 
     Without idempotence a batch that is sent again may be appended twice, or after later ones. ``producer``
     is the one to send under, in its transaction; batches must then be marked as transactional.
@@ -80,7 +81,7 @@ class Sender:
 
     def send(self, batches: Iterable[Batch]) -> None:
         """Send batches; a partition may have several, which keep their order. Returns when they are on
-        their way: ``flush`` waits until they are acknowledged. What they are made of is the sender's now."""
+        their way: ``flush`` waits until they are acknowledged. From here on the sender owns the buffers."""
         try:
             if self._given is not None and self._given.version < 2:
                 batches = list(batches)
@@ -99,12 +100,12 @@ class Sender:
             raise
 
     def close(self) -> None:
-        """Drop the connections, and whatever is in flight with them."""
+        """Drop the connections, with everything in flight on them."""
         self.failed = True
         self._cluster.close()
 
     def flush(self) -> None:
-        """Wait until all that was sent is acknowledged."""
+        """Wait until everything sent is acknowledged."""
         try:
             for link in list(self._in_flight):
                 while self._in_flight.get(link):
@@ -114,11 +115,11 @@ class Sender:
             raise
 
     def _add(self, partitions: set[TopicPartition]) -> None:
-        """Transactions v1: the coordinator has to know of a partition before the first batch for it."""
+        """Transactions v1: the coordinator must know of a partition before the first batch for it."""
         assert self._given is not None
         new = partitions - self._sequences.keys()
         if new:
-            self.flush()  # the coordinator may be the leader that still owes answers
+            self.flush()  # the coordinator may be a leader that still owes responses
             TransactionCoordinator(self._cluster).add_partitions(self._given, new)
 
     def _stamp(self, partition: TopicPartition, data: bytearray) -> None:
@@ -173,7 +174,7 @@ class Sender:
     def _settle(
         self, part: dict[TopicPartition, bytearray], answers: list[Produced]
     ) -> tuple[dict[TopicPartition, bytearray], RequestFailed | None]:
-        """What an answer leaves to be sent again, and why. Raises where sending again can't help."""
+        """What a response leaves to be sent again, and why. Raises if sending again can't help."""
         left = dict(part)
         seen: RequestFailed | None = None
         for answer in answers:
@@ -188,7 +189,7 @@ class Sender:
         return left, seen
 
     def _recover(self, problem: OSError | RequestFailed, unsent: list[Batch]) -> None:
-        """Send again, one after the other, all that is not acknowledged, and then what was not yet sent."""
+        """Send everything that is not acknowledged again, one by one, and then what was not yet sent."""
         log.info("sending again after: %s", problem)
         pending = self._take_back() + unsent
         renewed = False
@@ -211,15 +212,15 @@ class Sender:
             if code == 0:
                 pending.pop(0)
                 continue
-            # Refused for good under this producer id, so it is not in the log: the broker forgot the
-            # producer (expired, or data was lost). Under a new id, nothing is doubted.
+            # Refused for good under this producer id, so it is not in the log: the broker has forgotten the
+            # producer (expired, or data was lost). So it is safe to send it under a new id.
             if renewed or not self._idempotent or self._given is not None:
                 raise fenced(code, f"sending to {partition}")
             renewed = True
             self._renew(pending)
 
     def _take_back(self) -> list[Batch]:
-        """Everything in flight, oldest first in each partition; links are closed, late answers with them."""
+        """Everything in flight, oldest first in each partition. Closes the links to drop late responses."""
         pending: list[Batch] = []
         for link, window in self._in_flight.items():
             self._cluster.drop(link)

@@ -1,5 +1,4 @@
-"""How large partitions are on disk and what is left there, which only their brokers know and librdkafka does
-not ask."""
+"""Sizes of partitions and free disk space, which only brokers know and librdkafka does not ask for."""
 
 from __future__ import annotations
 
@@ -12,12 +11,12 @@ from millstream.client.position import TopicPartition
 from millstream.client.raw import DESCRIBE_LOG_DIRS, VERSIONS
 from millstream.errors import MillstreamError
 
-_TELLS_SPACE = 4  # the version that tells what is free; Kafka has it since 3.3
+_TELLS_SPACE = 4  # the version with the free space; Kafka has it since 3.3
 
 
 @dataclass(slots=True)
 class LogDir:
-    """One log directory of one broker. ``free`` is None where it does not tell."""
+    """One log directory of one broker. ``free`` is None if the broker does not report it."""
 
     broker: str
     path: str
@@ -26,8 +25,8 @@ class LogDir:
 
 
 def log_dirs(connection: Connection) -> list[LogDir]:
-    """Every log directory with the replicas in it. Those of brokers that do not tell (it is not permitted, or
-    not served) are left out: a size is good to know, and never worth a failure."""
+    """Every log directory with the replicas in it. Ends at the first broker that does not report its own
+    (not authorised, or not supported): a size is useful to know, but never worth a failure."""
     found: list[LogDir] = []
     cluster = Cluster(connection)
     try:
@@ -50,7 +49,7 @@ def log_dirs(connection: Connection) -> list[LogDir]:
 
 
 def partition_sizes(dirs: Iterable[LogDir]) -> dict[TopicPartition, int]:
-    """Bytes of each partition: of its largest replica, the others are on their way."""
+    """Bytes of each partition: the size of its largest replica, because the others are catching up."""
     sizes: dict[TopicPartition, int] = {}
     for directory in dirs:
         for place, size in directory.sizes.items():

@@ -1,6 +1,6 @@
-"""A broker and its standby, for those who watch and switch them.
+"""Watch a broker and its standby, and switch between them.
 
-Only millstream's brokers have these requests: Apache Kafka has replicas and elects their leaders by itself.
+Only millstream's brokers have these requests: Apache Kafka has replicas and elects their leaders itself.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from millstream.wire.standby import STANDBY_CLIENT, read_message, write_message
 
 @dataclass(frozen=True, slots=True)
 class Promoted:
-    """What a standby says to a promotion. ``reasons``: why not, or what is given up by insisting."""
+    """A standby's answer to a promotion. ``reasons``: why it is refused, or what forcing it gives up."""
 
     allowed: bool
     reasons: tuple[str, ...]
     lost: tuple[tuple[str, int, int, int], ...]  # topic, partition, first offset, offset after the last
-    note: str  # what is known, and up to when
+    note: str  # what is known, and as of when
 
 
 class BrokerPair:
-    """Asks one broker about its part. For one thread."""
+    """Queries one broker about its role. For one thread."""
 
     def __init__(self, connection: Connection, *, timeout: float = 90.0) -> None:
         self._connection = connection
         self._timeout = timeout
 
     def status(self) -> dict[str, Any]:
-        """Which part the broker has ("leader", "standby" or "fenced") and how the two stand to each other."""
+        """The broker's role ("leader", "standby" or "fenced") and how far the two brokers agree."""
         return self._ask(STANDBY_STATUS, {})
 
     def promote(self, *, force: bool = False) -> Promoted:
-        """Have a standby take its leader's place; returns once it leads, or says why it does not."""
+        """Have a standby replace its leader. Returns once it leads, or with the reasons why it does not."""
         answer = self._ask(PROMOTE, {"force": force})
         lost = tuple((topic, index, first, end) for topic, index, first, end in answer["lost"])
         verdict = Promoted(bool(answer["allowed"]), tuple(answer["reasons"]), lost, answer["note"])
@@ -54,7 +54,7 @@ class BrokerPair:
                 if self.status()["role"] == "leader":
                     return
             except MillstreamError:
-                pass  # between its two parts nobody listens
+                pass  # nobody listens while it changes its role
             if time.monotonic() > deadline:
                 raise BrokerUnavailable(
                     f"{self._connection.address} was promoted and does not lead within {self._timeout:g} s; "

@@ -1,12 +1,12 @@
-"""How a record is written for people: kcat's ``%`` templates, and JSON.
+"""How records are written for people: kcat's ``%`` templates, and JSON.
 
     %t topic      %p partition    %o offset       %T timestamp (ms)   %D timestamp (date and time, UTC)
     %k key        %s value        %h headers      %K key's bytes      %S value's bytes (-1: null)
     %J the whole record as JSON   %% a percent sign
     \\n \\t \\r \\0 \\\\ \\xNN      as in C; nothing is added at the end, so most templates end in \\n
 
-A template is compiled once into a list of pieces, and a batch of records is rendered into one run of bytes:
-what is written is not decoded unless it has to be.
+A template is compiled once into a list of pieces, and a batch of records is rendered into one run of bytes.
+Nothing is decoded unless it has to be.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Headers = Iterable[tuple[str, bytes | None]]
 
 
 class Record(Protocol):
-    """What a template reads of a record: a ``confluent_kafka.Message`` has it."""
+    """What a template reads from a record; a ``confluent_kafka.Message`` has it."""
 
     def topic(self) -> str | None: ...
     def partition(self) -> int | None: ...
@@ -39,34 +39,34 @@ Render = Callable[[Record], bytes]
 _TIMESTAMP_TYPES = {1: "CreateTime", 2: "LogAppendTime"}
 _PIECE = re.compile(rb"%(.)|\\(x[0-9a-fA-F]{2}|.)|%$|\\$", re.DOTALL)
 _ESCAPES = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"0": b"\0", b"\\": b"\\"}
-# Everything a terminal may take for a command; line feed and tab are what people mean by them.
+# Everything that a terminal may take for a command. Line feed and tab stay: people mean them as they are.
 _CONTROLS = {
     code: f"\\x{code:02x}" for code in (*range(0x20), 0x7F, *range(0x80, 0xA0)) if code not in (0x09, 0x0A)
 }
 
 
 def printable(data: bytes) -> bytes:
-    """``data`` with everything a terminal could choke on or obey written as ``\\xNN``."""
+    """``data`` with everything that a terminal could choke on or obey written as ``\\xNN``."""
     text = data.decode("utf-8", "backslashreplace")
     return (text if text.isprintable() else text.translate(_CONTROLS)).encode()
 
 
 def utc(timestamp_ms: int) -> str:
-    """A timestamp as ISO date and time; empty where a record has none."""
+    """A timestamp as ISO date and time; empty if the record has none."""
     if timestamp_ms < 0:
         return ""
     try:
         moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
     except (OverflowError, ValueError, OSError):
-        return str(timestamp_ms)  # beyond the year 9999: only a number says it
+        return str(timestamp_ms)  # beyond the year 9999: only a number can show it
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def as_json(record: Record) -> dict[str, Any]:
-    """A record as JSON has it. Bytes that are not UTF-8 stand in a ``..._base64`` field beside a null.
+    """A record as JSON. Bytes that are not UTF-8 are in a ``..._base64`` field beside a null.
 
     ``millstream produce --format json`` reads the same shape. A record that was decoded by its schema has
-    values instead of texts: whoever decoded it gives them as ``structured``.
+    values instead of text: the decoder provides them as ``structured``.
     """
     kind, timestamp = record.timestamp()
     fields: dict[str, Any] = {
@@ -128,7 +128,7 @@ _FIELDS: dict[bytes, Render] = {
     b"h": _headers,
     b"J": _json_line,
 }
-# Fields whose bytes a producer chose; the rest can't hold anything a terminal would obey.
+# Fields whose bytes a producer chose; the others can't contain anything that a terminal would obey.
 _FOREIGN = b"kshJ"
 
 
@@ -164,10 +164,10 @@ class Template:
             self._pieces.append(literal)
 
     def render(self, records: Iterable[Record]) -> bytes:
-        """The records one after another."""
+        """The records, one after another."""
         pieces = self._pieces
         if len(pieces) == 2 and callable(pieces[0]) and isinstance(pieces[1], bytes):
-            field, ending = pieces  # "%s\n" and the like: what most reading is
+            field, ending = pieces  # "%s\n" and the like: the most common case
             assert callable(field)
             assert isinstance(ending, bytes)
             rendered = [field(record) for record in records]

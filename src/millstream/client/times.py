@@ -1,7 +1,7 @@
-"""When records were written, by their offsets: the question that Kafka answers only the other way round.
+"""When records were written, by their offsets: the opposite of the lookup that Kafka offers.
 
-A Fetch of one byte brings one batch, the one that holds the offset. Several of them are on their way at once,
-so a thousand take less than a second; a consumer that is pointed at as many places takes half a minute.
+A Fetch of one byte returns one batch: the one that holds the offset. Several are in flight at once, so a
+thousand take less than a second. A consumer that seeks to as many places takes half a minute.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from millstream.records.build import read_records
 from millstream.records.fetched import NO_END, next_offset, wanted
 
 _IN_FLIGHT = 16
-_OFFSET_OUT_OF_RANGE = 1  # deleted meanwhile
-_WAIT_MS = 500  # for records that have to come from an archive; others are there at once
-_BATCHES = 10  # looked at one after the other for a record: compaction and markers leave some without one
+_OFFSET_OUT_OF_RANGE = 1  # deleted in the meantime
+_WAIT_MS = 500  # for records that have to come from an archive; all others come at once
+_BATCHES = 10  # searched one after the other for a record: compaction and markers leave some without one
 
 
 class Spot(NamedTuple):
@@ -35,9 +35,9 @@ class Spot(NamedTuple):
 def times_at(
     connection: Connection, spots: Collection[Spot], problems: dict[TopicPartition, str] | None = None
 ) -> dict[Spot, int]:
-    """The time, in ms, of the first record at or after each offset. Those of which none can be told are left
-    out: the offset is the end, or was deleted, or the partition has no leader at the moment, or can't be read
-    there, as in an archive that is away; ``problems`` takes what the broker said."""
+    """The time, in ms, of the first record at or after each offset. Offsets without an answer are left out:
+    the offset is the end or was deleted, the partition has no leader at the moment, or it can't be read
+    there, for example in an archive that is not reachable. ``problems`` collects what the broker said."""
     if not spots:
         return {}
     cluster = Cluster(connection, patience=connection.patience)
@@ -59,7 +59,7 @@ def _times(cluster: Cluster, spots: Collection[Spot], problems: dict[TopicPartit
             continue
     found: dict[Spot, int] = {}
     for link, led in by_leader.items():
-        left = dict(zip(led, led, strict=True))  # where each one is looked for next
+        left = dict(zip(led, led, strict=True))  # where to look for each one next
         for _ in range(_BATCHES):
             left = _look(link, left, found, problems)
             if not left:
@@ -70,7 +70,7 @@ def _times(cluster: Cluster, spots: Collection[Spot], problems: dict[TopicPartit
 def _look(
     link: Link, places: dict[Spot, Spot], found: dict[Spot, int], problems: dict[TopicPartition, str]
 ) -> dict[Spot, Spot]:
-    """Ask once for each; what is left, with where to go on."""
+    """Ask once for each. Returns those without an answer, with the offset to continue at."""
     left = {}
     for some in _parts(places.items()):
         for _, (partition, offset) in some:
@@ -93,7 +93,7 @@ def _parts(places: Iterable[tuple[Spot, Spot]]) -> Iterable[list[tuple[Spot, Spo
 
 
 def _first_time(answer: Fetched, offset: int) -> tuple[int | None, int]:
-    """The time of the first record from an offset on, or where to go on looking for one."""
+    """The time of the first record from an offset on, or the offset to continue at."""
     if answer.code:
         return None, offset
     try:

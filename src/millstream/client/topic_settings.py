@@ -1,5 +1,7 @@
-"""A topic's settings with all that a broker tells of them: where a value comes from, what it is otherwise,
-what it means. librdkafka leaves the documentation out."""
+"""A topic's settings with all that a broker reports: where a value comes from, its default, its meaning.
+
+The request is sent directly, because librdkafka leaves the documentation out.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ from millstream.client.connect import Connection
 from millstream.client.raw import DESCRIBE_CONFIGS, refused
 from millstream.config import TopicConfig, settings_of
 
-_TOPIC = 2  # a kind of resource
-_TELLS_MEANING = 3  # the version that tells types and documentation; Kafka has it since 2.6
+_TOPIC = 2  # the type of resource
+_TELLS_MEANING = 3  # the version with types and documentation; Kafka has it since 2.6
 _OLDEST = 1
 
 Source = Literal["topic", "broker", "default"]
@@ -34,8 +36,8 @@ _KINDS: dict[int, Kind] = {
 
 @dataclass(frozen=True, slots=True)
 class TopicSetting:
-    """``source`` is where ``value`` comes from; ``inherited`` is what it is when the topic has none of its
-    own. ``meaning`` is empty where neither the broker nor we know it."""
+    """``source`` is where ``value`` comes from. ``inherited`` is the value if the topic sets none itself.
+    ``meaning`` is empty if neither the broker nor millstream knows it."""
 
     name: str
     value: str | None
@@ -47,7 +49,7 @@ class TopicSetting:
 
 
 def topic_settings(connection: Connection, topic: str) -> list[TopicSetting]:
-    """Every setting of a topic, in the order of their names."""
+    """Every setting of a topic, sorted by name."""
     cluster = Cluster(connection, patience=connection.patience)
 
     def ask() -> list[TopicSetting]:
@@ -67,7 +69,7 @@ def topic_settings(connection: Connection, topic: str) -> list[TopicSetting]:
 
 
 def settings_of_ours(known: Collection[str]) -> dict[str, str]:
-    """The settings that only millstream's broker has, with their meaning; those that are not ``known``."""
+    """The settings that only millstream's broker has, with their meaning; without those in ``known``."""
     return {
         name: setting.doc
         for name, setting in settings_of(TopicConfig).items()
@@ -91,8 +93,8 @@ def _setting(entry: Any) -> TopicSetting:
 
 
 def plain_text(documentation: str) -> str:
-    """What a broker says of a setting, without the HTML that Apache Kafka writes into it; code in backquotes,
-    as we write it."""
+    """A broker's description of a setting, without the HTML that Apache Kafka writes into it. Code is in
+    backquotes, as in millstream's own descriptions."""
     text = re.sub(r"</?code>", "`", documentation)
     text = re.sub(r"<(?:p|br|li)\s*/?>", " ", text)
     text = html.unescape(re.sub(r"</?[a-zA-Z][^<>]*>", "", text))

@@ -1,4 +1,4 @@
-"""Transactions for plain Python: records read, records written and the reader's offsets, all or none of it.
+"""Transactions for plain Python: records read, records written and the reader's offsets, all or nothing.
 
     from millstream import client
 
@@ -13,9 +13,10 @@
             for record in txn.records:
                 txn.send("enriched", enrich(record.value()), key=record.key())
 
-The block of a transaction commits at its end; an exception aborts, and what was read is read again. In the
-loop, asking for the next batch commits the one before. Leaving the loop in any other way, by an exception or
-a break, aborts; ``stop`` ends it in order. A batch may have a block of its own, to go on after its failure:
+The block of a transaction commits at its end. An exception aborts it, and what was read is read again. In
+the loop, asking for the next batch commits the previous one. Leaving the loop in any other way, by an
+exception or a break, aborts; ``stop`` ends the loop in order. A batch may have its own block, to continue
+after a failure:
 
         for txn in batches:
             try:
@@ -24,11 +25,12 @@ a break, aborts; ``stop`` ends it in order. A batch may have a block of its own,
             except TransactionAborted as error:
                 log.warning("%s; reading it again", error)
 
-The name (``billing-1``) is the transactional id: each running process has its own, and keeps it over
-restarts, so that a predecessor which hangs is fenced instead of finishing later. Readers that ask for
-read_committed (librdkafka's default; Java's must be told) never see a record of an aborted transaction.
+The name (``billing-1``) is the transactional id. Each running process has its own and keeps it across
+restarts, so that a predecessor that hangs is fenced instead of finishing later. Readers that ask for
+read_committed (librdkafka's default; Java's client must be told) never see a record of an aborted
+transaction.
 
-On confluent-kafka, so it works with any Kafka. One thread uses one ``Transactions``.
+It uses confluent-kafka, so it works with any Kafka. One thread uses one ``Transactions``.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ log = logging.getLogger(__name__)
 Headers = Sequence[tuple[str, bytes | str | None]]
 State = Literal["open", "committed", "aborted", "in doubt"]
 
-# The group has moved on without this member: its partitions, and these records, are another's.
+# The group has moved on without this member: its partitions, and these records, now belong to another.
 _REBALANCED = (
     "ILLEGAL_GENERATION",
     "UNKNOWN_MEMBER_ID",
@@ -71,7 +73,7 @@ _REBALANCED = (
 
 
 class Transactions:
-    """One transactional producer, and the group it reads as, if it reads. Connected within its block."""
+    """One transactional producer, and the group that it reads as, if it reads. Connected within its block."""
 
     def __init__(
         self,
@@ -89,12 +91,12 @@ class Transactions:
         producer: Mapping[str, Any] | None = None,
     ) -> None:
         """
-        ``topics``, ``group``: what is read (names, or patterns that begin with ``^``), and as whom.
-        ``from_start``: where a partition is begun that the group has not read yet; else with what comes.
+        ``topics``, ``group``: what to read (names, or patterns that begin with ``^``), and as which group.
+        ``from_start``: begin partitions that the group has not read yet at their start, not at their end.
         ``most``, ``linger``: a batch has at most so many records, gathered for so many seconds.
-        ``wait``: end the loop when nothing has come for so many seconds; None waits for ever.
+        ``wait``: end the loop after so many seconds without a record; None waits forever.
         ``timeout``: seconds after which the broker aborts a transaction that was not ended.
-        ``consumer``, ``producer``: further properties of librdkafka's.
+        ``consumer``, ``producer``: further librdkafka properties.
         """
         if not transactional_id:
             raise ConfigError("a transaction needs a transactional id, such as 'billing-1'")
@@ -114,7 +116,7 @@ class Transactions:
         self._producing = {
             "transactional.id": transactional_id,
             "transaction.timeout.ms": round(timeout * 1000),
-            # Keys go where Java's client and our own sinks send them.
+            # Keys go to the same partitions as with Java's client and millstream's own sinks.
             "partitioner": "murmur2_random",
             "delivery.report.only.error": True,
             "error_cb": self._complaints,
@@ -156,7 +158,7 @@ class Transactions:
             self._reader = self._producer = None
 
     def stop(self) -> None:
-        """End the loop once the transaction under way is committed. May be called from a signal handler."""
+        """End the loop once the current transaction is committed. May be called from a signal handler."""
         self._stopped = True
 
     def begin(self) -> Transaction:
@@ -180,7 +182,7 @@ class Transactions:
                         raise
                     log.info("%s; going on with the partitions that are ours now", aborted)
 
-    # What a transaction asks of its producer ---------------------------------------------------------
+    # What a transaction needs from its producer ------------------------------------------------------
 
     def _begin(self, records: list[Message]) -> Transaction:
         from confluent_kafka import KafkaException
@@ -194,8 +196,8 @@ class Transactions:
             self._producer.begin_transaction()
         except KafkaException as error:
             raise self._failure(error.args[0], "can't begin a transaction") from None
-        # Who reads, as of now: asked when it commits, a member that was put out of its group meanwhile would
-        # be nobody in particular, and brokers take offsets from nobody in particular.
+        # The identity of the member that read, as of now. At commit time, a member that was removed from its
+        # group in the meantime would have none, and brokers accept offsets from a client without one.
         self._who = self._reader.metadata() if self._reader is not None and records else None
         self._current = Transaction(self, records)
         return self._current
@@ -234,8 +236,8 @@ class Transactions:
                 raise self._failure(error.args[0], f"can't send to {topic!r}") from None
 
     def _poll(self, seconds: float) -> None:
-        """Hear what became of records, and what librdkafka complains of. A fatal error is raised here too; it
-        comes again from the next call that matters, and is dealt with there."""
+        """Collect delivery reports and librdkafka's complaints. A fatal error is raised here too, but the
+        next call that matters raises it again and handles it."""
         from confluent_kafka import KafkaException
 
         with contextlib.suppress(KafkaException):
@@ -276,7 +278,8 @@ class Transactions:
     def _patiently(self, call: Callable[[float], None], what: str = "") -> None:
         """Call until it succeeds, as long as librdkafka says that it may and the broker would wait.
 
-        In short steps: Ctrl-C is heard between them. Without ``what`` other errors are the caller's."""
+        The steps are short, so that Ctrl-C is noticed between them. Without ``what``, the caller handles
+        other errors."""
         from confluent_kafka import KafkaException
 
         deadline = time.monotonic() + self.timeout
@@ -313,10 +316,10 @@ _FENCED = ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_PROD
 
 
 class Transaction:
-    """What is read and written together. ``records`` are confluent-kafka's messages; none if nothing is read.
+    """Records read and written together. ``records`` are confluent-kafka messages, none if nothing is read.
 
-    A block (``with txn``) ends it: by ``commit``, or by ``abort`` and the exception that came. It can be left
-    to the loop or the block around instead.
+    A ``with txn`` block ends it: with ``commit``, or with ``abort`` if there is an exception. Without one,
+    the surrounding loop or block ends it.
     """
 
     def __init__(self, owner: Transactions, records: list[Message]) -> None:
@@ -334,14 +337,14 @@ class Transaction:
         partition: int = -1,
         timestamp_ms: int = 0,
     ) -> None:
-        """Write a record; -1 leaves the partition to the key, 0 the time to the clock. Waits while the queue
-        is full. A record that the broker refuses fails the commit."""
+        """Write a record. Partition -1 lets the key decide; timestamp 0 is the current time. Waits while
+        the queue is full. A record that the broker refuses fails the commit."""
         self._check_open()
         self._owner._send(topic, value, key, partition, timestamp_ms, headers)
 
     def commit(self) -> None:
-        """Make it all visible, and count what was read as read. Raises TransactionAborted if that was not
-        possible and it was rolled back instead; what was read is read again."""
+        """Make everything visible, and count what was read as read. Raises TransactionAborted if that was
+        not possible and it was rolled back instead; what was read is then read again."""
         self._check_open()
         self.state = "in doubt"
         try:
@@ -376,7 +379,7 @@ class Transaction:
         try:
             self.abort()
         except MillstreamError as problem:
-            # The broker aborts it after its timeout; the exception that led here is the one to be heard.
+            # The broker aborts it after its timeout. The exception that led here is the one to report.
             log.warning("while aborting: %s", problem)
 
 
@@ -391,9 +394,9 @@ def transaction(
     wait: float | None = 10.0,
     timeout: float = 60.0,
 ) -> Iterator[Transaction]:
-    """One transaction, the length of the block. With ``topics`` and ``group`` it has one batch of records to
-    process, or none if nothing comes for ``wait`` seconds. It connects every time: for many transactions,
-    ``Transactions`` is the better choice, and says what the options mean."""
+    """One transaction, as long as the block. With ``topics`` and ``group`` it has one batch of records to
+    process, or none if nothing comes for ``wait`` seconds. It connects every time: for many transactions
+    use ``Transactions``, which also explains the options."""
     with Transactions(
         address, transactional_id, topics=topics, group=group, most=most, wait=wait, timeout=timeout
     ) as owner:

@@ -1,16 +1,16 @@
-"""The transactional side of the protocol, request by request, for those who drive it themselves.
+"""The transactional side of the protocol, request by request, for callers that drive it themselves.
 
-confluent-kafka does all of this inside one producer. Where several processes write under one producer id,
-as the tasks of a Spark job do, somebody else has to begin and end: this. It keeps no state but the
-connections; who the producer is, the caller knows (``Producer``) and may tell other processes.
+confluent-kafka does all of this inside one producer. If several processes write under one producer id, like
+the tasks of a Spark job, something else has to begin and end the transaction: this module. It keeps no
+state but the connections. The caller knows the producer (``Producer``) and may pass it to other processes.
 
-    init             take a transactional id over: everyone before is fenced, what they left open is aborted
-    add_partitions   transactions v1 only; under v2 (KIP-890) a Produce adds its partitions by itself
-    commit_offsets   a group's offsets, as a part of the transaction
-    end              commit or abort. Asked again after a lost answer, it says what was decided
+    init             take over a transactional id: previous users are fenced, what they left open is aborted
+    add_partitions   transactions v1 only; under v2 (KIP-890) a Produce adds its partitions itself
+    commit_offsets   a group's offsets, as part of the transaction
+    end              commit or abort; repeated after a lost response, it returns what was decided
 
-What fails because a broker is away for a moment is asked again until the cluster's patience runs out. Of
-``init`` and ``end`` it is then not known whether they happened; ``init`` without ``expected`` always helps.
+Requests that fail because a broker is briefly away are retried until the cluster's patience runs out. Then
+it is unknown whether an ``init`` or ``end`` has happened; ``init`` without ``expected`` always helps.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _FENCED = (INVALID_PRODUCER_EPOCH, PRODUCER_FENCED)
 T = TypeVar("T")
 
 _FEATURE = "transaction.version"
-_TWO_PHASE = 6  # the version of InitProducerId that knows KIP-939
+_TWO_PHASE = 6  # the version of InitProducerId that supports KIP-939
 
 
 @dataclass(frozen=True, slots=True)
 class Producer:
-    """A transactional producer as its coordinator knows it. ``ongoing`` is the transaction that a
-    two-phase producer found prepared: its producer id and epoch."""
+    """A transactional producer as its coordinator knows it. ``ongoing`` is the transaction that a two-phase
+    producer found prepared: its producer id and epoch."""
 
     id: int
     epoch: int
@@ -52,7 +52,7 @@ class Producer:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """As whom a group's offsets are committed. By default as nobody: the group has no members."""
+    """The member that commits a group's offsets. The default is none: the group has no members."""
 
     id: str = ""
     generation: int = -1
@@ -60,13 +60,13 @@ class Member:
 
 
 class TransactionCoordinator:
-    """Transactions of the cluster behind an address. Like the cluster, for one thread at a time."""
+    """Drives the transactions of a cluster. Like ``Cluster``, for one thread at a time."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
     def version(self) -> int:
-        """The transaction protocol of the cluster: 2, 1, or 0 where there are no transactions."""
+        """The transaction protocol of the cluster: 2, 1, or 0 if it has no transactions."""
 
         def ask() -> int:
             link = self._cluster.any_link()
@@ -88,9 +88,9 @@ class TransactionCoordinator:
     ) -> Producer:
         """A new epoch of a transactional id. What was open under it is aborted, unless ``keep_prepared``.
 
-        ``expected``: only if that is still the producer, otherwise ProducerFenced; without, whoever it is.
-        ``version`` keeps to protocol 1 on a cluster that has 2. ``enable_2pc``: the transactions of this
-        producer never run out of time; they are ended by whoever decides (KIP-939).
+        ``expected``: take over only from this producer, otherwise ProducerFenced; without it, from any.
+        ``version`` can keep to protocol 1 on a cluster that has 2. ``enable_2pc``: the transactions of this
+        producer never time out; an external decision ends them (KIP-939).
         """
         protocol = self.version() if version is None else version
         if protocol == 0:
@@ -129,7 +129,7 @@ class TransactionCoordinator:
         return self._ask(transactional_id, f"taking over transactional id {transactional_id}", ask)
 
     def add_partitions(self, producer: Producer, partitions: Collection[TopicPartition]) -> None:
-        """Partitions that the transaction is about to write; nothing to do where Produce says so itself."""
+        """Announce partitions that the transaction is about to write. Does nothing if Produce does that."""
         if producer.version >= 2 or not partitions:
             return
         topics = by_topic((p, p.partition) for p in partitions)
@@ -150,7 +150,7 @@ class TransactionCoordinator:
                 for topic in answer.results_by_topic_v3_and_below
                 for entry in topic.results_by_partition
             ]
-            # One that was not tried because of another says so (55); the other says why.
+            # A partition that was not tried because of another one reports 55. The other has the reason.
             for code, where in sorted(codes, key=lambda entry: entry[0] == 55):
                 _check(code, where)
 
@@ -163,7 +163,7 @@ class TransactionCoordinator:
         offsets: Mapping[TopicPartition, Committed],
         member: Member = Member(),  # noqa: B008 - immutable
     ) -> None:
-        """A group's offsets, which become its committed ones if and when the transaction commits."""
+        """Add a group's offsets, which become its committed ones if and when the transaction commits."""
         what = f"committing the offsets of group {group} in a transaction"
         if producer.version < 2:
             self._ask(producer.transactional_id, what, lambda link: self._add_offsets(link, producer, group))
@@ -212,8 +212,8 @@ class TransactionCoordinator:
         _check(answer.error_code, f"adding group {group} to the transaction of {producer.transactional_id}")
 
     def end(self, producer: Producer, *, commit: bool) -> Producer:
-        """Commit or abort; the producer under which to go on. Under v2 it has a new epoch, so that what an
-        older request of the same producer still brings is refused."""
+        """Commit or abort. Returns the producer to continue with. Under v2 it has a new epoch, so that late
+        requests of the same producer are refused."""
         what = f"{'committing' if commit else 'aborting'} the transaction of {producer.transactional_id}"
 
         def ask(link: Link) -> Producer:
@@ -252,12 +252,12 @@ class TransactionCoordinator:
 
 
 def _check(code: int, what: str) -> None:
-    """Raise what a broker answered; an error of fencing as ProducerFenced."""
+    """Raise a broker's error code, if it is one; as ProducerFenced if it is about fencing."""
     if code:
         raise fenced(int(code), what)
 
 
 def fenced(code: int, what: str, message: str = "") -> RequestFailed:
-    """A broker's error code as an exception, ProducerFenced where it says that another has taken over."""
+    """A broker's error code as an exception; ProducerFenced if another producer has taken over."""
     problem = refused(code, what, message)
     return ProducerFenced(code, problem.name, str(problem)) if code in _FENCED else problem

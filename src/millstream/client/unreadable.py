@@ -1,8 +1,8 @@
-"""Records that are there and can't be read: which offsets, and why.
+"""Records that exist but can't be read: which offsets, and why.
 
-A broker that looks into batches takes none of these. Others are there from before, come from a broker that
-does not look so closely, or are what a failing disk left. A client library does not say so: librdkafka asks
-for the same batch again and again, without an error. So readers that use one ask here when nothing comes.
+A broker that checks batches accepts none of these. They are older than the check, come from a broker that
+checks less closely, or were left by a failing disk. A client library does not report them: librdkafka
+requests the same batch again and again, without an error. So its users ask here when nothing comes.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from millstream.errors import CorruptBatch
 from millstream.records.batch import MAGIC, batches, read_header, verify
 from millstream.records.build import read_records
 
-CORRUPT_MESSAGE = 2  # what a broker says of a batch that its disk has damaged
-_ONE_BATCH = 1  # bytes: a broker gives a whole batch all the same
+CORRUPT_MESSAGE = 2  # a broker's answer for a batch that its disk has damaged
+_ONE_BATCH = 1  # bytes: a broker returns a whole batch anyway
 _WAIT_MS = 500
 
 
 class Unreadable(NamedTuple):
-    """Offsets ``first`` up to, not including, ``until``."""
+    """The offsets from ``first`` up to, not including, ``until``."""
 
     place: TopicPartition
     first: int
@@ -36,8 +36,8 @@ class Unreadable(NamedTuple):
 
 
 def unreadable_in(answer: Fetched, place: TopicPartition, first: int, problem: CorruptBatch) -> Unreadable:
-    """What a batch in a Fetch answer, in which ``problem`` was found, takes away from a reader that asked for
-    ``first``. Raises the problem again where the bytes do not even say which offsets they are."""
+    """The offsets that a batch in a Fetch response, in which ``problem`` was found, hides from a reader that
+    asked for ``first``. Raises ``problem`` again if the bytes do not even say which offsets they are."""
     header = read_header(answer.records, problem.position)
     if header.magic != MAGIC or header.next_offset <= first or header.last_offset_delta < 0:
         raise problem
@@ -45,7 +45,7 @@ def unreadable_in(answer: Fetched, place: TopicPartition, first: int, problem: C
 
 
 def find_unreadable(cluster: Cluster, place: TopicPartition, offset: int, end: int) -> Unreadable | None:
-    """Whether the batch with ``offset`` can't be read, in a log that ends at ``end``; None if it can."""
+    """The unreadable batch with ``offset``, in a log that ends at ``end``; None if it can be read."""
     answer = _fetch(cluster, place, offset)
     if answer.code == CORRUPT_MESSAGE:
         return damaged(cluster, place, offset, end)
@@ -62,7 +62,7 @@ def find_unreadable(cluster: Cluster, place: TopicPartition, offset: int, end: i
 
 
 def damaged(cluster: Cluster, place: TopicPartition, offset: int, end: int) -> Unreadable:
-    """What the broker says is damaged, from ``offset`` on: up to the first offset that it gives again."""
+    """What the broker says is damaged, from ``offset`` up to the first offset that it returns again."""
 
     def is_damaged(at: int) -> bool:
         return _fetch(cluster, place, at).code == CORRUPT_MESSAGE
@@ -72,7 +72,7 @@ def damaged(cluster: Cluster, place: TopicPartition, offset: int, end: int) -> U
 
 
 def _first_not(is_so: Callable[[int], bool], first: int, end: int) -> int:
-    """The first number from ``first`` on, up to ``end``, of which it is not so; of ``first`` it is."""
+    """The first number from ``first`` to ``end`` for which ``is_so`` is False. For ``first`` it is True."""
     step = 1
     while first + step < end and is_so(first + step):
         first, step = first + step, step * 2

@@ -1,4 +1,4 @@
-"""The examples there are, by name."""
+"""The examples that exist, by name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def all_examples() -> list[Example]:
 
 
 def find(name: str) -> Example:
-    """An example by its name; a name that is not there is the user's mistake."""
+    """An example by its name. An unknown name is reported as the user's mistake."""
     if name not in NAMES:
         near = difflib.get_close_matches(name, NAMES, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(NAMES)}"

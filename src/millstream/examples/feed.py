@@ -1,6 +1,6 @@
-"""A generator's events on their way to a broker: when their time comes, or as fast as they go.
+"""Send a generator's events to a broker: each when its time comes, or all as fast as possible.
 
-``python generate.py --broker 127.0.0.1:9092`` in an example, or in a project that began as one, is ``main``.
+``main`` is what ``python generate.py --broker 127.0.0.1:9092`` runs, in an example or in a copy of one.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ def now_ms() -> int:
 
 
 class Feed(threading.Thread):
-    """Produces events on a thread of its own, and counts them.
+    """Produces events on its own thread, and counts them.
 
-    A second of the wall brings ``speed`` seconds of events; what comes before the generator's start, and all
-    of it if ``speed`` is None, is sent at once.
+    A second of real time brings ``speed`` seconds of events. Events from before the generator's start are
+    sent at once; if ``speed`` is None, all of them are.
     """
 
     def __init__(self, connection: Connection, generator: Generator, *, speed: float | None = 1.0) -> None:
@@ -68,7 +68,7 @@ class Feed(threading.Thread):
             self.error = error
 
     def _wait(self, event: Event, began: float) -> bool:
-        """Until the event's time has come; whether somebody wants an end."""
+        """Wait until the event's time has come. True if the feed has to end."""
         if self._speed is not None:
             due = began + (event.at_ms - self.generator.start_ms) / 1000 / self._speed
             wait = due - time.monotonic()
@@ -86,7 +86,7 @@ class Feed(threading.Thread):
 
 
 def main(make: Callable[..., Generator], arguments: Sequence[str] | None = None) -> None:
-    """Produce what a generator makes, from the command line, until its end or Ctrl-C."""
+    """Run from the command line: produce a generator's events until they end, or until Ctrl-C."""
     parser = argparse.ArgumentParser(description="Produce generated events to a broker, until Ctrl-C.")
     parser.add_argument("--broker", default=DEFAULT_ADDRESS, help=f"the broker [{DEFAULT_ADDRESS}]")
     parser.add_argument("--seed", type=int, default=7, help="other events, other answers [7]")

@@ -1,4 +1,4 @@
-"""What every example is made of: events, what was planted among them, and a score of what was found."""
+"""What every example consists of: events, what was planted among them, and a score of what was found."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-# What came out, by topic: the rows in the order in which they were written.
+# The results by topic: rows in the order in which they were written.
 Results = Mapping[str, Sequence[Mapping[str, Any]]]
 
-BEGINNING_MS = 1_767_225_600_000  # 2026-01-01: where a generator begins that is not told
+BEGINNING_MS = 1_767_225_600_000  # 2026-01-01: where a generator starts by default
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A record to produce to ``topic`` at ``at_ms``. One without a value deletes its key in a table."""
+    """A record to produce to ``topic`` at ``at_ms``. Without a value, it deletes its key in a table."""
 
     at_ms: int
     topic: str
@@ -27,11 +27,11 @@ class Event:
 
 
 class Generator(Protocol):
-    """Made with ``seed``, ``start_ms`` and ``seconds``; the same three give the same events.
+    """Created with ``seed``, ``start_ms`` and ``seconds``; the same three give the same events.
 
-    ``events`` gives them in the order of their sending. With ``seconds`` of None they are endless; otherwise
-    they span so much time, and whatever is planted is over early enough for the pipeline to find it.
-    ``planted`` grows as events are taken.
+    ``events`` yields them in the order in which they are sent. If ``seconds`` is None they are endless.
+    Otherwise they span that much time, and everything planted is over early enough for the pipeline to find
+    it. ``planted`` grows as events are taken.
     """
 
     seed: int
@@ -46,13 +46,13 @@ class Generator(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """How one kind of what was planted was found, and how much was given that nothing planted explains."""
+    """How much was found of one kind that was planted, and how many answers nothing planted explains."""
 
     kind: str
     planted: int
     found: int
     given: int  # answers of this kind
-    right: int  # of them, those that something planted explains
+    right: int  # answers that something planted explains
 
     @property
     def recall(self) -> float | None:
@@ -64,7 +64,7 @@ class Score:
 
 
 def exact(kind: str, planted: Set[Any], told: Sequence[Any]) -> Score:
-    """The score where what is told equals what was planted, or is wrong. Told of twice, it is right once."""
+    """The score if an answer equals what was planted, or is wrong. Given twice, it is right once."""
     found = len(planted & set(told))
     return Score(kind, planted=len(planted), found=found, given=len(told), right=found)
 
@@ -73,17 +73,17 @@ def exact(kind: str, planted: Set[Any], told: Sequence[Any]) -> Score:
 class Example:
     """What is known of an example without loading its pipeline."""
 
-    name: str  # of its package too
-    title: str  # what it shows, in a line
-    about: str  # and in a paragraph
-    operators: tuple[str, ...]  # what of a topology it is an example for
-    results: Mapping[str, tuple[str, ...]]  # the topics that ``check`` needs, and the columns to show of each
-    view: str  # the one to show at the end
-    change: Mapping[str, str]  # what to change first in a copy, by file
-    seconds: float  # of events, among which every kind is planted
-    speed: float = 1.0  # seconds of event time in a second of a run
-    partitions: int = 2  # of the topics that are generated
-    recall: float = 1.0  # what has to be reached: rules of thumb may miss some, and blame some
+    name: str  # also of its package
+    title: str  # what it shows, in one line
+    about: str  # the same, in a paragraph
+    operators: tuple[str, ...]  # the operators that it is an example of
+    results: Mapping[str, tuple[str, ...]]  # the topics that ``check`` needs, with the columns to show
+    view: str  # the view to show at the end
+    change: Mapping[str, str]  # by file: what to change first in a copy
+    seconds: float  # the time that the events span, with every kind planted
+    speed: float = 1.0  # seconds of event time per second of a run
+    partitions: int = 2  # of the generated topics
+    recall: float = 1.0  # what must be reached: rules of thumb may miss some, and blame some
     precision: float = 1.0
 
     @property
@@ -105,8 +105,8 @@ class Example:
         return scores
 
     def reached(self, scores: Sequence[Score]) -> bool:
-        """Whether as much was found as this example promises, and no more blamed. Nothing planted proves
-        nothing."""
+        """True if as much was found as this example promises, and no more was blamed. False if nothing was
+        planted, because that proves nothing."""
         planted = sum(score.planted for score in scores)
         found = sum(score.found for score in scores)
         given, right = sum(score.given for score in scores), sum(score.right for score in scores)
@@ -114,10 +114,10 @@ class Example:
 
 
 def iso(at_ms: int) -> str:
-    """A time as events carry it."""
+    """A time in the form that events have."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def milliseconds(text: object) -> int:
-    """A time that an event or a result carries."""
+    """The time in an event or a result, in milliseconds."""
     return round(datetime.fromisoformat(str(text).replace("Z", "+00:00")).timestamp() * 1000)

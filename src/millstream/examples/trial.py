@@ -1,4 +1,4 @@
-"""A generator's events through a pipeline in the test driver: seconds of work for an hour of events."""
+"""Run a generator's events through a pipeline in the test driver: seconds of work for an hour of events."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from millstream.testing import Driver, Record
 
 
 def trial(pipeline: Path, generator: Generator, topics: Iterable[str], *, batch: int = 2000) -> Results:
-    """What a bounded generator's events make of ``topics``. Every ``batch`` of events is one of the job's."""
+    """What a bounded generator's events produce in ``topics``. Each ``batch`` of events is one job batch."""
     with Driver(pipeline) as driver:
         feed(driver, generator.events(), batch=batch)
         driver.finish()
@@ -20,7 +20,7 @@ def trial(pipeline: Path, generator: Generator, topics: Iterable[str], *, batch:
 
 
 def feed(driver: Driver, events: Iterable[Event], *, batch: int = 2000) -> None:
-    """Events with their keys and times, in batches."""
+    """Feed events with their keys and times, in batches."""
     for _, part in groupby(enumerate(events), key=lambda numbered: numbered[0] // batch):
         by_topic: dict[str, list[Record]] = {}
         for _, event in part:

@@ -1,11 +1,11 @@
-"""A file's content: how it is known again after its name, its inode or its compression have changed.
+"""Recognise the content of a file after its name, its inode or its compression has changed.
 
-A log file is renamed, copied, truncated and compressed while it is being read. What stays is its content. The
-content up to where it was read is known again by its first bytes, by the last ones before that place, and by
+A log file is renamed, copied, truncated and compressed while it is being read. What stays is its content.
+The part that was read is recognised by its first bytes, by the last bytes before the position, and by
 samples in between: the bytes before every power of two. Two contents that begin with the same banner differ
-in a sample; only contents that are equal line by line can't be told apart this way. The check of the last
-bytes is made after every read too, so that what was read is known to be of the content it was taken for, even
-if the file was truncated and grew again at that very moment.
+in a sample. Only contents that are equal line by line can't be told apart this way. The last bytes are
+checked after every read too. So what was read is known to be from that content, even if the file was
+truncated and grew again at that very moment.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from typing import Any, NamedTuple, Protocol
 
 HEAD = 256  # bytes that tell contents apart
 _SKIP = 1 << 20
-_SAMPLE = 64  # bytes before a power of two that are a sample
+_SAMPLE = 64  # bytes of a sample, right before a power of two
 _FIRST_SAMPLE = 2 * HEAD
 
 
 class Place(NamedTuple):
-    """Where a file is, as the filesystem has it."""
+    """Where a file is, as the filesystem reports it."""
 
     path: str
     device: int
     inode: int
     size: int
     modified_ns: int
-    changed_ns: int = 0  # of the inode: by a rename or a copy of its times too
+    changed_ns: int = 0  # of the inode: also set by a rename, or by copying the times
 
     @classmethod
     def of(cls, path: str) -> Place | None:
-        """None if there is no file of that name, or none that can be read."""
+        """None if there is no file of that name, or it can't be read."""
         try:
             found = os.stat(path)
         except OSError:
@@ -54,15 +54,15 @@ class Place(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """How far a content was read: ``offset`` in bytes, after decompression; what it is known again by."""
+    """How far a content was read (``offset`` in bytes, after decompression), and how to recognise it."""
 
     offset: int
     head: bytes
-    near: bytes  # a hash of what stands before the offset
-    samples: tuple[bytes, ...] = ()  # hashes of what stands before _FIRST_SAMPLE, twice that, ...
+    near: bytes  # a hash of the bytes before the offset
+    samples: tuple[bytes, ...] = ()  # hashes of the bytes before _FIRST_SAMPLE, twice that, ...
 
     def moved(self, taken: bytes, before: bytes) -> Mark:
-        """After ``taken`` was read on from here; ``before`` are the bytes that stood before it."""
+        """The mark after ``taken`` was read from here on; ``before`` are the bytes before ``taken``."""
         offset = self.offset + len(taken)
         head = self.head if len(self.head) >= HEAD else (self.head + taken)[: min(offset, HEAD)]
         samples = self.samples
@@ -99,13 +99,13 @@ class Content(Protocol):
     """A file open for reading, plain or compressed."""
 
     def read(self, offset: int, size: int) -> bytes:
-        """What stands there; less than ``size`` at the end. Raises OSError."""
+        """The bytes at an offset; fewer than ``size`` at the end. Raises OSError."""
 
     def close(self) -> None: ...
 
 
 class PlainContent:
-    """A plain file. It stays readable here after it was renamed or deleted."""
+    """A plain file. It stays readable here after it is renamed or deleted."""
 
     def __init__(self, path: str) -> None:
         self._descriptor = os.open(path, os.O_RDONLY)
@@ -122,16 +122,16 @@ class PlainContent:
 
 
 class BrokenContent(OSError):
-    """A compressed file that is not whole, yet or for ever."""
+    """A compressed file that is not complete, for now or for good."""
 
 
 class GzipContent:
-    """A compressed file, read forward; going back by more than a little starts over."""
+    """A compressed file, read forward. Going back by more than a little starts over."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._file = gzip.open(path)  # noqa: SIM115
-        self._last = b""  # the bytes before the position, for whoever checks what stands there
+        self._last = b""  # the bytes before the position, which are read again to check them
         self._position = 0
 
     def read(self, offset: int, size: int) -> bytes:
@@ -164,7 +164,7 @@ def open_content(place: Place) -> Content:
 
 
 def still_holds(content: Content, mark: Mark) -> bool:
-    """Whether this is the content that was read up to the mark."""
+    """True if this is the content that was read up to the mark."""
     if mark.offset == 0:
         return True
     size = min(mark.offset, HEAD)
@@ -172,7 +172,7 @@ def still_holds(content: Content, mark: Mark) -> bool:
 
 
 def ends_within(content: Content, mark: Mark) -> bool:
-    """Whether this content is shorter than the mark, and the same as far as it goes."""
+    """True if this content is shorter than the mark, and the same as far as it goes."""
     return not content.read(mark.offset - 1, 1) and _begins_like(content, mark)
 
 
@@ -184,14 +184,14 @@ def _begins_like(content: Content, mark: Mark) -> bool:
         at = _FIRST_SAMPLE << number
         found = content.read(at - _SAMPLE, _SAMPLE)
         if len(found) < _SAMPLE:
-            return True  # it ends before; whether it may is the caller's question
+            return True  # it ends before that; the caller decides whether it may
         if fingerprint(found) != sample:
             return False
     return True
 
 
 def mark_at(content: Content, offset: int) -> Mark:
-    """The mark of a content that was read up to an offset, which it has."""
+    """The mark of a content that was read up to an offset, which must exist."""
     size = min(offset, HEAD)
     samples: list[bytes] = []
     while (at := _FIRST_SAMPLE << len(samples)) <= offset:
@@ -201,8 +201,8 @@ def mark_at(content: Content, offset: int) -> Mark:
 
 
 def begins_with(whole: Content, size: int, part: Content, *, quick: bool) -> bool:
-    """Whether the first ``size`` bytes of a content are those of another one. ``quick``: by looking at the
-    first and last ones of them only."""
+    """True if the first ``size`` bytes of a content are those of another one. ``quick``: compare only the
+    first and the last of them."""
     places = [0, max(0, size - _SKIP)] if quick else range(0, size, _SKIP)
     for at in places:
         length = min(_SKIP, size - at)

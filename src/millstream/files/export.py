@@ -1,19 +1,19 @@
-"""A topic written out as files, each record in exactly one of them.
+"""Write a topic out as files, with each record in exactly one of them.
 
 The name of a file says what is in it:
 
     payments.XnUYN3GQTkK0Zb2mOp9r_A-0-00000000000000000000-00000000000000004711.jsonl
     topic, its id, partition, the first and the last offset it covers
 
-A file is there whole or not at all (``files.store``), and covers every offset of its range, also those that
-no reader sees (markers of transactions, records compacted away). So the names alone say how far the topic was
-written out: a start goes on after the last file of each partition, and what was being written when the last
-run was killed is written again. Nothing else is kept, and a directory can be moved.
+A file is there whole or not at all (``files.store``). It covers every offset of its range, including those
+that no reader sees (transaction markers, records compacted away). So the names alone say how far the topic
+was written out. A new run continues after the last file of each partition, and what was being written when
+the last run was killed is written again. No other state is kept, and a directory can be moved.
 
 The id tells a topic from a later one of the same name. A topic that was deleted and created again starts at
-offset 0, so its records go to files of their own. Readers ask for a topic by its name; which one they read is
-made certain by asking for the id after each batch of records and before it is written. A batch that came with
-another id is dropped: its records may belong to either topic.
+offset 0, so its records go to other files. Readers request a topic by its name. To be certain which one
+they read, the id is looked up after each batch of records is read and before it is written. A batch that
+came with another id is dropped, because its records may belong to either topic.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from millstream.files.shapes import Writer
 from millstream.files.store import UNFINISHED, Store
 
 _BATCH = 2000
-_LOOK_FOR_NEW_EVERY = 5.0  # seconds between two looks for new partitions
-_WAIT_FOR_TOPIC = 0.5  # seconds between two looks for a topic that was deleted
-# An id is missing where the broker is too old to tell it.
+_LOOK_FOR_NEW_EVERY = 5.0  # seconds between two checks for new partitions
+_WAIT_FOR_TOPIC = 0.5  # seconds between two checks for a topic that was deleted
+# The id is missing if the broker is too old to report it.
 _NAME = re.compile(
     r"(?P<topic>.+?)(?:\.(?P<id>[\w-]{22}))?-(?P<partition>\d+)-(?P<first>\d{20})-(?P<last>\d{20})"
     r"(?P<suffix>\.[a-z]+)",
@@ -54,15 +54,15 @@ def file_name(place: TopicPartition, id: str, first: int, last: int, suffix: str
 class Written(NamedTuple):
     """What a directory holds of a topic."""
 
-    after: dict[TopicPartition, int]  # the offset after the last that files of this topic cover
+    after: dict[TopicPartition, int]  # the offset after the last one that files of this topic cover
     others: frozenset[str]  # the ids in files of other topics that had the same name
 
 
 def written(store: Store, topic: str, id: str, suffix: str) -> Written:
-    """What is there of a topic; removes what is not whole.
+    """What a store holds of a topic; removes files that are not whole.
 
-    Raises MillstreamError where two files cover the same offset, since no run of this leaves that behind, and
-    where files of the topic's name have no id although it has one."""
+    Raises MillstreamError if two files cover the same offset, because no export leaves that behind, and if
+    files with the topic's name have no id although the topic has one."""
     ranges: dict[TopicPartition, list[tuple[int, int, str]]] = {}
     others = set()
     for name in list(store.names()):
@@ -95,7 +95,7 @@ def written(store: Store, topic: str, id: str, suffix: str) -> Written:
 
 @dataclass(slots=True)
 class Counters:
-    """What is in files that are complete, since the start."""
+    """What complete files hold, since the start."""
 
     records: int = 0
     files: int = 0
@@ -103,7 +103,7 @@ class Counters:
 
 @dataclass(slots=True)
 class _Open:
-    """A file that is being written: it covers ``first`` up to ``next``."""
+    """A file that is being written: it covers ``first`` up to, not including, ``next``."""
 
     name: str
     file: IO[bytes]
@@ -116,8 +116,8 @@ class _Open:
 
 @dataclass(slots=True)
 class Export:
-    """One topic to one store. A file is complete after ``most_bytes`` or ``most_seconds``; ``decoded`` is
-    what is written of a record."""
+    """Exports one topic to one store. A file is complete after ``most_bytes`` or ``most_seconds``.
+    ``decoded`` turns a record into what is written of it."""
 
     connection: Connection
     topic: str
@@ -132,13 +132,13 @@ class Export:
     _id: str = ""
     _files: dict[TopicPartition, _Open] = field(default_factory=dict)
     _next: dict[TopicPartition, int] = field(default_factory=dict)
-    _gaps: list[Gap] = field(default_factory=list)  # that were met since the last batch
+    _gaps: list[Gap] = field(default_factory=list)  # met since the last batch
 
     def run(
         self, ended: Callable[[], bool], *, follow: bool = False, shown: Callable[[], None] = lambda: None
     ) -> None:
-        """Write what is there when it starts, or with ``follow`` until ``ended``. What is in no complete file
-        then is completed, unless an error ends it."""
+        """Write what exists at the start, or with ``follow`` everything until ``ended``. Files that are
+        open at the end are completed, unless an error ends the run."""
         with contextlib.closing(Cluster(self.connection)) as cluster:
             while not self._export(cluster, ended, follow, shown):
                 if not self._created_again(cluster, ended, follow):
@@ -148,7 +148,7 @@ class Export:
     def _export(
         self, cluster: Cluster, ended: Callable[[], bool], follow: bool, shown: Callable[[], None]
     ) -> bool:
-        """Export the topic that has the name now. False if it was deleted meanwhile."""
+        """Export the topic that has the name now. False if it was deleted in the meantime."""
         with Admin(self.connection) as admin:
             places = admin.partitions([self.topic])
             self._id = cluster.topic_id(self.topic) or ""
@@ -189,7 +189,7 @@ class Export:
         follow: bool,
         shown: Callable[[], None],
     ) -> bool:
-        """Whether it was the same topic to the end."""
+        """True if it was the same topic until the end."""
         look_again = time.monotonic() + _LOOK_FOR_NEW_EVERY
         while not ended() and not reader.finished:
             by_place: dict[tuple[str, int], list[Any]] = {}
@@ -229,8 +229,8 @@ class Export:
         return cluster.topic_id(self.topic) == self._id
 
     def _created_again(self, cluster: Cluster, ended: Callable[[], bool], follow: bool) -> bool:
-        """Whether there is a topic to go on with after the last one was deleted; with ``follow`` it is waited
-        for."""
+        """True if there is a topic to continue with after the last one was deleted. Waits for it with
+        ``follow``, else raises."""
         places = ", ".join(f"{place} up to offset {offset - 1}" for place, offset in self._next.items())
         gone = f"{self.topic} was deleted while it was exported; exported of it: {places}"
         if not follow:
@@ -260,7 +260,7 @@ class Export:
         if gap.until < gap.first:
             raise self._cut(gap.partition, gap.until)
         if gap.partition in self._files:
-            self._complete(gap.partition)  # a file's name covers no records that nobody could read
+            self._complete(gap.partition)  # a file's name must not cover records that were lost
         self._skip(gap.partition, gap.until)
 
     def _skip(self, place: TopicPartition, until: int) -> None:
@@ -281,7 +281,7 @@ class Export:
         opened.next = self._next[place] = records[-1].offset() + 1
 
     def _cover(self, place: TopicPartition, end: int) -> None:
-        """The partition was read to ``end``: what is left of it holds no records."""
+        """The partition was read up to ``end``: what is left before that holds no records."""
         opened = self._files.get(place)
         if opened is not None:
             opened.next = self._next[place] = max(end, opened.next)

@@ -1,37 +1,38 @@
-"""Following log files through rotation, truncation and compression: every line once.
+"""Follow log files through rotation, truncation and compression, reading every line once.
 
-Rule 1: a content is read once, wherever it is. What is known is where each content was read to (``Mark``); a
-file is looked at for the content it holds, and a content that is not known is new and read from its start.
-Rule 2: a plain file is known by its inode first, as long as that holds what was read. Only a content whose
-inode is gone or holds something else is looked for by what was read of it: in a copy, or compressed.
+Rule 1: a content is read once, wherever it is. The follower knows how far each content was read (``Mark``).
+It identifies a file by its content; a content that it does not know is new, and is read from its start.
+Rule 2: a plain file is recognised by its inode first, as long as that holds what was read. Only a content
+whose inode is gone or holds something else is searched for by what was read of it, in a copy or compressed.
 Rule 3: two files that begin alike are two contents, unless one is being made from the other: a copy of the
-file that is written, whose bytes are all equal to that file's first ones, or ``NAME.gz`` beside ``NAME``.
-Rule 4: older files of a family are read to their end before newer ones are begun; names say which is older.
+file that is written, whose bytes all equal that file's first ones, or ``NAME.gz`` beside ``NAME``.
+Rule 4: older files of a family are read to their end before newer ones are started. Names say which is older.
 
-What happens to a file, and what comes of it:
+What happens to a file, and what the follower does:
 
-    renamed, a new one made         the old one is known by its inode and read to its end; the new one is new
-    copied, then truncated          the inode holds other bytes than it did: new content; the rest of the old
+    renamed, a new one created      the old one is recognised by its inode and read to its end; the new one
+                                    is new
+    copied, then truncated          the inode holds other bytes than before: new content; the rest of the old
                                     one is read from the copy
     the same, and the new content   the copy is not the beginning of the file that is written, so that was
     begins like the old one         truncated: the copy is read on, the file from its start
-    truncated                       there is no copy: what had not been read is gone, and said
-    compressed                      known by its content; read on from there after decompression
-    copied or compressed just now   waited for: a copy until the file is truncated, ``NAME.gz`` while there is
-                                    a ``NAME``
+    truncated                       there is no copy: what had not been read is gone, and this is reported
+    compressed                      recognised by its content; read on from there after decompression
+    being copied or compressed      waited for: a copy until the file is truncated, ``NAME.gz`` as long as
+                                    there is a ``NAME``
     deleted                         read to its end while it is open here, then forgotten
 
-What can't be told apart: a file whose every byte is the beginning of the file that is written, if that has
-the inode it always had, is a copy or was written with the same lines. It is taken for a copy, and said. And a
-file that was truncated between two looks and begins with exactly what had been read of it is read on from
-there.
+What can't be told apart: a file may equal the beginning of the file that is written, while the latter still
+has its old inode. Then it is either a copy, or was written with the same lines. It is taken for a copy, and
+this is reported. And if a file was truncated between two looks and begins with exactly what had been read
+of it, it is read on from there.
 
-A last line without a line feed is waited for while somebody may be writing it: taken from a file that was
-rotated away and is not written any more, or, if reading ends there (``once``), from one that nobody has
+A last line without a line feed waits as long as somebody may still be writing it. It is taken from a file
+that was rotated away and is no longer written, or, if reading ends there (``once``), from one that was not
 written for a second.
 
-Files are polled. State is in memory: ``Tracked`` and its marks, which whoever sends the lines keeps in a safe
-place (``files.progress``) and gives back after a restart.
+Files are polled. State is in memory: ``Tracked`` and its marks. The caller that sends the lines stores them
+safely (``files.progress``) and passes them in again after a restart.
 """
 
 from __future__ import annotations
@@ -62,16 +63,16 @@ from millstream.files.rotation import Candidate, candidates
 log = logging.getLogger(__name__)
 
 CHUNK = 1 << 18
-LONGEST_LINE = 900_000  # bytes; the largest record that clients and brokers take by default is a little more
+LONGEST_LINE = 900_000  # bytes; a little less than the default limit of clients and brokers for a record
 _QUIET_MS = (
-    5000  # a rotated file that was not written for so long has its last line, and is no copy under way
+    5000  # a rotated file that was not written for so long has its last line, and is no copy in progress
 )
 _QUIET_ONCE_MS = 1000
-_FORGET_AFTER = 10.0  # seconds that a file is away, and if it is open here was not written, to be gone
+_FORGET_AFTER = 10.0  # seconds away, and not written if it is open here, until a file counts as gone
 
 
 class Line(NamedTuple):
-    """``piece`` counts the parts of a line too long for one record, from 1; 0 is a whole line."""
+    """A line, or a part of one that is too long for a record. ``piece`` counts from 1; 0 is a whole line."""
 
     data: bytes
     piece: int = 0
@@ -79,22 +80,22 @@ class Line(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Tracked:
-    """One content: where it is and how far it was read. ``order`` is that of being found.
+    """One content: where it is and how far it was read. ``order`` is the order in which contents were found.
 
     ``ended`` is the size of a copy that ends before the mark: lines were read from the file after it was
-    copied and before it was truncated. There is nothing to read in such a copy, it is only known."""
+    copied and before it was truncated. Such a copy has nothing to read; it is only recognised."""
 
     id: str
     family: str
     place: Place
     mark: Mark = START
     order: int = 0
-    piece: int = 0  # of an overlong line, how many parts were taken
+    piece: int = 0  # how many parts of an overlong line were taken
     whole: bool = False  # compressed, and read to its end
     ended: int | None = None
-    read_ms: int = 0  # when something was read of it last
+    read_ms: int = 0  # when something of it was read last
     content: Content | None = None
-    rest: bytes = b""  # of a line whose end has not come yet; stands after the mark
+    rest: bytes = b""  # of a line whose end has not come yet; it is after the mark
     before: bytes = b""  # up to HEAD bytes before the mark
     gone_since: float | None = None
     complained: bool = False
@@ -111,7 +112,7 @@ class Tracked:
 
 
 class Read(NamedTuple):
-    """Lines of one file; its tracking stands after them."""
+    """Lines of one file. ``tracked`` is already past them."""
 
     tracked: Tracked
     lines: list[Line]
@@ -119,12 +120,12 @@ class Read(NamedTuple):
 
 @dataclass(slots=True)
 class Follower:
-    """The files of some patterns. ``known`` is what was tracked before a restart, and ``begun`` says that
-    there was a look before.
+    """Follows the files of some patterns. ``known`` is what was tracked before a restart; ``begun`` says
+    that there was a look before.
 
-    ``from_start``: how files are begun that patterns name and that are there at the very first look; others
-    that are there then are not read, and what comes later always is.
-    ``complain`` is told what a person should know: in a sentence."""
+    ``from_start``: read files that the patterns name and that exist at the very first look from their
+    start, not their end. Other files that exist then are not read; files that come later always are.
+    ``complain`` receives what a person should know, as a sentence."""
 
     patterns: Sequence[str]
     clock: Clock
@@ -135,7 +136,7 @@ class Follower:
     longest: int = LONGEST_LINE
     complain: Callable[[str], None] = log.warning
     tracked: list[Tracked] = field(default_factory=list)
-    forgotten: list[Tracked] = field(default_factory=list)  # whose progress nobody needs any more
+    forgotten: list[Tracked] = field(default_factory=list)  # whose progress is no longer needed
     _verdicts: dict[tuple[Place, str, int], str] = field(default_factory=dict)
     _copies: dict[tuple[Place, Place, bool], bool] = field(default_factory=dict)
     _undecided: set[str] = field(default_factory=set)  # families with a file that is waited for
@@ -154,7 +155,7 @@ class Follower:
     # Finding files -------------------------------------------------------------------------------------
 
     def look(self) -> list[Tracked]:
-        """Find the files again, under whatever names; those that are new are returned."""
+        """Find the files again, under whatever names. Returns those that are new."""
         there = candidates(self.patterns)
         self._undecided.clear()
         claimed, homeless = self._by_inode(there)
@@ -177,7 +178,7 @@ class Follower:
         return fresh
 
     def _by_inode(self, there: Iterable[Candidate]) -> tuple[set[tuple[int, int]], list[Tracked]]:
-        """The inodes that still hold what was read of them, and the contents that are not where they were."""
+        """The inodes that still hold what was read of them, and the contents that have moved or are gone."""
         by_file = {each.place.file: each for each in reversed(list(there))}
         claimed: set[tuple[int, int]] = set()
         homeless = []
@@ -191,8 +192,7 @@ class Follower:
         return claimed, homeless
 
     def _age(self, tracked: Tracked, places: dict[tuple[int, int], int]) -> tuple[str, int, int]:
-        """What sorts contents by their age: those that are gone, if only open here, before what took their
-        place."""
+        """A sort key by age. Contents that are gone, if still open here, come before their replacement."""
         written = tracked.place.path == tracked.family
         if tracked.gone_since is not None:
             return tracked.family, 2 if written else 0, tracked.order
@@ -207,15 +207,15 @@ class Follower:
         if tracked.ended is not None:
             return place.size == tracked.ended and self._verdict(place, tracked) == "within"
         if tracked.mark.offset == 0 and tracked.content is None:
-            # Nothing is known of its content, and an inode is used again once its file is deleted.
+            # Nothing is known of its content, and an inode is reused once its file is deleted.
             return place.path == known.path == tracked.family
         if tracked.content is None and found.rotated and place.size == known.size:
-            # An inode that is used again may hold equal lines, but has another time.
+            # A reused inode may hold equal lines, but has another time.
             return place.modified_ns == known.modified_ns and self._verdict(place, tracked) == "same"
         return self._verdict(place, tracked) == "same"
 
     def _verdict(self, place: Place, tracked: Tracked) -> str:
-        """The ``same`` content; ``within`` it, shorter than it was read; ``broken``; or ``other``."""
+        """``same``; ``within`` (the same, but shorter than what was read); ``broken``; or ``other``."""
         key = (place, tracked.id, tracked.mark.offset)
         known = self._verdicts.get(key)
         if known is None:
@@ -237,13 +237,13 @@ class Follower:
             content.close()
 
     def _moved(self, tracked: Tracked, free: Iterable[Candidate]) -> Candidate | None:
-        """Where a content is that is not where it was: the oldest file that holds what was read of it."""
+        """The new place of a content that has moved: the oldest file that holds what was read of it."""
         within = None
         for each in free:
             if not each.rotated or each.family != tracked.family:
                 continue
             if tracked.mark.offset == 0:
-                # Nothing was read of it. What is known of its content is what is open here.
+                # Nothing of it was read. Its content is known only through the file that is open here.
                 if _was_made_of(each.place, tracked.content):
                     return each
                 continue
@@ -255,7 +255,7 @@ class Follower:
         return within
 
     def _ends_before(self, place: Place, tracked: Tracked) -> bool:
-        """Whether a shorter content can be a copy of this one: made before the last lines were read."""
+        """True if a shorter content can be a copy of this one, made before the last lines were read."""
         if tracked.ended is None:
             return place.modified_ns // 1_000_000 <= tracked.read_ms
         return _length(place, tracked.ended) == tracked.ended
@@ -267,13 +267,13 @@ class Follower:
         tracked.place, tracked.gone_since, tracked.whole = to.place, None, False
 
     def _new(self, there: list[Candidate], free: list[Candidate]) -> list[Candidate]:
-        """Of the files that hold no known content: those that are not being made from another file."""
+        """Of the files without a known content, those that are not being made from another file."""
         written = {each.family: each for each in there if not each.rotated}
         plain = {each.place.path for each in self.tracked if each.gone_since is None}
         new = []
         for each in free:
             if each.family in self._undecided:
-                continue  # in its turn
+                continue  # its turn comes later
             if each.rotated:
                 if each.place.path.removesuffix(".gz") in plain - {each.place.path}:
                     continue
@@ -282,23 +282,23 @@ class Follower:
                 if self._is_under_way(each, origin, holder):
                     continue
                 if origin is not None and holder and self._verdict(each.place, holder) == "same":
-                    # The file that is written was truncated, and begins like it did before.
+                    # The file that is written was truncated, and begins as it did before.
                     self._move(holder, each)
-                    free.append(origin)  # to be met last, as it is the newest
+                    free.append(origin)  # to come last, as it is the newest
                     continue
             new.append(each)
         return new
 
     def _holder(self, family: str) -> Tracked | None:
-        """What is tracked as the file that is written, if something of it was read."""
+        """What is tracked as the file that is written, if anything of it was read."""
         for each in self.tracked:
             if each.place.path == each.family == family and each.gone_since is None and each.mark.offset:
                 return each
         return None
 
     def _is_under_way(self, rotated: Candidate, origin: Candidate | None, holder: Tracked | None) -> bool:
-        """Whether a file is not to be read (yet): it is a copy of the file that is written, which may be
-        about to be truncated; or it is not whole."""
+        """True if a file is not to be read (yet): it is a copy of the file that is written, which may be
+        about to be truncated; or it is not complete."""
         place = rotated.place
         touched_ms = max(place.modified_ns, place.changed_ns) // 1_000_000
         young = self.clock.now_ms() - touched_ms < _QUIET_MS
@@ -329,12 +329,12 @@ class Follower:
         return known
 
     def _gone(self, tracked: Tracked, *, replaced: bool) -> None:
-        """A tracked content is nowhere to be found by name. It may be between two names at this moment: it is
-        forgotten only if it stays away."""
+        """Handle a tracked content that can't be found by name. It may be between two names at this moment,
+        so it is forgotten only if it stays away."""
         now = self.clock.monotonic()
         content = tracked.content
         if isinstance(content, PlainContent) and still_holds(content, tracked.mark):
-            # Deleted or moved away, and open here: there may be more to read.
+            # Deleted or moved away, but open here: there may be more to read.
             tracked.place = content.place()._replace(path=tracked.place.path)
             if tracked.place.size > tracked.position:
                 tracked.gone_since = now
@@ -379,7 +379,7 @@ class Follower:
             return
         try:
             if place.compressed:
-                tracked.whole = True  # known by its inode, size and time only
+                tracked.whole = True  # recognised by its inode, size and time only
                 return
             last = content.read(max(0, place.size - CHUNK), CHUNK)
             unfinished = len(last) - (last.rfind(b"\n") + 1)
@@ -391,9 +391,9 @@ class Follower:
     # Reading them --------------------------------------------------------------------------------------
 
     def read(self, most: int) -> list[Read]:
-        """Lines that are there, about ``most`` bytes of them."""
+        """The lines that are there, about ``most`` bytes of them."""
         found: list[Read] = []
-        busy: set[str] = set()  # families of which an older file is not at its end
+        busy: set[str] = set()  # families with an older file that is not at its end
         self._waiting = False
         for tracked in list(self.tracked):
             while most > 0 and tracked.family not in busy:
@@ -413,11 +413,11 @@ class Follower:
 
     @property
     def finished(self) -> bool:
-        """Whether the last ``read`` left nothing that is there now."""
+        """True if the last ``read`` left nothing of what is there now."""
         return not self._waiting and not self._undecided
 
     def _read_one(self, tracked: Tracked) -> tuple[list[Line], int]:
-        """A chunk of a file: its lines, and how many bytes were read."""
+        """Read a chunk of a file. Returns its lines, and how many bytes were read."""
         place = tracked.place
         if tracked.gone_since is not None and tracked.content is None:
             return [], 0
@@ -437,7 +437,7 @@ class Follower:
         if isinstance(tracked.content, PlainContent):
             last = (tracked.before + tracked.rest)[-HEAD:]
             if tracked.content.read(tracked.position - len(last), len(last)) != last:
-                tracked.let_go()  # it was truncated meanwhile; the next look finds out what became of it
+                tracked.let_go()  # truncated in the meantime; the next look finds out what became of it
                 self._waiting = True
                 return [], 0
         if data:
@@ -458,20 +458,20 @@ class Follower:
         moved = plain is not None and plain.place().file != tracked.place.file
         if moved or not still_holds(content, tracked.mark):
             content.close()
-            return None  # since the last look; the next one finds out what became of it
+            return None  # changed since the last look; the next one finds out how
         size = min(tracked.mark.offset, HEAD)
         tracked.before = content.read(tracked.mark.offset - size, size)
         return content
 
     def _rest(self, tracked: Tracked) -> None:
-        """At the end of a rotated file: it need not be held open, only known."""
+        """At the end of a rotated file: close it. It only has to be recognised."""
         rotated = tracked.place.path != tracked.family
         quiet = self.clock.now_ms() - tracked.place.modified_ns // 1_000_000 > _QUIET_MS
         if rotated and quiet and tracked.gone_since is None and not tracked.rest:
             tracked.let_go()
 
     def _has_ended(self, tracked: Tracked) -> bool:
-        """Whether a last line without a line feed is all there will be of it."""
+        """True if a last line without a line feed is complete."""
         if tracked.place.compressed:
             return True
         if not tracked.rest:
@@ -522,7 +522,7 @@ class Follower:
     def _complain_once(self, tracked: Tracked, error: OSError) -> None:
         broken = isinstance(error, BrokenContent)
         if broken and self.clock.now_ms() - tracked.place.modified_ns // 1_000_000 < _QUIET_MS:
-            self._waiting = True  # it is being written
+            self._waiting = True  # it is still being written
             tracked.let_go()
             return
         if not tracked.complained:
@@ -533,7 +533,7 @@ class Follower:
 
 
 def _length(place: Place, most: int) -> int | None:
-    """How long a content is, up to ``most``; None if that can't be read."""
+    """The length of a content, up to ``most``; None if it can't be read."""
     if not place.compressed:
         return min(place.size, most)
     try:
@@ -552,7 +552,7 @@ def _length(place: Place, most: int) -> int | None:
 
 
 def _was_made_of(place: Place, origin: Content | None) -> bool:
-    """Whether all of a file is the beginning of one that is open."""
+    """True if all of a file is the beginning of one that is open."""
     if not isinstance(origin, PlainContent):
         return False
     length = _length(place, origin.place().size + 1)
@@ -571,11 +571,11 @@ def _was_made_of(place: Place, origin: Content | None) -> bool:
 
 
 def _is_beginning(place: Place, origin: Place, *, quick: bool) -> bool:
-    """Whether all of a file is the beginning of another one. ``quick``: as far as its ends tell."""
+    """True if all of a file is the beginning of another one. ``quick``: compare only its two ends."""
     try:
         part, whole = PlainContent(place.path), PlainContent(origin.path)
     except OSError:
-        return True  # one of them is gone; the next look finds out what became of it
+        return True  # one of them is gone; the next look finds out how
     try:
         return begins_with(whole, place.size, part, quick=quick)
     finally:

@@ -1,10 +1,10 @@
-"""Lines of log files taken apart: common and combined log format, JSON, logfmt, a regular expression, text.
+"""Parse lines of log files: common and combined log format, JSON, logfmt, a regular expression, text.
 
-A parser turns a line into a value and, where the line says it, a time. A line that is not of the format is
-told as such, with the reason, and never dropped: what becomes of it is the caller's choice. Pure.
+A parser turns a line into a value and, if the line has one, a time. A line that is not in the format is
+reported with the reason, and never dropped: the caller decides what becomes of it. Pure.
 
-Lines are bytes, and log files hold whatever a client sent: what is not UTF-8 is written as ``\\xNN`` into the
-value, with the line as it was in ``raw_base64``.
+Lines are bytes, and log files hold whatever a client sent. Bytes that are not UTF-8 are written into the
+value as ``\\xNN``, and the original line is kept in ``raw_base64``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TIME_FIELDS = ("time", "timestamp", "@timestamp", "ts", "date", "datetime")
 
 
 class Parsed(NamedTuple):
-    """What a line says. ``fields`` are for a key to be taken from; ``error`` is why it could not be read."""
+    """What a line says. A key can be taken from ``fields``; ``error`` says why the line was not parsed."""
 
     value: bytes
     time_ms: int | None = None
@@ -44,7 +44,7 @@ _ESCAPED = re.compile(r'\\(["\\])')
 
 
 def parser(format: str, *, time_field: str | None = None) -> Parse:
-    """The parser of a format by its name. Raises ConfigError for a name that is none."""
+    """The parser of a format by its name. Raises ConfigError for an unknown name."""
     if format.startswith("regex:"):
         return _regex(format.removeprefix("regex:"), time_field)
     match format:
@@ -61,14 +61,14 @@ def parser(format: str, *, time_field: str | None = None) -> Parse:
 
 
 def unread(line: bytes, reason: str) -> Parsed:
-    """A line that could not be read: kept as it is, with the reason."""
+    """A line that could not be parsed: kept as it is, with the reason."""
     text, more = _text(line)
     return Parsed(_encoded({"raw": text, "error": reason, **more}), error=reason)
 
 
 def time_ms_of(value: Any) -> int | None:
     """A time as log files write it: ISO 8601 (UTC if it names no zone), ``10/Oct/2000:13:55:36 -0700``, or
-    seconds or milliseconds since 1970. None if it is none of them."""
+    seconds, milliseconds or microseconds since 1970. None if it is none of them."""
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, int | float):
@@ -97,7 +97,7 @@ def _common_time(text: str) -> datetime:
 def _since_1970(number: float) -> int | None:
     if not 0 <= number < 1e17:
         return None
-    # Seconds have ten digits since 2001, milliseconds thirteen, microseconds sixteen.
+    # Since 2001, seconds have ten digits, milliseconds thirteen and microseconds sixteen.
     for limit, factor in ((1e11, 1000.0), (1e14, 1.0), (1e17, 0.001)):
         if number < limit:
             return round(number * factor)
@@ -134,7 +134,7 @@ def _access(*, combined: bool) -> Parse:
 
 
 def _request(request: str) -> dict[str, Any]:
-    """``GET /x HTTP/1.1`` in its parts; what is no such thing, and clients send anything, as it is."""
+    """The parts of ``GET /x HTTP/1.1``. Clients send anything, so other text is kept as it is."""
     found = _REQUEST.fullmatch(request)
     if found is None:
         return {"request": request, "method": None, "path": None, "protocol": None}
@@ -202,7 +202,7 @@ def _time(fields: dict[str, Any], time_field: str | None) -> int | None:
 
 
 def _text(line: bytes) -> tuple[str, dict[str, str]]:
-    """The line as text, and what a value gets besides if that is not all of it."""
+    """The line as text, and the extra fields for a value if the text is not all of it."""
     try:
         return line.decode(), {}
     except UnicodeDecodeError:

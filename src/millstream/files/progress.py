@@ -1,10 +1,10 @@
-"""How far files were read, kept in the log itself: with the lines, in one transaction.
+"""How far files were read, stored in the log itself: with the lines, in one transaction.
 
-A compacted topic holds one record for each content that a tail follows, with the newest one saying how far it
-was read. It is written in the transaction that writes the lines, so both are there or neither is; after a
-restart, the transactional id taken over (which settles what a predecessor left open), what it says is exactly
-what was written. (Offsets of a group with metadata would do for one file; a tail may follow hundreds, and
-offsets expire while a tail is away.)
+A compacted topic holds one record for each content that a tail follows; the newest one says how far it was
+read. It is written in the transaction that writes the lines, so both are there or neither is. After a
+restart, once the transactional id is taken over (which settles what a predecessor left open), it says
+exactly what was written. (A group's offsets with metadata would do for one file, but a tail may follow
+hundreds, and offsets expire while a tail is away.)
 
     key    NAME of the tail, line feed, id of the content; without an id: the tail has begun
     value  JSON: family; path, device, inode, size and time of the file; order; offset, head, near and samples
@@ -37,13 +37,13 @@ class Progress:
         self._name = name
 
     def prepare(self) -> None:
-        """Make the topic if it is not there."""
+        """Create the topic if it does not exist."""
         with Admin(self._connection) as admin:
             admin.create_topic(TOPIC, partitions=1, config=_SETTINGS, if_not_exists=True)
 
     def load(self) -> tuple[bool, list[Tracked]]:
-        """Whether this tail has begun, and what it tracks. To be asked after the transactional id was taken
-        over: what a predecessor left open is settled then."""
+        """Whether this tail has begun, and what it tracks. To be called after taking over the transactional
+        id, because that settles what a predecessor left open."""
         place = TopicPartition(TOPIC, 0)
         newest: dict[str, bytes | None] = {}
         with Admin(self._connection) as admin:
@@ -62,7 +62,7 @@ class Progress:
         txn.send(TOPIC, b"{}", key=f"{self._name}\n", partition=0)
 
     def save(self, txn: Transaction, tracked: Tracked) -> None:
-        """Where a content stands now."""
+        """Write how far a content was read."""
         value = json.dumps(fields_of(tracked))
         txn.send(TOPIC, value, key=f"{self._name}\n{tracked.id}", partition=0)
 
@@ -71,7 +71,7 @@ class Progress:
 
 
 def fields_of(tracked: Tracked) -> dict[str, Any]:
-    """What is kept of a content; ``tracked_of`` reads it."""
+    """What is stored of a content; ``tracked_of`` reads it."""
     place = tracked.place
     return {
         "family": tracked.family,

@@ -1,10 +1,12 @@
-"""Which files belong together: a log file and what rotation makes of it.
+"""Which files belong together: a log file and the files that rotation makes of it.
 
-access.log                        the file that is written
-access.log.1, access.log.2.gz     what logrotate makes of it
-access.log-20260101(.gz)          with dateext
-access-20260101.log(.gz)          with an extension that is kept
-access.log.old
+One family, for example:
+
+    access.log                        the file that is written
+    access.log.1, access.log.2.gz     what logrotate makes of it
+    access.log-20260101(.gz)          with dateext
+    access-20260101.log(.gz)          with an extension that is kept
+    access.log.old
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ _SUFFIX = r"[.\-_](?:\d[\d.\-_T:]*|old)"
 
 
 class Candidate(NamedTuple):
-    """A file that may have lines for us. ``family`` is the path of the file that is written; ``rotated`` if
-    this is what rotation made of it; ``named`` if the user's patterns name it."""
+    """A file that may have lines to read. ``family`` is the path of the file that is written. ``rotated``
+    is True if rotation made this file of it, ``named`` if the user's patterns name it."""
 
     place: Place
     family: str
@@ -31,10 +33,10 @@ class Candidate(NamedTuple):
 
 
 def candidates(patterns: Sequence[str]) -> list[Candidate]:
-    """The files that patterns name, and what rotation made of them; oldest first within a family.
+    """The files that the patterns name and those that rotation made of them, oldest first within a family.
 
-    Names say which is older where they follow one scheme: ``.2`` is older than ``.1``, and dates speak for
-    themselves. Where a family has both kinds or another, the times of the files decide."""
+    Names that follow one scheme say which is older: ``.2`` is older than ``.1``, and dates speak for
+    themselves. If a family has both schemes or another one, the times of the files decide."""
     named: set[str] = set()
     for pattern in patterns:
         named.update(glob.glob(pattern, recursive=True) if glob.has_magic(pattern) else [pattern])
@@ -74,7 +76,7 @@ def _oldest_first(members: list[Candidate]) -> list[Candidate]:
 
 
 def _age(rotated: Candidate) -> tuple[str, list[int]] | None:
-    """What a name says about the time of its file: the kind of name, and what sorts older ones first."""
+    """What a name says about the age of its file: the scheme, and a key that sorts older files first."""
     stem = os.path.splitext(rotated.family)[0]
     numbers = [int(digits) for digits in re.findall(r"\d+", rotated.place.path[len(stem) :])]
     if not numbers:
@@ -85,7 +87,7 @@ def _age(rotated: Candidate) -> tuple[str, list[int]] | None:
 
 
 def is_rotated(path: str, family: str) -> bool:
-    """Whether rotation may have made ``path`` of ``family``."""
+    """True if rotation may have made ``path`` of ``family``."""
     stem, extension = os.path.splitext(family)
     if not path.startswith(stem):
         return False

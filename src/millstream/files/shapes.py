@@ -1,8 +1,8 @@
-"""The formats that a topic is written out in: JSON Lines and Parquet.
+"""The file formats of an export: JSON Lines and Parquet.
 
 Both keep all of a record: key, value, headers, timestamp, partition and offset. JSON Lines is what
-``millstream consume -J`` prints and ``millstream produce --format json`` reads. Parquet has bytes as bytes;
-text that is asked for as such is a string column, which is refused where a record is not UTF-8.
+``millstream consume -J`` prints and ``millstream produce --format json`` reads. Parquet stores bytes as
+bytes. If text is requested, keys and values are string columns, and a record that is not UTF-8 is refused.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import IO, Any, Protocol
 from millstream.client.template import as_json
 from millstream.errors import ConfigError, MillstreamError
 
-ROWS = 20_000  # of a Parquet row group; what is held in memory for one file
+ROWS = 20_000  # in a Parquet row group; this many are held in memory per file
 
 
 class Writer(Protocol):
-    """One file that is being written."""
+    """A file that is being written."""
 
-    size: int  # about how large it is
+    size: int  # approximate
 
     def write(self, records: Sequence[Any]) -> None: ...
 
     def end(self) -> None:
-        """Write what is left; the file itself is the caller's to close."""
+        """Write what is left. The caller closes the file itself."""
 
 
 class Lines:

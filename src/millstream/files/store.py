@@ -1,9 +1,9 @@
-"""Where exported files go: a local directory, or any fsspec URL. A file is there whole, or not at all.
+"""Where exported files go: a local directory or any fsspec URL. A file is there whole, or not at all.
 
-A file is written under a name that begins with a dot, made durable, and given its name then: a crash leaves
-the first, which the next start removes, or the second. On a local disk that is a sync of the file, a rename
-and a sync of the directory; elsewhere it is what ``mv`` of the filesystem does, which in object stores
-copies, and a copy is there whole or not at all too.
+A file is written under a name that begins with a dot, made durable, and only then given its final name. A
+crash leaves either the first, which the next start removes, or the second. On a local disk that is a sync
+of the file, a rename and a sync of the directory. Elsewhere it is the filesystem's ``mv``; in object stores
+that is a copy, which is also there whole or not at all.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from typing import IO, Any, Protocol
 
 from millstream.errors import ConfigError, MillstreamError
 
-UNFINISHED = "."  # what the names of files begin with that are not whole
+UNFINISHED = "."  # the prefix of files that are not complete
 
 
 class Store(Protocol):
     """A flat directory of files."""
 
     def names(self) -> Iterable[str]:
-        """The files that are there."""
+        """The names of the files that exist."""
 
     def create(self, name: str) -> IO[bytes]:
-        """A file to write; what it is called until it is ``finish``ed begins with a dot."""
+        """A file to write. Its name begins with a dot until it is ``finish``ed."""
 
     def finish(self, name: str, file: IO[bytes], final: str) -> None:
-        """The file is complete: close it, make it durable, give it its name. Done when it returns."""
+        """The file is complete: close it, make it durable, give it its name. All is done on return."""
 
     def remove(self, name: str) -> None: ...
 
@@ -36,14 +36,14 @@ class Store(Protocol):
 
 
 def open_store(url: str) -> Store:
-    """The directory or URL, made if it is not there. Raises MillstreamError."""
+    """The directory or URL, created if it does not exist. Raises MillstreamError."""
     if "://" in url and not url.startswith("file://"):
         return RemoteStore(url)
     return LocalStore(url.removeprefix("file://"))
 
 
 class LocalStore:
-    """A directory on this machine; one exporter at a time."""
+    """A directory on this machine, for one exporter at a time."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -82,7 +82,7 @@ class LocalStore:
 
 
 class RemoteStore:
-    """A place that fsspec knows: s3://, gs://, sftp://, memory://."""
+    """A place that fsspec supports: s3://, gs://, sftp://, memory://."""
 
     def __init__(self, url: str) -> None:
         import fsspec

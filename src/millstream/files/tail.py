@@ -1,8 +1,8 @@
-"""Lines of log files into a topic, each exactly once: a loop of reading, sending and committing.
+"""Send lines of log files to a topic, each exactly once: a loop of reading, sending and committing.
 
-What one transaction holds: the lines as records, the ones that could not be read where they belong, and how
+One transaction holds the lines as records, those that could not be parsed in the topic for them, and how
 far each file was read (``files.progress``). Whatever goes wrong (the broker is away, the transaction is
-rolled back), the loop begins again with what the log says was read: the same way as after kill -9.
+rolled back), the loop starts again from what the log says was read, just as after kill -9.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from millstream.files.progress import Progress
 
 BATCH_BYTES = 4 << 20  # read in one transaction
 POLL = 0.25  # seconds between two looks at files with nothing new
-_AHEAD_MS = 30 * 60_000  # a time further ahead than this is not a record's: brokers refuse an hour
+_AHEAD_MS = 30 * 60_000  # records get no time further ahead than this: brokers refuse an hour
 _TRY_AGAIN = 1.0
-_ATTEMPTS = 3  # of one batch that the broker refuses
+_ATTEMPTS = 3  # at one batch that the broker refuses
 
 
 @dataclass(slots=True)
@@ -36,8 +36,8 @@ class Counters:
 
     lines: int = 0
     bytes: int = 0
-    unread: int = 0  # of the lines, those that were not of the format
-    oldest_ms: int | None = None  # the smallest time of a line
+    unread: int = 0  # how many of the lines were not in the format
+    oldest_ms: int | None = None  # the earliest time of a line
 
     def saw(self, time_ms: int) -> None:
         self.oldest_ms = time_ms if self.oldest_ms is None else min(self.oldest_ms, time_ms)
@@ -51,7 +51,7 @@ class Counters:
 
 
 def default_name(topic: str, patterns: Sequence[str]) -> str:
-    """The same for the same files of the same machine and topic, so that a restart goes on."""
+    """The same for the same files, machine and topic, so that a restart continues."""
     files = "\n".join(sorted(os.path.abspath(pattern) for pattern in patterns))
     told = f"{socket.gethostname()}\n{files}".encode()
     return f"{topic}-{hashlib.blake2b(told, digest_size=6).hexdigest()}"
@@ -59,10 +59,10 @@ def default_name(topic: str, patterns: Sequence[str]) -> str:
 
 @dataclass(slots=True)
 class Tail:
-    """Files, by patterns, followed into a topic. ``rejects`` is where lines go that were not of the format,
-    as they are; None keeps them in the topic, as JSON with ``raw`` and ``error``. A header ``error`` says why
-    in both. Of a line too long for one record the parts are sent as they are, in order. ``key`` names the
-    field that is the key."""
+    """Follows files, by patterns, into a topic. ``rejects`` is the topic for lines that were not in the
+    format, unchanged; None keeps them in the main topic, as JSON with ``raw`` and ``error``. Either way a
+    header ``error`` has the reason. A line too long for one record is sent in parts, unchanged and in
+    order. ``key`` names the field that is the key."""
 
     connection: Connection
     patterns: Sequence[str]
@@ -77,10 +77,10 @@ class Tail:
     once: bool = False
     complain: Callable[[str], None] = print
     counters: Counters = field(default_factory=Counters)
-    at: str = ""  # the file read last, for whoever shows progress
+    at: str = ""  # the file read last, for showing progress
 
     def run(self, ended: Callable[[], bool], shown: Callable[[], None] = lambda: None) -> None:
-        """Until ``ended``, or with ``once`` until all is read. Raises where going on is of no use."""
+        """Run until ``ended``, or with ``once`` until all is read. Raises if continuing is pointless."""
         progress = Progress(self.connection, self.name)
         progress.prepare()
         failures, lines, said = 0, -1, ""

@@ -1,4 +1,4 @@
-"""What was found, held against what was planted: machines at fault, and readings that came too late."""
+"""Compare what was found with what was planted: machines at fault, and readings that came too late."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from millstream.examples.factory.generate import FAULT, LATE, Planted
 from millstream.examples.shape import Results, Score, exact, milliseconds
 
-_NEAR_MS = 10_000  # a fault is seen with the first reading after it began; neighbours shake later
+_NEAR_MS = 10_000  # a fault is seen in the first reading after it began; neighbours shake later
 
 
 def check(planted: Sequence[Planted], results: Results) -> list[Score]:
-    """A fault is found by its machine and the time it began, a late reading by machine and time."""
+    """A fault is identified by its machine and start, a late reading by machine and time."""
     faults = [(one.machine, one.at_ms) for one in planted if one.kind == FAULT]
     blamed = [(row["machine"], milliseconds(row["since"])) for row in results.get("faults", ())]
     late = {(one.machine, one.at_ms) for one in planted if one.kind == LATE}

@@ -5,12 +5,12 @@ Every machine of a line sends a reading every few seconds. On each line one inci
     fault     a machine shakes, and its neighbours with it, later and less; then somebody stops it. At the
               same time a healthy machine of the line has one reading that is higher than all of these
     cut off   a fault during which the line's gateway goes offline
-    outage    the gateway goes offline, and a machine shakes meanwhile. Back again, the gateway sends first
-              what is new and then what it kept
-    glitch    one machine has one reading far too high
-    hum       the whole line vibrates more than usual, not enough to be an incident
+    outage    the gateway goes offline, and a machine shakes in the meantime. When it is back, the gateway
+              first sends what is new and then what it kept
+    glitch    one machine has one reading that is far too high
+    hum       the whole line vibrates more than usual, but not enough for an incident
 
-Which machines are at fault is known, and which readings come too late. The same seed gives the same readings.
+The machines at fault and the readings that come too late are recorded. The same seed gives the same readings.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from millstream.examples.shape import BEGINNING_MS, Event, iso
 
 TOPIC = "readings"
 FAULT, LATE = "fault", "late reading"
-LINES, MACHINES = 4, 8  # machines a line
+LINES, MACHINES = 4, 8  # machines per line
 EVERY_MS = 4_000  # between two readings of a machine
-LATENESS_MS = 30_000  # the pipeline's; no multiple of EVERY_MS, so that no reading stands on the edge
+LATENESS_MS = 30_000  # the pipeline's; no multiple of EVERY_MS, so that no reading falls on the edge
 _DECK = ("fault", "outage", "fault", "glitch", "cut off", "hum")
-_TOLD_MS = 240_000  # from the beginning of any incident until the pipeline has told of it
+_TOLD_MS = 240_000  # from the start of any incident until the pipeline has reported it
 
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """A machine at fault, from ``at_ms`` on; or a reading of that time that comes too late."""
+    """A machine at fault from ``at_ms`` on, or a reading of that time that comes too late."""
 
     kind: str
     machine: str
@@ -49,12 +49,12 @@ class _Incident:
     end: int
     place: int = 0
     strength: float = 0.0  # how much the machine at ``place`` shakes
-    shakes: tuple[int, int] = (0, 0)  # from when to when
+    shakes: tuple[int, int] = (0, 0)  # start and end
     offline: tuple[int, int] = (0, 0)
-    glitch: tuple[int, int] = (-1, 0)  # which machine has one reading that is too high, and from when on
+    glitch: tuple[int, int] = (-1, 0)  # the machine with one reading that is too high, and from when on
 
     def vibration(self, rng: random.Random, place: int, now: int) -> float:
-        """What the machine at a place does. Two places away there is little left of a fault."""
+        """The vibration of the machine at a place. Two places away, little is left of a fault."""
         usual = min(max(rng.gauss(2.0, 0.3), 0.5), 3.2)
         if self.glitch[0] == place and self.glitch[1] <= now < self.glitch[1] + EVERY_MS:
             return rng.uniform(15, 20)
@@ -71,8 +71,8 @@ class _Incident:
 class _Line:
     number: int
     incident: _Incident
-    drawn: int  # cards of the deck; each line begins with another one
-    kept: dict[int, list[Event]] = field(default_factory=dict)  # what waits for the gateway, by place
+    drawn: int  # cards from the deck; each line starts with another one
+    kept: dict[int, list[Event]] = field(default_factory=dict)  # readings that wait for the gateway, by place
 
 
 @dataclass(slots=True)
@@ -85,7 +85,7 @@ class Generator:
     planted: list[Planted] = field(default_factory=list)
 
     def events(self) -> Iterator[Event]:
-        """In the order of their sending."""
+        """The events, in the order in which they are sent."""
         rng = random.Random(self.seed)
         begin = _Incident("calm", self.start_ms, self.start_ms)
         lines = [_Line(number, begin, drawn=number) for number in range(LINES)]
@@ -100,7 +100,7 @@ class Generator:
                 yield from self._read(rng, lines[line], place, now)
 
     def _read(self, rng: random.Random, line: _Line, place: int, now: int) -> Iterator[Event]:
-        """A machine's reading, unless the gateway is offline; what it kept comes when it is back."""
+        """A machine's reading, unless the gateway is offline. What that kept is sent when it is back."""
         if now >= line.incident.end:
             self._next(rng, line)
         machine = _machine(line.number, place)
@@ -122,7 +122,7 @@ class Generator:
             yield Event(now, TOPIC, machine, old.value)
 
     def _next(self, rng: random.Random, line: _Line) -> None:
-        """The line's next incident, after a while of calm; none that could not be told of before the end."""
+        """The line's next incident, after a while of calm. None that could not be reported before the end."""
         start = line.incident.end + rng.randrange(100_000, 140_000)
         if line.incident.kind == "calm":
             start = self.start_ms + rng.randrange(20_000, 60_000)

@@ -1,4 +1,4 @@
-"""Machines of a factory: which one is at fault when half a line shakes, and what came too late to tell.
+"""Machines of a factory: which one is at fault when half a line shakes, and which readings came too late.
 
 millstream graph src/millstream/examples/factory/pipeline.py
 millstream run   src/millstream/examples/factory/pipeline.py --broker 127.0.0.1:9092
@@ -27,7 +27,7 @@ shaking = (
 )
 
 # Vibration travels along a line: the neighbours of a machine at fault shake as well, later and less. Sessions
-# that end within half a minute of one another are one incident, and the strongest of them shows the machine.
+# that end within half a minute of one another are one incident. The strongest of them shows the machine.
 faults = shaking.window(by="line", gap="30 seconds").agg(
     machine="max_by(machine, peak)",
     peak="max(peak)",
@@ -40,6 +40,6 @@ faults.to_topic("faults", key="machine")
 faults.to_view("machines_at_fault", key="machine")
 
 # A gateway that was offline sends what it kept when it is back. By then the sessions are closed: such
-# readings change no answer that was given, but they are not lost.
+# readings do not change results that were emitted, but they are not lost.
 readings.late.to_topic("readings.late", key="machine")
 readings.rejected.to_topic("readings.rejected")

@@ -20,7 +20,7 @@ EXAMPLE = Example(
         "check.py": "what makes an alert the right one for a planted fraud",
     },
     seconds=40.0,
-    # Rules of thumb: a card whose habits are not known yet is missed, a rare habit is taken for fraud.
+    # Rules of thumb: a card whose habits are not known yet is missed, and a rare habit is taken for fraud.
     recall=0.9,
     precision=0.8,
 )

@@ -1,4 +1,4 @@
-"""What was found, held against what was planted."""
+"""Compare what was found with what was planted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from millstream.examples.shape import Results, Score, milliseconds
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """An alert of the pipeline: the card, the rule, and the payment that set it off."""
+    """An alert of the pipeline: the card, the rule, and the payment that triggered it."""
 
     card: str
     rule: str
@@ -28,8 +28,8 @@ def check(planted: Sequence[Fraud], results: Results) -> list[Score]:
 
 
 def judge(planted: Iterable[Fraud], alerts: Iterable[Alert], until_ms: int) -> list[Score]:
-    """A score for every kind, and one for all. A fraud is found if its card was alerted on, by whatever rule;
-    one that was under way at ``until_ms`` doesn't count."""
+    """A score for every kind, and one for all. A fraud is found if its card was alerted on, by any rule.
+    One that was still in progress at ``until_ms`` doesn't count."""
     frauds = {fraud.card: fraud for fraud in planted}
     cards: dict[str, set[str]] = {}  # by rule
     caught: set[str] = set()

@@ -1,15 +1,15 @@
 """Card payments as people make them, with fraud planted among them, from a seed.
 
-Every card has habits: a home country and currency, what it usually pays, the hours it is used, how often it
-pays online. Some holders travel, and pay abroad for days; that is no fraud. Fraud of four kinds is planted on
-cards of its own, and what was planted is known apart from the payments, so that a detector can be judged:
+Every card has habits: a home country and currency, a usual amount, the hours of use, how often it pays
+online. Some holders travel and pay abroad for days, which is no fraud. Fraud of four kinds is planted on
+separate cards. It is recorded apart from the payments, so that a detector can be judged:
 
     burst            many payments within seconds
     card_testing     a few tiny amounts, then a large one
     two_countries    paid in a shop at home and, moments later, in a shop abroad
     unusual_amount   one payment far above the card's habit
 
-Now and then a record is malformed, as in life. The same seed, start and rate give the same events.
+Now and then a record is malformed, as in real life. The same seed, start and rate give the same events.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _HOMES = {
     "CH": "CHF",
 }
 _EURO = {"EUR": 1.0, "USD": 0.92, "GBP": 1.17, "CHF": 1.04}
-_LONGEST_MS = 16_000  # a burst, from its first payment to its last
+_LONGEST_MS = 16_000  # of a burst, from its first payment to its last
 _SHOPS = ("groceries", "fuel", "restaurant", "pharmacy", "clothes", "books", "transport", "electronics")
 
 
 @dataclass(frozen=True, slots=True)
 class Fraud:
-    """What was planted: the truth to judge by."""
+    """What was planted: the truth to judge against."""
 
     card: str
     kind: str
@@ -61,7 +61,7 @@ class Fraud:
 class _Card:
     number: str
     home: str
-    away: str | None  # where its holder travels, if so
+    away: str | None  # where its holder travels, if anywhere
     usual: float  # the median amount, in euros
     spread: float
     hours: tuple[int, int]
@@ -74,30 +74,30 @@ class _Card:
 
 @dataclass(slots=True)
 class Generator:
-    """Events from ``start_ms`` on, for so many ``seconds`` or without an end. ``planted`` grows with them.
+    """Events from ``start_ms`` on, for ``seconds`` or without an end. ``planted`` grows with them.
 
-    In the ``history`` seconds before the start one card in ``regulars`` pays a few times: habits have to
+    In the ``history`` seconds before the start, one card in ``regulars`` pays a few times: habits have to
     come from somewhere. Fraud begins with the live part, on cards that have habits.
     """
 
     seed: int = 7
     start_ms: int = BEGINNING_MS
     seconds: float | None = None
-    rate: float = 100.0  # payments a second, fraud not counted
-    cards: int = 8000  # so many that an honest one rarely pays twice a minute
+    rate: float = 100.0  # payments per second, without fraud
+    cards: int = 8000  # so many that an honest card rarely pays twice a minute
     regulars: int = 8
     fraud_every: float = 3.0  # seconds between two planted frauds, on average
     malformed: float = 0.001  # share of records
     history: float = 3 * 3600.0
-    history_payments: int = 8  # a card
+    history_payments: int = 8  # per card
     planted: list[Fraud] = field(default_factory=list)
 
     def events(self) -> Iterator[Event]:
-        """In the order of their times."""
+        """The events, in the order of their times."""
         rng = random.Random(self.seed)
         cards = [self._card(rng, index) for index in range(self.cards)]
         regulars = cards[:: self.regulars]
-        victims = rng.sample(regulars, len(regulars) // 2)  # fraud strikes each of these once
+        victims = rng.sample(regulars, len(regulars) // 2)  # each of them gets one fraud
         yield from self._past(rng, regulars)
         yield from self._live(rng, cards, victims)
 
@@ -128,7 +128,7 @@ class Generator:
     def _live(self, rng: random.Random, cards: list[_Card], victims: list[_Card]) -> Iterator[Event]:
         reserved = {card.number for card in victims}
         honest = [card for card in cards if card.number not in reserved]
-        waiting: list[tuple[int, int, Event]] = []  # planted payments whose time comes later
+        waiting: list[tuple[int, int, Event]] = []  # planted payments that are due later
         number = 0
         clock = float(self.start_ms)
         end = math.inf if self.seconds is None else clock + self.seconds * 1000
@@ -151,7 +151,7 @@ class Generator:
                 yield self._payment(rng, at_ms, card)
 
     def _someone(self, rng: random.Random, cards: list[_Card], at_ms: int) -> _Card:
-        """A card, rather one that is in use at this hour."""
+        """A card, preferably one that is in use at this hour."""
         hour = datetime.fromtimestamp(at_ms / 1000, UTC).hour
         card = rng.choice(cards)
         return card if card.hours[0] <= hour < card.hours[1] else rng.choice(cards)

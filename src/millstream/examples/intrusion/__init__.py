@@ -1,4 +1,4 @@
-"""What hosts of a network log, with planted attacks, and the pipeline that tells them from what is none."""
+"""Logs of network hosts with planted attacks, and the pipeline that tells attacks from lookalikes."""
 
 from __future__ import annotations
 

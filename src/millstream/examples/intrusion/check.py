@@ -1,4 +1,4 @@
-"""What was found, held against what was planted: every break-in, and every attack with the way it took."""
+"""Compare what was found with what was planted: every break-in, and every attack with its path."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _BREAK_INS, _ATTACKS = "break-ins", "attacks"
 
 
 def check(planted: Sequence[Attack], results: Results) -> list[Score]:
-    """A break-in is found by its host and peer. An attack is found by attacker, the hosts in their order and
-    the bytes that left; one that is only a break-in must not be told of as an attack."""
+    """A break-in is identified by host and peer. An attack is identified by the attacker, the hosts in
+    order and the bytes that left. A mere break-in must not be reported as an attack."""
     broken = {pair for attack in planted for pair in attack.break_ins}
     told = [(row["host"], row["peer"]) for row in results.get(_BREAK_INS, ())]
     scores = [exact(_BREAK_INS, broken, told)]

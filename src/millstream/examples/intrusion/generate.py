@@ -1,14 +1,14 @@
-"""What hosts of a network log, with attacks planted in it, from a seed.
+"""Logs of network hosts, with attacks planted among them, from a seed.
 
-Every host sends data to others now and then, people log in, and a backup host sends a lot all day. Attacks go
-one after another on every site, each by an attacker and on hosts of its own:
+Every host sends data to others now and then, people log in, and a backup host sends a lot all day. Attacks
+follow one another on every site, each with its own attacker and hosts:
 
-    break-in   a scan, guessed passwords, and in; nothing follows
+    break-in   a scan, guessed passwords, a login; nothing follows
     direct     the same, and then data leaves that host
     lateral    from the first host on to one, two or three others in the same way; data leaves the last
 
-In between comes what looks like a part of that and is none: see ``_Site.decoys``. Hosts send what they log a
-few seconds later, so events arrive out of order. The same seed gives the same events.
+In between there are events that look like part of an attack and are not: see ``_Site.decoys``. Hosts send
+their log a few seconds late, so events arrive out of order. The same seed gives the same events.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from millstream.examples.shape import BEGINNING_MS, Event, iso
 TOPIC = "network"
 KINDS = ("direct", "lateral", "break-in")
 SITES = ("north", "south")
-HOSTS = 60  # of a site; attacks take them in turn, so that none is robbed twice in an hour
-DELAY_MS = 6_000  # the most until an event is sent; less than the pipeline's lateness
-_QUIET_MS = 100_000  # at first, so that every host has habits when the first data leaves
-_TOLD_MS = 60_000  # from the end of an attack until the pipeline has told of it
+HOSTS = 60  # per site; attacks take them in turn, so that none is robbed twice in an hour
+DELAY_MS = 6_000  # the longest time until an event is sent; less than the pipeline's lateness
+_QUIET_MS = 100_000  # at the start, so that every host has habits when the first data leaves
+_TOLD_MS = 60_000  # from the end of an attack until the pipeline has reported it
 _MB = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """What was planted: who came in where, and what left, if anything did."""
+    """What was planted: who broke in where, and what left, if anything."""
 
     kind: str
     attacker: str
@@ -43,7 +43,7 @@ class Attack:
 
     @property
     def break_ins(self) -> list[tuple[str, str]]:
-        """Host and peer of each: the attacker, and then the host before."""
+        """Host and peer of each break-in: the first peer is the attacker, then the host before."""
         return list(zip(self.hosts, (self.attacker, *self.hosts), strict=False))
 
 
@@ -62,14 +62,14 @@ class _Logged:
 
 @dataclass(slots=True)
 class _Site:
-    """A site's hosts, and all that goes on there."""
+    """A site's hosts, and everything that happens there."""
 
     name: str
     net: int
     rng: random.Random
     attacks: int = 0
     decoys_made: int = 0
-    taken: int = 0  # hosts that attacks and decoys have taken, round and round
+    taken: int = 0  # how many hosts attacks and decoys have taken, in rotation
     strangers: int = 0
 
     def host(self, number: int) -> str:
@@ -80,12 +80,12 @@ class _Site:
         return f"10.{self.net}.1.1"
 
     def fresh(self) -> str:
-        """A host that nothing was planted on for long."""
+        """A host on which nothing was planted for a long time."""
         self.taken += 1
         return self.host(self.taken % HOSTS)
 
     def stranger(self) -> str:
-        """An address outside that was never seen before."""
+        """An outside address that was never seen before."""
         self.strangers += 1
         return f"2001:db8:{self.net}::{self.strangers:x}"
 
@@ -101,7 +101,7 @@ class _Site:
         return _Logged(at, host, peer, "transfer", bytes=size)
 
     def login(self, at: int) -> list[_Logged]:
-        """Somebody logs in, sometimes at the second attempt."""
+        """Somebody logs in, sometimes on the second attempt."""
         host, peer = (self.host(self.rng.randrange(HOSTS)) for _ in range(2))
         tries = 1 + (self.rng.random() < 0.2)
         return [
@@ -143,7 +143,7 @@ class _Site:
         return made(self, at, self.fresh(), self.stranger())
 
     def _forgetful(self, at: int, host: str, peer: str) -> list[_Logged]:
-        """Many wrong passwords, but no scan before."""
+        """Many wrong passwords, but no scan before them."""
         logged = self._guesses(at, host, peer, 8)
         return [*logged, _Logged(logged[-1].at_ms + 2_000, host, peer, "login", 22, ok=True)]
 
@@ -151,22 +151,22 @@ class _Site:
         return self._scan(at, host, peer, 30)
 
     def _kept_out(self, at: int, host: str, peer: str) -> list[_Logged]:
-        """A scan and guesses, none of them right; and the host has a lot to send soon after."""
+        """A scan and guesses, all of them wrong. Soon after, the host happens to send a lot."""
         logged = self._scan(at, host, peer, 15) + self._guesses(at + 15_000, host, peer, 8)
         return [*logged, _Logged(at + 60_000, host, "198.51.100.7", "transfer", bytes=700 * _MB)]
 
     def _same_ports(self, at: int, host: str, peer: str) -> list[_Logged]:
-        """A client that tries a few ports again and again, and then finds its password."""
+        """A client that tries a few ports again and again, and then remembers its password."""
         logged = [_Logged(at + 700 * n, host, peer, "connect", 8000 + n % 9, ok=False) for n in range(30)]
         logged += self._guesses(at + 25_000, host, peer, 5)
         return [*logged, _Logged(at + 40_000, host, peer, "login", 22, ok=True)]
 
     def _two_peers(self, at: int, host: str, peer: str) -> list[_Logged]:
-        """One scans, another forgets a password."""
+        """One peer scans, another one forgets a password."""
         return self._scan(at, host, peer, 15) + self._forgetful(at + 15_000, host, self.stranger())
 
     def _too_slow(self, at: int, host: str, peer: str) -> list[_Logged]:
-        """The password is right, but more than ten minutes after the scan."""
+        """The right password, but more than ten minutes after the scan."""
         logged = self._scan(at, host, peer, 15) + self._guesses(at + 15_000, host, peer, 6)
         return [*logged, _Logged(at + 620_000, host, peer, "login", 22, ok=True)]
 
@@ -183,10 +183,10 @@ class Generator:
     planted: list[Attack] = field(default_factory=list)
 
     def events(self) -> Iterator[Event]:
-        """In the order of their sending."""
+        """The events, in the order in which they are sent."""
         rng = random.Random(self.seed)
         end = None if self.seconds is None else self.start_ms + int(self.seconds * 1000)
-        waiting: list[tuple[int, int, Event]] = []  # logged and not sent yet
+        waiting: list[tuple[int, int, Event]] = []  # logged but not sent yet
         agenda: list[tuple[int, int, _Happening]] = []
         number = 0
         for happening in (one for net, name in enumerate(SITES, 1) for one in _agenda(_Site(name, net, rng))):
@@ -219,7 +219,7 @@ class Generator:
 
 @dataclass(frozen=True, slots=True)
 class _Happening:
-    """What happens on a site again and again; an attack, if nothing is to be made."""
+    """What happens on a site again and again. It is an attack if ``make`` is None."""
 
     site: _Site
     every_ms: int  # on average

@@ -13,11 +13,11 @@ network = flow.source(
     schema="site string NOT NULL, host string NOT NULL, peer string NOT NULL, kind string NOT NULL,"
     " port int, ok boolean, bytes bigint, at timestamp",
     time="at",
-    lateness="10 seconds",  # hosts send in bundles: events come out of order, patterns see them in order
+    lateness="10 seconds",  # hosts send in bundles: events arrive out of order, patterns see them in order
 )
 
 
-# One peer finds many ports of a host closed, fails to log in there several times, and then gets in.
+# One peer finds many ports of a host closed, fails to log in there several times, and then succeeds.
 def at_another_port(event, so_far):
     return all(event.port != probe.port for probe in so_far["probe"])
 
@@ -32,7 +32,7 @@ break_ins = network.pattern(
 )
 
 
-# A host sends far more than in any of its last three transfers. One that always sends much is not unusual.
+# A host sends far more than in any of its last three transfers. One that always sends a lot is not unusual.
 def far_above_habit(event, so_far):
     return event.bytes > 20 * max(transfer.bytes for transfer in so_far["usual"])
 
@@ -46,9 +46,9 @@ transfers = network.where("kind = 'transfer'").pattern(
 )
 
 
-# An attacker comes in from outside, may go on from any host that is held to others, and sends data away from
-# one of them. This is a pattern over what the patterns above found: few events, so all of a site can be
-# looked at together. Each way in is followed for itself ("skip to next"), whatever else goes on at the time.
+# An attacker enters from outside, may move on from any host that it holds, and sends data away from one of
+# them. This pattern runs over the matches of the patterns above: few events, so a whole site can be looked at
+# together. Each way in is followed separately ("skip to next"), whatever else happens at the time.
 def from_a_held_host(event, so_far):
     origin = event.host if event.alert == "transfers" else event.peer
     return any(origin == held.host for held in so_far["entry"] + so_far["hop"])

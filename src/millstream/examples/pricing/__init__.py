@@ -1,4 +1,4 @@
-"""Ride prices per area that follow demand and supply, with planted surges to follow."""
+"""Ride prices per area that follow demand and supply, with planted surges and shortages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The prices that were raised, held against the surges and shortages that were planted."""
+"""Compare the prices that were raised with the surges and shortages that were planted."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from millstream.examples.pricing.generate import KINDS, Move
 from millstream.examples.shape import Results, Score, milliseconds
 
-SURGE = 2.0  # from this factor on a price is raised
-CALM = 1.5  # and has to come back to this before it can rise again
+SURGE = 2.0  # a price is raised from this factor on
+CALM = 1.5  # and must come back to this before it can rise again
 
 
 def check(planted: Sequence[Move], results: Results) -> list[Score]:
-    """A score for every kind. Found is what raised the price of its area before it was over; a rise that
-    nothing planted explains counts against the first kind."""
+    """A score for every kind. A move is found if it raised the price of its area before it was over. A rise
+    that nothing planted explains counts against the first kind."""
     rises = raised(results)
     causes = [
         next((move for move in planted if area == move.area and move.start_ms <= at <= move.end_ms), None)

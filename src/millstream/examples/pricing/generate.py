@@ -1,9 +1,9 @@
-"""Requests for rides and reports of free drivers in the areas of a city, with surges planted, from a seed.
+"""Ride requests and reports of free drivers in the areas of a city, with surges planted, from a seed.
 
-Every area has its drivers, who report every twenty seconds while they are free, and riders in proportion, at
-random. Two things are planted, in one area at a time and known apart from the events:
+Every area has its drivers, who report every twenty seconds while they are free, and riders in proportion,
+at random. Two things are planted, one at a time in an area, and recorded apart from the events:
 
-    surge      four times the riders ask: a concert is over
+    surge      four times as many riders ask: a concert is over
     shortage   five of six drivers have gone elsewhere
 
 The same seed, start and length give the same events.
@@ -24,16 +24,16 @@ from millstream.examples.shape import BEGINNING_MS, Event, iso
 REQUESTS, DRIVERS = "rides.requests", "rides.drivers"
 KINDS = ("surge", "shortage")
 AREAS = ("airport", "centre", "harbour", "north", "old town", "university")
-_DRIVERS = 12  # of an area
+_DRIVERS = 12  # per area
 _REPORT_MS = 20_000
-_REQUESTS_A_SECOND = _DRIVERS / 30  # four for each driver in two minutes
-_LONG_MS = 240_000  # that something planted lasts
-_REST_MS = 240_000  # that its area is left alone afterwards: the window has to forget it
+_REQUESTS_A_SECOND = _DRIVERS / 30  # four per driver in two minutes
+_LONG_MS = 240_000  # how long a planted move lasts
+_REST_MS = 240_000  # how long its area is left alone afterwards: the window has to forget it
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What was planted: an area in which the price has to rise between ``start_ms`` and ``end_ms``."""
+    """What was planted: an area where the price has to rise between ``start_ms`` and ``end_ms``."""
 
     area: str
     kind: str
@@ -43,25 +43,25 @@ class Move:
 
 @dataclass(slots=True)
 class Generator:
-    """Events from ``start_ms`` on, for so many ``seconds`` or without an end; ``planted`` grows with them."""
+    """Events from ``start_ms`` on, for ``seconds`` or without an end; ``planted`` grows with them."""
 
     seed: int = 7
     start_ms: int = BEGINNING_MS
     seconds: float | None = None
-    plant_every: float = 60.0  # seconds between two, on average
+    plant_every: float = 60.0  # seconds between two moves, on average
     planted: list[Move] = field(default_factory=list)
 
     def events(self) -> Iterator[Event]:
-        """In the order of their times."""
+        """The events, in the order of their times."""
         rng = random.Random(self.seed)
         end = math.inf if self.seconds is None else self.start_ms + self.seconds * 1000
-        now: dict[str, Move] = {}  # what goes on in an area, or went on last
+        now: dict[str, Move] = {}  # the current or last move of an area
         next_plant = self.start_ms + rng.uniform(5_000, 25_000)
         due = self._beginning(rng)
         while due[0][0] < end:
             at, _, area, driver = heapq.heappop(due)
             if next_plant <= at:
-                if next_plant + _LONG_MS + 20_000 < end:  # and the time that results wait for stragglers
+                if next_plant + _LONG_MS + 20_000 < end:  # plus the time that results wait for stragglers
                     self._plant(rng, int(next_plant), now)
                 next_plant += rng.uniform(0.5, 1.5) * self.plant_every * 1000
             move = now.get(area)
@@ -76,7 +76,7 @@ class Generator:
                 heapq.heappush(due, (at + _REPORT_MS + rng.uniform(-500, 500), rng.random(), area, driver))
 
     def _beginning(self, rng: random.Random) -> list[tuple[float, float, str, int | None]]:
-        """Who does something first, and when: a rider, or a driver by his number."""
+        """Who does something first in each area, and when: a rider, or a driver by number."""
         due: list[tuple[float, float, str, int | None]] = []
         for area in AREAS:
             due.append((self.start_ms + rng.expovariate(_REQUESTS_A_SECOND) * 1000, rng.random(), area, None))

@@ -10,34 +10,34 @@ from millstream import Processor, Topology
 
 flow = Topology("pricing", guarantee="exactly-once")
 
-# Both go by a column of the same name, so that they have one time when they are put together.
+# Both go by a column of the same name, so that their union has one time.
 requests = flow.source(
     "rides.requests",
     schema="area string NOT NULL, rider string, at timestamp",
     time="at",
     lateness="5 seconds",
 )
-reports = flow.source(  # of free drivers, every 20 seconds: six of them in two minutes
+reports = flow.source(  # of free drivers, every 20 seconds: six per driver in two minutes
     "rides.drivers",
     schema="area string NOT NULL, driver string, at timestamp",
     time="at",
     lateness="5 seconds",
 )
 
-moves = flow.union(requests, reports)  # a request has no driver, a report no rider: they are null
+moves = flow.union(requests, reports)  # a request has no driver, a report no rider: those are null
 
-# The two minutes before every single event, the event included.
+# The two minutes up to every single event, the event included.
 asked = (
     moves.window(by="area", size="2 minutes", every="event")
     .agg(demand="count(rider)", supply="count(driver) / 6")
-    # Four requests for each free driver are an ordinary two minutes. Three drivers and their riders are added
-    # to both sides: where hardly anything has happened, not much can be said.
+    # Four requests for each free driver are ordinary in two minutes. Three drivers and their riders are added
+    # to both sides: if hardly anything has happened, not much can be said.
     .select("*", "(demand + 12) / (4 * supply + 12) AS pressure")
 )
 
 
 class Pricing(Processor):
-    """A factor that follows the pressure: bounded, smoothed, and told only when it has changed."""
+    """A factor that follows the pressure: bounded, smoothed, and published only when it has changed."""
 
     least, most = 1.0, 3.0
     seconds = 20.0  # in which it goes two thirds of the way

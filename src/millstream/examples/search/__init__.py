@@ -1,4 +1,4 @@
-"""Stored queries and lines of logs that flow past them, and the pipeline that tells who asked for which."""
+"""Stored queries and log lines that flow past them, and the pipeline that tells who asked for which."""
 
 from __future__ import annotations
 

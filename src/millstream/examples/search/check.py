@@ -1,4 +1,4 @@
-"""Who was told of which lines, held against who had asked for them."""
+"""Compare who was told of which lines with who had asked for them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def check(planted: Sequence[Match], results: Results) -> list[Score]:
     scores = []
     for kind in KINDS:
         planted_of = {one for one in asked if kinds[one[0], one[2]] == kind}
-        # What nothing planted explains has no kind; it counts with the first.
+        # An answer that nothing planted explains has no kind; it counts with the first.
         told_of = [one for one in told if kinds.get((one[0], one[2]), KINDS[0]) == kind]
         scores.append(exact(kind, planted_of, told_of))
     return scores

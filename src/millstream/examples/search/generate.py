@@ -1,9 +1,9 @@
-"""Lines of logs and the queries that people store, change and end meanwhile, from a seed.
+"""Log lines, and queries that people store, change and end in the meantime, from a seed.
 
-Lines are made of a vocabulary in which some words are common and most are rare, and come a little out of
-order. Queries ask for one to three words, often for words that must not occur, a service, or what took longer
-than a limit. The answers are worked out the slow way: every line against every query of its time. The same
-seed gives the same lines, queries and answers.
+Lines are made of a vocabulary in which some words are common and most are rare. They arrive a little out of
+order. Queries ask for one to three words, and often for words that must not occur, a service, or anything
+that took longer than a limit. The answers are computed the slow way: every line against every query of its
+time. The same seed gives the same lines, queries and answers.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from millstream.examples.shape import BEGINNING_MS, Event, iso
 LINES, QUERIES = "lines", "queries"
 KINDS = ("words", "words and none", "words and more")
 SERVICES = ("checkout", "search", "login", "billing", "mail")
-DELAY_MS = 3_000  # the most until a line is sent; less than the pipeline's lateness
-LINE_MS = 50  # from line to line, on average
-CHANGE_MS = 1_000  # from one change of a query to the next
-RARE = 400  # words of the vocabulary that are not common
-STORED = 100  # queries at the beginning, and about as many later on
-_TOLD_MS = 20_000  # from a line until the pipeline has told who asked for it
+DELAY_MS = 3_000  # the longest time until a line is sent; less than the pipeline's lateness
+LINE_MS = 50  # between two lines, on average
+CHANGE_MS = 1_000  # between two changes of queries
+RARE = 400  # words in the vocabulary that are not common
+STORED = 100  # queries at the start, and about as many later on
+_TOLD_MS = 20_000  # from a line until the pipeline has reported its matches
 _SYLLABLES = (
     "ba",
     "cor",
@@ -67,7 +67,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What a service logged."""
+    """A line that a service logged."""
 
     id: str
     service: str
@@ -86,7 +86,7 @@ class Match:
 
 
 def meets(line: Line, query: Query) -> bool:
-    """The plain answer to whether a line is what a query asks for. Words have no case, and no dots."""
+    """The plain answer to whether a line is what a query asks for. Case and dots do not matter."""
     words = line.text.lower().replace(".", " ").split()
     return (
         all(word.lower() in words for word in query.must)
@@ -106,7 +106,7 @@ class Generator:
     planted: list[Match] = field(default_factory=list)
 
     def events(self) -> Iterator[Event]:
-        """In the order of their sending."""
+        """The events, in the order in which they are sent."""
         rng = random.Random(self.seed)
         rare = ["".join(rng.choices(_SYLLABLES, k=rng.randrange(2, 5))) for _ in range(RARE)]
         end = None if self.seconds is None else self.start_ms + int(self.seconds * 1000)
@@ -119,7 +119,7 @@ class Generator:
         while end is None or now < end:
             quiet = end is not None and now > end - _TOLD_MS
             now += 1000 if quiet else rng.randrange(1, 2 * LINE_MS)
-            while next_change < now:  # a line meets what was stored before it
+            while next_change < now:  # a line meets the queries that were stored before it
                 number += 1
                 event = self._change(rng, rare, stored, f"q{number}", next_change)
                 heapq.heappush(waiting, (event.at_ms, number, event))
@@ -137,7 +137,7 @@ class Generator:
     def _log(
         self, rng: random.Random, rare: list[str], stored: dict[str, Query], id: str, now: int, quiet: bool
     ) -> Event:
-        """A line, and who asked for it. At the end there are few, of which nobody has to be told."""
+        """A line, and who asked for it. At the end there are few lines, and they match no query."""
         chosen = rng.sample(_COMMON, rng.randrange(2, 5)) + rng.sample(rare, rng.randrange(3, 8))
         rng.shuffle(chosen)
         text = "still here" if quiet else ". ".join(chosen).capitalize()
@@ -153,7 +153,7 @@ class Generator:
     def _change(
         self, rng: random.Random, rare: list[str], stored: dict[str, Query], id: str, now: int
     ) -> Event:
-        """Somebody stores a query, changes one, ends one, or asks for nothing at all, which is refused."""
+        """Somebody stores, changes or ends a query, or stores one that asks for nothing, which is refused."""
         what = rng.random()
         if what < 0.05:
             return Event(now, QUERIES, id, json.dumps({"id": id, "who": rng.choice(_WHO)}).encode())

@@ -1,4 +1,4 @@
-"""Search on streams: queries are stored, and lines of logs flow past them. Who asked is told.
+"""Search on streams: queries are stored, log lines flow past them, and matches are reported.
 
 millstream graph src/millstream/examples/search/pipeline.py
 millstream run   src/millstream/examples/search/pipeline.py --broker 127.0.0.1:9092
@@ -16,7 +16,7 @@ lines = flow.source(
     time="logged_at",
     lateness="10 seconds",
 )
-queries = flow.table(  # the latest record of an id is the query, and one without a value ends it
+queries = flow.table(  # the latest record of an id is the query; a record without a value ends it
     "queries",
     schema="id string, who string NOT NULL, must array<string>, must_not array<string>, service string,"
     " slower_than int",
@@ -30,7 +30,7 @@ def words(text: str) -> str:
     return f"array_distinct(regexp_extract_all(lower({text}), '[a-z0-9]+', 0))"
 
 
-# A query needs a word that must occur, for that is where it is looked up.
+# A query needs a word that must occur, because it is looked up by that word.
 written = queries.changes.select(
     "id",
     "who",
@@ -46,8 +46,8 @@ accepted = written.otherwise("accepted")
 
 
 class Index(Processor):
-    """Files a query under one of its words, as in the index of a book: the longest, for long words are rare.
-    Remembers under which, so that a query that has changed or ended is taken out there. Several changes of
+    """Files a query under one of its words, as in the index of a book: the longest, because long words are
+    rare. Remembers the word, so that a query that has changed or ended is removed there. Several changes at
     one instant are one: the last of them counts, from the next microsecond on."""
 
     def on_event(self, query, context):
@@ -74,14 +74,14 @@ indexed = accepted.process(
     name="indexed",
 )
 
-# A line goes to each of its words. There it meets the queries that are filed under that word, and no others:
-# what a line costs depends on its words, not on how many queries there are.
+# A line goes to each of its words. There it meets only the queries that are filed under that word: the cost
+# of a line depends on its words, not on how many queries there are.
 by_word = lines.select("*", words("text") + " AS words").select("*", "explode(words) AS word")
 
 
 class Meet(Processor):
-    """The queries under one word, and the lines that have it, in the order of time: a line meets the queries
-    as they were when it was logged."""
+    """The queries under one word, and the lines with that word, in time order: a line meets the queries as
+    they were when it was logged."""
 
     def on_event(self, event, context):
         queries = context.state or {}

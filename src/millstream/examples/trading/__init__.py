@@ -1,4 +1,4 @@
-"""Rules on the prices of several instruments; orders are events, with planted moves to trade on."""
+"""Trading rules on the prices of several instruments; orders are events, with planted moves to trade on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The orders that were given, held against those that the planted moves had to lead to."""
+"""Compare the orders that were given with those that the planted moves had to lead to."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import NamedTuple
 from millstream.examples.shape import Results, Score, milliseconds
 from millstream.examples.trading.generate import Move
 
-SIZE, LIMIT = 100, 200  # of an order, and of a position: as the pipeline's
+SIZE, LIMIT = 100, 200  # of an order, and of a position: as in the pipeline
 KINDS = ("apart", "rebound", "refused")
 
 
 class Expected(NamedTuple):
-    """An order that has to be given between two times, or refused."""
+    """An order that has to be given, or refused, between two times."""
 
     kind: str
     instrument: str
@@ -23,7 +23,7 @@ class Expected(NamedTuple):
 
 
 def expected(planted: Sequence[Move]) -> list[Expected]:
-    """What to do about every move, in the order of time: beyond the limit it is to be refused."""
+    """What every move should lead to, in time order. An order beyond the limit is to be refused."""
     positions: dict[str, int] = {}
     found = []
     for move in planted:
@@ -47,8 +47,8 @@ def _orders(move: Move) -> list[tuple[str, str]]:
 
 
 def check(planted: Sequence[Move], results: Results) -> list[Score]:
-    """A score for every rule, and for what was to be refused. One order is right for one expected: a second
-    one is wrong."""
+    """A score for every rule, and for orders to be refused. Each expected order makes one order right: a
+    second one is wrong."""
     given = [
         *((str(row["rule"]), row, "ordered_at") for row in results.get("orders", ())),
         *(("refused", row, "at") for row in results.get("orders.refused", ())),

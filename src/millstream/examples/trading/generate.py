@@ -1,10 +1,10 @@
-"""Prices of instruments as they move, with moves planted that a rule should or should not trade on.
+"""Moving prices of instruments, with planted moves that a rule should or should not trade on.
 
-Four stocks, each with shares of class A and B. Prices go up and down at random, both classes of a stock
-nearly alike. Moves are planted, one at a time in a stock, and known apart from the prices:
+There are four stocks, each with shares of class A and B. Prices go up and down at random, nearly alike for
+both classes of a stock. Moves are planted, one at a time in a stock, and recorded apart from the prices:
 
     apart      one class rises or falls by 3.5 % within twenty seconds, the other does not
-    rebound    both fall by 6 %, and come back by 5
+    rebound    both fall by 6 %, and come back by 5 %
     rally      both rise by 4 %: nothing to do
     slump      both fall by 6 % and stay there: nothing to do
 
@@ -25,11 +25,11 @@ from millstream.examples.shape import BEGINNING_MS, Event, iso
 
 TICKS = "ticks"
 STOCKS = ("DELTA", "LUMEN", "NORD", "VELA")
-_EVERY_MS = 2000  # a tick of each instrument
-_REST_MS = 105_000  # that a stock is left alone after a move
+_EVERY_MS = 2000  # between two ticks of an instrument
+_REST_MS = 105_000  # how long a stock is left alone after a move
 _LONG_MS = 45_000
 
-# How far a price is from where it was, after so many seconds: straight from one point to the next.
+# How far a price is from where it was after so many seconds: a straight line from one point to the next.
 _COURSES = {
     "apart": ((0, 0.0), (20, 0.035)),
     "rebound": ((0, 0.0), (20, -0.06), (40, -0.01)),
@@ -41,7 +41,7 @@ KINDS = tuple(_COURSES)
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What was planted: ``moved`` is the instrument of an ``apart`` that moves, ``up`` if it rises."""
+    """What was planted. ``moved`` is the instrument of an ``apart`` that moves, ``up`` if it rises."""
 
     stock: str
     kind: str
@@ -51,7 +51,7 @@ class Move:
     up: bool = True
 
     def drift(self, instrument: str, at_ms: float) -> float:
-        """What the move has done to a price by then."""
+        """What the move has done to a price by a given time."""
         if self.kind == "apart" and instrument != self.moved:
             return 0.0
         seconds = max(0.0, (at_ms - self.start_ms) / 1000)
@@ -65,25 +65,25 @@ class Move:
 
 @dataclass(slots=True)
 class Generator:
-    """Events from ``start_ms`` on, for so many ``seconds`` or without an end; ``planted`` grows with them."""
+    """Events from ``start_ms`` on, for ``seconds`` or without an end; ``planted`` grows with them."""
 
     seed: int = 7
     start_ms: int = BEGINNING_MS
     seconds: float | None = None
-    plant_every: float = 25.0  # seconds between two, on average
+    plant_every: float = 25.0  # seconds between two moves, on average
     planted: list[Move] = field(default_factory=list)
 
     def events(self) -> Iterator[Event]:
-        """In the order of their times."""
+        """The events, in the order of their times."""
         rng = random.Random(self.seed)
         end = math.inf if self.seconds is None else self.start_ms + self.seconds * 1000
         levels = {f"{stock}-{which}": rng.uniform(20, 200) for stock in STOCKS for which in "AB"}
-        now: dict[str, Move] = {}  # what goes on in a stock
+        now: dict[str, Move] = {}  # the current move of a stock
         next_plant = self.start_ms + rng.uniform(10_000, 30_000)
         at_ms = self.start_ms
         while at_ms < end:
             if next_plant <= at_ms:
-                if at_ms + _LONG_MS + 20_000 < end:  # and the time that results wait for stragglers
+                if at_ms + _LONG_MS + 20_000 < end:  # plus the time that results wait for stragglers
                     self._plant(rng, at_ms, now)
                 next_plant += rng.uniform(0.5, 1.5) * self.plant_every * 1000
             for stock in STOCKS:
@@ -95,7 +95,7 @@ class Generator:
     ) -> Iterator[Event]:
         both = rng.gauss(0, 0.0003)
         move = now.get(stock)
-        if move is not None and at_ms >= move.end_ms + _REST_MS:  # what it did stays done
+        if move is not None and at_ms >= move.end_ms + _REST_MS:  # its effect stays
             for which in "AB":
                 levels[f"{stock}-{which}"] *= 1 + move.drift(f"{stock}-{which}", at_ms)
             del now[stock]

@@ -20,13 +20,13 @@ ticks = flow.source(
 
 @ticks.operator
 def shares(df):
-    """NORD-A is the class A of the stock NORD"""
+    """NORD-A is class A of the stock NORD"""
     return df.selectExpr(
         "*", "split_part(instrument, '-', 1) AS stock", "split_part(instrument, '-', 2) AS class"
     )
 
 
-# Two classes of one stock go together: if they have come apart by 2 % within a minute, they will meet again.
+# Two classes of one stock go together: if they have moved apart by 2 % within a minute, they will meet again.
 apart = (
     shares.window(by="stock", size="1 minute", every="event")
     .agg(
@@ -53,7 +53,7 @@ behind = apart.select(
     "window_end",
 )
 
-# A fall by 3 %, and back up by 2 %.
+# A fall of 3 %, and back up by 2 %.
 rebounds = shares.pattern(
     by="instrument",
     within="1 minute",
@@ -67,10 +67,10 @@ rebounds = shares.pattern(
 
 
 class Trader(Processor):
-    """Makes an order of a signal: one, however long the signal lasts, and none beyond the limit."""
+    """Turns a signal into an order: one, however long the signal lasts, and none beyond the limit."""
 
     size, limit = 100, 200  # shares
-    pause = timedelta(minutes=1)  # a rule that says nothing for so long, and then again, gives a new signal
+    pause = timedelta(minutes=1)  # a rule that speaks again after this long gives a new signal
 
     def on_event(self, signal, context):
         position, heard = context.state or (0, {})

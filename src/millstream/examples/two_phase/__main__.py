@@ -1,4 +1,4 @@
-"""``python -m millstream.examples.two_phase``: place orders, recover, and see what is on both sides."""
+"""Place orders in PostgreSQL and in the log, and recover after a crash."""
 
 from __future__ import annotations
 

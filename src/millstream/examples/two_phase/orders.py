@@ -1,19 +1,20 @@
-"""Orders that are a row in PostgreSQL and a record in the log, both or neither, whoever crashes when.
+"""Orders that are a row in PostgreSQL and a record in the log, both or neither, whatever crashes when.
 
 The steps of one order, and what a crash after each of them leads to:
 
-    write the record and prepare it in the log       rolled back: nobody decided
+    write the record and prepare it in the log       rolled back: nothing was decided
     write the row and prepare it in PostgreSQL       rolled back
-    write down the decision                          committed: this is the moment
+    record the decision                              committed: this is the moment
     commit in PostgreSQL                             committed
     commit in the log                                committed
-    write down that it is done                       nothing is left to do
+    record that it is done                           nothing is left to do
 
-The decision is one durable row in the coordinator's own log, here a SQLite file. What is prepared somewhere
-and has no decision there is rolled back ("presumed abort"), so nothing has to be written down before. The
-name of the transaction in PostgreSQL is made of the token of the one in the log: each is found by the other.
+The decision is one durable row in the coordinator's own log, here a SQLite file. Whatever is prepared
+somewhere without a decision there is rolled back ("presumed abort"), so nothing has to be recorded earlier.
+The name of the transaction in PostgreSQL is made of the token of the one in the log, so each can be found
+by the other.
 
-One worker at a time uses a transactional id; it recovers before it places orders.
+One worker at a time uses a transactional id. It recovers before it places orders.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ STEPS = (
 
 
 class Decisions:
-    """The coordinator's log: transactions that are to be committed and may not be yet, synced to disk."""
+    """The coordinator's log, synced to disk: transactions that must be committed, and may not be yet."""
 
     def __init__(self, path: Path) -> None:
         self._db = sqlite3.connect(path, isolation_level=None)
@@ -85,7 +86,7 @@ class Orders:
         self._decisions.close()
 
     def place(self, number: str, amount: str, *, on_step: Callable[[str], None] = lambda step: None) -> None:
-        """Place one order. If it raises, what became of the order is settled by ``recover``."""
+        """Place one order. If it raises, ``recover`` settles what becomes of the order."""
         with client.TwoPhase(self._broker, self._worker) as txn:
             txn.send("orders", json.dumps({"number": number, "amount": amount}), key=number)
             token = txn.prepare()
@@ -104,7 +105,7 @@ class Orders:
         self._finish(token, on_step)
 
     def recover(self) -> list[str]:
-        """Settle whatever a crash has left: commit what was decided, roll back everything else of ours."""
+        """Settle what a crash has left: commit what was decided, roll back this worker's other orders."""
         settled = []
         decided = self._decisions.undone()
         for token in decided:
@@ -120,7 +121,7 @@ class Orders:
         return settled
 
     def _finish(self, token: Token, on_step: Callable[[str], None]) -> None:
-        """The second phase. Every step may have been done before: by us, or before a crash."""
+        """The second phase. Every step may have been done before: by this process, or before a crash."""
         if _name(token) in self._prepared():
             self._end("COMMIT PREPARED {}", _name(token))
         on_step(STEPS[3])
@@ -130,7 +131,7 @@ class Orders:
         on_step(STEPS[5])
 
     def _prepared(self) -> list[str]:
-        """Our transactions that are prepared in this database."""
+        """This worker's transactions that are prepared in this database."""
         found = self._database.execute(
             "SELECT gid FROM pg_prepared_xacts WHERE database = current_database() AND starts_with(gid, %s)",
             (f"millstream {self._worker}:",),
