@@ -17,34 +17,38 @@ from tests.support.shared_classes import QUICK_JAVA, quick_spark
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# How long one example takes says nothing on a shared machine.
+# No deadline for examples: on a shared machine, the time that one takes means nothing.
 settings.register_profile("millstream", deadline=None)
 settings.load_profile("millstream")
 
-# A shell that runs the tests in the background has them ignore SIGINT, and so would every process that they
-# start: one that is to end at Ctrl-C would go on for good.
+# A shell that runs the tests in the background makes them ignore SIGINT, and every process that they start
+# would inherit that: a process that should end at Ctrl-C would never end.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Every Spark that a test starts, also through `millstream run` or the demo, and the little Java that works
-# out how: the second compiler costs more than it gains in the seconds they live, and so does reading classes.
+# For every Spark that a test starts, also through `millstream run` or the demo, and for the small JVM that
+# works out its command line. In the seconds that they live, the second compiler costs more than it gains, and
+# so does loading classes.
 os.environ["SPARK_SUBMIT_OPTS"] = quick_spark()
 os.environ["SPARK_LAUNCHER_OPTS"] = QUICK_JAVA
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _no_client_outlives_its_module() -> Iterator[None]:
-    """confluent-kafka's clients end when they are collected, and their callbacks often refer to them: without
-    this, they go on connecting to brokers that are gone."""
+    """Collect garbage after each module. confluent-kafka's clients end only when they are collected, and
+    their callbacks often refer to them. Without this, they keep connecting to brokers that are gone.
+    """
     yield
     gc.collect()
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist looks for its marker
+@pytest.hookimpl(tryfirst=True)  # before xdist reads its marker
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What processes may take apart: files, but for those that share a Spark session (of two: one would
-    keep everybody waiting) or the one Apache Kafka. These come first and the quick ones last, so that no one
-    process ends long before the others."""
+    """Group the tests for xdist: each group runs in one process. A group is a file, except that tests that
+    use Spark form two groups (with one session for each; a single one would keep the other processes
+    waiting), and tests on the one Apache Kafka form another. These groups come first and the quick tests
+    last, so that no process ends long before the others.
+    """
 
     def place(item: pytest.Item) -> int:
         folder = item.path.parent.name if "unit" not in item.path.parts else "unit"
@@ -65,14 +69,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """One local session for all that run a pipeline (starting one costs as much as all of them): two cores,
-    two shuffle partitions, quick to start."""
+    """One local Spark session for all tests that run a pipeline, because starting one takes as long as all
+    of them: two cores, two shuffle partitions, quick to start.
+    """
     pytest.importorskip("pyspark")
     from millstream.pipeline.engine import end_engine
     from millstream.pipeline.session import spark_session
 
     with quick_python() as python:
-        with pytest.MonkeyPatch.context() as environment:  # of this session alone: others start what users do
+        with pytest.MonkeyPatch.context() as environment:  # for this session only: others start as users do
             environment.setenv("PYSPARK_PYTHON", python)
             environment.setenv("PYSPARK_DRIVER_PYTHON", python)
             session = spark_session(
@@ -90,7 +95,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[Postgres]:
-    """A PostgreSQL that the tests share: each uses a database of its own, and leaves the server running."""
+    """A PostgreSQL server that the tests share. Each uses its own database, and leaves the server running."""
     try:
         with postgres() as server:
             yield server

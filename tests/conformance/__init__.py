@@ -1,10 +1,10 @@
-"""Suites that others wrote for Apache Kafka and its clients, pointed at a broker's address: ours, or Kafka.
+"""Runs test suites that others wrote for Apache Kafka and its clients against millstream, or against Kafka.
 
     python -m tests.conformance                    run all of them against millstream
     python -m tests.conformance --against kafka    the same against Apache Kafka
     python -m tests.conformance --only sarama      one of them
 
-What passes on Apache Kafka is kept in ``passes_on_kafka.json`` (written by ``--record``); whatever of that
-does not pass here, and is not listed with its reason in ``reasons.py``, fails the run. Not part of
-``make test``: it takes minutes.
+``passes_on_kafka.json`` lists the tests that pass on Apache Kafka (``--record`` writes it). The run fails if
+one of them does not pass on millstream and has no entry in ``reasons.py``. It is not part of ``make test``,
+because it takes minutes.
 """

@@ -1,4 +1,4 @@
-"""Run the suites, print the table, and fail if something that passes on Apache Kafka does not pass here."""
+"""Runs the suites, prints the table, and fails if a test that passes on Apache Kafka does not pass here."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def main() -> int:
             print(f"  skipped: {reason}")
             continue
         if options.record:
-            # Added to what passed before: on a busy machine some fail there now and then.
+            # Added to what passed before, because on a busy machine some tests fail on Kafka now and then.
             passed = {name for name, outcome in outcomes.items() if outcome.verdict == PASSED}
             on_kafka[suite.name] = sorted(passed.union(on_kafka.get(suite.name, ())))
             RECORD.write_text(json.dumps(on_kafka, indent=1) + "\n")

@@ -1,8 +1,8 @@
-"""The tests of Go clients, from their modules: copied, pointed at an address, and run by ``go test``.
+"""Runs the tests of Go clients from their modules: copies them, sets the address, and calls ``go test``.
 
-A module in Go's cache can't be changed, and these suites have the address of their brokers, and how many
-there are, in their sources; so each is copied and a few words of the copy are replaced. Only the tests in
-files that talk to a broker are run.
+These suites have the address and the number of their brokers in their sources, and a module in Go's cache
+can't be changed. So each module is copied, and a few words of the copy are replaced. Only tests in files that
+talk to a broker are run.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Edit = Callable[[str], str]
 
 
 def _copy(module: str, name: str) -> Path:
-    """A fresh copy of a module's sources, which may be changed."""
+    """A fresh copy of a module's sources, which can be changed."""
     if shutil.which("go") is None:
         raise SuiteUnavailable("go is not installed")
     code, said = run_quietly(["go", "mod", "download", "-json", module], cwd=_anywhere())
@@ -57,7 +57,7 @@ def _copy(module: str, name: str) -> Path:
 
 
 def _anywhere() -> Path:
-    """A directory outside of every module."""
+    """A directory outside of any Go module."""
     BUILD.mkdir(parents=True, exist_ok=True)
     return BUILD
 
@@ -68,7 +68,7 @@ def _edit(directory: Path, pattern: str, edit: Edit) -> None:
 
 
 def _tests(directory: Path, talks: str, leave_out: frozenset[str]) -> list[str]:
-    """The tests in the files that match ``talks``, less some."""
+    """The tests in the files that match ``talks``, without those in ``leave_out``."""
     found = []
     for path in sorted(directory.glob("*_test.go")):
         text = path.read_text()
@@ -112,12 +112,12 @@ def _go_test(
             outcomes[test] = Outcome(verdict, detail)
     if not outcomes:
         return {"the suite": Outcome(FAILED, "".join([*output.get("", []), *other])[-3000:])}
-    for test in tests:  # one that ended the whole process, and those that it kept from running
+    for test in tests:  # a test that ended the whole process, and those that did not run because of it
         outcomes.setdefault(test, Outcome(FAILED, "".join(output.get(test, ["did not run"]))[-1500:]))
     return outcomes
 
 
-# franz-go: by the environment alone.
+# franz-go takes the address from the environment.
 
 
 def _franz_go(target: Target) -> Mapping[str, Outcome]:
@@ -134,7 +134,8 @@ def _franz_go(target: Target) -> Mapping[str, Outcome]:
     return _go_test(copy, tests, environment)
 
 
-# sarama: five brokers behind a proxy that breaks connections on demand; here one, and nothing is broken.
+# sarama expects five brokers behind a proxy that breaks connections on demand. Here there is one broker, and
+# nothing is broken.
 
 
 def _sarama(target: Target) -> Mapping[str, Outcome]:
@@ -152,7 +153,7 @@ def _sarama(target: Target) -> Mapping[str, Outcome]:
 
 
 class _NothingToBreak(BaseHTTPRequestHandler):
-    """Answers as toxiproxy does where there are proxies and no toxics."""
+    """Answers as toxiproxy does when there are proxies and no toxics."""
 
     def _answer(self) -> None:
         name = self.path.removeprefix("/proxies/").partition("/")[0]
@@ -184,7 +185,7 @@ def _proxy() -> Iterator[str]:
         server.server_close()
 
 
-# kafka-go: port 9092 of localhost, in most of its files.
+# kafka-go expects port 9092 of localhost, in most of its files.
 
 
 def _kafka_go(target: Target) -> Mapping[str, Outcome]:
@@ -194,7 +195,8 @@ def _kafka_go(target: Target) -> Mapping[str, Outcome]:
         return text.replace('TCP("localhost")', 'TCP("localhost:9092")').replace("9092", str(target.port))
 
     _edit(copy, "*_test.go", edit)
-    # The first asks no broker; the second ends the whole process where a coordinator moves, Kafka's too.
+    # The first does not talk to a broker. The second ends the whole process when a coordinator moves, also on
+    # Kafka.
     leave_out = frozenset({"TestNetworkAddress", "TestReaderConsumerGroup"})
     tests = _tests(copy, rf"{target.port}|newLocalClient", leave_out)
     environment = {"KAFKA_VERSION": "4.0.0", "KAFKA_SKIP_NETTEST": "1"}

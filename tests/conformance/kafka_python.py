@@ -1,7 +1,7 @@
-"""The integration tests in kafka-python's source distribution.
+"""Runs the integration tests in kafka-python's source distribution.
 
-They reach a broker that runs already by ``KAFKA_URI``. Two modules that they import are not distributed with
-them, ``test/__init__.py`` and ``test/service.py``; the latter starts brokers, which is not asked for here.
+With ``KAFKA_URI``, they use a broker that already runs. Two modules that they import are not distributed with
+them: ``test/__init__.py``, and ``test/service.py``, which starts brokers and is replaced here by a stub.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class SpawnedService:
 
 
 def _sources() -> Path:
-    """The unpacked source distribution of the version that is installed."""
+    """The unpacked source distribution of the installed version."""
     name = f"kafka_python-{version('kafka-python')}"
     unpacked = BUILD / name
     if not (unpacked / "test" / "service.py").exists():
@@ -71,7 +71,9 @@ def _sources() -> Path:
 
 
 def _codecs() -> Path:
-    """The libraries by which it compresses: beside the sources, because nothing of ours needs them."""
+    """The compression libraries that the tests need. They are installed beside the sources, because nothing
+    else here needs them.
+    """
     directory = BUILD / "codecs"
     if not directory.exists():
         command = [sys.executable, "-m", "pip", "install", "-q", "--target", str(directory)]
@@ -93,7 +95,7 @@ def run(target: Target) -> Mapping[str, Outcome]:
     }
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(sources)]
     command += ["-c", os.devnull, "--timeout", "120", f"--junitxml={report}"]
-    # Those of SASL and TLS want brokers that they configure themselves.
+    # The tests of SASL and TLS need brokers that they configure themselves.
     command += [
         f"test/integration/test_{about}_integration.py" for about in ("admin", "consumer", "producer")
     ]

@@ -1,8 +1,9 @@
-"""The programs that Kafka's own system tests run: it is they who say whether a broker behaves.
+"""Runs the programs of Kafka's own system tests, which decide whether a broker behaves correctly.
 
-``ClientCompatibilityTest`` walks through what a client does; ``LogCompactionTester`` writes keys over and
-over and compares what compaction left with what it should; ``TransactionalMessageCopier`` copies a topic in
-transactions and aborts some; the Verifiable programs say line by line what they sent, got and committed.
+``ClientCompatibilityTest`` goes through what a client does. ``LogCompactionTester`` writes the same keys many
+times and compares what compaction left with what it should leave. ``TransactionalMessageCopier`` copies a
+topic in transactions and aborts some. The Verifiable programs print line by line what they sent, received and
+committed.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def _run(tool: str, *arguments: object, timeout: float = 180) -> str:
 
 
 def _events(said: str) -> list[dict[str, Any]]:
-    """What a Verifiable program said; it prints a line of JSON for everything that happens."""
+    """The events in the output of a Verifiable program, which prints each as a line of JSON."""
     return [json.loads(line) for line in said.splitlines() if line.startswith("{")]
 
 
@@ -174,14 +175,14 @@ def run(target: Target) -> Mapping[str, Outcome]:
     for name, test in TESTS.items():
         try:
             test(target.address)
-        except Exception as error:  # whatever it is, the next one is run
+        except Exception as error:  # whatever went wrong, the next test runs
             outcomes[name] = Outcome(FAILED, f"{type(error).__name__}: {error}"[-2000:])
         else:
             outcomes[name] = Outcome(PASSED)
     return outcomes
 
 
-# How soon compaction comes to what the tester wrote.
+# The setting makes compaction start soon after the tester has written.
 SUITE = Suite(
     "kafka-tools",
     "the programs of Apache Kafka's own system tests, in its kafka-tools",

@@ -1,4 +1,7 @@
-"""Tests that pass on Apache Kafka and not here, and why. ``docs/conformance.md`` says the same in words."""
+"""Lists the tests that pass on Apache Kafka and not here, each with its reason.
+
+``docs/conformance.md`` explains them in more words.
+"""
 
 from __future__ import annotations
 

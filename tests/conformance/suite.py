@@ -1,4 +1,4 @@
-"""What a suite is: a name, where it comes from, and how it is run against an address."""
+"""Defines a suite: its name, its origin, and how it is run against a broker."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 
 
 class SuiteUnavailable(Exception):
-    """This suite can't be had here; the message says why."""
+    """This suite is not available here; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Of one test."""
+    """The outcome of one test."""
 
     verdict: str
-    detail: str = ""  # the end of what it printed, where it did not pass
+    detail: str = ""  # the end of its output, if it did not pass
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A running broker that a suite is pointed at."""
+    """A running broker that a suite is run against."""
 
-    name: str  # millstream, kafka
+    name: str  # millstream or kafka
     host: str
     port: int
 
@@ -41,20 +41,20 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """Tests that someone else wrote, and the broker that they count on."""
+    """Tests that someone else wrote, and the settings of the broker that they expect."""
 
     name: str
     origin: str
     run: Callable[[Target], Mapping[str, Outcome]]
     settings: Mapping[str, str] = field(default_factory=dict)
     node_id: int = 0
-    host: str = "127.0.0.1"  # by which the broker calls itself
+    host: str = "127.0.0.1"  # the host that the broker advertises
 
 
 def run_quietly(
     command: list[str], *, cwd: Path | None = None, timeout: float = 600, env: Mapping[str, str] | None = None
 ) -> tuple[int, str]:
-    """The exit code and everything it printed; one that takes too long is ended, and has failed."""
+    """Run a command, and return its exit code and output. One that takes too long is killed, and fails."""
     try:
         ended = subprocess.run(
             command,

@@ -1,4 +1,4 @@
-"""The brokers that suites are pointed at, each started for one suite with the settings it counts on."""
+"""Starts the brokers that suites run against, one for each suite, with the settings that it expects."""
 
 from __future__ import annotations
 

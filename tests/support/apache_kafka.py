@@ -1,4 +1,4 @@
-"""A real Apache Kafka from its Maven artifacts: one combined node on loopback, and its command-line tools."""
+"""Runs a real Apache Kafka from its Maven artifacts: one combined node on loopback, and its tools."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def jars() -> Path:
 
 
 def java(main: str, *arguments: str, heap: str = "256m") -> list[str]:
-    """The command line that runs a class of Kafka's."""
+    """The command line that runs one of Kafka's classes."""
     quiet = f"-Dlog4j2.configurationFile={jars()}/log4j2.xml"
     return [
         "java",
@@ -63,7 +63,7 @@ def free_port() -> int:
 
 
 class ApacheKafka:
-    """One node on a directory and a port that stay the same while it is killed and started again."""
+    """A node whose directory and port stay the same when it is killed and started again."""
 
     def __init__(self, address: str, root: Path, command: list[str]) -> None:
         self.address = address
@@ -78,7 +78,7 @@ class ApacheKafka:
         return self._process.pid
 
     def start(self) -> None:
-        """Start, and wait until it answers."""
+        """Start the node, and wait until it answers."""
         with self._output.open("ab") as output:
             self._process = process = subprocess.Popen(self._command, stdout=output, stderr=subprocess.STDOUT)
         host, _, port = self.address.rpartition(":")
@@ -96,13 +96,13 @@ class ApacheKafka:
         wait_for(answers, timeout=90, what="Apache Kafka answers ApiVersions", every=0.1)
 
     def kill(self) -> None:
-        """kill -9: nothing is flushed, nothing is said."""
+        """kill -9: nothing is flushed or logged."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
     def stop(self) -> None:
-        """Ask it to end; kill it if it takes too long."""
+        """Ask the node to stop. Kill it if it takes too long."""
         if self._process is not None:
             self._process.terminate()
             try:
@@ -119,10 +119,11 @@ def apache_kafka(
     quick: bool = False,
     classes_into: Path | None = None,
 ) -> Iterator[ApacheKafka]:
-    """Start one node, wait until it answers, and end it at exit. In the values of ``settings``, ``{port}``
-    and ``{controller}`` stand for the ports it was given. ``quick``: with the one compiler that starts fast
-    and classes that were read before, not as it is where others compare us with it. ``classes_into``: the
-    file that they are kept in for the next."""
+    """Start one node, wait until it answers, and stop it at exit. In the values of ``settings``, ``{port}``
+    and ``{controller}`` are replaced by the node's ports. With ``quick``, Java runs with only its quick
+    compiler and with archived classes; leave that out where Kafka is compared with millstream.
+    ``classes_into`` is a file in which to archive the loaded classes for later runs.
+    """
     port, controller = free_port(), free_port()
     root = Path(tempfile.mkdtemp(prefix="apache-kafka-"))
     values = {

@@ -1,7 +1,8 @@
-"""Makes what shared_classes finds: ``python -m tests.support.archive_classes``, once a checkout.
+"""Makes the archives of classes that ``shared_classes`` uses, once for each checkout.
 
-An archive holds the classes that a process had loaded when it ended: so each is of one that did what tests do
-with it. Where Java, Maven or Spark is missing there is none, as there are no tests then that would use it.
+Run it with ``python -m tests.support.archive_classes``. An archive holds the classes that a process had
+loaded when it ended. So each archive is made by a process that does what tests do. Where Java, Maven or Spark
+is missing, there is no archive, and there are no tests that would use one.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from tests.support.shared_classes import QUICK_JAVA, archive, archiving, spark_j
 
 
 def make(path: Path, run: Callable[[Path], None]) -> None:
-    """Have ``run`` archive the classes of a process, unless that was done before. Made aside and then put in
-    place: whoever finds an archive finds a whole one."""
+    """Have ``run`` archive the classes of a process, unless the archive exists. It is made in a temporary
+    directory and then moved into place, so that nobody finds a partial archive.
+    """
     if path.exists():
         return
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -30,12 +32,12 @@ def make(path: Path, run: Callable[[Path], None]) -> None:
         try:
             run(made)
             made.rename(path)
-        except Exception as problem:  # tests are slower without, and that is all
+        except Exception as problem:  # without an archive, tests are only slower
             print(f"no archive of classes, {path.name}: {problem}")
 
 
 def exchange(address: str) -> list[str]:
-    """A program that administers, produces and consumes."""
+    """The command line of a program that administers, produces and consumes."""
     count = ["--num-records", "20", "--record-size", "9", "--producer-acks", "all"]
     return java(
         "org.apache.kafka.tools.EndToEndLatency", "--bootstrap-server", address, "--topic", "t", *count
@@ -53,7 +55,7 @@ def server(into: Path) -> None:
 
 
 def spark(into: Path) -> None:
-    """A job with a window, sinks, a view and transactions; its JVM is then left the time it takes."""
+    """Run a job with a window, sinks, a view and transactions, then wait as long as its JVM takes to end."""
     from pyspark import SparkContext
 
     from millstream.pipeline.session import spark_session

@@ -1,4 +1,4 @@
-"""Archives for tests: in memory, counted, failing on demand."""
+"""Archives for tests: in memory, counting requests, failing on demand."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def memory_url() -> str:
 
 
 def objects(url: str) -> dict[str, bytes]:
-    """What is in an archive, marks aside, by name."""
+    """The objects in an archive by name, without its marker files (``archive.json``)."""
     fs, root = fsspec.core.url_to_fs(url)
     fs.invalidate_cache()
     found = fs.find(root) if fs.exists(root) else []
@@ -31,7 +31,7 @@ def objects(url: str) -> dict[str, bytes]:
 
 
 def keeps_its_promises(store: ArchiveStore) -> None:
-    """What every storage has to do, whatever is behind it."""
+    """Check what every archive store must do, whatever the storage behind it."""
     data = bytes(range(256)) * 100
     store.put("c/t-1/0/first", [data[:1000], data[1000:]])
     store.put("c/t-1/1/second", [b"second"])
@@ -57,7 +57,7 @@ def keeps_its_promises(store: ArchiveStore) -> None:
 
 
 class Unreliable(ArchiveStore):
-    """A store that counts what is asked of it, and can be away or fail at a given step."""
+    """A store that records its requests, and can be unreachable or fail at a given step."""
 
     def __init__(self, url: str, options: str = "") -> None:
         super().__init__(url, options if not url.startswith("memory:") else "")
@@ -97,7 +97,7 @@ class Unreliable(ArchiveStore):
 
 
 def local_start(address: str, topic: str) -> int:
-    """The oldest offset that is on the broker's disk."""
+    """The oldest offset on the broker's own disk."""
     with WireClient(address) as client:
         wanted = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": -4}
         topics = [{"name": topic, "partitions": [wanted]}]

@@ -1,4 +1,4 @@
-"""Asking a request handler as a client of any version would: through the bytes of that version, both ways."""
+"""Calls a request handler as a client of any version would, through the bytes of that version, both ways."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from millstream.wire.codec import (
     unknown_fields,
 )
 
-Run = Callable[[Awaitable[Any]], Any]  # the fixture that runs a step on the test's loop
+Run = Callable[[Awaitable[Any]], Any]  # the type of the fixture that runs a step on the test's loop
 
 
 async def ask(node: Any, api_key: int, version: int, client_id: str = "test", **fields: Any) -> Any:
-    """The answer, parsed by kio. Fields that the version does not have are left out of the request."""
+    """The response, parsed by kio. Fields that the version does not have are left out of the request."""
     served = HANDLERS[api_key]
     assert served.first <= version <= served.last
     body = bytearray()
@@ -43,13 +43,13 @@ async def ask(node: Any, api_key: int, version: int, client_id: str = "test", **
 
 
 def versions(api_key: int, first: int | None = None) -> list[int]:
-    """Every version served of a request kind, from ``first`` on."""
+    """Every version that is served of a kind of request, from ``first`` on."""
     served = HANDLERS[api_key]
     return list(range(served.first if first is None else first, served.last + 1))
 
 
 def join(node: Any, version: int, member_id: str = "", **more: Any) -> Any:
-    """JoinGroup, of a consumer in the group "g" unless told otherwise."""
+    """JoinGroup, by default of a consumer in the group "g"."""
     fields = {
         "group_id": "g",
         "session_timeout": 10_000,

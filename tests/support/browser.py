@@ -1,4 +1,4 @@
-"""Debian's Chromium, driven by Playwright: what people see of the console."""
+"""Drives Debian's Chromium with Playwright, to test the console as people see it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PHONE = (390, 844)
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """A browser; skips where there is none."""
+    """A browser. Skips the test if there is none."""
     program = shutil.which("chromium")
     if program is None:
         pytest.skip("needs Debian's chromium: apt-get install chromium")
@@ -40,8 +40,9 @@ def chromium() -> Iterator[Browser]:
 
 @contextmanager
 def window(browser: Browser, *, night: bool = False, size: tuple[int, int] = DESKTOP) -> Iterator[Page]:
-    """A page in a window of its own. What its scripts complain of, or ask of other hosts, or a
-    stream that is not there, fails the test."""
+    """A page in its own window. An error in a script, a request to another host, or a stream that does not
+    exist fails the test.
+    """
     context = browser.new_context(
         viewport={"width": size[0], "height": size[1]},
         color_scheme="dark" if night else "light",
@@ -78,7 +79,7 @@ _RULES = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice")
 
 @cache
 def _axe() -> str:
-    """The checker of accessibility, from npm; skips where it can't be had."""
+    """The source of the accessibility checker, from npm. Skips the test if it can't be downloaded."""
     script = SCREENSHOTS.parent / AXE / "package" / "axe.min.js"
     if not script.exists():
         home = script.parents[1]
@@ -95,7 +96,7 @@ def _axe() -> str:
 
 
 def barriers(page: Page, rules: Sequence[str] = _RULES) -> list[str]:
-    """What keeps people from using a page, as axe-core finds it: contrast, names, order, reach by keys."""
+    """The accessibility problems that axe-core finds: contrast, names, order, use of the keyboard."""
     page.evaluate(_axe())
     found = page.evaluate("rules => axe.run(document, {runOnly: rules})", list(rules))
     return [
@@ -106,6 +107,6 @@ def barriers(page: Page, rules: Sequence[str] = _RULES) -> list[str]:
 
 
 def keep(page: Page, name: str) -> None:
-    """A screenshot among the build's output, to be looked at."""
+    """Save a screenshot in the build output, for people to look at."""
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=True)

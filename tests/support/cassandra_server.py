@@ -1,4 +1,4 @@
-"""A real Apache Cassandra from its Maven artifacts: one node on loopback, small and forgetful."""
+"""Runs a real Apache Cassandra from its Maven artifacts: one small node on loopback that keeps nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.waiting import wait_for
 
 POM = Path(__file__).parent / "cassandra" / "pom.xml"
 _START_S = 240
-# What Java 17 keeps from libraries unless told otherwise, and Cassandra reaches into.
+# Packages that Java 17 closes to libraries by default, and that Cassandra needs.
 _OPENED = (
     "java.base/java.io",
     "java.base/java.lang",
@@ -126,7 +126,9 @@ def _command(root: Path, jars: Path) -> list[str]:
 
 @contextmanager
 def cassandra() -> Iterator[str]:
-    """A running node; its address as ``cassandra://127.0.0.1:port/tests``. Raises JarsUnavailable without."""
+    """The address of a running node, ``cassandra://127.0.0.1:port/tests``. Raises JarsUnavailable if it can't
+    be had here.
+    """
     jars = fetch_jars(POM)
     if not list(jars.glob("jamm-*.jar")):
         raise JarsUnavailable("Cassandra's jars lack the agent that it starts with")

@@ -1,4 +1,4 @@
-"""What the topics of the transaction checker hold, read by a plain client."""
+"""Reads what the transaction checker's topics hold, with a plain client."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def read_topic(address: str, topic: str, isolation: str) -> dict[Partition, dict
 
 
 def read_end(address: str, history: History) -> None:
-    """Add to a history what the log holds at the end."""
+    """Add what the log holds at the end to a history."""
     for topic in (INPUT, *TARGETS):
         history.everything |= read_topic(address, topic, "read_uncommitted")
         history.committed |= read_topic(address, topic, "read_committed")
@@ -26,7 +26,7 @@ def read_end(address: str, history: History) -> None:
 
 
 def ends(address: str, topic: str, partition: int) -> tuple[int, int]:
-    """Last stable offset and end."""
+    """The last stable offset and the end of a partition."""
     found = []
     for isolation in ("read_committed", "read_uncommitted"):
         asking = Consumer({"bootstrap.servers": address, "group.id": "check", "isolation.level": isolation})
@@ -40,7 +40,7 @@ def committed_count(address: str, topic: str) -> int:
 
 
 def stable_count(address: str) -> int:
-    """How many committed records the input has, once no transaction is open in it."""
+    """The number of committed records in the input; 0 while a transaction is open in it."""
     if any(stable != end for stable, end in (ends(address, INPUT, number) for number in range(PARTITIONS))):
         return 0
     return committed_count(address, INPUT)

@@ -1,15 +1,16 @@
-"""One client of the transactions' checker, as a process that is killed and started again.
+"""One client of the transaction checker, as a process that tests kill and start again.
 
     python -m tests.support.checker_client ADDRESS JOURNAL ROLE [ARGUMENTS]
 
     plain                            an idempotent producer, no transactions
     transactional LIBRARY ID TIMEOUT commits most of its transactions and aborts some
     copier LIBRARY ID TARGET         copies the input, offsets in the transaction; alone in its group
-    group-copier ID TARGET           the same as one member of a group
+    group-copier ID TARGET           the same, as one member of a group
     reader ISOLATION                 reads everything from the beginning, for ever
-    watcher GROUP...                 asks again and again for ends, last stable offsets and groups' offsets
+    watcher GROUP...                 polls ends, last stable offsets and the offsets of groups
 
-All write to their journal what they are about to do and what came of it. SIGTERM: finish what is under way.
+Each role writes to its journal what it is about to do, and the outcome. On SIGTERM it finishes what is in
+progress.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ INPUT = "in"
 TARGETS = ["by-java", "by-group"]
 PARTITIONS = 2
 IMPATIENT = {
-    # A broker that has just started may not know its topics yet; by default one asks again in 5 minutes.
+    # A broker that has just started may not know its topics yet. By default, librdkafka asks again after
+    # 5 minutes.
     "topic.metadata.refresh.interval.ms": 500,
     "reconnect.backoff.ms": 10,
     "reconnect.backoff.max.ms": 100,
@@ -49,7 +51,7 @@ IMPATIENT = {
     "retry.backoff.max.ms": 100,
     "log_level": 0,
 }
-STUCK = 75  # the exit code of one that could not go on: start it again
+STUCK = 75  # exit code of a client that could not go on: start it again
 _stopping = False
 
 
@@ -59,7 +61,7 @@ def _stop(*_: object) -> None:
 
 
 def turns() -> Iterator[int]:
-    """Numbers, until it is told to stop. A short pause in between: load enough, and all get their turn."""
+    """Numbers, until SIGTERM. The short pause between them leaves enough load, and time for other clients."""
     number = 0
     while not _stopping:
         yield number
@@ -82,7 +84,7 @@ def consumer(address: str, group: str, isolation: str, **settings: object) -> Co
 
 
 def records(messages: list[Message], journal: Journal) -> list[Message]:
-    """The records among what a consumer gave us."""
+    """The messages that are records. Errors among them go to the journal."""
     for message in messages:
         if message.error() is not None:
             journal.trouble(message.error())
@@ -113,7 +115,7 @@ def plain(address: str, journal: Journal) -> None:
 
 
 class Writer:
-    """Writes transactions with whatever producer it has, and gets a new one when that one is finished."""
+    """Writes transactions with a producer. Makes a new producer when the current one raises Finished."""
 
     def __init__(self, make: Callable[[], TransactionalProducer], journal: Journal, writer: str) -> None:
         self._make, self._journal, self._writer = make, journal, writer
@@ -127,7 +129,7 @@ class Writer:
         commit: bool = True,
         offsets: Callable[[TransactionalProducer], None] | None = None,
     ) -> bool:
-        """Whether it was committed, for certain."""
+        """Write one transaction. True if it was certainly committed."""
         producer, journal = self._producer, self._journal
         journal.writing(number, self._writer, writes)
         try:
@@ -183,7 +185,7 @@ def next_offsets(messages: list[Message]) -> dict[int, int]:
 def copied_up_to(
     reader: Consumer, partitions: list[TopicPartition], journal: Journal
 ) -> list[TopicPartition]:
-    """Where the group's offsets are: they say what was copied."""
+    """The group's committed offsets, which say what was copied."""
     while not _stopping:
         try:
             known = reader.committed(partitions, timeout=10)
@@ -214,8 +216,10 @@ def copier(address: str, journal: Journal, library: str, identity: str, target: 
 
 @contextmanager
 def not_stuck() -> Iterator[None]:
-    """librdkafka's send_offsets_to_transaction may wait for ever, its timeout notwithstanding, if the broker
-    went away meanwhile, whichever broker it is (confluentinc/librdkafka#5456): then this process ends."""
+    """End this process if librdkafka gets stuck. If any broker (not only millstream's) goes away during
+    send_offsets_to_transaction, the call may wait for ever in spite of its time-out
+    (confluentinc/librdkafka#5456).
+    """
     watch = threading.Timer(10, os._exit, (STUCK,))
     watch.start()
     try:
@@ -242,7 +246,7 @@ def group_copier(address: str, journal: Journal, identity: str, target: str) -> 
 
         if not writer.write(turn, copies(journal, turn, target, messages), offsets=offsets):
             for place in copied_up_to(reader, reader.assignment(), journal):
-                with suppress(KafkaException):  # a rebalance took it away: whoever has it reads its offset
+                with suppress(KafkaException):  # a rebalance took it away: its new owner starts at the offset
                     reader.seek(place)
     reader.close()
 
@@ -292,7 +296,7 @@ ROLES: dict[str, Callable[..., None]] = {
 
 def main(address: str, journal: str, role: str, *arguments: str) -> None:
     signal.signal(signal.SIGTERM, _stop)
-    faulthandler.register(signal.SIGUSR1)  # for whoever wonders what it is waiting for
+    faulthandler.register(signal.SIGUSR1)  # prints where it is waiting
     ROLES[role](address, Journal(Path(journal)), *arguments)
 
 

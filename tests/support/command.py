@@ -1,5 +1,8 @@
-"""Running the ``millstream`` command: the executable itself where it is watched, stopped or killed, and
-without the time its start takes where only what it answers is asked for."""
+"""Runs the ``millstream`` command.
+
+A test that watches, stops or kills the command starts the real executable. A test that only needs its output
+runs it on ``command_server``, which saves the start-up time.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,8 @@ from typing import Any
 from tests.support.command_server import LARGEST
 from tests.support.serve import MILLSTREAM
 
-# Settings of whoever runs the tests: other brokers, and modules compiled anew by every process.
+# Settings of the user who runs the tests: other brokers, and the one that makes every process compile modules
+# again.
 _NOT_OURS = ("MILLSTREAM_", "PYTHONDONTWRITEBYTECODE")
 _ROOT = Path(__file__).parents[2]
 _sending = threading.Lock()
@@ -62,7 +66,7 @@ def run_command(
     timeout: float = 120,
 ) -> subprocess.CompletedProcess[bytes]:
     """``millstream ARGUMENTS``, run to its end by ``tests.support.command_server``."""
-    pipes = [os.pipe() for _ in range(4)]  # standard input, output, error, and what becomes of it
+    pipes = [os.pipe() for _ in range(4)]  # standard input, output, error, and the status
     given = [pipes[0][0], *(pipe[1] for pipe in pipes[1:])]
     kept = [pipes[0][1], *(pipe[0] for pipe in pipes[1:])]
     request = {
@@ -85,7 +89,7 @@ def run_command(
 
 
 def _talk(write: int, reads: list[int], stdin: bytes, deadline: float) -> list[bytes]:
-    """Write all of the input and read all of the outputs; past the deadline the command is killed."""
+    """Write all of the input and read all of the outputs. At the deadline, the command is killed."""
     found = {descriptor: bytearray() for descriptor in reads}
     waiting = memoryview(stdin)
     os.set_blocking(write, False)
@@ -106,7 +110,7 @@ def _talk(write: int, reads: list[int], stdin: bytes, deadline: float) -> list[b
                 if descriptor == write:
                     try:
                         waiting = waiting[os.write(write, waiting[: 1 << 16]) :] if waiting else waiting
-                    except BrokenPipeError:  # it has read enough
+                    except BrokenPipeError:  # the command has read enough
                         waiting = waiting[:0]
                     if waiting:
                         continue
@@ -130,7 +134,7 @@ class CommandLine:
     def run(
         self, *arguments: str, stdin: str | bytes = b"", timeout: float = 60
     ) -> subprocess.CompletedProcess[bytes]:
-        """Run to the end, whatever it is. A traceback is never an answer to a user."""
+        """Run a command to its end, whether it succeeds or fails. It must never print a traceback."""
         done = run_command(
             *arguments,
             stdin=stdin.encode() if isinstance(stdin, str) else stdin,
@@ -141,7 +145,7 @@ class CommandLine:
         return done
 
     def ok(self, *arguments: str, stdin: str | bytes = b"") -> str:
-        """Run; it must succeed. What it printed."""
+        """Run a command that must succeed, and return its output."""
         done = self.run(*arguments, stdin=stdin)
         assert done.returncode == 0, f"{arguments}: {done.stderr.decode()}"
         return done.stdout.decode()
@@ -150,7 +154,7 @@ class CommandLine:
         return json.loads(self.ok(*arguments, "--output", "json"))
 
     def refused(self, *arguments: str, stdin: str | bytes = b"", code: int = 1) -> str:
-        """Run; it must fail with one line, which is returned."""
+        """Run a command that must fail with one line on standard error, and return that line."""
         done = self.run(*arguments, stdin=stdin)
         assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
         lines = done.stderr.decode().splitlines()

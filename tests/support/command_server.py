@@ -1,14 +1,16 @@
-"""A process with the command line loaded, which forks for every command: that is a process of its own, with
-pipes, signals and an exit code, and does not spend a third of a second on imports.
+"""Runs commands in forks of a process that has the command line loaded.
+
+Each command is a separate process, with pipes, signals and an exit code, but does not spend a third of a
+second on imports.
 
     python -m tests.support.command_server FD
 
 FD is a socket. A message on it is a JSON object with ``arguments``, ``environment`` and ``directory``, and
-comes with four descriptors: the command's standard input, output and error, and a pipe. Into that go its
-process id and, once it has ended, its exit code, each on a line; who closes it ends the command. The server
-ends when the socket is closed.
+comes with four descriptors: the command's standard input, output and error, and a pipe. The server writes the
+command's process id into the pipe and, once the command has ended, its exit code, each on a line. Closing the
+other end of the pipe ends the command. The server ends when the socket is closed.
 
-It has one thread, as whoever forks must.
+The server has one thread, because a fork copies only one.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ LARGEST = 256 * 1024
 
 
 def preload() -> None:
-    """What nearly all commands import sooner or later."""
+    """Import what nearly all commands need."""
     import confluent_kafka.admin  # noqa: F401
 
     import millstream.cli
@@ -48,11 +50,11 @@ def preload() -> None:
     with contextlib.redirect_stdout(io.StringIO()):
         millstream.cli.execute(["version"])  # parsing imports more
     gc.collect()
-    gc.freeze()  # what is loaded need not be looked at again when a command ends
+    gc.freeze()  # the collector need not examine loaded modules again when a command ends
 
 
 def serve(channel: socket.socket, execute: Callable[[dict[str, Any]], None]) -> None:
-    del sys.path[0]  # where this was started, which is nothing to a command
+    del sys.path[0]  # the directory that the server was started in, which commands must not see
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
         message, descriptors, _, _ = socket.recv_fds(channel, LARGEST, 4)
@@ -74,7 +76,7 @@ def supervise(
     stderr: int,
     status: int,
 ) -> None:
-    """Start the command, wait for it, and say how it ended."""
+    """Start the command, wait for it, and report how it ended."""
     command = os.fork()
     if command == 0:
         os.close(status)
@@ -91,7 +93,7 @@ def supervise(
     os.write(status, f"{command}\n".encode())
     ending = select.poll()
     ending.register(os.pidfd_open(command), select.POLLIN)
-    ending.register(status, 0)  # in error once nobody is there to read it
+    ending.register(status, 0)  # reports an error once the reader has closed the pipe
     if all(descriptor == status for descriptor, _ in ending.poll()):
         os.kill(command, signal.SIGTERM)
     ended = os.waitstatus_to_exitcode(os.waitpid(command, 0)[1])

@@ -1,4 +1,4 @@
-"""Compaction done at once, in this thread, for tests of what it leaves."""
+"""Compacts a log immediately, in the test's thread, for tests of the result."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ def compact_now(
     passes: int = 50,
     step: Callable[[], None] = lambda: None,
 ) -> list[Finished]:
-    """Clean all that may be cleaned, however little it is; what each pass reports. ``step`` is called between
-    the steps of every swap."""
+    """Compact everything that may be compacted, however little it is, and return what each pass reports.
+    ``step`` is called between the steps of every swap.
+    """
     files = log.pool.files
     done: list[Finished] = []
     for _ in range(passes):

@@ -1,4 +1,4 @@
-"""A job to be disturbed: it counts payments, into topics and a view, exactly once."""
+"""A job for tests that disturb it: it counts payments into topics and a view, exactly once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SCHEMA = "card string NOT NULL, amount double, paid_at timestamp"
 
 
 class Scene:
-    """Topics of their own, a checkpoint, and a topology that counts: two channels, a view, rejected rows."""
+    """Its own topics, a checkpoint, and a topology that counts: two output topics, a view, rejected rows."""
 
     def __init__(self, spark: SparkSession, address: str, home: Path, name: str) -> None:
         self.spark = spark
@@ -46,7 +46,7 @@ class Scene:
         return flow
 
     def plain_flow(self) -> Topology:
-        """Without windows: as they come."""
+        """A topology without windows: each payment is written as it comes."""
         flow = Topology(self.name, guarantee="exactly-once")
         payments = flow.source(self.payments, schema="card string NOT NULL, amount double", name="payments")
         payments.to_topic(f"{self.name}.all", key="card")
@@ -60,7 +60,7 @@ class Scene:
         return Job(flow or self.flow(), Settings(Connection(self.address), **settings))
 
     def run(self, flow: Topology | None = None, **settings: Any) -> list[Any]:
-        """Everything that is there, from the checkpoint, to the end."""
+        """Process everything in the topics, starting from the checkpoint. Returns the progress reports."""
         seen: list[Any] = []
         job = self.job(flow, on_progress=seen.append, **settings)
         job.prepare()
@@ -68,7 +68,7 @@ class Scene:
         return seen
 
     def read(self, topic: str, isolation: str = "read_committed") -> list[Any]:
-        """The values of a topic's records, sorted; JSON where it is."""
+        """The values of a topic's records, as bytes, sorted."""
         consumer = Consumer(
             {
                 "bootstrap.servers": self.address,
@@ -101,7 +101,7 @@ class Scene:
             reader.close()
 
     def forget_last_batch(self) -> None:
-        """As a crash after its delivery, before Spark notes it."""
+        """Leave the checkpoint as a crash would after the last batch was delivered, before Spark noted it."""
         commits = self.home / "checkpoint" / "queries" / self.payments / "commits"
         last = max(int(note.name) for note in commits.iterdir() if note.name.isdigit())
         (commits / str(last)).unlink()

@@ -1,4 +1,4 @@
-"""A small stateful operator for tests: numbers the events of each key, and forgets keys after a while."""
+"""A small stateful operator for tests: it numbers the events of each key, and forgets keys after a while."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from millstream.pipeline.kernel.state import Store
 
 @dataclass(frozen=True)
 class Count:
-    """``fail_at``: a file; if it is there, the first task to find it removes it and fails after its work."""
+    """The plan of the operator. If the file ``fail_at`` exists, the first task that finds it removes it, and
+    fails after its work.
+    """
 
     in_order: ClassVar[bool] = False
     time_to_live_us: int = 60_000_000

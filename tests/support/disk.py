@@ -1,9 +1,9 @@
-"""A disk that can be told to fail, and that forgets at a power loss what nobody synced.
+"""Simulates a disk that can fail on demand, and that loses everything not synced when the power fails.
 
 ``SimulatedDisk`` keeps what a machine would have in memory (``files``, what a process sees) apart from what
-is on the platter: a file's bytes get there by ``File.sync``, names by ``sync_directory``. After a power loss
-only the latter is left, plus whatever a seeded generator lets slip through: some of the unsynced writes,
-whole or torn, in any order, files that grew without their bytes, names created, renamed or removed.
+is on the platter. The bytes of a file get there by ``File.sync``, and names by ``sync_directory``. After a
+power loss only the platter is left, plus what a seeded generator lets through: some of the unsynced writes,
+whole or torn, in any order; files that grew without their bytes; names created, renamed or removed.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ def bad_disk() -> OSError:
 
 @dataclass(eq=False)
 class Content:
-    """A file's bytes: as processes see them, and as they are on the platter."""
+    """The bytes of a file: as processes see them, and as they are on the platter."""
 
     data: bytearray = field(default_factory=bytearray)
     synced: bytes = b""
     unsynced: list[tuple[int, bytes | None]] = field(default_factory=list)  # position and bytes; None: cut
 
     def sync(self) -> None:
-        """The platter gets what was written since the last sync, and nothing else."""
+        """Copy exactly what was written since the last sync to the platter."""
         synced = bytearray(self.synced)
         for position, written in self.unsynced:
             if written is None:
@@ -49,8 +49,9 @@ class Content:
         self.unsynced.clear()
 
     def evict(self, chance: random.Random) -> None:
-        """Memory is needed: some pages that count as written are read from the platter when they are next
-        looked at, as they are there."""
+        """Evict some pages from memory, as when memory is short. Pages that count as written are read from
+        the platter next time, in whatever state they are there.
+        """
         kept = bytearray(self.synced[: len(self.data)]).ljust(len(self.data), b"\0")
         for at in range(0, len(self.data), PAGE):
             if chance.random() < 0.3 and not self.unsynced:
@@ -112,7 +113,7 @@ class SimulatedFile:
         try:
             self._disk.maybe_fail_sync(self._path)
         except OSError:
-            # As operating systems do: what could not be written stays in memory, and counts as written.
+            # As in operating systems, what could not be written stays in memory and counts as written.
             self._content.unsynced.clear()
             raise
         self._content.sync()
@@ -135,11 +136,11 @@ class SimulatedDisk:
         self.directories: set[str] = set()
         self._synced_names: dict[str, Content] = {}
         self._synced_directories: set[str] = set()
-        self._changes: list[tuple[str, NameChange]] = []  # directory, and what was done there since its sync
+        self._changes: list[tuple[str, NameChange]] = []  # directory, and a change there since its last sync
         self._locked: set[str] = set()
         self._boot = 0
         self.size = 1 << 40
-        self.room: int | None = None  # bytes that may still be written; None: no end
+        self.room: int | None = None  # bytes that may still be written; None: no limit
         self.write_error = no_space
         self.fail_sync: Callable[[str], bool] = lambda path: False
         self.fail_truncate = False
@@ -159,13 +160,13 @@ class SimulatedDisk:
             raise bad_disk()
 
     def evict(self, seed: int) -> None:
-        """Forget pages in memory that count as written."""
+        """Evict some pages that count as written from memory."""
         chance = random.Random(seed)
         for _, content in sorted(self.files.items()):
             content.evict(chance)
 
     def process_killed(self) -> SimulatedDisk:
-        """The same disk for the next process: everything written is there."""
+        """The same disk for the next process: everything written is still there."""
         self._locked.clear()
         return self
 
@@ -175,7 +176,7 @@ class SimulatedDisk:
         after = SimulatedDisk()
         after._boot = self._boot + 1
         after.directories = set(self._synced_directories)
-        # A directory that nobody synced may be there all the same.
+        # A directory that was not synced may still exist.
         after.directories |= {d for d in self.directories - self._synced_directories if chance.random() < 0.5}
         names = dict(self._synced_names)
         for _, change in self._changes:
@@ -184,7 +185,7 @@ class SimulatedDisk:
         names = {
             name: content for name, content in names.items() if os.path.dirname(name) in after.directories
         }
-        # One file may have two names here (the old and the new): they stay one file.
+        # A file may have two names here, the old and the new one. It stays one file.
         survived = {id(c): c.after_power_loss(chance) for c in names.values()}
         after.files = {name: survived[id(content)] for name, content in names.items()}
         after._synced_names = dict(after.files)
@@ -224,7 +225,8 @@ class SimulatedDisk:
 
     def rename(self, old: str, new: str) -> None:
         if old in self.directories:
-            # The deletion of a log: known to the disk at once, which is all that tests need.
+            # A log's directory is renamed to delete it or set it aside. Here that is durable at once, which
+            # is enough for tests.
             self.directories = {new if d == old else d for d in self.directories}
             self._synced_directories = {new if d == old else d for d in self._synced_directories}
             for name in [name for name in self.files if name.startswith(old + "/")]:

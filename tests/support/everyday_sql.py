@@ -1,5 +1,7 @@
-"""Expressions as they stand in people's pipelines, and rows to evaluate them on: by these the test driver's
-own SQL is held against Spark."""
+"""Typical SQL expressions from pipelines, and rows to evaluate them on.
+
+With these, the test driver's SQL is compared with Spark's.
+"""
 
 from __future__ import annotations
 
@@ -543,7 +545,7 @@ named_struct('x', named_struct('y', i)).x.y
 transform(items, x -> x.n + i)
 """
 
-# What Spark refuses or fails on must not come out as a value here.
+# Spark refuses these or fails on them, so the driver must not return a value.
 WRONG = """
 i / 0
 i % 0

@@ -1,4 +1,4 @@
-"""Tasks that fail as tasks do: after they have sent, or because of what another one did."""
+"""Spark tasks that fail as real ones do: after they have sent, or because of what another task did."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ def after_sending() -> None:
 
 
 def once(marker: Path, fault: Callable[[], None]) -> type[SendInTransaction]:
-    """The sending task with a fault after its work, in one task of all that ever run: the one that makes the
-    ``marker``."""
+    """The sending task, with a fault after the work of exactly one task: the one that creates ``marker``."""
 
     class Failing(SendInTransaction):
         def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:

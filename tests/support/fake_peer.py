@@ -1,4 +1,4 @@
-"""A connection without a network: the test gives bytes in any pieces it likes and sees what comes back."""
+"""A client connection without a network: the test passes bytes in any pieces, and sees what comes back."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class FakeTransport(asyncio.Transport):
-    """What a connection uses of a transport, over one end of a real pair of sockets."""
+    """The parts of a transport that a connection uses, over one end of a real socket pair."""
 
     def __init__(self, sock: socket.socket) -> None:
         super().__init__({"socket": sock, "peername": ("198.51.100.7", 4242)})
@@ -53,7 +53,7 @@ class FakePeer:
         self.received = bytearray()
 
     def give(self, data: bytes) -> None:
-        """Bytes arrive: as many at a time as the connection has room for."""
+        """Let bytes arrive, as many at a time as the connection has room for."""
         while data:
             assert self.transport.is_reading_now, "the connection does not read"
             buffer = memoryview(self.connection.get_buffer(-1))
@@ -65,7 +65,7 @@ class FakePeer:
                 return
 
     async def send(self, data: bytes) -> None:
-        """Bytes arrive, when the connection reads."""
+        """Let bytes arrive whenever the connection reads."""
         while data:
             async with asyncio.timeout(20):
                 while not self.transport.is_reading_now:  # noqa: ASYNC110
@@ -82,7 +82,7 @@ class FakePeer:
             return
 
     async def answers(self, count: int) -> list[bytes]:
-        """The first ``count`` answers, waiting for them."""
+        """Wait for the first ``count`` responses, and return all that have arrived."""
 
         def whole() -> int:
             position = found = 0
@@ -111,7 +111,7 @@ def with_server(
     config: BrokerConfig | None = None,
     **options: Any,
 ) -> T:
-    """Run ``steps`` with a server that does not listen, and a way to connect to it."""
+    """Run ``steps`` with a server that does not listen, and a function that connects to it."""
 
     async def main() -> T:
         server = Server(config or BrokerConfig(), **options)

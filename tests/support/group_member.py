@@ -3,9 +3,8 @@
     python -m tests.support.group_member ADDRESS GROUP TOPIC CLIENT [INSTANCE]
 
 CLIENT is ``consumer`` (librdkafka in the consumer protocol), an assignment strategy (librdkafka in the
-classic protocol), ``kafka-python`` or ``aiokafka``. It prints a line for each record once it is processed and
-its offset is about to be committed, so that what was printed was processed; commits what it printed every now
-and then, and when it is told to stop (SIGTERM).
+classic protocol), ``kafka-python`` or ``aiokafka``. It prints a line for each record, and then commits the
+offsets, so every printed record counts as processed. On SIGTERM it leaves the group and ends.
 """
 
 from __future__ import annotations
@@ -56,8 +55,8 @@ def with_librdkafka(address: str, group: str, topic: str, kind: str, instance: s
                     consumer.commit(asynchronous=False)
                     uncommitted = False
                 except KafkaException as error:
-                    # A rebalance came between: whoever has the partition now reads these again. If it is
-                    # this member, which kept it, nobody does: so they are committed next time round.
+                    # A rebalance came in between. If another member has the partition now, it reads these
+                    # records again. If this member kept it, nobody does, so the next round commits them.
                     if error.args[0].code() in (KafkaError._NO_OFFSET,):
                         uncommitted = False
                         continue
@@ -87,7 +86,7 @@ def with_kafka_python(address: str, group: str, topic: str) -> None:
         sys.stdout.flush()
         try:
             consumer.commit()
-        except KafkaError as error:  # a rebalance came between
+        except KafkaError as error:  # a rebalance came in between
             print(f"commit: {error}", file=sys.stderr)
     consumer.close()
 
@@ -116,7 +115,7 @@ async def with_aiokafka(address: str, group: str, topic: str) -> None:
         sys.stdout.flush()
         try:
             await consumer.commit()
-        except KafkaError as error:  # a rebalance came between
+        except KafkaError as error:  # a rebalance came in between
             print(f"commit: {error}", file=sys.stderr)
     await consumer.stop()
 

@@ -1,4 +1,4 @@
-"""Members of a group as processes, of several client libraries, and what they have processed."""
+"""Runs members of a group as processes with several client libraries, and collects what they processed."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Members:
         process.wait(90)
 
     def processed(self) -> Counter[str]:
-        """How often each value was processed."""
+        """The number of times that each value was processed."""
         counts: Counter[str] = Counter()
         for output in self._directory.glob("member-*"):
             for line in output.read_text().splitlines():
@@ -73,7 +73,7 @@ class Members:
         return self._admin.describe_consumer_groups(["g"])["g"].result(60)
 
     def wait_balanced(self, partitions: int) -> None:
-        """Until every member that runs has its share, and nobody else has any."""
+        """Wait until every running member has its share, and no other member has any."""
         fewest, more = divmod(partitions, len(self.running))
         expected = [fewest] * (len(self.running) - more) + [fewest + 1] * more
 
@@ -85,7 +85,7 @@ class Members:
         wait_for(balanced, timeout=60, what=f"members with {expected} partitions each", every=0.2)
 
     def wait_processed(self, sent: set[str], partitions: int, count: int) -> None:
-        """Until every record is processed, and every offset committed."""
+        """Wait until every record is processed and every offset committed."""
         wait_for(lambda: sent <= set(self.processed()), timeout=60, what="all is processed", every=0.2)
         everything = [TopicPartition(self._topic, index) for index in range(partitions)]
 
@@ -99,7 +99,7 @@ class Members:
 def _values_of(line: str) -> list[str]:
     try:
         event = json.loads(line)
-    except ValueError:  # it was killed in the middle of a line
+    except ValueError:  # the member was killed in the middle of a line
         return []
     return [event["value"]] if event["name"] == "record_data" else []
 

@@ -1,8 +1,9 @@
-"""Consumers of both protocols around one group of the consumer protocol, from a seed: they join, stall, lose
-answers, restart, leave and die, topics come, grow and go, and the broker goes on from what it wrote down.
+"""Simulates consumers of both protocols around one group of the consumer protocol, from a seed.
 
-The clients do what real ones do: they own what they were told once they took it over, give up before they say
-so, and drop everything when they are fenced. What holds at every moment is checked at every moment.
+Consumers join, stall, lose responses, restart, leave and die. Topics are created, grow and are deleted. The
+broker restarts from its snapshots. The clients behave like real ones: they own an assignment once they have
+taken it over, give partitions up before they say so, and drop everything when they are fenced. The invariants
+are checked after every step.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class World:
         }
 
     def restart(self) -> None:
-        """The broker goes on from what it wrote down; sessions start anew."""
+        """Restart the broker from its snapshot. Sessions start again."""
         fields = json.loads(group848_snapshot.to_text(self.group))
         self.group = group848_snapshot.restored("g", fields, self, self.now)
         for member in self.group.members.values():
@@ -78,7 +79,7 @@ class World:
             self.group.wake(member)
 
     def beat(self, member_id: str, epoch: int, **fields: object) -> tuple[int, set[Partition] | None]:
-        """A heartbeat: the epoch and the assignment of the answer."""
+        """Send a heartbeat, and return the epoch and the assignment of the response."""
         answer = self.group.heartbeat(Heartbeat(member_id, epoch, **fields), self.now)  # type: ignore[arg-type]
         return answer.epoch, None if answer.assignment is None else set(answer.assignment)
 
@@ -91,20 +92,20 @@ class World:
 
 
 class Client:
-    """A consumer of the new protocol."""
+    """A consumer of the consumer protocol."""
 
     def __init__(self, world: World, name: str, topics: frozenset[str], instance: str | None) -> None:
         self.world, self.name, self.topics, self.instance = world, name, topics, instance
         self.epoch = 0
         self.owned: set[Partition] = set()
         self.told: set[Partition] | None = None  # an assignment not taken over yet
-        self.unsure = True  # whether the last heartbeat was heard: the next says everything
+        self.unsure = True  # True if the last response may be lost: the next heartbeat sends all fields
         self.last = world.now
 
     def step(self, chance: random.Random) -> None:
         world = self.world
         if world.now - self.last >= SESSION:
-            self.fenced()  # a real client knows by itself that its session is over
+            self.fenced()  # a real client notices by itself that its session has expired
         if self.told is not None and chance.random() < 0.7:
             self.owned, self.told = self.told, None
             self.unsure = True
@@ -122,7 +123,7 @@ class Client:
             self.fenced()
             return
         if chance.random() < 0.1:
-            self.unsure = True  # the answer is lost
+            self.unsure = True  # the response is lost
             return
         assert epoch >= self.epoch, "a member's epoch went back"
         self.last = world.now
@@ -137,7 +138,7 @@ class Client:
         self.owned = set()
         if self.epoch > 0:
             epoch = -1 if for_good or not self.instance else -2
-            with contextlib.suppress(RequestRefused):  # it was out already
+            with contextlib.suppress(RequestRefused):  # it was already removed from the group
                 self.world.beat(self.name, epoch, instance_id=self.instance)
 
     @property
@@ -146,7 +147,7 @@ class Client:
 
 
 class ClassicClient:
-    """A consumer of the classic protocol: one that keeps what it has while it joins (cooperative), or not."""
+    """A consumer of the classic protocol. If ``cooperative``, it keeps its partitions while it joins."""
 
     def __init__(self, world: World, name: str, topics: frozenset[str], *, cooperative: bool) -> None:
         self.world, self.name, self.topics = world, name, topics
@@ -200,7 +201,7 @@ class ClassicClient:
         assert assignment is not None
         told = {(world.topics[name].id.bytes, index) for name, of in assignment.items() for index in of}
         if self.owned - told and self.cooperative:
-            self.must_join = True  # it has given something up, and says so
+            self.must_join = True  # it has given partitions up, and joins again to say so
         self.owned, self.must_sync = told, False
 
     def _heard(self, error: int) -> None:
@@ -222,7 +223,7 @@ class ClassicClient:
 
 
 class Simulation:
-    """A world in which things happen."""
+    """Lets random events happen in a world, and checks it."""
 
     def __init__(self, seed: int, *, alike: bool, classic: bool) -> None:
         self.chance = random.Random(seed)
@@ -245,14 +246,14 @@ class Simulation:
         elif event < 0.14 and self.clients:
             self.clients.pop(chance.randrange(len(self.clients))).leave(for_good=True)
         elif event < 0.17 and self.clients:
-            del self.clients[chance.randrange(len(self.clients))]  # killed: it reads no more and says nothing
+            del self.clients[chance.randrange(len(self.clients))]  # killed, without leaving the group
         elif event < 0.20 and self.clients:
             self._restart_static(chance.choice(self.clients))
         elif event < 0.22:
             world.grow(chance.choice(list(world.topics)), 1)
         elif event < 0.23 and "c" in world.topics:
             world.delete("c")
-            for client in self.clients:  # what is gone is nobody's
+            for client in self.clients:  # nobody owns partitions of a deleted topic
                 client.owned = {p for p in client.owned if p in world.partitions("a", "b")}
         elif event < 0.24 and "c" not in world.topics:
             world.create("c", 2)
@@ -284,12 +285,12 @@ class Simulation:
             client.name = next(self._names)
 
     def check(self) -> None:
-        """What holds at every moment."""
+        """Check the invariants."""
         group = self.world.group
         owners: dict[Partition, str] = {}
         for client in self.clients:
             if self.world.now - client.last >= SESSION:
-                continue  # its session is over, which it knows itself as soon as it wakes
+                continue  # its session has expired, and it notices as soon as it wakes
             for partition in client.owned:
                 assert owners.setdefault(partition, client.name) == client.name, "owned by two"
         held: dict[Partition, str] = {}
@@ -302,7 +303,7 @@ class Simulation:
         self._epochs = (group.epoch, group.target_epoch)
 
     def settle(self) -> None:
-        """Nothing happens any more but heartbeats; the dead are found out."""
+        """Let only heartbeats happen, until dead members have timed out and the group is stable."""
         calm = random.Random(0)
         world = self.world
         for beat in range(60):

@@ -1,28 +1,29 @@
-"""What many clients did to a log and saw of it, and whether a log could have behaved so: no I/O.
+"""Checks whether a log could have behaved as many clients observed it, without I/O.
 
-In the manner of Jepsen's Kafka workload. Every record has a value of its own, so that what is read can be
-traced to the one write it came from. Writers say what they are about to write before they write it, when they
-are about to ask for a commit, and what came of it; whoever was killed in between leaves an *unknown* outcome:
-such a transaction may be there as a whole or not at all. A write outside of transactions is a transaction
-of one record, whose commit is asked for by sending it.
+It works like Jepsen's Kafka workload. Every record has a unique value, so that what is read can be traced to
+the write that it came from. Writers note what they are about to write before they write it, when they are
+about to request a commit, and the outcome. A writer that is killed in between leaves an *unknown* outcome:
+its transaction may be in the log as a whole, or not at all. A write outside of transactions counts as a
+transaction of one record, and sending it requests its commit.
 
-What is held against the history, each an :class:`Anomaly` of that name:
+The checks, each an :class:`Anomaly` of that name:
 
-- **lost write**: committed, and not in the log at the end (or where it was acknowledged).
-- **duplicate**: a value stands at two offsets, be it in an aborted transaction.
-- **aborted read**: a reader of committed records was given a record that was aborted, or whose commit nobody
-  ever asked for.
-- **early read**: ... or a record before its commit was asked for.
-- **vanished read**: ... or a record that is not there, committed, at the end.
-- **torn transaction**: some of its records are there, not all.
-- **reordered poll**: a reader was given a lower offset, or the same, after a higher one.
-- **skipped poll**: a reader went past an offset that holds a record for it.
-- **contradiction**: an offset held one value for one observer and another for another.
-- **reordered write**: a writer's records stand in another order than it wrote them.
+- **lost write**: a committed record is not in the log at the end, or not where it was acknowledged.
+- **duplicate**: a value is at two offsets, even if in an aborted transaction.
+- **aborted read**: a reader of committed records received a record that was aborted, or whose commit was
+  never requested.
+- **early read**: such a reader received a record before its commit was requested.
+- **vanished read**: such a reader received a record that is not in the committed log at the end.
+- **torn transaction**: some records of a transaction are in the log, but not all.
+- **reordered poll**: a reader received the same or a lower offset after a higher one.
+- **skipped poll**: a reader passed an offset that holds a record for it.
+- **contradiction**: two observers saw different values at the same offset.
+- **reordered write**: a writer's records are in a different order than it wrote them.
 - **unknown value**: a record that nobody wrote.
-- **went back**: an end of the log, a last stable offset or a group's offset got smaller.
+- **went back**: an end of the log, a last stable offset or a group's offset decreased.
 - **hanging transaction**: when nobody writes any more, the last stable offset is not the log's end.
-- **copied twice**, **not copied**: of a consume-transform-produce job, against the committed input.
+- **copied twice**, **not copied**: the output of a consume-transform-produce job does not match the committed
+  input.
 """
 
 from __future__ import annotations
@@ -43,23 +44,23 @@ class Write:
     partition: Partition
     value: str
     source: Place | None = None
-    """The input record that this is the copy of."""
+    """The input record that this one copies."""
 
 
 @dataclass
 class Transaction:
     writer: str
-    """Whose writes have an order: a transactional id, or one life of an idempotent producer."""
+    """The writer, whose writes have an order: a transactional id, or one life of an idempotent producer."""
     writes: list[Write]
     outcome: Outcome = "unknown"
     commit_asked_at: float | None = None
     offsets: dict[str, int] = field(default_factory=dict)
-    """Where its records were acknowledged, by value."""
+    """The acknowledged offset of each record, by value."""
 
 
 @dataclass(frozen=True)
 class Poll:
-    """What a reader was given at once. A reader is one life of a consumer, which began at offset 0."""
+    """Records that a reader received together. A reader is one life of a consumer, starting at offset 0."""
 
     reader: str
     at: float
@@ -69,7 +70,7 @@ class Poll:
 
 @dataclass(frozen=True)
 class Mark:
-    """A number that only grows, as it was seen; marks of one name and partition are in that order."""
+    """One observation of a number that only grows. Marks of one name and partition are in the order seen."""
 
     name: str
     partition: Partition
@@ -78,7 +79,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Copying:
-    """A job that copies a topic's committed records to another."""
+    """A job that copies the committed records of one topic to another."""
 
     source: str
     target: str
@@ -91,11 +92,11 @@ class History:
     marks: list[Mark] = field(default_factory=list)
     copying: list[Copying] = field(default_factory=list)
     everything: dict[Partition, dict[int, str]] = field(default_factory=dict)
-    """The log at the end, read without regard to transactions: value by offset."""
+    """The log at the end, as read_uncommitted shows it: value by offset."""
     committed: dict[Partition, dict[int, str]] = field(default_factory=dict)
     """The log at the end, as read_committed shows it."""
     ends: dict[Partition, tuple[int, int]] = field(default_factory=dict)
-    """Last stable offset and end of the log, at the end."""
+    """The last stable offset and the end of each partition, at the end of the run."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ class Anomaly:
 
 
 def check(history: History) -> list[Anomaly]:
-    """Everything that is wrong with a history; empty if a log could have behaved so."""
+    """All anomalies in a history; empty if a log could have behaved that way."""
     return [
         *_writes(history),
         *_values(history),
@@ -130,7 +131,9 @@ def _origins(history: History) -> dict[str, Transaction]:
 
 
 def _writes(history: History) -> Iterator[Anomaly]:
-    """Committed means all of it, unknown all or nothing, and the rest nothing."""
+    """A committed transaction must be there as a whole, an unknown one as a whole or not at all, and any
+    other not at all.
+    """
     there = _places(history.committed)
     for transaction in history.transactions:
         present = [write.value for write in transaction.writes if write.value in there]
@@ -203,7 +206,7 @@ def _committed_read(
     offset: int,
     value: str,
 ) -> Iterator[Anomaly]:
-    """What a reader of committed records may be given."""
+    """Anomalies in a record that a reader of committed records received."""
     detail = f"{poll.reader} was given {value} at {partition} {offset}"
     transaction = origins.get(value)
     if transaction is None:
@@ -218,7 +221,7 @@ def _committed_read(
 
 
 def _between(offsets: list[int], low: int, high: int) -> list[int]:
-    """The offsets strictly between two; ``offsets`` is sorted."""
+    """The offsets strictly between ``low`` and ``high``; ``offsets`` is sorted."""
     return offsets[bisect_right(offsets, low) : bisect_left(offsets, high)]
 
 

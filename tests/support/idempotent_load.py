@@ -1,5 +1,7 @@
-"""Idempotent producers of numbers, Java's and librdkafka's, that go on through every break, and an account of
-what was acknowledged to them and when."""
+"""Idempotent producers of numbers (Java's and librdkafka's) that survive every interruption.
+
+They record which numbers were acknowledged, and when. ``account`` compares that with the topic.
+"""
 
 from __future__ import annotations
 
@@ -21,16 +23,16 @@ PARTITIONS = 2
 
 
 class Load:
-    """Number n goes to partition n % PARTITIONS of its topic."""
+    """A producer that sends number n to partition n % PARTITIONS of its topic."""
 
     client = ""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
         self.acknowledged: set[int] = set()
-        self.acknowledged_at: list[float] = []  # by the monotonic clock, at most one every few milliseconds
+        self.acknowledged_at: list[float] = []  # by the monotonic clock, at most one every 2 ms
         self.failed: dict[int, str] = {}
-        self.fatal: list[str] = []  # errors after which a client took no more records, and another took over
+        self.fatal: list[str] = []  # errors after which a client took no more records and was replaced
 
     def first_acknowledgement_after(self, moment: float) -> float | None:
         return next((at for at in self.acknowledged_at if at > moment), None)
@@ -44,7 +46,7 @@ class Load:
         raise NotImplementedError
 
     def stop(self) -> None:
-        """Send nothing more, and wait for the fate of what was sent."""
+        """Send nothing more, and wait for the outcome of what was sent."""
         raise NotImplementedError
 
 
@@ -88,8 +90,9 @@ class LibrdkafkaLoad(Load):
                     producer.poll(max(0.0, min(0.01, early)))
                 producer.flush(150)
             except:  # noqa: E722
-                # A fatal error comes as a KafkaException, as a SystemError if a delivery is reported at the
-                # same time, or as a KafkaError, which is no exception and which nothing else catches.
+                # A fatal error comes as a KafkaException; or as a SystemError, if a delivery is reported at
+                # the same time; or as a KafkaError, which is not an Exception, so only a bare except catches
+                # it.
                 self.fatal.append(str(sys.exc_info()[1]))
 
     def _done(self, error: KafkaError | None, message: object) -> None:
@@ -150,7 +153,7 @@ class JavaLoad(Load):
 
 
 def numbers_in(address: str, topic: str) -> Iterator[list[int]]:
-    """The numbers in each partition, in order."""
+    """The numbers in each partition, in the order of the log."""
     reader = Consumer(
         {"bootstrap.servers": address, "group.id": "look", "enable.partition.eof": True, "log_level": 0}
     )
@@ -170,7 +173,7 @@ def numbers_in(address: str, topic: str) -> Iterator[list[int]]:
 
 
 def account(load: Load, address: str) -> dict[str, int]:
-    """How many of the acknowledged records are not there, are there twice, or come after a later one."""
+    """The counts of acknowledged records, and of those lost, duplicated, out of order and failed."""
     found: Counter[int] = Counter()
     disordered = 0
     for numbers in numbers_in(address, load.topic):

@@ -1,4 +1,4 @@
-"""Small Java programs of ours in ``tests/clients/java``, compiled by the machine's ``javac`` against jars."""
+"""Compiles the small Java programs in ``tests/clients/java`` with the machine's ``javac``, and runs them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.maven import REPOSITORY, JarsUnavailable
 from tests.support.shared_classes import QUICK_JAVA, sharing
 
 SOURCES = REPOSITORY / "tests" / "clients" / "java"
-# Flink and RocksDB reach into packages that Java 17 keeps closed.
+# Packages that Java 17 closes by default, and that Flink and RocksDB need.
 _OPENED = ("java.base/java.lang", "java.base/java.util", "java.base/java.nio")
 
 
@@ -25,9 +25,10 @@ _QUIET = (
 
 
 def compiled(name: str, jars: Path) -> Path:
-    """The directory with the classes of ``name``.java, compiled if there are none of this very source yet.
+    """The directory with the classes of ``name``.java, compiled unless this version of the source already is.
 
-    Many processes may ask at once: each compiles aside and puts the whole in place, the fastest first.
+    Many processes may call this at once. Each compiles in a temporary directory and moves the whole result
+    into place; the first one wins.
     """
     source = SOURCES / f"{name}.java"
     digest = hashlib.sha256(source.read_bytes() + str(jars).encode()).hexdigest()[:16]
@@ -51,7 +52,7 @@ def compiled(name: str, jars: Path) -> Path:
 
 
 def java_program(name: str, jars: Path, *arguments: str, heap: str = "256m") -> list[str]:
-    """The command line that runs a program of ours against these jars."""
+    """The command line that runs one of these programs with the given jars."""
     classes = compiled(name, jars)
     return [
         "java",
@@ -61,7 +62,7 @@ def java_program(name: str, jars: Path, *arguments: str, heap: str = "256m") -> 
         *(f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED),
         f"-Dlog4j2.configurationFile={classes}/log4j2.xml",
         "-cp",
-        f"{jars}/*:{classes}",  # an archive of classes is of a class path's beginning
+        f"{jars}/*:{classes}",  # the jars come first: an archive of classes fits the start of a class path
         name,
         *arguments,
     ]

@@ -1,4 +1,4 @@
-"""Records into a broker for a job, the job to its end, and records out again."""
+"""Produces records for a job, runs the job to its end, and reads records back."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def produce(broker: Broker, values: Iterable[bytes], topic: str = "payments") ->
 
 
 def records(broker: Broker, topic: str) -> list[Any]:
-    """All records of a topic now."""
+    """All records that a topic has now."""
     connection = Connection(broker.address)
     with Admin(connection) as admin:
         places = [TopicPartition(topic, number) for number in range(admin.topics()[topic])]
@@ -42,7 +42,8 @@ def records(broker: Broker, topic: str) -> list[Any]:
 
 def run_once(job: Job, spark: SparkSession, *, timeout: float = 400) -> None:
     """Run a prepared job with ``available_now`` for one round, until Spark has reported its last batch.
-    Raises what ended it otherwise."""
+    Raises the error if the job fails.
+    """
     try:
         job.start(spark)
         wait_for(lambda: not job.running, timeout=timeout, what="the job has processed what is there")

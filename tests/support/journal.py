@@ -1,7 +1,7 @@
-"""What a client did and saw, written down as it went, so that its own death loses nothing of it.
+"""Records what a client did and saw as it happens, so that nothing is lost when the client is killed.
 
-A journal is one life of one client: a file of JSON lines, each written with one call before the next step is
-taken. ``read_journals`` makes a :class:`~tests.support.history.History` of a directory of them.
+A journal is one life of one client: a file of JSON lines, each written with one call before the next step.
+``read_journals`` makes a :class:`~tests.support.history.History` from a directory of journals.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ class Journal:
         os.write(self._file, (json.dumps([kind, *what]) + "\n").encode())
 
     def writing(self, number: int, writer: str, writes: Iterable[Write]) -> None:
-        """Transaction ``number`` of this life is about to be written."""
+        """Note that transaction ``number`` of this life is about to be written."""
         self._note("writing", number, writer, [[w.partition, w.value, w.source] for w in writes])
 
     def committing(self, number: int) -> None:
-        """... its commit is about to be asked for,"""
+        """Note that the commit of a transaction is about to be requested."""
         self._note("committing", number, time.monotonic())
 
     def ended(self, number: int, outcome: Outcome, offsets: Mapping[str, int]) -> None:
-        """... and this came of it."""
+        """Note the outcome of a transaction."""
         self._note("ended", number, outcome, offsets)
 
     def polled(self, committed_only: bool, records: list[tuple[tuple[str, int], int, str]]) -> None:
@@ -43,12 +43,12 @@ class Journal:
         self._note("mark", name, topic, partition, value)
 
     def trouble(self, what: object) -> None:
-        """For people: no part of the history."""
+        """Note an error for people. It is not part of the history."""
         self._note("trouble", time.monotonic(), repr(what))
 
 
 def read_journals(directory: Path) -> History:
-    """The lives of one client follow each other by name."""
+    """The history in a directory of journals. The lives of one client are ordered by their file names."""
     history = History()
     for path in sorted(directory.glob("*.jsonl")):
         under_way: dict[int, Transaction] = {}

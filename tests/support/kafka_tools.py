@@ -1,4 +1,4 @@
-"""Kafka's command-line tools, many of them in one Java process: starting one for each takes longer."""
+"""Runs Kafka's command-line tools in one Java process, because starting one for each tool takes longer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import TracebackType
 from tests.support.apache_kafka import jars
 from tests.support.java_program import java_program
 
-# Those that are not in org.apache.kafka.tools.
+# The packages of tools that are not in org.apache.kafka.tools.
 _PACKAGES = {"ConfigCommand": "kafka.admin", "ConsumerGroupCommand": "org.apache.kafka.tools.consumer.group"}
 _PACKAGES["ShareGroupCommand"] = _PACKAGES["ConsumerGroupCommand"]
 _PACKAGES["ReassignPartitionsCommand"] = "org.apache.kafka.tools.reassign"
@@ -27,7 +27,7 @@ class KafkaTools:
         )
 
     def run(self, tool: str, *arguments: object) -> tuple[int, str]:
-        """The exit code, and all that it printed."""
+        """Run a tool, and return its exit code and output."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         name = tool if "." in tool else f"{_PACKAGES.get(tool, 'org.apache.kafka.tools')}.{tool}"
@@ -41,7 +41,7 @@ class KafkaTools:
         return code, self._process.stdout.read(size).decode()
 
     def ok(self, tool: str, *arguments: object) -> str:
-        """What it printed; it must have succeeded."""
+        """Run a tool that must succeed, and return its output."""
         code, said = self.run(tool, *arguments)
         assert code == 0, f"{tool} {arguments}: {said}"
         return said

@@ -1,5 +1,8 @@
-"""Random input for operators with several inputs: out of order, late and repeated, over two partitions each,
-cut into random batches, with the state saved and loaded in between."""
+"""Random cases for operators with several inputs.
+
+Events are out of order, late and repeated, over two partitions of each input. They are cut into random
+batches, and the state is saved and loaded in between.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,12 @@ from millstream.pipeline.kernel.program import Plan
 from tests.support.kernel_feed import SECOND, Event, run
 
 PARTITIONS = 2
-END = 100_000  # the second of the last events, after which nothing waits any more
+END = 100_000  # the time of the last events, in seconds, after which nothing is left waiting
 
 
 @dataclass(frozen=True)
 class Fed:
-    """An event as a reference sees it: times in seconds, in the order of the log within its partition."""
+    """An event as the reference implementation sees it: its time in seconds, and its place in the feed."""
 
     second: int
     input: int
@@ -31,7 +34,7 @@ class Fed:
 
     @property
     def order(self) -> tuple[int, int, int, int]:
-        """The order in which events of all inputs come: of one time, the first input's first."""
+        """The order in which events of all inputs are processed. At equal times, the first input is first."""
         return self.second, self.input, self.partition, self.n
 
 
@@ -44,7 +47,7 @@ class Case:
     buckets: int
 
     def watermark(self, event: Fed) -> int | None:
-        """What its own partition had reached before it."""
+        """The watermark that the event's partition had reached before it."""
         seen = [
             other.second
             for other in self.events[: event.n]
@@ -58,7 +61,7 @@ class Case:
 
     @property
     def on_time(self) -> list[Fed]:
-        """What is not late, in the order of time."""
+        """The events that are not late, in order of time."""
         return sorted((event for event in self.events if not self.is_late(event)), key=lambda one: one.order)
 
     @property
@@ -73,7 +76,7 @@ class Case:
         *,
         cut: bool = True,
     ) -> dict[str, list[dict[str, Any]]]:
-        """What a plan gives. ``last`` makes the row of an input that ends everything."""
+        """The output of a plan. ``last`` makes the last row of an input, which closes all that is open."""
         fed = [
             Event(one.second * SECOND, one.row, partition=one.partition, input=one.input)
             for one in self.events
@@ -102,7 +105,7 @@ def cases(
     seconds: int = 30,
     most: int = 40,
 ) -> st.SearchStrategy[Case]:
-    """Cases of events whose rows, for each input, ``row`` gives; a column ``n`` numbers them all."""
+    """Cases whose rows come from ``row``, called with an input's number. Column ``n`` numbers all events."""
 
     def event(number: int) -> st.SearchStrategy[tuple[int, int, int, Mapping[str, Any]]]:
         return st.tuples(

@@ -1,8 +1,8 @@
 """Runs a kernel's plan over events as Spark would: packed by tasks, shuffled by bucket, batch after batch.
 
-An event says where it stands in the log; within a partition events are fed in the order of their offsets,
-which are given by position. How the input is cut into batches, into how many buckets keys are divided, and
-after which batches the state is saved and loaded into fresh stores, is up to the test: none of it may matter.
+An event names its partition. Within a partition, events are fed in the order given, which sets their offsets.
+The test decides how the input is cut into batches, how many buckets the keys are divided into, and after
+which batches the state is saved and loaded into fresh stores. None of these may change the result.
 """
 
 from __future__ import annotations
@@ -33,14 +33,15 @@ class Event:
     row: Mapping[str, Any]
     partition: int = 0
     input: int = 0
-    clock: bool = False  # filtered out on the way: it only tells the time
+    clock: bool = False  # a filtered-out row, which only advances the watermark
 
 
 class Feed:
-    """A plan at work. ``keys`` is how many columns, from the left, are an input's keys.
+    """Runs a plan. ``keys`` is the number of columns, from the left, that are an input's keys.
 
-    A partition counts from its first row on, so which batch that comes in matters: rows that are older than
-    what others had shown before it are late. ``partitions`` of every input are known from the beginning.
+    A partition counts towards the watermark from its first row on. So it matters in which batch that row
+    comes: rows older than what the other partitions had reached before are late. ``partitions`` is the number
+    of partitions of every input that are known from the beginning.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class Feed:
         partitions: int = 0,
         table: Table | None = None,
     ) -> None:
-        """With a ``table``, for one bucket, state is kept there, and every batch is folded into it."""
+        """With a ``table`` (for one bucket only), state is kept there, and every batch is folded into it."""
         assert table is None or buckets == 1
         of_input = rules if isinstance(rules, Mapping) else dict.fromkeys(range(len(inputs)), rules)
         self._rules = {(number, number): of_input.get(number, TimeRules()) for number in range(len(inputs))}
@@ -72,7 +73,7 @@ class Feed:
         self.given: dict[str, list[dict[str, Any]]] = {}
 
     def batch(self, events: Sequence[Event], *, now: int = 0) -> dict[str, list[dict[str, Any]]]:
-        """One batch; what it gives, by channel. It is added to ``given`` too."""
+        """Run one batch, and return its output by channel. The output is also added to ``given``."""
         blobs: list[list[bytes]] = [[] for _ in self._buckets]
         for number, schema in enumerate(self._operator.inputs):
             of_input = [event for event in events if event.input == number]
@@ -101,7 +102,7 @@ class Feed:
                 one.folded()
 
     def reload(self, *, snapshot: bool = False) -> None:
-        """Go on with fresh stores, from all changes so far or from a snapshot."""
+        """Go on with fresh stores, loaded from all changes so far or from a snapshot."""
         if snapshot:
             self._saved = [list(store.snapshot()) for store in self._stores]
         self._stores = [Store() for _ in self._stores]
@@ -111,7 +112,7 @@ class Feed:
         self._buckets = [Bucket(self._operator, store) for store in self._stores]
 
     def replace(self, plan: Plan) -> None:
-        """Go on with another plan, from all changes so far."""
+        """Go on with another plan, and with fresh stores loaded from all changes so far."""
         self._operator = Operator("fed", plan, self._operator.inputs, self._rules)
         self.reload()
 
@@ -146,7 +147,7 @@ def run(
     reload_after: Collection[int] = (),
     **how: Any,
 ) -> dict[str, list[dict[str, Any]]]:
-    """All that a plan gives for batches, by channel."""
+    """The whole output of a plan for some batches, by channel."""
     feed = Feed(plan, inputs, **how)
     for number, events in enumerate(batches):
         feed.batch(events)

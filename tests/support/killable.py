@@ -1,4 +1,4 @@
-"""Brokers to be killed: ours; and Apache Kafka, to tell whether a test asks for what no broker does."""
+"""Brokers for tests that kill them: millstream, and Apache Kafka to see whether a test demands too much."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.apache_kafka import apache_kafka
 from tests.support.serve import ServeProcess
 
 KINDS = ["ours", "Apache Kafka"]
-SMALL_SEGMENTS = "1048576"  # the smallest that Apache Kafka takes; a run rolls over several
+SMALL_SEGMENTS = "1048576"  # the smallest size that Apache Kafka accepts; a run fills several segments
 
 
 class Killable(Protocol):
@@ -26,7 +26,7 @@ class Killable(Protocol):
 
 @contextmanager
 def killable(kind: str, scratch: Path) -> Iterator[Killable]:
-    """A running broker. Apache Kafka takes seconds to come back from each kill: only with KILL_KAFKA=1."""
+    """A running broker. Apache Kafka runs only with KILL_KAFKA=1, because it takes seconds to restart."""
     if kind == "ours":
         with ServeProcess(scratch / "data", settings={"topic.segment.bytes": SMALL_SEGMENTS}) as broker:
             yield broker

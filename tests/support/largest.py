@@ -1,4 +1,4 @@
-"""The largest legal requests, of every kind: each array that a request can have, filled."""
+"""Builds the largest legal requests of every kind, by filling each array that a request can have."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ def kinds() -> Iterator[tuple[int, Path]]:
 
 
 def largest(api_key: int, path: Path, elements: int) -> bytes:
-    """A whole request with so many elements in one array, and one in each array that leads there. What is on
-    the way is called "t", as the topic is; what the array has is called by its number."""
+    """A whole request with the given number of elements in one array, and one element in each array on the
+    way to it. Names on the way are "t", like the topic; the elements of the array are named by number.
+    """
     version = HANDLERS[api_key].last
     return request(api_key, version, 1, **_filled(load_request_schema(api_key, version), path, -1, elements))
 

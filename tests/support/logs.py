@@ -1,4 +1,4 @@
-"""Batches for a log, and what a log holds, for tests."""
+"""Makes batches and logs for tests, and reads what a log holds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOPIC = "t"
 
 
 def a_batch(*values: bytes, at: int = NOW, keys: bool = True, **options: Any) -> bytearray:
-    """A batch of records with these values; one of b"x" if none is given."""
+    """A batch of records with these values; a single b"x" if none are given."""
     return build_batch(
         [Record(b"k" if keys else None, value, timestamp=at) for value in values or (b"x",)], **options
     )
@@ -45,25 +45,25 @@ def settings(**changes: Any) -> TopicConfig:
 def open_log(
     files: Files | None = None, clock: ManualClock | None = None, **changes: Any
 ) -> tuple[LogDirectory, PartitionLog]:
-    """A directory and the log of its one partition."""
+    """A log directory, and the log of its only partition."""
     directory = LogDirectory.open("/data", files=files or MemoryFiles(), clock=clock or ManualClock(NOW))
     return directory, directory.open_log(TOPIC, 0, settings(**changes))
 
 
 def reopen(files: Files, *, clock: ManualClock | None = None, **changes: Any) -> PartitionLog:
-    """What a process finds that starts after the last one was killed or closed."""
+    """The log that a new process finds after the last one was killed or closed."""
     return open_log(files, clock, **changes)[1]
 
 
 def append(log: PartitionLog, *values: bytes, at: int = NOW, now: int | None = None) -> int:
-    """Append a batch and put it into the file; its base offset."""
+    """Append a batch, write it to the file, and return its base offset."""
     offset = log.append(a_batch(*values, at=at), at if now is None else now).base_offset
     log.write_staged()
     return offset
 
 
 def contents(log: PartitionLog, start: int | None = None) -> list[tuple[int, bytes | None]]:
-    """(offset, value) of every record that can be read, in order; what is damaged is left out."""
+    """(offset, value) of every readable record, in order. Damaged batches are left out."""
     found: list[tuple[int, bytes | None]] = []
     offset = log.log_start_offset if start is None else start
     while offset < log.written_offset:

@@ -1,4 +1,4 @@
-"""Jars that tests and benchmarks need, fetched by Maven once per checkout and kept under ``build/``."""
+"""Fetches the jars for tests and benchmarks with Maven, once per checkout, and keeps them in ``build/``."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 class JarsUnavailable(Exception):
-    """These jars can't be had here; the message says why. Tests turn it into a skip."""
+    """These jars are not available here; the message says why. Tests turn it into a skip."""
 
 
 def fetch_jars(pom: Path) -> Path:
-    """The directory that holds what ``pom`` depends on. Named after the pom's own directory."""
+    """The directory with the dependencies of ``pom``, named after the pom's directory."""
     name = pom.parent.name
     directory = REPOSITORY / "build" / name
     marker = directory / ".complete"

@@ -1,5 +1,7 @@
-"""Streams as they come in earnest, for property tests: out of order, with repetitions and stragglers, over a
-few partitions, cut into batches anywhere, the state saved and loaded in between."""
+"""Realistic streams for property tests: out of order, with repetitions and stragglers.
+
+Events come in a few partitions, batches are cut anywhere, and the state is saved and loaded in between.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from tests.support.kernel_feed import SECOND, Event, run
 
 @dataclass(frozen=True)
 class Stream:
-    """Events in the order of the log, where it is cut, and after which batches the state is loaded anew."""
+    """Events in the order of the log, where they are cut into batches, and after which batches the state is
+    saved and loaded again.
+    """
 
     events: tuple[Event, ...]
     cuts: tuple[int, ...]
@@ -43,7 +47,7 @@ class Stream:
             latest[event.partition] = max(event.time, before if before is not None else NEVER)
 
     def reached(self, lateness: int) -> int:
-        """The watermark in the end."""
+        """The watermark at the end."""
         partitions = {event.partition for event in self.events}
         return min(
             max(event.time for event in self.events if event.partition == one) - lateness
@@ -53,7 +57,7 @@ class Stream:
     def run(
         self, plan: Any, schema: Any, *, lateness: int = 0, whole: bool = False
     ) -> dict[str, list[dict[str, Any]]]:
-        """What a plan gives; ``whole``: in one batch and one bucket."""
+        """The output of a plan; with ``whole``, in one batch and one bucket."""
         rules = TimeRules(lateness=lateness)
         if whole:
             return run(plan, [schema], [self.events], buckets=1, rules=rules)
@@ -62,8 +66,9 @@ class Stream:
 
 @st.composite
 def streams(draw: Callable[[Any], Any], columns: Mapping[str, Any], most: int = 40) -> Stream:
-    """Rows with these columns. All partitions show an event in the first batch: what nobody has heard of
-    can't be waited for."""
+    """Streams of rows with these columns. Every partition has an event in the first batch, because a
+    watermark can't wait for a partition that it does not know.
+    """
     partitions = draw(st.integers(1, 3))
     row = st.fixed_dictionaries(dict(columns))
     events = [Event(0, draw(row), partition) for partition in range(partitions)]
@@ -81,5 +86,5 @@ def streams(draw: Callable[[Any], Any], columns: Mapping[str, Any], most: int = 
 
 
 def sorted_rows(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Rows as a multiset that can be compared, and read when it differs."""
+    """Rows as a multiset that can be compared, and that is readable where it differs."""
     return sorted(repr(sorted((name, str(value)) for name, value in row.items())) for row in rows)

@@ -1,4 +1,4 @@
-"""A leader and its standby, each a process of its own."""
+"""Runs a leader and its standby, each as a process of its own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SMALL_SEGMENTS = {"topic.segment.bytes": "100000"}
 
 @contextmanager
 def leader_and_standby(scratch: Path) -> Iterator[tuple[ServeProcess, ServeProcess]]:
-    """Both run at the start; whichever runs at the end is ended."""
+    """Start both brokers. Those that still run at the end are stopped."""
     leader = ServeProcess(scratch / "leader", settings=SMALL_SEGMENTS)
     standby = ServeProcess(scratch / "standby", settings={**SMALL_SEGMENTS, "follow": leader.address})
     with leader, standby:
@@ -31,7 +31,7 @@ def status(broker: ServeProcess) -> dict[str, Any]:
 
 
 def files_of(broker: ServeProcess) -> dict[str, str]:
-    """Every segment by its path, and what is in it."""
+    """The hash of every segment's content, by its path."""
     assert broker.data is not None
     return {
         str(path.relative_to(broker.data)): hashlib.sha256(path.read_bytes()).hexdigest()
@@ -41,7 +41,7 @@ def files_of(broker: ServeProcess) -> dict[str, str]:
 
 
 def wait_until_whole(leader: ServeProcess, standby: ServeProcess) -> None:
-    """Wait until the standby has all that the leader has at this moment, catalogue included."""
+    """Wait until the standby has everything that the leader has now, including the catalogue."""
 
     def is_whole() -> bool:
         try:
@@ -54,7 +54,7 @@ def wait_until_whole(leader: ServeProcess, standby: ServeProcess) -> None:
     from millstream.clock import SystemClock
 
     asked_ms = SystemClock().now_ms()
-    # A standby that has everything is told of nothing; give it something to hear of.
+    # A standby that has everything gets no news from its leader, so make a change for it to hear of.
     wait_for(lambda: _poke(leader), timeout=90, what="the leader takes a change")
     wait_for(is_whole, timeout=90, what=f"the standby has everything:\n{standby.logged()[-2000:]}")
 

@@ -1,4 +1,4 @@
-"""Batches with a right header and checksum whose records can't be read, or are not what the header says."""
+"""Batches with a valid header and checksum whose records can't be read, or don't match the header."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PLAIN = bytes(build_batch(RECORDS)[HEADER_SIZE:])
 
 
 def batch_of(body: bytes, count: int = 3, codec: int = 0, max_timestamp: int = NOW + 2) -> bytes:
-    """A batch of these bytes, which the header takes for ``count`` records."""
+    """A batch of these bytes, whose header claims ``count`` records."""
     packed = bytes(compress(codec, body))
     return bytes(
         assemble(
@@ -42,11 +42,11 @@ def _changed(change: Callable[[bytearray], None]) -> bytes:
 
 
 def _first_record(at: int, value: int) -> bytes:
-    """The records with another byte at ``at`` in the first, after its length."""
+    """The records, with one byte of the first changed: the one at ``at`` after its length."""
     return _changed(lambda body: body.__setitem__(1 + at, value))
 
 
-# The bytes of the records and how many the header counts.
+# The bytes of the records, and how many records the header claims.
 BODIES: dict[str, tuple[bytes, int]] = {
     "garbage": (bytes(range(7, 107)), 3),
     "zeros": (bytes(100), 3),
@@ -67,7 +67,7 @@ BODIES: dict[str, tuple[bytes, int]] = {
 
 
 def with_codec_but_not_compressed(codec: int) -> bytes:
-    """What claims to be compressed, and is not."""
+    """A batch whose header claims compression, while its records are not compressed."""
     batch = bytearray(batch_of(PLAIN))
     struct.pack_into(">h", batch, 21, codec)
     seal(batch, 0, len(batch))
@@ -75,7 +75,7 @@ def with_codec_but_not_compressed(codec: int) -> bytes:
 
 
 def offsets(*deltas: int, codec: int = 0) -> bytes:
-    """A batch whose records have these offsets in it, where 0, 1, 2 belong."""
+    """A batch whose records have these offset deltas instead of 0, 1, 2."""
     body = bytearray(PLAIN)
     size = len(body) // 3
     for number, delta in enumerate(deltas):

@@ -1,4 +1,4 @@
-"""A real PostgreSQL, Debian's: a cluster of its own in a temporary directory, on a free port of loopback."""
+"""Runs a real PostgreSQL (Debian's): a new cluster in a temporary directory, on a free port of loopback."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tests.support.waiting import wait_for
 
 
 class PostgresUnavailable(Exception):
-    """There is no PostgreSQL on this machine; the message says what to do."""
+    """PostgreSQL can't run on this machine; the message says why."""
 
 
 @cache
 def programs() -> Path:
-    """The directory of PostgreSQL's programs: Debian keeps them off the path."""
+    """The directory of PostgreSQL's programs, which Debian does not put on the path."""
     found = sorted(
         Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]), reverse=True
     )
@@ -35,7 +35,7 @@ def programs() -> Path:
 
 
 def _user() -> dict[str, Any]:
-    """Whom the server runs as: it refuses root."""
+    """The user to run the server as, because it refuses root. Empty if that is the current user."""
     if os.geteuid() != 0:
         return {}
     for name in ("postgres", "nobody"):
@@ -48,10 +48,10 @@ def _user() -> dict[str, Any]:
 
 
 class Postgres:
-    """A server on a directory and a port that stay the same over restarts."""
+    """A server whose directory and port stay the same over restarts."""
 
     def __init__(self, root: Path, *, prepared: int = 16) -> None:
-        """``prepared``: how many prepared transactions it keeps at most."""
+        """``prepared`` is the largest number of prepared transactions."""
         self.port = free_port()
         self._data = root / "data"
         self._log = root / "server.log"
@@ -67,7 +67,7 @@ class Postgres:
             "max_prepared_transactions": str(prepared),
             "max_connections": "40",
             "shared_buffers": "16MB",
-            # A test kills processes, not the machine: what the kernel has is safe.
+            # Tests kill processes, not the machine, so what the kernel has is safe.
             "fsync": "off",
         }
         with (self._data / "postgresql.conf").open("a") as file:
@@ -81,7 +81,7 @@ class Postgres:
         return f"postgresql://millstream@127.0.0.1:{self.port}/{name}"
 
     def create_database(self, name: str) -> str:
-        """A new, empty database; its URL."""
+        """Create a new, empty database, and return its URL."""
         import psycopg
 
         with psycopg.connect(self.url, autocommit=True) as connection:
@@ -89,7 +89,7 @@ class Postgres:
         return self.database(name)
 
     def start(self) -> Self:
-        """Start, and wait until it takes connections; after a crash it recovers first."""
+        """Start the server, and wait until it accepts connections. After a crash it recovers first."""
         command = [str(programs() / "postgres"), "-D", str(self._data)]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -99,13 +99,13 @@ class Postgres:
         return self
 
     def stop(self) -> None:
-        """End it at once, connections or not, but in order."""
+        """Shut down in order, and close open connections (PostgreSQL's fast shutdown)."""
         self._end(signal.SIGINT)
 
     def kill(self) -> None:
-        """kill -9 of the server; its children notice and end."""
+        """kill -9 the server. Its children notice, and end."""
         self._end(signal.SIGKILL)
-        # They hold its shared memory for a moment, and a new server refuses to start while they do.
+        # The children hold its shared memory for a moment. Until then, a new server refuses to start.
         wait_for(self._alone, timeout=90, what="the killed server's children have ended")
 
     def _end(self, number: int) -> None:
@@ -139,14 +139,14 @@ def _works_in(process: Path, directory: Path) -> bool:
     try:
         return (process / "cwd").readlink() == directory
     except OSError:
-        return False  # it has ended, or is somebody else's
+        return False  # the process has ended, or belongs to another user
 
 
 @contextmanager
 def postgres() -> Iterator[Postgres]:
-    """A running server, ended and removed at exit."""
+    """A running server, stopped and removed at exit."""
     programs()
-    root = Path(tempfile.mkdtemp(prefix="millstream-postgres-"))  # pytest's own directories are for root only
+    root = Path(tempfile.mkdtemp(prefix="millstream-postgres-"))  # root's pytest directories are closed to it
     try:
         server = Postgres(root).start()
         try:

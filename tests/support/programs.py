@@ -1,4 +1,4 @@
-"""Small programs, each on another client library, that are all asked the same things and answer in JSON.
+"""Runs small programs, each with a different client library, that take the same commands and answer in JSON.
 
     PROGRAM ADDRESS administer TOPIC            create, describe, change, grow, list and delete a topic
     PROGRAM ADDRESS produce TOPIC COUNT CODEC   records k0 v0, k1 v1 ... with a header, to partitions 0 and 1
@@ -7,10 +7,10 @@
                                                 record, which is then committed
     PROGRAM ADDRESS read TOPIC PARTITION OFFSET|@MILLIS COUNT   without a group, from there on
     PROGRAM ADDRESS transact TOPIC ID           three transactions of two records; the second is aborted
-    PROGRAM ADDRESS describe-group GROUP TOPIC  its state, how many members, its offsets
+    PROGRAM ADDRESS describe-group GROUP TOPIC  its state, its number of members, its offsets
     PROGRAM ADDRESS delete-group GROUP
 
-Those that are compiled or fetched are so once for a checkout, under ``build/``.
+Programs that must be compiled or fetched are built once per checkout, under ``build/``.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ ALL_CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 class ProgramUnavailable(Exception):
-    """This program can't be had here; the message says why. Tests turn it into a skip."""
+    """This program is not available here; the message says why. Tests turn it into a skip."""
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A client library put to use: how it is started, and what it can do."""
+    """The program of one client library: how it is started, and what the library can do."""
 
     name: str
     command: Callable[[], list[str]]
@@ -54,7 +54,7 @@ class Program:
     deletes_groups: bool = True
 
     def ask(self, address: str, *arguments: object, timeout: float = 60) -> list[Any]:
-        """Run a command to its end; the lines that it said."""
+        """Run a command to its end, and return its lines of output, parsed."""
         command = [*self.command(), address, *map(str, arguments)]
         done = subprocess.run(
             command, cwd=REPOSITORY, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout
@@ -64,7 +64,7 @@ class Program:
 
 
 class Member:
-    """A program in a group, for as long as the block runs; what it has read so far."""
+    """A program that reads in a group for as long as the context lasts. ``read`` has its records so far."""
 
     def __init__(self, program: Program, address: str, group: str, topic: str, protocol: str) -> None:
         self.read: list[dict[str, Any]] = []
@@ -92,7 +92,7 @@ class Member:
         self._said += self._process.stderr
 
     def stop(self) -> None:
-        """Tell it to stop, and wait until it has left the group."""
+        """Tell the program to stop, and wait until it has left the group."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         code = self._process.wait(90)
@@ -128,11 +128,11 @@ def wait_until_read(count: int, *members: Member) -> None:
     )
 
 
-# How each is built
+# How the programs are built
 
 
 def _digest(directory: Path) -> str:
-    """Of all sources in a directory, so that what is built of them is built anew when they change."""
+    """The hash of all sources in a directory, so that a change causes a new build."""
     found = hashlib.sha256()
     for path in sorted(path for path in directory.rglob("*") if path.is_file()):
         found.update(path.relative_to(directory).as_posix().encode() + path.read_bytes())
@@ -140,8 +140,9 @@ def _digest(directory: Path) -> str:
 
 
 def _built(name: str, tool: str, sources: Path, build: Callable[[Path], list[list[str]]]) -> Path:
-    """The directory with what the commands of ``build`` make of ``sources``: made aside, then put in place,
-    because several processes may come at once."""
+    """The directory with what the commands of ``build`` make from ``sources``. It is built in a temporary
+    directory and then moved into place, because several processes may build at once.
+    """
     directory = BUILD / f"{name}-{_digest(sources)}"
     if directory.exists():
         return directory
@@ -172,9 +173,9 @@ def _go(name: str) -> list[str]:
 @cache
 def _rust() -> list[str]:
     def build(aside: Path) -> list[list[str]]:
-        # What it depends on takes a minute to compile, and stays in one place over changes of the program.
-        # How fast the program is says nothing here, and making it fast took three minutes more: neither its
-        # C nor its Rust is optimised.
+        # The dependencies take a minute to compile, so they are kept in one place when the program changes.
+        # Neither C nor Rust is optimised: that took three minutes more, and the program's speed does not
+        # matter here.
         target = BUILD / "rust-target"
         plain = ["env", "CFLAGS=-O0 -g0", "CXXFLAGS=-O0 -g0", "CARGO_PROFILE_DEV_DEBUG=false"]
         sources = shutil.copytree(SOURCES / "rust", aside / "sources")

@@ -1,4 +1,4 @@
-"""Message classes from .proto files, made by protoc as a user's are."""
+"""Makes message classes from .proto files with protoc, as users do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from grpc_tools import protoc
 
 
 def proto_classes(files: Mapping[str, str], directory: Path) -> dict[str, Any]:
-    """The classes of all messages of some files, by full name; in a pool of their own."""
+    """The classes of all messages in some files, by full name, in a separate descriptor pool."""
     for name, text in files.items():
         path = directory / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""A TCP proxy in front of a broker: cuts connections when told to, and can speak TLS to clients."""
+"""A TCP proxy in front of a broker that cuts connections on demand, and can speak TLS to clients."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from contextlib import suppress
 
 
 class Proxy:
-    """Forwards bytes both ways. The broker behind it has to advertise the proxy's address.
+    """Forwards bytes both ways. The broker behind it must advertise the proxy's address.
 
-    ``cut_after(n)`` lets n more answers through, then swallows the next one and closes its connection: the
-    request has arrived, and the client is not told.
+    ``cut_after(n)`` lets n more responses through, then swallows the next one and closes its connection: the
+    request has reached the broker, but the client gets no response.
     """
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:

@@ -1,10 +1,11 @@
-"""A Python that has Spark's and our modules loaded, for the processes that Spark starts: it forks for each of
-them, which then does not spend one to three seconds of CPU on imports. Every query starts one or two.
+"""A Python with Spark's and millstream's modules loaded, which forks for each Python process of Spark.
+
+A forked process does not spend one to three seconds of CPU on imports, and every query starts one or two.
 
     python -m tests.support.python_server SOCKET
 
-takes on SOCKET what ``command_server`` takes; the arguments are those of a ``python``. What Spark is given as
-its Python is a program of a few lines that asks there, and ends as the process that was forked does.
+SOCKET takes the same messages as ``command_server``, with the arguments of a ``python``. Spark's Python is
+set to a program of a few lines, which sends its arguments there and ends as the forked process does.
 """
 
 from __future__ import annotations
@@ -45,13 +46,14 @@ sys.exit(code if code >= 0 else 128 - code)
 
 @contextmanager
 def quick_python() -> Iterator[str]:
-    """The path of a program that is as good as ``python`` to Spark, for as long as the block runs."""
+    """The path of a program that Spark can use as its ``python`` for as long as the context lasts."""
     with tempfile.TemporaryDirectory(prefix="python-") as home:
         path, program = f"{home}/socket", Path(home) / "python"
         program.write_text(_ASKING.format(python=sys.executable, socket=path))
         program.chmod(0o755)
-        # Strings have one hash in all of Spark's processes; and whoever forks has one thread, so numpy and
-        # pyarrow start none of their own when they are imported.
+        # The hash seed is fixed, so that a string has the same hash in all of Spark's processes. The other
+        # settings keep numpy and pyarrow from starting threads on import: a process that forks must have one
+        # thread.
         environment = {
             **os.environ,
             "PYTHONHASHSEED": "0",
@@ -85,11 +87,11 @@ def preload() -> None:
             importlib.import_module(found.name)
     assert len(os.listdir("/proc/self/task")) == 1, "a thread that was started by an import would be lost"
     gc.collect()
-    gc.freeze()  # what is loaded need not be looked at again by every process
+    gc.freeze()  # the collector of each forked process need not examine loaded modules again
 
 
 def execute(request: dict[str, Any]) -> None:
-    """As ``python -m MODULE ARGUMENTS`` or ``python -c CODE ARGUMENTS`` do, the two ways that Spark knows."""
+    """Do what ``python -m MODULE ARGUMENTS`` or ``python -c CODE ARGUMENTS`` does. Spark uses only these."""
     option, what, *arguments = request["arguments"]
     added = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:0] = [request["directory"], *(path for path in added if path)]
@@ -97,7 +99,7 @@ def execute(request: dict[str, Any]) -> None:
     ended = 0
     try:
         if option == "-m":
-            sys.modules.pop(what, None)  # it runs as the main one
+            sys.modules.pop(what, None)  # it runs as the main module
             runpy.run_module(what, run_name="__main__", alter_sys=True)
         else:
             assert option == "-c", request["arguments"]

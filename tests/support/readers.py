@@ -1,4 +1,4 @@
-"""Readers of every Python library that stay attached, each in a thread of its own."""
+"""Readers with every Python client library that keep reading, each in a thread of its own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from confluent_kafka import Consumer
 
 
 class Reader:
-    """Reads on in a thread of its own, and remembers what it saw."""
+    """Keeps reading in its own thread, and remembers what it saw."""
 
     def __init__(self, read: Callable[[Reader], None]) -> None:
         self.seen: list[str] = []
@@ -93,8 +93,8 @@ def with_kafka_python(address: str, topic: str, group: str) -> Reader:
             if consumer.assignment():
                 assigned = time.monotonic()
             elif time.monotonic() > assigned + 10:
-                # One that led its group while the topic was away may stay without partitions for good: seen
-                # on Apache Kafka, and the library's own.
+                # A consumer that led its group while the topic did not exist may never get partitions again.
+                # This is a bug in the library: it happens on Apache Kafka too.
                 consumer.unsubscribe()
                 consumer.subscribe([topic])
                 assigned = time.monotonic()

@@ -1,4 +1,4 @@
-"""Records for property tests, and batches of them as a broker would hand them out."""
+"""Records for property tests, and logs of their batches with offsets as a broker assigns them."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def records(headers: bool = True) -> st.SearchStrategy[Record]:
 
 
 def record_lists(min_size: int = 1, max_size: int = 12) -> st.SearchStrategy[list[Record]]:
-    """Mostly short lists; some with no headers at all, which is the common case and has its own path."""
+    """Mostly short lists of records. Some have no headers at all, the common case, which has its own path."""
     return st.booleans().flatmap(
         lambda headers: st.lists(records(headers), min_size=min_size, max_size=max_size)
     )
 
 
 def as_log(batches: Iterable[bytearray], base_offset: int = 0) -> bytearray:
-    """The batches one after the other, offsets given as a broker does."""
+    """The batches one after the other, with offsets assigned as a broker does."""
     log = bytearray()
     for one in batches:
         batch.stamp(one, 0, base_offset, 0)

@@ -1,7 +1,7 @@
-"""A job on a Spark that repeats tasks: ``python -m tests.support.repeating_spark ADDRESS HOME``.
+"""Runs a job on a Spark that repeats tasks: ``python -m tests.support.repeating_spark ADDRESS HOME``.
 
-One task fails after it has sent; or, as the loss of an executor does, the files of the shuffle in front of it
-go while other tasks have yet to read them. Prints what came of it as JSON.
+Either one task fails after it has sent, or the files of the shuffle before it are deleted while other tasks
+have yet to read them, as when an executor is lost. The outcome is printed as JSON.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def lose_shuffle(directory: Path) -> None:
 
 
 def main(address: str, home: Path) -> None:
-    # One task at a time, so that the second comes after what the first did; four attempts for each.
+    # One task at a time, so that the second one runs after what the first one did; four attempts for each.
     spark = spark_session(
         "repeating",
         master="local[1,4]",
@@ -59,7 +59,7 @@ def main(address: str, home: Path) -> None:
 
 
 def disturbed(spark: SparkSession, address: str, home: Path, fault: Callable[[], None]) -> dict[str, Any]:
-    """What came of a job in which one task had a fault."""
+    """The outcome of a job in which one task had a fault."""
     home.mkdir()
     vars(deliver)["is_one_machine"] = lambda context: False
     vars(deliver)["SendInTransaction"] = failing_tasks.once(home / "failed", fault)

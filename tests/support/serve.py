@@ -1,4 +1,4 @@
-"""``millstream serve`` as a process of its own, to be watched, stopped, killed and started again."""
+"""Runs ``millstream serve`` as a process that tests watch, stop, kill and start again."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ START_TIMEOUT_S = 120
 
 
 class ServeProcess:
-    """A broker on a directory and a port that stay the same over restarts; in memory without a directory.
+    """A broker whose directory and port stay the same over restarts. Without a directory, it is in memory.
 
-    As a context manager it runs for the length of the block and has to end with exit code 0, unless it was
-    killed or stopped before."""
+    As a context manager, it runs until the end of the context, and must end with exit code 0 unless it was
+    killed or stopped before.
+    """
 
     def __init__(
         self,
@@ -52,7 +53,7 @@ class ServeProcess:
         return self.process.pid
 
     def start(self) -> Self:
-        """Start, and wait for the line that says it is ready."""
+        """Start the broker, and wait for the line that says it is ready."""
         command = [MILLSTREAM, "serve", "--listen", self.address]
         command += ["--data", str(self.data)] if self.data is not None else []
         command += [part for name, value in self._settings.items() for part in ("--set", f"{name}={value}")]
@@ -84,17 +85,17 @@ class ServeProcess:
         return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:"))
 
     def kill(self) -> None:
-        """kill -9: nothing is flushed, nothing is said."""
+        """kill -9: nothing is flushed or logged."""
         self.process.kill()
         self._ended()
 
     def stop(self, number: int = signal.SIGTERM) -> int:
-        """Ask it to end, as an init system does; the exit code."""
+        """Ask the broker to stop, as an init system does, and return the exit code."""
         self.process.send_signal(number)
         return self._ended()
 
     def wait(self, timeout: float = 60) -> int:
-        """Wait for it to end by itself; the exit code."""
+        """Wait until the broker ends by itself, and return the exit code."""
         return self._ended(timeout)
 
     def _ended(self, timeout: float = 60) -> int:

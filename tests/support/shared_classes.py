@@ -1,8 +1,9 @@
-"""Java that starts in half the time: the classes of Kafka and of Spark, read and checked once and kept in a
-file under ``build/``, which every JVM that a test starts maps into its memory (class-data sharing).
+"""Makes Java start in half the time, by sharing archived classes between JVMs (class-data sharing).
 
-``python -m tests.support.archive_classes`` makes the files. Where there is none, or a JVM finds that it is
-not of these very jars, it reads its classes itself, and says nothing about it.
+The classes of Kafka and of Spark are loaded and verified once and kept in files under ``build/``. Every JVM
+that a test starts maps such a file into its memory. ``python -m tests.support.archive_classes`` makes the
+files. If there is none, or if the JVM finds that it was made from other jars, the JVM loads its classes
+itself, without a message.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from pathlib import Path
 from tests.support.maven import REPOSITORY
 
 DIRECTORY = REPOSITORY / "build" / "shared_classes"
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # for what lives for seconds only
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # for JVMs that live only for seconds
 
 
 @cache
 def archive(name: str, jars: Path) -> Path:
-    """Where the classes of these jars, as ``name`` uses them, are kept for the Java that there is."""
+    """The archive of the classes that ``name`` uses from these jars, for the installed Java."""
     home = os.environ.get("JAVA_HOME")
     java = Path(home, "bin", "java") if home else Path(shutil.which("java") or "java")
     digest = hashlib.sha256()
@@ -33,13 +34,14 @@ def archive(name: str, jars: Path) -> Path:
 
 
 def sharing(name: str, jars: Path) -> list[str]:
-    """The options of a JVM whose class path begins with these jars. Its log is off: it would write to the
-    standard output of programs whose output is read."""
+    """The options of a JVM whose class path begins with these jars. The JVM's log is off, because it would
+    go to the standard output of programs whose output tests read.
+    """
     return [f"-XX:SharedArchiveFile={archive(name, jars)}", "-Xlog:disable"]
 
 
 def archiving(command: list[str], into: Path) -> list[str]:
-    """The same command, which leaves the classes that it loads in a file instead of using those of one."""
+    """The same command, changed to write an archive of the classes that it loads instead of using one."""
     program, *rest = (part for part in command if not part.startswith("-XX:SharedArchiveFile="))
     return [program, f"-XX:ArchiveClassesAtExit={into}", *rest]
 
@@ -51,7 +53,7 @@ def spark_jars() -> Path:
 
 
 def quick_spark() -> str:
-    """Options for every Spark that tests start, if there is one to be started."""
+    """The Java options for every Spark that tests start."""
     if importlib.util.find_spec("pyspark") is None:
         return QUICK_JAVA
     return " ".join([QUICK_JAVA, *sharing("spark", spark_jars())])

@@ -1,4 +1,4 @@
-"""How many bytes a broker's files have, while the broker removes some of them."""
+"""Measures a broker's files while the broker may be removing some of them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from pathlib import Path
 
 
 def bytes_of(directory: Path, pattern: str = "*.log*") -> int:
-    """The size of a partition's records on disk; with the default, also of those that wait to be removed."""
+    """The size of a partition's records on disk. The default pattern includes files waiting for removal."""
     total = 0
     for path in directory.glob(pattern):
         try:
             total += path.stat().st_size
         except FileNotFoundError:
-            continue  # the broker removed it in this moment
+            continue  # the broker has just removed it
     return total

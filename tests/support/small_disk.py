@@ -1,4 +1,7 @@
-"""Real disks for tests: a small one that fills up, and one that fails. Both need root, for a loop device."""
+"""Real disks for tests: a small one that fills up, and one that fails.
+
+Both need root, for a loop device.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ _MB = 1 << 20
 
 
 class Ballast:
-    """A file that takes room from a disk, and gives it back."""
+    """A file that takes up room on a disk, and gives it back."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -30,7 +33,7 @@ class Ballast:
                     continue
 
     def take_free(self) -> None:
-        """Take what is free now, at once; what others give back afterwards is theirs."""
+        """Take at once what is free now. Room that others free later is left to them."""
         with self._path.open("ab") as file:
             disk = os.statvfs(self._path.parent)
             size = disk.f_bavail * disk.f_frsize
@@ -38,7 +41,7 @@ class Ballast:
                 try:
                     os.posix_fallocate(file.fileno(), 0, size)
                     return
-                except OSError:  # others took some meanwhile, and the file system needs some for itself
+                except OSError:  # others took some in the meantime, and the file system needs some itself
                     file.truncate(0)
                     size -= _MB
 
@@ -52,7 +55,7 @@ class Ballast:
 
 @contextmanager
 def small_disk(scratch: Path, megabytes: int) -> Iterator[Path]:
-    """The directory of an ext4 file system of that size, all of which anybody may use."""
+    """The directory of an ext4 file system of that size, without blocks reserved for root."""
     image = scratch / "disk.img"
     with image.open("wb") as file:
         file.truncate(megabytes * _MB)
@@ -62,12 +65,14 @@ def small_disk(scratch: Path, megabytes: int) -> Iterator[Path]:
 
 @contextmanager
 def failing_disk(scratch: Path, megabytes: int) -> Iterator[tuple[Path, Ballast]]:
-    """The directory of a file system whose disk breaks when the ballast takes all: its blocks are given to it
-    as it writes them, by a smaller one. It believes that it has room, and its syncs fail.
+    """The directory of a file system whose disk fails once the ballast takes all room. Its blocks are
+    allocated as they are written, from a smaller file system. So it believes that it has room, and its syncs
+    fail.
 
-    Not all that should: Linux's loop device counts a write as done of which only the first page had room, so
-    the first sync after the ballast succeeds although its pages are in memory only. Tests must not have the
-    operating system drop them; ``SimulatedDisk.evict`` is for that."""
+    Not every sync that should fail does. Linux's loop device counts a write as done even if only its first
+    page had room, so the first sync after the ballast succeeds although its pages are only in memory. Tests
+    must not make the operating system drop those pages; ``SimulatedDisk.evict`` is for that.
+    """
     backing = scratch / "backing"
     backing.mkdir()
     with ExitStack() as stack:
@@ -82,7 +87,7 @@ def failing_disk(scratch: Path, megabytes: int) -> Iterator[tuple[Path, Ballast]
 
 @contextmanager
 def _mounted(image: Path, directory: Path) -> Iterator[Path]:
-    # Without a journal: where that fails the file system turns read-only, and this is about one fault alone.
+    # Without a journal: if writing it fails, the file system turns read-only, which would be a second fault.
     _run("mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^has_journal", str(image))
     directory.mkdir()
     _run("mount", "-o", "loop", str(image), str(directory))

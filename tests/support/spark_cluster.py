@@ -1,4 +1,4 @@
-"""A standalone Spark cluster from the installed package: a master and workers, each a process on loopback."""
+"""Runs a standalone Spark cluster from the installed package: a master and workers on loopback."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from tests.support.waiting import wait_for
 
 @contextmanager
 def spark_cluster(workers: int = 2, *, memory: str = "1g") -> Iterator[str]:
-    """The master's URL, once all workers have come to it; all of them are ended at exit. A worker has one
-    core, so that two tasks at a time run on two of them."""
+    """The master's URL, once all workers have registered. All processes are stopped at exit. A worker has one
+    core, so that two concurrent tasks run on two workers.
+    """
     import pyspark
 
     home = Path(pyspark.__file__).parent

@@ -1,7 +1,7 @@
-"""A Spark program that uses Spark's own Kafka connector alone, as people have written them for years.
+"""A Spark program that uses only Spark's own Kafka connector, as many existing programs do.
 
-Run as a program of its own (the connector's jars have to be there when the JVM starts):
-``python -m tests.support.spark_connector ADDRESS JARS SCRATCH``; prints what it found as one JSON object.
+It runs as a separate program, because the connector's jars must be there when the JVM starts:
+``python -m tests.support.spark_connector ADDRESS JARS SCRATCH``. It prints what it found as one JSON object.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main(address: str, jars: str, scratch: str) -> dict[str, Any]:
     found["batch"] = everything.selectExpr("cast(key as string)", "cast(value as string)").distinct().count()
     found["partitions"] = sorted(row[0] for row in everything.select("partition").distinct().collect())
 
-    # The connector asks the broker for the offset of a time.
+    # Here the connector asks the broker for the offset of a time.
     middle = everything.selectExpr("min(timestamp)").collect()[0][0]
     by_time = spark.read.format("kafka").options(**at, subscribe="numbers")
     by_time = by_time.option("startingTimestamp", str(int(middle.timestamp() * 1000)))

@@ -1,5 +1,7 @@
-"""Spark's state store as a stateful processor sees it, without Spark: variables of which a batch has a copy,
-and which are the batch's only when it has been committed."""
+"""A fake of Spark's state store, as a stateful processor sees it.
+
+A batch works on a copy of the variables, which takes effect only when the batch is committed.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ class FakeMap:
 
 
 class Variables:
-    """The three that the kernel has for a bucket, as they are when a task begins."""
+    """The three variables that the kernel has for a bucket, as they are when a task begins."""
 
     def __init__(self) -> None:
         self.head, self.snapshot, self.changes = FakeValue(), FakeMap(), FakeMap()
@@ -48,6 +50,6 @@ class Variables:
 
     @property
     def bytes(self) -> int:
-        """How much is kept."""
+        """The number of bytes kept."""
         parts = [value[0] for value in self.snapshot.values.values()]
         return sum(map(len, parts)) + sum(len(value[2]) for value in self.changes.values.values())

@@ -1,4 +1,4 @@
-"""The bytes that consumers of the classic protocol tell each other, for tests."""
+"""The bytes that consumers of the classic protocol exchange: subscriptions and assignments."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def subscription(
 
 
 def assignment(partitions: Mapping[str, Sequence[int]]) -> bytes:
-    """An assignment."""
+    """An assignment, as the leader of a group writes it."""
     out = struct.pack(">hi", 1, len(partitions))
     for topic, indexes in partitions.items():
         out += _string(topic) + struct.pack(f">i{len(indexes)}i", len(indexes), *indexes)

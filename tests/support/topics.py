@@ -1,4 +1,4 @@
-"""Topics for tests, filled and emptied by confluent-kafka: a client that is not ours."""
+"""Creates, fills and reads topics for tests with confluent-kafka, a client that is not millstream's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _numbers = itertools.count()
 def create_topic(
     address: str, name: str = "", partitions: int = 2, config: Mapping[str, str] | None = None
 ) -> str:
-    """A new topic; its name, which is made up unless given."""
+    """Create a topic, and return its name, which is generated unless given."""
     name = name or f"topic-{next(_numbers)}"
     admin = AdminClient({"bootstrap.servers": address})
     made = admin.create_topics([NewTopic(name, partitions, 1, config=dict(config or {}))])
@@ -31,7 +31,7 @@ def delete_topic(address: str, name: str) -> None:
 
 
 def delete_records(address: str, topic: str, partition: int, before: int) -> None:
-    """Drop the records of a partition before an offset, as retention would."""
+    """Delete the records of a partition before an offset, as retention would."""
     admin = AdminClient({"bootstrap.servers": address})
     wanted = TopicPartition(topic, partition, before)
     for done in admin.delete_records([wanted]).values():
@@ -39,7 +39,7 @@ def delete_records(address: str, topic: str, partition: int, before: int) -> Non
 
 
 def produce(address: str, topic: str, records: Iterable[Record], partition: int = 0, **settings: Any) -> None:
-    """Produce records to one partition and wait until all are acknowledged."""
+    """Produce records to one partition, and wait until all are acknowledged."""
     producer = Producer({"bootstrap.servers": address, "linger.ms": 5, **settings})
     failures: list[Any] = []
 
@@ -69,7 +69,7 @@ def values(*texts: object) -> list[Record]:
 
 
 def consume(address: str, topic: str, partitions: int = 2) -> list[tuple[int, Record]]:
-    """Everything in a topic: partition and record."""
+    """All records in a topic, each with its partition."""
     consumer = Consumer({"bootstrap.servers": address, "group.id": "unused", "enable.auto.commit": False})
     found = []
     try:

@@ -1,4 +1,4 @@
-"""Transactions' requests as a producer sends them to a node's handlers, about the topic "t"."""
+"""Sends transactional requests for the topic "t" to a node's handlers, as a producer does."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def producer(node: Node, version: int = 5, name: str = NAME, **fields: Any
 async def produce(
     node: Node, who: Identity, index: int = 0, sequence: int = 0, *, version: int = 12, name: str = NAME
 ) -> int:
-    """Append as the Produce handler does, and have it written; an error code."""
+    """Append as the Produce handler does, write and sync, and return an error code."""
     partition = node.partition("t", index)
     assert partition is not None
     batch = a_transactional_batch(sequence, b"value", producer=who.producer_id, epoch=who.epoch)
@@ -44,7 +44,7 @@ async def produce(
 
 
 async def add(node: Node, who: Identity, indexes: list[int], version: int = 3, topic: str = "t") -> list[int]:
-    """AddPartitionsToTxn; the error codes."""
+    """Send AddPartitionsToTxn, and return the error codes."""
     topics = [{"name": topic, "partitions": indexes}]
     if version < 4:
         answer = await ask(
@@ -120,7 +120,7 @@ async def end(node: Node, who: Identity, *, commit: bool = True, version: int = 
 
 
 async def stable_offset(node: Node, version: int = 7, *, stable: bool = True) -> tuple[int, int]:
-    """OffsetFetch of partition 0: error code and offset."""
+    """Send OffsetFetch for partition 0, and return the error code and the offset."""
     name = {"topic_id": node.catalogue.topics["t"].id} if version >= 10 else {"name": "t"}
     topics = [{**name, "partition_indexes": [0]}]
     if version < 8:
@@ -141,5 +141,5 @@ async def time_has_its_effect(node: Node) -> None:
 
 
 def held_back(node: Node) -> list[int]:
-    """Partitions whose readers of committed records wait."""
+    """The partitions in which an open transaction holds readers of committed records back."""
     return [p.index for p in node.partitions() if p.log.last_stable_offset < p.log.written_offset]

@@ -1,5 +1,7 @@
-"""Producers for ``transaction_world``: each works through transactions as a client library would, gives up
-now and then, and keeps books on what it was told."""
+"""Producers for ``transaction_world``, which run transactions as client libraries do, and record the outcome.
+
+Now and then, a producer gives up in the middle of a transaction.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +11,11 @@ from collections.abc import Sequence
 from millstream.broker.transaction import NOBODY, Identity
 from tests.support.transaction_world import FENCED, PARTITIONS, TIMEOUT_MS, Copies, Refused, Tried, World
 
-FIRST_PROTOCOL, SECOND_PROTOCOL = 9, 12  # by the version of Produce
+FIRST_PROTOCOL, SECOND_PROTOCOL = 9, 12  # the version of Produce that stands for each transaction protocol
 
 
 class Producer:
-    """A transactional producer; others may use the same transactional id."""
+    """A transactional producer. Others may use the same transactional id."""
 
     def __init__(self, world: World, name: str, version: int) -> None:
         self.world = world
@@ -37,7 +39,7 @@ class Producer:
                 if self.identity == NOBODY or world.chance.random() < 0.1:
                     await self.init()
                 if not await self.transaction():
-                    self.identity = NOBODY  # it crashed, and comes back or not
+                    self.identity = NOBODY  # it crashed, and may or may not come back
             except Refused as refused:
                 if refused.code not in FENCED:
                     raise
@@ -46,11 +48,11 @@ class Producer:
                 return
 
     async def init(self, *, two_phase: bool = False, keep: bool = False) -> Identity:
-        """Under whom the kept transaction is open."""
+        """Initialise the producer, and return the identity under which a kept transaction is open."""
         world = self.world
         given = await world.call(
             lambda world: world.coordinator.init(self.name, TIMEOUT_MS, two_phase=two_phase, keep=keep),
-            Copies.NONE if two_phase else Copies.LATE,  # a second one would abort what is prepared
+            Copies.NONE if two_phase else Copies.LATE,  # a copy would abort the prepared transaction
         )
         self.identity, kept = given
         self.given()
@@ -62,13 +64,13 @@ class Producer:
         self.world.given.append((self.identity, self.name, ends))
 
     async def transaction(self) -> bool:
-        """Whether it was ended."""
+        """Run one transaction. True if it was ended, False if the producer crashed."""
         chance = self.world.chance
         tried = self.begin()
         if not await self.fill(tried) or chance.random() < 0.1:
             return False
         if not tried.records and not tried.has_offset and not self.second_protocol:
-            return True  # client libraries end nothing that did not begin
+            return True  # client libraries do not end a transaction that never began on the broker
         commit = chance.random() < 0.7 and bool(tried.records or tried.has_offset)
         if chance.random() < 0.15:
             await self.stall()
@@ -147,8 +149,9 @@ class Producer:
 
 
 class TwoPhaseProducer(Producer):
-    """A producer whose transactions another system decides: whatever happens to it, it comes back and does
-    what was decided there. Nobody else uses its transactional id."""
+    """A producer whose transactions are decided by another system. Whatever happens to the producer, it comes
+    back and carries out that decision. Nobody else uses its transactional id.
+    """
 
     async def run(self, transactions: int) -> None:
         for _ in range(transactions):
@@ -174,7 +177,7 @@ class TwoPhaseProducer(Producer):
         commit = chance.random() < 0.6
         sent = chance.random() < 0.5
         if sent:
-            # The end is asked for, and the client dies without hearing of it.
+            # The end is requested, and the client dies before the response.
             ending = asyncio.get_running_loop().create_task(self.end(tried, commit))
             await asyncio.wait([ending], timeout=0)
             if chance.random() < 0.4:
@@ -189,11 +192,11 @@ class TwoPhaseProducer(Producer):
                 break
             assert kept == prepared, f"{kept} was kept, {prepared} had prepared"
             if chance.random() < 0.3:
-                continue  # once more: it died again
+                continue  # it died again: repeat
             try:
                 await self.end(tried, commit)
             except Refused as refused:
-                # The end that was sent before it died came after all, or a copy of it.
+                # The end that was sent before the client died, or a copy of it, arrived after all.
                 if refused.code not in FENCED | {48}:
                     raise
                 continue

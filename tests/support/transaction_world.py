@@ -1,9 +1,9 @@
-"""A broker's transactions in a world that is not kind: requests late, lost and twice, disks that fill up,
-processes killed and machines without power at any step, and a seed that plays it all again.
+"""Simulates a broker's transactions under faults, from a seed that can be replayed.
 
-The coordinator, the logs, the turn and the catalogue's statements are the real ones. Simulated are the disk
-(``tests.support.disk``), the clock, the network, and the moments in which a sync or a commit of the catalogue
-ends: a scheduler decides what happens next, one small step at a time.
+Requests are late, lost and duplicated, disks fill up, and at any step the process is killed or the machine
+loses power. The coordinator, the logs, the turn and the catalogue's statements are the real ones. Simulated
+are the disk (``tests.support.disk``), the clock, the network, and the moments at which a sync or a commit of
+the catalogue ends. A scheduler decides what happens next, one small step at a time.
 """
 
 from __future__ import annotations
@@ -44,16 +44,17 @@ TRY_AGAIN = {14, 15, 19, 51, 56}
 
 
 class Killed(BaseException):
-    """The process ends here, between two writes."""
+    """The process is killed here, between two writes."""
 
 
 class Damaged(Exception):
-    """The disk lost a write and kept a later one of the same file, and neither was synced. The log takes that
-    for damage, which it is: of a transaction that goes across it nobody can say how it ended."""
+    """The disk lost a write and kept a later one of the same file, and neither was synced. The log rightly
+    reports that as damage: nobody can say how a transaction ended that spans the gap.
+    """
 
 
 class Lost(Exception):
-    """No answer came."""
+    """No response came."""
 
 
 class Refused(Exception):
@@ -63,7 +64,7 @@ class Refused(Exception):
 
 
 class SteppedDatabase(Database):
-    """The catalogue's database, whose commits happen when they are told to."""
+    """The catalogue's database, whose commits happen when the scheduler decides."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self.where = ":memory:"
@@ -80,7 +81,7 @@ class SteppedDatabase(Database):
         return future
 
     def commit(self, count: int, *, fails: bool = False) -> None:
-        """The first ``count`` changes are durable, though nobody knows yet."""
+        """Make the first ``count`` changes durable. Nobody is told until ``settle``."""
         chosen, self.waiting = self.waiting[:count], self.waiting[count:]
         if fails:
             failed = CatalogueFailed("the disk is full")
@@ -96,11 +97,11 @@ class SteppedDatabase(Database):
         self._settle()
 
     def close(self) -> None:
-        """Whoever comes next goes on with the same content."""
+        """Do nothing: the next process goes on with the same content."""
 
 
 class SteppedSyncer:
-    """The disk's syncs, which end when they are told to."""
+    """The disk's syncs, which end when the scheduler decides."""
 
     def __init__(self) -> None:
         self.wanted: list[Partition] = []
@@ -127,7 +128,7 @@ class SteppedSyncer:
 
 
 class _Acknowledged:
-    """A Produce that waits."""
+    """A Produce request that waits for its acknowledgement."""
 
     timeout_ms = -1
 
@@ -151,7 +152,7 @@ class Tried:
     transactional_id: str
     records: list[tuple[int, bytes]] = field(default_factory=list)  # acknowledged: partition, value
     has_offset: bool = False
-    asked: bool | None = None  # commit or abort, once it was asked for
+    asked: bool | None = None  # True for commit, False for abort, once it was requested
     answered: bool = False
 
 
@@ -159,8 +160,10 @@ Request = Callable[["World"], Awaitable[Any]]
 
 
 class Copies(enum.Enum):
-    """What the network may do with a request besides losing its answer. In the first protocol a late request
-    looks like one of the next transaction's: late copies do harm in it, which is why there is a second."""
+    """What the network may do with a request besides losing its response. In the first transaction protocol,
+    a late request looks like one of the next transaction, so late copies do harm. The second protocol exists
+    to prevent that.
+    """
 
     NONE = "it arrives once"
     PROMPT = "a copy may arrive, before the call was answered"
@@ -176,7 +179,7 @@ class Call:
 
 
 class World:
-    """One schedule."""
+    """The simulated world of one schedule."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -197,8 +200,8 @@ class World:
         self.tasks: dict[asyncio.Task[Any], Call] = {}
         self.stalled: list[asyncio.Future[None]] = []
         self.tried: list[Tried] = []
-        self.seen: dict[tuple[int, int], bytes] = {}  # by readers of committed records
-        # (transactional id's producer, where each partition ended when it was given)
+        self.seen: dict[tuple[int, int], bytes] = {}  # values seen by readers of committed records
+        # Each identity that was given out, its transactional id, and where each partition ended then.
         self.given: list[tuple[Identity, str, list[int]]] = []
         self.is_working = True
         self.crashes = 0
@@ -209,7 +212,7 @@ class World:
 
     def start(self) -> None:
         loop = asyncio.get_running_loop()
-        self.writes_left: int | None = None  # until the process is killed
+        self.writes_left: int | None = None  # writes until the process is killed; None: it is not
         self.is_killed = False
         self.disk.room_for = self._room_for  # type: ignore[method-assign]
         self.directory = LogDirectory.open("/data", files=self.disk, clock=self.clock)
@@ -239,7 +242,7 @@ class World:
         return SimulatedDisk.room_for(self.disk, path, size)
 
     async def crash(self, *, power: bool) -> None:
-        """The process ends here, wherever that is, and another one starts."""
+        """Kill the process at this point, whatever it is doing, and start another one."""
         self.crashes += 1
         for task in [*self.tasks, *self.coordinator._tasks]:
             task.cancel()
@@ -260,7 +263,7 @@ class World:
     # The network
 
     async def call(self, request: Request, copies: Copies) -> Any:
-        """Send a request until there is an answer that is one."""
+        """Send a request until there is a response other than a retriable error."""
         while True:
             reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
             self.network.append(Call(request, reply, copies))
@@ -325,7 +328,7 @@ class World:
     # Readers
 
     def look(self) -> None:
-        """A reader of committed records sees what it can."""
+        """Let a reader of committed records read what it can. A value must never change."""
         for partition in self.partitions:
             for offset, value in visible(partition.log).items():
                 before = self.seen.setdefault((partition.index, offset), value)
@@ -334,7 +337,7 @@ class World:
     # Time
 
     async def step(self) -> None:
-        """One thing happens, of those that can."""
+        """Let one of the possible events happen."""
         chance = self.chance
         if self.is_killed:
             await self.crash(power=self._power_too())
@@ -383,7 +386,7 @@ class World:
         self.disk.room = None if self.disk.room is not None else self.chance.randrange(200)
 
     def _kill(self) -> Awaitable[None] | None:
-        """Here, or between two of the next writes."""
+        """Kill the process now, or between two of its next writes."""
         if self.chance.random() < 0.5:
             return self.crash(power=self._power_too())
         if self.writes_left is None:
@@ -400,7 +403,7 @@ def _ignore_killed(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> 
 
 
 def visible(log: PartitionLog) -> dict[int, bytes]:
-    """What a reader of committed records is given, as a client makes it of the answers to its fetches."""
+    """The records that a reader of committed records sees, derived from fetches as a client does it."""
     upto = log.last_stable_offset
     coming = sorted((first, producer_id) for producer_id, first in log.aborted(0, upto))
     aborting: set[int] = set()
@@ -424,7 +427,7 @@ def visible(log: PartitionLog) -> dict[int, bytes]:
 
 
 def epochs_written(log: PartitionLog) -> list[tuple[int, int, int]]:
-    """Offset, producer id and epoch of every batch of records."""
+    """The offset, producer id and epoch of every batch of records."""
     found = []
     offset = log.log_start_offset
     while offset < log.written_offset:

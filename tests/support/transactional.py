@@ -1,7 +1,7 @@
-"""Transactional producers of four libraries, and a reader of each, behind one face.
+"""Transactional producers and readers of four client libraries, behind one interface.
 
-A library is ``confluent`` (librdkafka), ``kafka-python``, ``aiokafka`` or ``java`` (Kafka's own, which alone
-speaks the newer transaction protocol). What each raises is sorted into what its user can do:
+A library is ``confluent`` (librdkafka), ``kafka-python``, ``aiokafka`` or ``java`` (Kafka's own, the only one
+that speaks the newer transaction protocol). Their errors are mapped to what the user can do:
 :class:`MustAbort`, or :class:`Finished`, after which only a new producer helps.
 """
 
@@ -31,16 +31,16 @@ Found = list[tuple[int, int, str]]  # partition, offset, value
 
 
 class MustAbort(Exception):
-    """This transaction can't be committed; abort it and go on."""
+    """This transaction can't be committed. Abort it and go on."""
 
 
 class Finished(Exception):
-    """This producer can't go on: it was fenced, or it no longer knows where it stands."""
+    """This producer can't go on: it was fenced, or it no longer knows its state."""
 
 
 class TransactionalProducer(Protocol):
     offsets: dict[str, int]
-    """Where the records of the last transaction stand, by value, as far as they were acknowledged."""
+    """The offsets of the last transaction's records, by value, as far as they were acknowledged."""
 
     def begin(self) -> None: ...
     def send(self, topic: str, partition: int, value: str) -> None: ...
@@ -49,7 +49,7 @@ class TransactionalProducer(Protocol):
     def commit(self) -> None: ...
     def abort(self) -> None: ...
     def close(self) -> None:
-        """Let go of it as a crash would: an open transaction stays open."""
+        """Abandon the producer as a crash would: an open transaction stays open."""
 
 
 class Confluent:
@@ -109,7 +109,7 @@ class Confluent:
             member.close()
 
     def send_offsets(self, offsets: list[TopicPartition], member: Consumer) -> None:
-        """Commit offsets as the member of its group that this consumer is."""
+        """Commit offsets in the transaction, as the group member that ``member`` is."""
         metadata = member.consumer_group_metadata()
         self._call(lambda: self._producer.send_offsets_to_transaction(offsets, metadata, 30))
 
@@ -175,7 +175,7 @@ class KafkaPython:
 
 
 class AioKafka:
-    """aiokafka on a loop of its own in a thread of its own."""
+    """aiokafka, on its own loop in its own thread."""
 
     def __init__(self, address: str, transactional_id: str, timeout_ms: int = 60_000) -> None:
         self.offsets: dict[str, int] = {}
@@ -224,11 +224,11 @@ class AioKafka:
     def abort(self) -> None:
         try:
             self._await(self._producer.abort_transaction())
-        except (MustAbort, AssertionError) as error:  # it asserts that it was not fenced
+        except (MustAbort, AssertionError) as error:  # aiokafka asserts that it was not fenced
             raise Finished(str(error)) from error
 
     def close(self) -> None:
-        """aiokafka's ``stop`` would commit or abort first; its sender is ended instead."""
+        """Cancel the producer's tasks. aiokafka's ``stop`` would commit or abort first."""
 
         async def ended() -> None:
             tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
@@ -246,7 +246,7 @@ class AioKafka:
 
 
 class JavaPeer:
-    """``TransactionalPeer.java`` at the other end of two pipes."""
+    """``TransactionalPeer.java`` as a process at the other end of two pipes."""
 
     def __init__(self, address: str) -> None:
         self._process = subprocess.Popen(
@@ -258,7 +258,7 @@ class JavaPeer:
         )
 
     def tell(self, *words: object) -> list[str]:
-        """The lines of the answer; the last one is the rest of ``ok``."""
+        """Send a command, and return the lines of the response. The last is the rest of the ``ok`` line."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(" ".join(str(word) for word in words) + "\n")
@@ -274,7 +274,7 @@ class JavaPeer:
         raise Finished("the Java program ended")
 
     def end(self) -> None:
-        """The end of its input is a crash to it."""
+        """End the process by closing its input, which it treats as a crash."""
         self._process.communicate(timeout=90)
 
 
@@ -301,7 +301,7 @@ class Java:
         self._again("init", transactional_id, timeout_ms)
 
     def _again(self, *words: object) -> list[str]:
-        """What timed out may be asked for again; the producer remembers that it was under way."""
+        """Send a command again if it times out. The producer remembers that it was in progress."""
         for _ in range(4):
             try:
                 return self._peer.tell(*words)
@@ -346,11 +346,11 @@ PRODUCERS: dict[str, type[Confluent] | type[KafkaPython] | type[AioKafka] | type
 }
 
 
-# Reading a topic from its beginning to the end that the isolation level shows.
+# Readers, which read a topic from its beginning to the end that the isolation level shows.
 
 
 def read_messages(address: str, topic: str, partitions: int, isolation: str) -> list[Message]:
-    """Everything up to the ends that the isolation level showed when it began; others may go on writing."""
+    """All messages up to the ends that the isolation level showed at first. Writers may go on meanwhile."""
     consumer = Consumer(
         {
             "bootstrap.servers": address,
@@ -370,7 +370,7 @@ def read_messages(address: str, topic: str, partitions: int, isolation: str) -> 
     deadline = time.monotonic() + 60
     while reading:
         assert time.monotonic() < deadline, f"{topic}: partitions {reading} were not read to their end"
-        for message in consumer.consume(1000, 0.05):  # it waits for all 1000, or so long
+        for message in consumer.consume(1000, 0.05):  # it waits until it has all 1000, or for 0.05 s
             if message.error() is not None:
                 assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
                 reading.discard(message.partition())
@@ -435,7 +435,7 @@ Reader = Callable[[str, int, str], Found]  # topic, partitions, isolation level
 
 @contextmanager
 def readers(address: str) -> Iterator[dict[str, Reader]]:
-    """A reader of each library; Java's is one process for all its reads."""
+    """A reader for each library. Java's is one process for all its reads."""
     peer = JavaPeer(address)
     try:
         yield {

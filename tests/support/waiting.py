@@ -1,4 +1,4 @@
-"""Waiting for a condition with a deadline, instead of sleeping."""
+"""Waits for a condition with a deadline, instead of sleeping for a fixed time."""
 
 from __future__ import annotations
 

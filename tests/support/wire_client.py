@@ -1,4 +1,4 @@
-"""Speaking the protocol byte by byte, for what real clients would never send."""
+"""A client that speaks the protocol byte by byte, for requests that real clients would never send."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def request(
 
 
 def answer(api_key: int, version: int, frame: bytes) -> tuple[int, Any]:
-    """The correlation id and the parsed answer of a frame without its size."""
+    """The correlation id and the parsed response of a frame without its size."""
     position = 5 if is_flexible(api_key, version) and api_key != API_VERSIONS else 4
     parsed, size = answer_reader(api_key, version)(frame, position)
     assert position + size == len(frame), "bytes are left over after the answer"
@@ -35,7 +35,7 @@ def answer(api_key: int, version: int, frame: bytes) -> tuple[int, Any]:
 
 
 def frames(data: bytes) -> list[bytes]:
-    """The frames in a stream, without their sizes; it must end with a whole one."""
+    """The frames in a stream, without their sizes. The stream must end with a whole frame."""
     found = []
     position = 0
     while position < len(data):
@@ -106,7 +106,7 @@ def fetch(
 
 
 class WireClient:
-    """One connection; requests are answered in order."""
+    """One connection to a broker. Responses come in the order of the requests."""
 
     def __init__(self, address: str, timeout: float = 20) -> None:
         host, port = address.rsplit(":", 1)
@@ -124,7 +124,7 @@ class WireClient:
         self.socket.sendall(data)
 
     def receive(self) -> bytes:
-        """The next answer frame, without its size. Raises EOFError when the broker has closed."""
+        """The next response frame, without its size. Raises EOFError if the broker closes the connection."""
         return self._exactly(int.from_bytes(self._exactly(4), "big"))
 
     def _exactly(self, size: int) -> bytes:
@@ -162,7 +162,7 @@ class WireClient:
         assert result.topics[0].error_code.value == 0, result
 
     def is_closed(self) -> bool:
-        """Whether the broker closes the connection (waits for it)."""
+        """Wait for the next response. True if the broker closes the connection instead."""
         try:
             self.receive()
         except EOFError:

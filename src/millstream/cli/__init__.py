@@ -1,12 +1,11 @@
-"""The command line: ``millstream``.
-
-One module a command or group of commands, listed in ``COMMANDS`` and imported when it is asked for. Each has
-a typer application named ``app``, and imports what is heavy (confluent-kafka, Spark, the broker) inside its
-functions, so that ``--help`` and completion answer at once.
-
-May import: ``client`` and what stands at the top of the package. Only ``serve`` and ``promote`` import
-``broker`` and only ``log`` imports ``log``. What goes wrong is raised as a MillstreamError and printed here
-as one line.
+"""The command line, ``millstream``: one module for each command or group of commands. It may import
+``client``, ``files``, ``registry``, ``pipeline``, ``examples``, ``console`` and the modules at the top of
+``millstream``; nothing imports it. Only ``serve``, ``promote``, ``log`` and ``reference_metrics`` import
+``broker``, only ``log`` imports ``log``, and only ``stage`` starts an embedded broker. Start reading at
+``COMMANDS``, the table of commands. Each command's module has a typer application named ``app`` and is
+imported when the command is used. It imports heavy modules (confluent-kafka, Spark, the broker) inside its
+functions, so that ``--help`` and completion answer at once. Errors are raised as a MillstreamError, which
+``execute`` prints as one line.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from millstream.cli.output import printable
 from millstream.errors import ConfigError, MillstreamError
 from millstream.extras import spark_extra
 
-# The order is that of --help: start one, look at it, write, read, pipelines, repair.
+# In the order that --help prints: start a broker, look at it, write, read, pipelines, repair.
 COMMANDS = {
     "serve": "millstream.cli.serve",
     "console": "millstream.cli.console",
@@ -51,7 +50,7 @@ COMMANDS = {
 
 
 class Commands(Group):
-    """The commands of the table above, each imported when it is needed."""
+    """The commands in ``COMMANDS``. Each module is imported when its command is first needed."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
@@ -73,8 +72,8 @@ class Commands(Group):
             sys.stdout.flush()
             return result
         except BrokenPipeError:
-            # `millstream ... | head`: the reader has what it wanted. Nothing more can be written there,
-            # not even what Python still holds for it.
+            # `millstream ... | head`: the reader has what it wanted and has closed the pipe. Standard output
+            # goes to /dev/null, so that Python can flush its buffer at exit without failing again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             return 0
 
@@ -112,12 +111,12 @@ def _options(
 
 
 def main() -> None:
-    """The entry point."""
+    """The entry point of the ``millstream`` script."""
     sys.exit(execute(sys.argv[1:]))
 
 
 def execute(arguments: list[str]) -> int:
-    """Run one command line; 0 if it did what was asked, 1 if it could not, 2 if it was asked wrongly."""
+    """Run one command line. The exit code is 0 on success, 1 on failure and 2 for a usage error."""
     try:
         with spark_extra():
             result = typer.main.get_command(app).main(
@@ -128,7 +127,8 @@ def execute(arguments: list[str]) -> int:
     except typer.Abort:
         return _say("stopped", 1)
     except Exception as error:
-        # A wrong option or argument: the library's own exceptions differ between its versions.
+        # A wrong option or argument. Recognised by its attributes, because the exception classes differ
+        # between versions of the library.
         describe = getattr(error, "format_message", None)
         if describe is None:
             raise

@@ -1,4 +1,4 @@
-"""``millstream console``: run the console, for the browser."""
+"""``millstream console``: runs the web console."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def console(
         from millstream.serving import run, set_up_logging
 
     set_up_logging()
-    connection.servers()  # an address that is none is a mistake to be told now
+    connection.servers()  # reports a malformed address now, before anything starts
     settings = Settings(
         connection,
         read_only=read_only,

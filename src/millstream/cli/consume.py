@@ -1,4 +1,4 @@
-"""``millstream consume``: records of topics, as lines, by template or as JSON."""
+"""``millstream consume``: prints records of topics as lines, by template or as JSON."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def consume(
 
     with Admin(connection) as admin:
         names = list(dict.fromkeys(topics or ()))
-        admin.describe_topics(names)  # an unknown one is told with the names that exist
+        admin.describe_topics(names)  # for an unknown topic, the error lists the names that exist
         if group is None:
             names += _matching(admin.topics(), expression, names)
             reader = _reader(admin, names, wanted, partition, on_unreadable)
@@ -248,12 +248,12 @@ def _print(
     names: list[str] | None = None,
     partition: list[int] | None = None,
 ) -> int:
-    """Write records until there are enough, the range is read, or somebody has had enough of it."""
+    """Write records until there are enough, the range is read, the user interrupts or the output closes."""
     from millstream.cli.signals import Interrupts
     from millstream.client.consume import Reader, Subscription
 
     out = sys.stdout.fileno()
-    # A terminal must not obey what stands in records; files and pipes get the bytes as they are.
+    # A terminal must not obey control characters in records. Files and pipes get the bytes unchanged.
     shown = for_terminal if sys.stdout.isatty() else bytes
     left = number
     look_again = time.monotonic() + _LOOK_FOR_NEW_EVERY
@@ -288,10 +288,11 @@ def _print(
 
 
 def _write(out: int, data: bytes, interrupts: Interrupts) -> bool:
-    """All of it, past Python's buffer: what was written counts as read, and what was not must not.
+    """Write all of ``data``, bypassing Python's buffer: only records that were really written may be
+    committed as read.
 
-    False if an interrupt came while the reader of a pipe (a pager, say) takes nothing: a plain write would
-    hang until it does.
+    False if an interrupt arrived while the reader of a pipe (a pager, say) accepts nothing. A plain write
+    would block until the reader continues.
     """
     view = memoryview(data)
     piece = len(view) if stat.S_ISREG(os.fstat(out).st_mode) else select.PIPE_BUF
@@ -304,7 +305,7 @@ def _write(out: int, data: bytes, interrupts: Interrupts) -> bool:
 
 
 def _follow_new(reader: Reader, expression: re.Pattern[str] | None, names: list[str]) -> None:
-    """Partitions that came since: more of a topic we follow, or a new topic that matches."""
+    """Add partitions created since the last look: of a topic being read, or of a new topic that matches."""
     from millstream.client.position import TopicPartition
 
     topics = reader.topics(timeout=2.0)

@@ -1,5 +1,4 @@
-"""Records with their values decoded by the schemas that they name: ``--decode`` of ``millstream consume`` and
-``millstream topic export``."""
+"""Decodes records by the schema ids in them: ``--decode`` of ``consume`` and ``topic export``."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ class Decode(StrEnum):
 
 
 class Decoded:
-    """A record whose key or value was decoded: as a template reads it, JSON instead of bytes."""
+    """A record whose key or value was decoded. A template reads JSON from it instead of the bytes."""
 
     def __init__(self, record: Record, structured: dict[str, Any]) -> None:
         self._record = record
@@ -40,13 +39,16 @@ class Decoded:
 
     def _bytes(self, part: str) -> bytes:
         value = self.structured[part]
-        # A key that is a text is shown as one.
+        # A string is shown as plain text, without JSON's quotes: most keys are strings.
         return value.encode() if isinstance(value, str) else json.dumps(value, ensure_ascii=False).encode()
 
 
 class RecordDecoder:
-    """What is asked for by name must be so. With ``auto``, what does not look encoded, or can't be decoded,
-    stays as it is, and the first of these is told of.
+    """Decodes keys and values by the schemas of a registry.
+
+    With a named format, every value must be encoded in it, and keys are left alone. With ``auto``, keys and
+    values that do not look encoded are left alone, and so are those that can't be decoded. The first one
+    that can't be decoded is reported.
     """
 
     def __init__(self, how: Decode, registry: str) -> None:
@@ -83,7 +85,7 @@ class RecordDecoder:
 
 
 class Decoding:
-    """A template for records that are decoded first."""
+    """Renders records by a template, after decoding them."""
 
     def __init__(self, shape: Template, how: Decode, registry: str) -> None:
         self._shape = shape

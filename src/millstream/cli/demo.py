@@ -1,4 +1,4 @@
-"""``millstream demo``: the whole of it in a minute."""
+"""``millstream demo``: shows a broker, a generator and a Spark pipeline at work in a minute."""
 
 from __future__ import annotations
 
@@ -85,14 +85,14 @@ def demo(
 
 
 class _Demo(Stage[Picture]):
-    """The fraud example with a panel of its own."""
+    """The fraud example, with the demo's own panel."""
 
     _payments: Payments
     _alerts: Alerts
 
     def __init__(self, home: Path, interrupts: Interrupts, closing: ExitStack) -> None:
         super().__init__(home, display(), Picture(), interrupts, closing)
-        self._up_ms = 0  # when the pipeline had caught up with what came before it
+        self._up_ms = 0  # when the pipeline had caught up with its backlog
         self._up = 0.0
 
     # ---- setting up ---------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ class _Demo(Stage[Picture]):
         deadline = time.monotonic() + 30
         while self.picture.processed < self._payments.payments and time.monotonic() < deadline:
             self.breathe()
-        settled = time.monotonic() + 0.5  # the last alerts are on their way to this process
+        settled = time.monotonic() + 0.5  # the last alerts may not have reached this process yet
         while time.monotonic() < settled:
             self.breathe()
 
@@ -168,7 +168,7 @@ class _Demo(Stage[Picture]):
         try:
             reader = open_reader(self.home / "pipeline" / "views.db")
         except MillstreamError:
-            return 0  # not made yet
+            return 0  # the database does not exist yet
         try:
             return sum(rows for _, _, rows in reader.views())
         finally:

@@ -1,4 +1,4 @@
-"""How the demo looks: a panel that moves in a terminal, plain lines everywhere else."""
+"""Draws the demo: a live panel in a terminal, plain lines everywhere else."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _RULES = {
 
 @dataclass(slots=True)
 class Picture(panel.Picture):
-    """All that the panel shows, at one moment."""
+    """Everything the panel shows at one moment."""
 
     alerts: int = 0
     blocked: int = 0
@@ -95,7 +95,7 @@ def _alerts(picture: Picture) -> RenderableType:
 
 
 def summary(scores: list[Score], picture: Picture) -> None:
-    """What was found against what was planted."""
+    """Print what was found, compared with what was planted."""
     from rich.console import Console
 
     console = Console(highlight=False)

@@ -1,4 +1,4 @@
-"""What moves in the demo: payments going in, alerts coming out, each on a thread, counted."""
+"""The threads of the demo that produce payments and read alerts, and count both."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ ALERTS, TRUTH, REJECTED = "alerts", "payments.truth", "payments.rejected"
 
 
 class Payments(Feed):
-    """Payments as they happen, the history before them at once; and beside them what was planted."""
+    """Sends payments as they happen, after their history, which is sent at once. Sends each planted fraud
+    to a topic of its own.
+    """
 
     generator: Generator
 
@@ -42,7 +44,7 @@ class Payments(Feed):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """An alert, and when it arrived here."""
+    """An alert, and when it arrived in this process."""
 
     alert: Alert
     at_ms: int
@@ -54,7 +56,7 @@ class Seen:
 
 
 class Alerts(threading.Thread):
-    """Reads the alerts as any consumer would."""
+    """Reads the alerts as any consumer would, on its own thread."""
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(name="alerts", daemon=True)
@@ -63,7 +65,7 @@ class Alerts(threading.Thread):
         self._reader = Reader(connection, {TopicPartition(ALERTS, number): 0 for number in range(partitions)})
         self._ended = threading.Event()
         self.seen: list[Seen] = []
-        self.recent: deque[Seen] = deque(maxlen=8)  # one line a card and rule
+        self.recent: deque[Seen] = deque(maxlen=8)  # the first alert of each card and rule
         self.cards: set[tuple[str, str]] = set()
         self.error: Exception | None = None
 
@@ -90,7 +92,7 @@ class Alerts(threading.Thread):
             self.recent.appendleft(seen)
 
     def latencies(self, since_ms: int) -> list[int]:
-        """Sorted; of alerts on payments made since the pipeline was up, not of the backlog before."""
+        """Sorted latencies of alerts on payments made since ``since_ms``, so without the backlog."""
         return sorted(seen.latency_ms for seen in list(self.seen) if seen.alert.last_paid_ms >= since_ms)
 
 

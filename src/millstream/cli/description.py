@@ -1,4 +1,4 @@
-"""What ``millstream topic describe`` shows: gathered from the broker, then printed."""
+"""Gathers from the broker what ``millstream topic describe`` shows, and prints it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WIDTH = min(100, shutil.get_terminal_size().columns)
 _POLICY, _STATE = "millstream.overload", "millstream.overload.state"
 _COMPACTION, _MEMORY = "millstream.compaction.state", "millstream.memory.state"
 _STOPPED, _UNCOMPACTED = "millstream.stopped.state", "millstream.uncompacted.state"
-_NO_LIMIT = 2**31 - 1  # larger numbers mean "never" or "no limit"
+_NO_LIMIT = 2**31 - 1  # from here on, a number means "never" or "no limit"
 
 
 def described(admin: Admin, topic: TopicInfo, outlook: Outlook) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def described(admin: Admin, topic: TopicInfo, outlook: Outlook) -> dict[str, Any
     settings = {value.name: value for value in admin.topic_config(topic.name)}
     state, compaction, memory = (settings.pop(name, None) for name in (_STATE, _COMPACTION, _MEMORY))
     stopped = settings.pop(_STOPPED, None)
-    settings.pop(_UNCOMPACTED, None)  # what it says is in the state of compaction
+    settings.pop(_UNCOMPACTED, None)  # the state of compaction says the same
     policy = settings.get(_POLICY)
     return {
         "topic": topic.name,
@@ -61,7 +61,7 @@ def described(admin: Admin, topic: TopicInfo, outlook: Outlook) -> dict[str, Any
         "internal": topic.internal,
         "partitions": partitions,
         "stopped": stopped and stopped.value,
-        # None on a Kafka that is not ours: it has no such policies.
+        # None on Apache Kafka, which has no such policies.
         "overload": policy and {"policy": policy.value, "state": state and state.value},
         "compaction": compaction and compaction.value,
         "memory": memory and memory.value,
@@ -79,7 +79,7 @@ def described(admin: Admin, topic: TopicInfo, outlook: Outlook) -> dict[str, Any
 
 
 def _horizon(outlook: Outlook, topic: TopicInfo) -> dict[str, Any]:
-    """How long the topic is, and how soon a disk that it is on is full."""
+    """How far back the topic reaches, and how soon the first disk is full."""
     ahead = outlook.topics[topic.name]
     full = [disk.full_seconds for disk in outlook.disks if disk.full_seconds is not None]
     volume = ahead.bytes_per_second
@@ -170,7 +170,7 @@ def show_description(topic: dict[str, Any], *, now_ms: int, all_settings: bool) 
 
 
 def _in_words(name: str, value: str | None) -> str:
-    """``86400000`` is ``1 d`` to most people."""
+    """Milliseconds or bytes in readable form, in brackets: 86400000 ms is ``(1 d)``. Empty for others."""
     if value is None or not value.isdigit() or int(value) >= _NO_LIMIT:
         return ""
     if name.endswith(".ms"):

@@ -1,4 +1,4 @@
-"""``millstream example``: pipelines to look at, to run and to start from."""
+"""``millstream example``: lists, shows and runs the example pipelines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How an example looks while it runs, and what it says in the end."""
+"""Draws an example while it runs, and prints its results at the end."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-_MOST_ROWS = 8  # of the view, in the end
+_MOST_ROWS = 8  # of the view, printed at the end
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ](\d\d:\d\d:\d\d)")
 
 
 @dataclass(slots=True)
 class Picture(panel.Picture):
-    """All that the panel shows, at one moment."""
+    """Everything the panel shows at one moment."""
 
     planted: int = 0
-    results: dict[str, int] = field(default_factory=dict)  # by topic
+    results: dict[str, int] = field(default_factory=dict)  # number of results by topic
     recent: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
 
 
@@ -68,7 +68,7 @@ def _figures(picture: Picture) -> RenderableType:
 
 
 def _results(example: Example, picture: Picture) -> RenderableType:
-    """The latest results, those of the topic that gave the latest one last."""
+    """The latest results of one topic: the one that the newest result came from."""
     from rich.text import Text
 
     topic = picture.recent[0][0] if picture.recent else next(iter(example.results))
@@ -92,7 +92,7 @@ def _table(columns: Sequence[str]) -> Table:
 
 
 def _cell(value: Any) -> str:
-    """A value for people: a time as the time of day, a number with as many digits as say something."""
+    """A value for people: a timestamp as the time of day, a fraction with two digits."""
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -113,7 +113,7 @@ def ending(
     *,
     good: bool,
 ) -> None:
-    """What was found against what was planted, and where to go from here."""
+    """Print the view, what was found compared with what was planted, and what to try next."""
     from rich.console import Console
 
     console = Console(highlight=False)

@@ -1,4 +1,4 @@
-"""An example at work: its generator, its pipeline on Spark, its results as they come, and the check."""
+"""Runs an example: its generator, its pipeline on Spark, a reader of its results, and the check."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from millstream.pipeline.status import TOPIC as STATUS_TOPIC
 if TYPE_CHECKING:
     from millstream.pipeline.job import Job
 
-_PATIENCE = 60.0  # seconds for a batch, when the last event was sent
-_QUIET = 8.0  # seconds without a result after which none is waited for
+_PATIENCE = 60.0  # seconds that a batch may take, once the last event has been sent
+_QUIET = 8.0  # seconds without a new result after which no more are expected
 
 
 def play(
@@ -43,7 +43,9 @@ def play(
     console: bool = False,
     open_: bool = False,
 ) -> int:
-    """From the broker to the check; the exit code. ``home`` is given if everything is to be kept there."""
+    """Run an example from starting the broker to the check, and return the exit code. ``home`` is given if
+    everything is to be kept there.
+    """
     with Interrupts() as interrupts, ExitStack() as closing:
         if home is None:
             place = Path(tempfile.mkdtemp(prefix=f"millstream-{example.name}-"))
@@ -68,7 +70,7 @@ def play(
 
 
 class Rows(threading.Thread):
-    """Reads the topics of results as any consumer would."""
+    """Reads the topics of results as any consumer would, on its own thread."""
 
     def __init__(self, connection: Connection, topics: Sequence[str]) -> None:
         super().__init__(name="reader of results", daemon=True)
@@ -79,7 +81,7 @@ class Rows(threading.Thread):
         self.error: Exception | None = None
         self.rows: dict[str, list[dict[str, Any]]] = {topic: [] for topic in topics}
         self.recent: deque[tuple[str, dict[str, Any]]] = deque(maxlen=12)
-        self.last = time.monotonic()  # when the latest came
+        self.last = time.monotonic()  # when the newest result arrived
 
     @property
     def total(self) -> int:
@@ -176,7 +178,7 @@ class _Example(Stage[Picture]):
         *,
         own: bool,
     ) -> None:
-        """All that the example uses, made anew: what is in a topic already would be read as its own."""
+        """Create all topics of the example. None may exist: its records would count as the example's own."""
         topics = dict.fromkeys((*generated, *written))
         with Admin(connection) as admin:
             known = admin.topics()
@@ -196,8 +198,9 @@ class _Example(Stage[Picture]):
     # ---- playing ------------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """Until all that was sent is processed, and what it leads to is here: all that was planted, or
-        nothing new for a while."""
+        """Wait until everything sent is processed and its results have arrived. That is when everything
+        planted is found, or when nothing new has come for a while.
+        """
         self.picture.phase = "finishing what is under way"
         assert self.job is not None
         while self._behind(self.job) and time.monotonic() - self.progressed < _PATIENCE:
@@ -207,12 +210,12 @@ class _Example(Stage[Picture]):
             if time.monotonic() - max(since, self._rows.last) > _QUIET:
                 break
             self.breathe()
-        settled = time.monotonic() + 1.0  # what should not have been given may still be on its way
+        settled = time.monotonic() + 1.0  # wrong results may still arrive, and must be counted
         while time.monotonic() < settled:
             self.breathe()
 
     def _behind(self, job: Job) -> int:
-        """Records of the generator that are not processed yet, over all queries."""
+        """The number of generated records that are not processed yet, summed over all queries."""
         return sum(
             max(
                 0,
@@ -240,7 +243,7 @@ class _Example(Stage[Picture]):
     # ---- ending -------------------------------------------------------------------------------------
 
     def sum_up(self) -> bool:
-        """Print what was found against what was planted; whether it is what the example promises."""
+        """Print what was found, compared with what was planted. True if the example reached its target."""
         scores = self._scores()
         good = self._example.reached(scores)
         ending(self._example, scores, self.picture, self._view(), good=good)
@@ -272,8 +275,10 @@ class _Example(Stage[Picture]):
 
 
 def leave_nothing(connection: Connection, topics: Sequence[str], job: str, *, jobs_before: bool) -> None:
-    """On a broker that is somebody's: neither topics, nor the last word of a job that won't run again. The
-    topic of jobs goes too if it was not there, unless others tell of themselves in it by now."""
+    """Clean up a broker that was running before: delete the topics, and the status of the job, which won't
+    run again. The topic of job statuses is deleted if it was not there before, unless another job reports
+    in it by now.
+    """
     with Admin(connection) as admin:
         admin.delete_topics(topics)
         if STATUS_TOPIC not in admin.topics():

@@ -1,4 +1,4 @@
-"""``millstream graph``: a pipeline as a picture."""
+"""``millstream graph``: draws a pipeline, or shows its Spark plan."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def graph(
 
 
 def _analyse(planned: Plan, name: str) -> None:
-    """What Spark has to say about a plan; nothing, where there is no Spark."""
+    """Let Spark check a plan; raises what it finds wrong. Without Spark, notes that nothing was checked."""
     import importlib.util
     import tempfile
 

@@ -1,4 +1,4 @@
-"""``millstream group``: list, describe, lag, seek, delete."""
+"""``millstream group``: lists, describes, measures, moves and deletes consumer groups."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 app = App(help="Consumer groups: look at, measure their lag, move, delete.")
 
-_ALARM = 3  # an exit code of its own: 1 is "could not be found out"
+_ALARM = 3  # a separate exit code: 1 means that the lag could not be determined
 
 
 @app.command(
@@ -123,7 +123,7 @@ def describe(connection: Connection, group: GroupArgument, output: OutputOption 
     epochs = f", epoch {info.epoch}, assigned in {info.assignment_epoch}" if info.epoch is not None else ""
     what = f"{info.state}, {info.kind}, {count(len(info.members), 'member')}"
     if owner is not None and not info.members:
-        # The broker knows of no reader, and calls it empty.
+        # The broker sees no members and calls the group empty.
         what = f"owned by {owner}, which reads without being a member"
     say(f"{info.name}: {what}{assignor}{epochs}")
     if info.members:
@@ -154,7 +154,9 @@ def _owner_json(owner: Owner | None) -> dict[str, Any] | None:
 
 
 def _refuse_while_owned(admin: Admin, groups: list[str]) -> None:
-    """Raise JobRuns for the ledger of a job that runs: it would stop, with offsets that it did not write."""
+    """Raise JobRuns for a group that is the ledger of a running job: offsets that it did not write would
+    stop the job.
+    """
     from millstream.clock import SystemClock
     from millstream.pipeline.owners import JobRuns, owners
 
@@ -169,7 +171,7 @@ def _as_json(places: tuple[TopicPartition, ...]) -> list[dict[str, Any]]:
 
 
 def _reads(places: tuple[TopicPartition, ...]) -> str:
-    """``payments 0-3,7; alerts 0``: the partitions of each topic, runs written as such."""
+    """The partitions of each topic, runs shortened: ``payments 0-3,7; alerts 0``."""
     topics: dict[str, list[int]] = {}
     for place in places:
         topics.setdefault(place.topic, []).append(place.partition)

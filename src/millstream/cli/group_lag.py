@@ -1,4 +1,4 @@
-"""What ``millstream group lag`` measures, shows and is alarmed about, and what a group missed."""
+"""Measures and shows the lag of groups, finds reasons for an alert, and shows what a group missed."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from millstream.clock import SystemClock
 from millstream.errors import RequestFailed
 from millstream.units import count, duration_text
 
-_LOOK_TWICE_MS = 10_000  # how long a group is watched before it is said to lose records
+_LOOK_TWICE_MS = 10_000  # how long a group is watched before it is reported to lose records
 
 
 class GroupLag(NamedTuple):
     group: str
     lags: list[Lag]
     now_ms: int
-    looked_at: float  # by a clock that never goes back
+    looked_at: float  # by the monotonic clock, in seconds
 
     @property
     def records(self) -> int:
@@ -34,8 +34,10 @@ class GroupLag(NamedTuple):
 
 
 def measured(admin: Admin, group: str | None, before_ms: int | None, over_ms: int | None) -> list[GroupLag]:
-    """The lag of a group, or of all. Those that would lose records within ``before_ms`` if they stood still
-    are watched for a while: they may be reading, and fast enough."""
+    """The lag of one group, or of all. A group that would lose records within ``before_ms`` if it stood
+    still is measured twice: it may be reading, and fast enough. With ``over_ms``, every group that is behind
+    is measured twice, that far apart.
+    """
     found = [_looked(admin, group)] if group is not None else _all(admin)
 
     def suspect(each: GroupLag) -> bool:
@@ -52,11 +54,11 @@ def _all(admin: Admin) -> list[GroupLag]:
     found = []
     for listed in admin.groups():
         if not listed.name:
-            continue  # as old clients may have it: nobody can ask for it
+            continue  # old clients may leave the name empty, and such a group can't be queried
         try:
             found.append(_looked(admin, listed.name))
         except RequestFailed as error:
-            if error.code != GROUP_NOT_FOUND:  # deleted just now
+            if error.code != GROUP_NOT_FOUND:  # a group may have been deleted since it was listed
                 raise
     return found
 
@@ -78,7 +80,7 @@ def _loses(lag: Lag, now_ms: int, before_ms: int) -> bool:
 
 
 def alarms(groups: Sequence[GroupLag], most: int | None, before_ms: int | None) -> list[str]:
-    """A sentence for each reason to be alarmed."""
+    """One sentence for each reason to raise an alert."""
     reasons = []
     for each in groups:
         group, lags, now_ms, _ = each
@@ -99,7 +101,7 @@ def alarms(groups: Sequence[GroupLag], most: int | None, before_ms: int | None) 
 
 
 def show(groups: Sequence[GroupLag], *, named: bool, json: bool) -> None:
-    """All of it; with the groups' names where none was asked for by name."""
+    """Print the lag of all ``groups``. Their names are printed unless the user named the group."""
     if json:
         show_json([row for group in groups for row in _rows(group, named=named)])
         return
@@ -167,7 +169,7 @@ def _show_one(group: GroupLag, *, named: bool) -> None:
 
 
 def _behind(lag: Lag) -> str | None:
-    """The time from the oldest unread record to the newest: none only where nothing is unread."""
+    """The time from the oldest unread record to the newest; "none" only where nothing is unread."""
     if lag.behind_ms is None:
         return None
     return duration_text(lag.behind_ms) if lag.records else "none"

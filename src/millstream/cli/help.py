@@ -1,7 +1,7 @@
-"""``--help`` as data: what it prints in a terminal, and what ``cli.reference`` writes into the documentation.
+"""``--help`` as data: printed in a terminal, and written into the documentation by ``cli.reference``.
 
-Commands are made with ``App`` instead of ``typer.Typer``; their help fits 80 columns, keeps the options of
-the connection apart from the command's own, ends in examples, and appears without loading anything heavy.
+Commands are made with ``App`` instead of ``typer.Typer``. Their help fits 80 columns, lists the options of
+the connection apart from the command's own, ends with examples, and appears without loading anything heavy.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Entry(NamedTuple):
-    """One line of a list: a command, an argument, an option or an example, and what it means."""
+    """One line of a list: a command, an argument, an option or an example, and its meaning."""
 
     term: str
     meaning: str
@@ -39,7 +39,7 @@ class Page:
 
 
 def examples(*lines: tuple[str, str]) -> str:
-    """Command lines with what they do: the ``epilog`` of a command."""
+    """The ``epilog`` of a command: command lines, each with what it does."""
     return "\n".join(f"{command}\t{meaning}" for command, meaning in lines)
 
 
@@ -78,7 +78,7 @@ def _option(option: Any) -> Entry:
     names = sorted(option.opts, key=lambda name: name.startswith("--"))
     term = ", ".join(names)
     if not names[0].startswith("-") or names[0].startswith("--"):
-        term = "    " + term  # long names stand below each other, whether there is a short one or not
+        term = "    " + term  # aligns long names, whether or not the option has a short one
     if not option.is_flag:
         term += f" {_metavar(option)}"
     meaning = option.help or ""
@@ -101,7 +101,7 @@ def _summary(command: Any) -> str:
 
 
 def render(page: Page, width: int, *, bold: Callable[[str], str] = str) -> str:
-    """A page for a terminal."""
+    """A page as text for a terminal."""
     out = [f"{bold('Usage:')} {page.usage}", ""]
     for paragraph in page.paragraphs:
         out += [*textwrap.wrap(paragraph, width), ""]
@@ -135,21 +135,21 @@ def _help(command: Any, context: Any, formatter: Any) -> None:
 
 
 class Command(TyperCommand):
-    """A command with our help."""
+    """A command whose ``--help`` is printed by ``render``."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         _help(self, ctx, formatter)
 
 
 class Group(TyperGroup):
-    """A group of commands with our help."""
+    """A group of commands whose ``--help`` is printed by ``render``."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         _help(self, ctx, formatter)
 
 
 class App(typer.Typer):
-    """A typer application whose commands have our help."""
+    """A typer application whose commands print their ``--help`` with ``render``."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(

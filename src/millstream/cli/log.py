@@ -1,4 +1,4 @@
-"""``millstream log``: what can be done with a stopped broker's directory."""
+"""``millstream log``: checks and repairs the data directory of a stopped broker."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def _show(summary: Summary) -> None:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[Progress], None]]:
-    """A bar on standard error, if a person is looking."""
+    """A progress bar on standard error, if that is a terminal."""
     if not sys.stderr.isatty():
         yield lambda progress: None
         return

@@ -1,10 +1,10 @@
-"""A wrong option or argument, in words for people instead of pydantic's, which typer checks values with."""
+"""Rewords errors in options and arguments for people, because typer reports them in pydantic's words."""
 
 from __future__ import annotations
 
 from typing import Any
 
-# By pydantic's kind of error; with the value that was given, and the bound or choices that it missed.
+# By pydantic's type of error. The placeholders are the given value, and the bound or choices it missed.
 _WORDS = {
     "int_parsing": "{value} is not a whole number",
     "int_from_float": "{value} is not a whole number",
@@ -20,12 +20,12 @@ _WORDS = {
 
 
 def said(error: Any) -> str:
-    """What an error of the command line's library says, and about which option."""
+    """The message of an error of the command-line library, with the option that it is about."""
     validation: Any = getattr(error, "__cause__", None)
     if hasattr(error, "message") and hasattr(validation, "errors"):
         found = validation.errors()
         if found and found[0]["type"] in _WORDS:
-            # The value as it was typed: bounds are checked after it was made a number.
+            # A string is shown in quotes, as it was typed. Bounds are checked after parsing, on a number.
             value = found[0]["input"]
             shown = repr(value) if isinstance(value, str) else f"{value}"
             error.message = _WORDS[found[0]["type"]].format(value=shown, **found[0].get("ctx", {}))

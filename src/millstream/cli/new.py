@@ -1,4 +1,4 @@
-"""``millstream new``: a project of one's own that begins as one of the examples."""
+"""``millstream new``: starts a project from one of the examples."""
 
 from __future__ import annotations
 

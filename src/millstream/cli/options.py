@@ -33,7 +33,7 @@ _SIZE_UNITS = {"": 1, "b": 1, "kb": 1000, "mb": 1000**2, "gb": 1000**3, "tb": 10
 
 
 def parse_size(text: str, option: str) -> int:
-    """``64MB`` in bytes."""
+    """The number of bytes in a size such as ``64MB``."""
     number = text.rstrip("bBkKmMgGtT ").strip()
     unit = text[len(number) :].strip().lower()
     try:
@@ -138,7 +138,7 @@ _PARAMETERS = list(inspect.signature(_connect, eval_str=True).parameters.values(
 
 
 def connected(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command all the connection options; it takes them as one ``connection`` argument."""
+    """Give a command all the connection options. It receives them as one argument, ``connection``."""
     own = [
         parameter
         for parameter in inspect.signature(command, eval_str=True).parameters.values()
@@ -160,7 +160,9 @@ def connected(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _complete(incomplete: str, ask: Callable[[Any], list[str]]) -> list[str]:
-    """Names for the shell's Tab, from the broker of the environment; none at all if it is not there."""
+    """Names for the shell's completion, from the broker named in the environment or the default one. Empty
+    if no broker answers.
+    """
     from dataclasses import replace
 
     from millstream.client.admin import Admin

@@ -1,4 +1,4 @@
-"""What commands print: tables for people, plain columns for pipes, JSON for programs."""
+"""Prints the output of commands: tables for people, plain columns for pipes, JSON for programs."""
 
 from __future__ import annotations
 
@@ -27,16 +27,18 @@ OutputOption = Annotated[
 Cell = str | int | None
 
 
-# What a terminal takes for orders, or for a change of direction: client ids, keys and the like are other
-# people's text. Line feeds and tabs are kept where a message has several lines, never within a cell.
+# Control characters that a terminal would obey, and characters that change the direction of text. Client ids,
+# keys and the like are untrusted text. Line feeds and tabs are kept where a message has several lines, never
+# within a cell.
 _TERMINAL_ORDERS = r"\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069"
 _CONTROLS = re.compile(f"[{_TERMINAL_ORDERS}]")
 _CONTROLS_AND_SPACES = re.compile(rf"[{_TERMINAL_ORDERS}\t\n]")
 
 
 def printable(text: str, *, lines: bool = False) -> str:
-    """Text with its control characters written as ``\\x1b``, so that a terminal does not obey them. With
-    ``lines``, line feeds and tabs stay."""
+    """Text with its control characters escaped (as ``\\x1b``), so that a terminal does not obey them. With
+    ``lines``, line feeds and tabs are kept.
+    """
     pattern = _CONTROLS if lines else _CONTROLS_AND_SPACES
     return pattern.sub(_escaped, text)
 
@@ -47,12 +49,12 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def for_terminal(data: bytes) -> bytes:
-    """Records as a terminal may show them."""
+    """Records with control characters escaped, safe to write to a terminal."""
     return printable(data.decode("utf-8", "backslashreplace"), lines=True).encode()
 
 
 def say(text: str = "", *, flush: bool = False) -> None:
-    """Print a sentence in which other people's text may stand."""
+    """Print a sentence that may contain untrusted text."""
     print(printable(text, lines=True), flush=flush)
 
 
@@ -62,10 +64,10 @@ def show_json(value: Any) -> None:
 
 
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
-    """Rows under their titles; whole numbers stand to the right, None is a dash.
+    """Print rows under their titles. Whole numbers are aligned right, and None is a dash.
 
-    On a terminal numbers are grouped, and a text too wide for it is folded within its column. Nothing is ever
-    cut off: a number with its last digits missing is worse than a crooked line.
+    On a terminal, digits of numbers are grouped, and text that is too wide is folded within its column.
+    Nothing is ever cut off: a number without its last digits is worse than an uneven line.
     """
     terminal = sys.stdout.isatty()
     for line in table_lines(columns, rows, shutil.get_terminal_size().columns if terminal else None):
@@ -90,7 +92,7 @@ def table_lines(
 
 
 def _narrow(widths: list[int], right: Sequence[bool], width: int) -> None:
-    """Take what is too much from the widest text; never from a number."""
+    """Make the widest text column narrower by as much as the table is too wide. Numbers are never folded."""
     excess = sum(widths) + 2 * (len(widths) - 1) - width
     texts = [at for at in range(len(widths)) if not right[at]]
     if excess > 0 and texts:
@@ -121,19 +123,19 @@ def _text(cell: Cell, *, grouped: bool) -> str:
 
 
 def note(message: str) -> None:
-    """Something to know beside the output; never mixed into it."""
+    """Print a message on standard error, so that it never mixes with the output."""
     print(f"millstream: {printable(message, lines=True)}", file=sys.stderr)
 
 
 def nobody_reads() -> bool:
-    """Whether standard output is a pipe whose reader has gone: `| head` has what it wanted."""
+    """True if standard output is a pipe whose reader has gone, such as a finished `| head`."""
     gone = select.poll()
     gone.register(sys.stdout.fileno(), 0)  # only POLLERR and POLLHUP
     return not sys.stdout.isatty() and bool(gone.poll(0))
 
 
 def ask(question: str, *, yes: bool, option: str = "--yes") -> None:
-    """Go on only if the user says so; without a terminal to ask at, only if it was said beforehand."""
+    """Return only if the user confirms. Without a terminal, raises ConfigError unless ``yes`` was passed."""
     from millstream.errors import ConfigError
 
     if yes:

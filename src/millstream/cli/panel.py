@@ -1,4 +1,4 @@
-"""How a stage looks: a panel that moves in a terminal, plain lines everywhere else."""
+"""Draws what a stage shows: a live panel in a terminal, plain lines everywhere else."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ _BARS = " ▁▂▃▄▅▆▇█"
 
 @dataclass(slots=True)
 class Picture:
-    """What every panel shows, at one moment."""
+    """What every panel shows at one moment."""
 
     phase: str = "starting"
-    steps: list[tuple[str, float | None]] = field(default_factory=list)  # what was done, and its seconds
+    steps: list[tuple[str, float | None]] = field(default_factory=list)  # with seconds, None if under way
     step_began: float = 0.0
     address: str = ""
-    console: str = ""  # where it is, or why there is none
+    console: str = ""  # its address, or why there is none
     sent: int = 0
     processed: int = 0
     rejected: int = 0
     lag: int | None = None
     watermark: datetime | None = None
     batch_ms: int | None = None
-    rates: deque[int] = field(default_factory=lambda: deque(maxlen=16))  # processed in each half second
-    live: float = 0.0  # seconds since it began to play
+    rates: deque[int] = field(default_factory=lambda: deque(maxlen=16))  # records processed per half second
+    live: float = 0.0  # seconds since the play began
     wanted: float = 60.0
 
 
@@ -45,7 +45,7 @@ Shown = TypeVar("Shown", bound=Picture, contravariant=True)
 
 
 class Screen(Protocol[Shown]):
-    """What pictures are shown on."""
+    """Shows pictures."""
 
     def __enter__(self) -> Self: ...
 
@@ -57,7 +57,7 @@ class Screen(Protocol[Shown]):
 
 
 class Panel(Generic[P]):
-    """Draws pictures in place."""
+    """Draws each picture in place of the last one."""
 
     def __init__(self, draw: Callable[[P, float], RenderableType]) -> None:
         from rich.console import Console
@@ -81,7 +81,7 @@ class Panel(Generic[P]):
 
 
 class Lines(Generic[P]):
-    """The same as lines of text: a step when it is done, figures every two seconds."""
+    """Prints pictures as lines of text: each step when it is done, figures every two seconds."""
 
     def __init__(self, line: Callable[[P], str]) -> None:
         self._line = line
@@ -122,7 +122,7 @@ def display(draw: Callable[[P, float], RenderableType], line: Callable[[P], str]
 def framed(
     title: str, way: str, picture: Picture, elapsed: float, body: RenderableType | None
 ) -> RenderableType:
-    """The whole panel: the steps so far, and below them ``body``, once there is something to see."""
+    """The whole panel: the steps so far, and ``body`` below them, if there is one yet."""
     from rich import box
     from rich.console import Group
     from rich.panel import Panel as Frame
@@ -185,7 +185,7 @@ def spark_line(values: Iterable[int]) -> str:
 
 
 def scores_table(scores: Iterable[Score], kind: str, given: str) -> Table:
-    """What was found against what was planted: a row for each kind."""
+    """What was found compared with what was planted, with one row for each kind."""
     from rich import box
     from rich.table import Table
 

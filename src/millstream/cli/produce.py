@@ -1,4 +1,4 @@
-"""``millstream produce``: records from standard input or a file."""
+"""``millstream produce``: sends records from standard input or a file."""
 
 from __future__ import annotations
 
@@ -215,16 +215,17 @@ def _or_create(error: RequestFailed, topic: str) -> RequestFailed:
 
 
 def _batch_bytes(admin: Admin, topic: str) -> int:
-    """How many bytes go together: no more than the topic takes, or it would refuse records that are small
-    enough one by one."""
+    """The largest batch to send. It must not exceed the topic's ``max.message.bytes``, or the broker would
+    refuse batches of records that are small enough one by one.
+    """
     from millstream.client.produce import BATCH_BYTES
 
     try:
         settings = {setting.name: setting.value for setting in admin.topic_config(topic)}
     except RequestFailed:
-        return BATCH_BYTES  # writing may be allowed where looking at settings is not
+        return BATCH_BYTES  # the user may be allowed to write, but not to read settings
     largest = int(settings.get("max.message.bytes") or BATCH_BYTES)
-    return max(1, min(BATCH_BYTES, largest - 100))  # the batch's own header
+    return max(1, min(BATCH_BYTES, largest - 100))  # leaves room for the batch's header
 
 
 def _parser(
@@ -267,7 +268,7 @@ def _parser(
 
 
 def _encoding(parse: Any, file: Path, subject: str, message: str | None, registry: str) -> Any:
-    """A parser whose records' values are encoded by a schema, which is registered."""
+    """A parser that encodes the values of its records by a schema. Registers the schema."""
     import json
 
     client = open_registry(registry)
@@ -299,7 +300,7 @@ def _encoding(parse: Any, file: Path, subject: str, message: str | None, registr
 def _records(
     format: Format, parse: Any, source: Input
 ) -> Iterator[tuple[list[Outgoing], Sequence[int] | None]]:
-    """Records in the order of the input, and the line that each comes from."""
+    """Batches of records in the order of the input, with the line number of each record."""
     from millstream.client.lines import blocks_of_lines, whole
 
     if format is Format.RAW:
@@ -316,7 +317,7 @@ def _records(
                     numbers.append(number)
                 number += 1
         except InputError:
-            yield batch, numbers  # what stands before the bad line is sent
+            yield batch, numbers  # records before the bad line are still sent
             raise
         yield batch, numbers
 
@@ -338,7 +339,7 @@ def _opened(file: Path | None) -> Iterator[int]:
 
 @contextmanager
 def _progress(file: Path | None, source: Input, sender: Sender, *, quiet: bool) -> Iterator[Any]:
-    """A progress bar where there is a file to measure against and a terminal to draw on."""
+    """A progress bar, if the input is a file, whose size is known, and standard error is a terminal."""
     if file is None or quiet or not sys.stderr.isatty():
         yield lambda: None
         return
@@ -359,7 +360,7 @@ def _progress(file: Path | None, source: Input, sender: Sender, *, quiet: bool) 
 
 
 def _finish(sender: Sender, interrupts: Interrupts, timeout: float) -> None:
-    """Wait for the answers; a second Ctrl-C, or a broker that gives none, ends the waiting."""
+    """Wait for the acknowledgements. Gives up at another Ctrl-C, or 5 s after the time-out of records."""
     import time
 
     asked = interrupts.count

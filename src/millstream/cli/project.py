@@ -1,4 +1,4 @@
-"""The files of a project that begins as an example: the example's own, and what stands around them."""
+"""The files of a new project: those of the example that it starts from, a test and a README."""
 
 from __future__ import annotations
 
@@ -76,8 +76,9 @@ _IGNORED = "/data/\n/.millstream/\n__pycache__/\n"
 
 
 def files_of(example: Example, project: str) -> dict[str, str]:
-    """Every file of the project by its name. Files of the example import each other from beside them, and
-    begin with what to change first."""
+    """The text of every file of the project by its name. In files of the example, imports of the example's
+    package become imports of neighbouring modules, and a comment on top says what to change first.
+    """
     files = {}
     for name, change in example.change.items():
         text = (example.directory / name).read_text()

@@ -1,4 +1,4 @@
-"""``millstream promote``: let a standby take its leader's place."""
+"""``millstream promote``: lets a standby take its leader's place."""
 
 from __future__ import annotations
 

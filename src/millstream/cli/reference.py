@@ -1,5 +1,7 @@
-"""Writes the reference documentation from the code (``make docs``): every command, option, setting and
-metric, and the public names of the Python package.
+"""Writes the reference documentation from the code (``make docs``).
+
+The pages list every command, option, setting and metric, the public names of the Python package, and every
+file.
 
     python -m millstream.cli.reference docs/reference [--check]
 
@@ -158,12 +160,12 @@ PAGES = {
 
 
 def text(name: str) -> str:
-    """What the code would write into a page now."""
+    """The content of a page, generated from the current code."""
     return f"{_GENERATED}\n\n{PAGES[name]()}\n"
 
 
 def stale(directory: Path) -> list[str]:
-    """The pages that are not what the code would write now."""
+    """The names of pages that are missing or differ from what the current code generates."""
     return [
         name
         for name in PAGES

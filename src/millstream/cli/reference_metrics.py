@@ -1,8 +1,8 @@
-"""The page of metrics, from the collector that makes them.
+"""Writes the page of metrics from the collector that declares them.
 
-A family is declared where it is collected, some only where there is something to tell (an archive, a
-standby). So the collector is run over a server that has everything and of everything nothing: it declares
-all of its families, and finds no values for them.
+A metric family is declared where it is collected, and some only if the server has something to report (an
+archive, a standby). So the collector runs over a fake server that has every part, and each part is empty. It
+declares all of its families, and finds no values for them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ of them to be woken by: [alarms](../operations/alarms.md)."""
 
 
 class _Nothing:
-    """Any part of a server: empty, zero, and made of the same."""
+    """A fake for any part of a server: empty, zero, and all of its attributes are like it."""
 
     def __getattr__(self, name: str) -> _Nothing:
         return self
@@ -58,12 +58,12 @@ class _Nothing:
 
 
 def families() -> list[Any]:
-    """Every metric family that a broker can have, without values, in the order they are collected."""
+    """Every metric family that a broker can have, without values, in the order of collection."""
     return list(Collector(cast(Any, _Nothing())).collect())
 
 
 def exposed_name(family: Any) -> str:
-    """As it is asked for: a counter is exposed with ``_total`` behind its name."""
+    """The name in queries: a counter is exposed with ``_total`` after its name."""
     return f"{family.name}_total" if family.type == "counter" else str(family.name)
 
 

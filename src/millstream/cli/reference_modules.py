@@ -1,4 +1,4 @@
-"""The page that names every file, from the first paragraph of each module's docstring."""
+"""Writes the page that lists every file, from the first paragraph of each module's docstring."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of the Python API, from the signatures and docstrings of its public names."""
+"""Writes the page of the Python API from the signatures and docstrings of its public names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import Any, ForwardRef
 
-# What a program imports, and the classes of what it is handed.
+# What a program imports, and the classes of the objects that it is given.
 NAMES: dict[str, tuple[str, tuple[str, ...] | None]] = {
     "Pipelines": ("millstream", ("Topology", "Processor", "aggregate", "step", "no")),
     "Streams of a pipeline": ("millstream.pipeline.streams", ("Stream", "Source")),
@@ -19,10 +19,10 @@ NAMES: dict[str, tuple[str, tuple[str, ...] | None]] = {
     "Spark": ("millstream.pipeline", ("register",)),
     "Following views": ("millstream.pipeline.view_changes", ("watch", "Watcher")),
     "A broker in your process": ("millstream", ("Broker",)),
-    "Transactions": ("millstream.client", None),  # all it exports
+    "Transactions": ("millstream.client", None),  # all names that it exports
 }
 
-# Classes that a program is handed and does not make, and methods that are there for other modules of ours.
+# Classes whose objects a program is given and does not construct, and methods for millstream's own modules.
 _HANDED = {"Stream", "Source", "Window", "Table", "Step", "Record", "Reading", "Transaction"}
 _OURS = {"Stream.about", "Stream.upstream", "Stream.known_as", "Source.about", "Source.is_json", "Table.flow"}
 
@@ -65,8 +65,9 @@ def _described(path: str, thing: Any) -> Iterator[str]:
 
 
 def _public_members(cls: type) -> Iterator[tuple[str, Any]]:
-    """Methods and properties with a docstring, in the order they are written. Those without one are there
-    for other modules of millstream."""
+    """Methods and properties with a docstring, in the order of the source. Those without one are meant for
+    other modules of millstream.
+    """
     for name, value in vars(cls).items():
         inner = value.__func__ if isinstance(value, classmethod | staticmethod) else value
         is_member = inspect.isfunction(inner) or isinstance(inner, property)
@@ -76,7 +77,7 @@ def _public_members(cls: type) -> Iterator[tuple[str, Any]]:
 
 
 def _signature(name: str, thing: Any) -> str:
-    """As it is called: without ``self``, and a line for each parameter where one line would be too long."""
+    """The call, without ``self``. Each parameter gets its own line where a single line would be too long."""
     signature = inspect.signature(thing)
     parts: list[str] = []
     for parameter in signature.parameters.values():
@@ -101,7 +102,7 @@ def _parameter(parameter: inspect.Parameter) -> str:
     if parameter.default is parameter.empty:
         return text
     default = repr(parameter.default)
-    if default.startswith("<"):  # an object of ours, or what a dataclass makes anew each time
+    if default.startswith("<"):  # an internal object, or the default factory of a dataclass field
         default = "..."
     return f"{text} = {default}" if annotation else f"{text}={default}"
 
@@ -115,5 +116,5 @@ def _annotation(given: Any) -> str:
 
 
 def _prose(thing: Any) -> str:
-    """A docstring as Markdown, which it nearly is: an indented part is code in both."""
+    """A docstring as Markdown. Little has to change, because an indented part is code in both."""
     return inspect.cleandoc(getattr(thing, "__doc__", None) or "")

@@ -1,4 +1,4 @@
-"""``millstream registry``: run a schema registry."""
+"""``millstream registry``: runs a schema registry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``millstream run``: a pipeline on Spark."""
+"""``millstream run``: runs a pipeline on Spark."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def run(
     SIGTERM ends it after the batch under way; the next run goes on from the checkpoint. How far it is behind
     shows in `millstream group lag NAME`.
     """
-    import pyspark  # noqa: F401  (missed here, and not after the broker was asked and topics were made)
+    import pyspark  # noqa: F401  (fails here if missing, before the broker is queried and topics are created)
 
     from millstream.cli.signals import Interrupts
     from millstream.pipeline.engine import end_engine, noticing_its_end, start_engine
@@ -224,7 +224,7 @@ def run(
     start = None if from_ is None else _position(from_)
     totals = Totals(progress)
     if progress is Shown.JSON:
-        # What is meant for people goes to standard error, a pipeline's own print() too.
+        # Everything meant for people goes to standard error, including a pipeline's own print().
         context.with_resource(redirect_stdout(sys.stderr))
 
     def status() -> StatusWriter | None:
@@ -263,7 +263,7 @@ def run(
             return replace(settings(checkpoint, views or own), status=writer)
 
         watched = Watched(Path(pipeline), load, scratch, home)
-        # An edit may ask for any guarantee, and Spark stays.
+        # An edit may change the guarantee while Spark keeps running, so these hold for all guarantees.
         options = {"spark.task.maxFailures": "1", "spark.stage.maxConsecutiveAttempts": "1", **options}
         with Interrupts() as interrupts, writer or nullcontext():
             engine = start_engine(
@@ -325,7 +325,7 @@ def _check_together(
 
 
 def _position(text: str) -> str:
-    """A place to start from, the same for all topics: what is relative to now is so once."""
+    """A position to start from. A relative time is resolved here, once, so it is the same for all topics."""
     from millstream.client.position import parse_position
     from millstream.clock import SystemClock
 

@@ -1,4 +1,4 @@
-"""One run of ``millstream run``: Spark started, the job on it, and stayed with to its end."""
+"""One run of ``millstream run``: starts Spark, starts the job, and watches it until it ends."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 
 class OneJob:
-    """A job as it was asked for. After a run that failed, another goes on from the checkpoint: what was asked
-    for once, and done, is not done again."""
+    """A job with the options of its command line. After a failed run, another run goes on from the
+    checkpoint, and does not repeat what was to be done once and is done (a rebuild, a reset).
+    """
 
     def __init__(
         self,
@@ -52,7 +53,7 @@ class OneJob:
         self._rebuild = rebuild
         self._leave_open = leave_open
         self._status = status
-        self.ran = False  # whether a run got past planning
+        self.ran = False  # True once a run got past planning
 
     def run(self, interrupts: Interrupts) -> int:
         from millstream.pipeline.engine import end_engine, noticing_its_end, start_engine
@@ -94,17 +95,17 @@ class OneJob:
 
         options = dict(self._options)
         if self._flow.guarantee != "at-least-once":
-            options.setdefault("spark.task.maxFailures", "1")  # a task that is tried again may write twice
+            options.setdefault("spark.task.maxFailures", "1")  # a retried task may write twice
         if self._flow.guarantee == "exactly-once":
             options.setdefault("spark.stage.maxConsecutiveAttempts", "1")
         if not is_local(self._master):
-            # Spark's default of 200 tasks a stage would cost seconds a batch; more than there are buckets of
-            # keys would have nothing to do.
+            # Spark's default of 200 tasks a stage would cost seconds in every batch. Tasks beyond the number
+            # of key buckets would have nothing to do.
             options.setdefault("spark.sql.shuffle.partitions", str(self._flow.buckets))
         return options
 
     def go(self, job: Job, session: SparkSession, interrupts: Interrupts) -> int:
-        """Start it, and stay with it to its end; where that is, rounds.py says."""
+        """Start the job and wait until it ends. It may take several runs: see pipeline/rounds.py."""
         from millstream.pipeline.bounded import runs
 
         unkeyed, first = 0, True
@@ -133,9 +134,11 @@ class OneJob:
         return 0
 
     def _done_by(self, job: Job) -> None:
-        """What was asked for once is not asked for by the next run, if there is one."""
+        """Drop the one-time options that are done, so that the next run, if there is one, does not repeat
+        them.
+        """
         given = replace(self._settings, again=True)
-        if job.bound:  # operators have given up their state
+        if job.bound:  # the operators' state was reset
             given = replace(given, reset=())
         if job.entries:  # a new ledger has replaced the forgotten one
             given = replace(given, new_ledger=False)
@@ -150,7 +153,7 @@ def _rebuild(
     totals: Totals,
     interrupts: Interrupts,
 ) -> bool:
-    """Rebuild the views and swap them in; False if the user did not want to wait for it."""
+    """Rebuild the views and swap them in. False if the user interrupted it."""
     from millstream.pipeline.rebuild import Rebuild, Stopped
 
     totals = totals.again()
@@ -183,7 +186,7 @@ def _started(job: Job) -> str:
 
 
 def session_of(engine: Future[SparkSession], interrupts: Interrupts) -> SparkSession | None:
-    """The session, once it is there; None if the user did not want to wait."""
+    """The session, once Spark has started; None if the user interrupted the wait."""
     began = time.monotonic()
     with spinner("starting Spark"):
         while not engine.done():
@@ -197,7 +200,7 @@ def session_of(engine: Future[SparkSession], interrupts: Interrupts) -> SparkSes
 
 @contextmanager
 def spinner(what: str) -> Iterator[None]:
-    """Something that moves, with the seconds so far; one plain line where there is no terminal."""
+    """A spinner with the elapsed seconds; one plain line if standard output is not a terminal."""
     if not sys.stdout.isatty():
         print(f"{what} ...", flush=True)
         yield
@@ -213,7 +216,7 @@ def spinner(what: str) -> Iterator[None]:
 def _watch(job: Job, interrupts: Interrupts) -> None:
     while job.running and not interrupts:
         time.sleep(0.1)
-        # What fails after an interrupt may fail because of it: systemd also ends the Python processes.
+        # A failure after an interrupt may be caused by it: systemd also ends Spark's Python processes.
         if not interrupts and (error := job.failed()) is not None:
             job.stop()
             raise error

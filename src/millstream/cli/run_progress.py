@@ -1,4 +1,4 @@
-"""What ``millstream run`` prints after every batch: a line for people, or JSON for programs."""
+"""Prints what each batch of ``millstream run`` did: a line for people, or JSON for programs."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ ProgressOption = Annotated[
 
 
 class Totals:
-    """Prints every batch that did something, and adds up."""
+    """Prints every batch that read or wrote something, and adds up the totals."""
 
     def __init__(self, shown: Shown = Shown.LINE) -> None:
         self.batches = self.rows = self.rejected = 0
         self._shown = shown
-        self._out = sys.stdout  # which is standard error later, for those who print for people
+        self._out = sys.stdout  # kept, because sys.stdout is redirected to standard error later (JSON)
 
     def again(self) -> Totals:
-        """The same from zero."""
+        """A new one that counts from zero and prints to the same place."""
         other = Totals(self._shown)
         other._out = self._out
         return other

@@ -1,4 +1,4 @@
-"""``millstream run --restart on-failure``: when a job that failed is started again, and after which pause."""
+"""``millstream run --restart on-failure``: decides when a failed job is restarted, and after what pause."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from millstream.cli.signals import Interrupts
 
 _FIRST_S, _LONGEST_S = 1.0, 60.0
-_SETTLED_S = 600.0  # a job that ran for so long had overcome what it failed of before
+_SETTLED_S = 600.0  # a job that ran this long had recovered from its earlier failure
 
 
 class Restart(StrEnum):
@@ -47,14 +47,16 @@ MaxRestartsOption = Annotated[
 
 
 class Restarts:
-    """How often, and how soon. No clock of its own: how long a run went is told."""
+    """Decides how often and how soon a job is restarted. It has no clock: the caller passes the duration of
+    the last run.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self.row = 0
 
     def after(self, ran_s: float) -> float | None:
-        """The seconds to wait before the next start; None if there have been enough."""
+        """The seconds to wait before the next start; None if there have been too many in a row."""
         if ran_s >= _SETTLED_S:
             self.row = 0
         if self.row >= self._most:
@@ -64,15 +66,16 @@ class Restarts:
 
 
 def helps(error: MillstreamError, *, ran: bool) -> bool:
-    """Whether the same job may come through when it is started again. ``ran``: it had got past planning, so
-    the file is right as far as Spark can tell."""
+    """True if a restart of the same job may succeed. ``ran`` means that the job got past planning, so the
+    file is correct as far as Spark can tell.
+    """
     from millstream.pipeline.ledger import LedgerProblem
     from millstream.pipeline.transact import TakenOver
     from millstream.pipeline.views import ViewsRebuilt
 
     if isinstance(error, ConfigError | DataLoss | LedgerProblem | TakenOver | ViewsRebuilt):
         return False
-    if "DataLoss:" in str(error):  # raised in a process of Spark's
+    if "DataLoss:" in str(error):  # raised in one of Spark's processes, so the type is lost
         return False
     return ran or not isinstance(error, TopologyError)
 
@@ -86,7 +89,7 @@ def restarting(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> int:
-    """``run``, again and again until it ends well, by its user or for good."""
+    """Call ``run`` until it succeeds, the user interrupts it, or a restart no longer helps."""
     while True:
         began = clock()
         try:

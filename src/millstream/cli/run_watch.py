@@ -1,8 +1,8 @@
-"""``millstream run --watch``: a pipeline that starts again whenever its file is saved.
+"""``millstream run --watch``: restarts a pipeline whenever its file is saved.
 
-Spark stays; what is loaded anew is the file and the modules beside it that it imports. Every start is on a
-scratch checkpoint and under another name, from where the sources begin, so nothing of the job that runs in
-earnest is touched; its results go to the topics that the file says, unless an --output-prefix is given.
+Spark keeps running. Only the file, and the modules beside it that it imports, are loaded again. Every start
+uses a scratch checkpoint and another job name, and reads from where the sources begin, so the production job
+is not touched. But results go to the topics that the file names, unless --output-prefix is given.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LOOK_EVERY = 0.2  # seconds
 
 
 class Files:
-    """The files that a pipeline was made from."""
+    """The source files of a pipeline, and whether they have changed."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.resolve()
@@ -39,8 +39,9 @@ class Files:
         self.look(loaded=False)
 
     def look(self, *, loaded: bool) -> None:
-        """Take what is there now as known. Without a load that came through, any file beside may be to
-        blame."""
+        """Remember the current state of the files. If the last load failed, every file in the directory is
+        included, because any of them may be the cause.
+        """
         self._modules = user_modules()
         files = {Path(str(module.__file__)) for module in self._modules.values()}
         if not loaded:
@@ -51,7 +52,7 @@ class Files:
         return [file for file, stamp in self._stamps.items() if _stamp(file) != stamp]
 
     def forget(self) -> None:
-        """Let the modules be loaded anew."""
+        """Unload the modules, so that the next import loads them again."""
         for name, module in self._modules.items():
             if sys.modules.get(name) is module:
                 del sys.modules[name]
@@ -61,12 +62,14 @@ def _stamp(file: Path) -> tuple[int, int] | None:
     try:
         found = file.stat()
     except OSError:
-        return None  # an editor that replaces the file: it will be there in a moment
+        return None  # an editor may be replacing the file: it will be back in a moment
     return found.st_mtime_ns, found.st_size
 
 
 class Watched:
-    """The loop. ``load`` gives the topology anew, ``settings`` how it is run in a directory."""
+    """Runs a pipeline again after every change. ``load`` loads the topology again, and ``settings`` makes the
+    settings for a checkpoint and a default file of views.
+    """
 
     def __init__(
         self,
@@ -81,7 +84,7 @@ class Watched:
         self._home = home
 
     def run(self, session: SparkSession, interrupts: Interrupts) -> int:
-        """Until Ctrl-C."""
+        """Start, wait for a change and stop, again and again until Ctrl-C."""
         while not interrupts:
             job = self._start(session)
             self._wait(job, interrupts)
@@ -92,7 +95,7 @@ class Watched:
         return 0
 
     def _start(self, session: SparkSession) -> Job | None:
-        """The job, running; None if it could not be started, and why was said."""
+        """The running job; None if it could not be started, after printing why."""
         from millstream.pipeline.job import Job
 
         self._files.look(loaded=False)
@@ -120,7 +123,9 @@ class Watched:
         return job
 
     def _drop_views(self, job: Job) -> None:
-        """Those of the scratch file only: the next edit may give them other columns and keys."""
+        """Drop the views in the scratch database, because the next edit may change their columns and keys.
+        Views in a database that the user named are kept.
+        """
         from millstream.pipeline.views import open_reader, open_store
 
         path = self._home / "views.db"
@@ -135,7 +140,7 @@ class Watched:
             store.close()
 
     def _wait(self, job: Job | None, interrupts: Interrupts) -> None:
-        """Until a file has changed. A job that fails or has nothing more to do is waited with."""
+        """Wait until a file has changed, even if the job fails or ends first."""
         said = job is None
         while not interrupts:
             if not said and job is not None:

@@ -1,4 +1,4 @@
-"""``millstream schema``: schemas in a registry, ours or Confluent's."""
+"""``millstream schema``: manages schemas in a registry, millstream's or Confluent's."""
 
 from __future__ import annotations
 
@@ -263,7 +263,7 @@ def open_registry(url: str) -> RegistryClient:
 
 
 def read_schema(file: Path, type: str | None) -> tuple[str, str]:
-    """A file's kind of schema, and its text."""
+    """The type of a file's schema, and its text."""
     kinds = {".avsc": "AVRO", ".avro": "AVRO", ".json": "JSON", ".proto": "PROTOBUF"}
     kind = type.upper() if type is not None else kinds.get(file.suffix)
     if kind is None:

@@ -1,4 +1,4 @@
-"""``millstream serve``: run a broker."""
+"""``millstream serve``: runs a broker."""
 
 from __future__ import annotations
 
@@ -128,7 +128,8 @@ def serve(
     try:
         return run(settings, on_ready=ready)
     except ConfigError as error:
-        # The settings are well formed; the machine refuses them (a port in use, say): not a usage error.
+        # The settings are well formed, but the machine refuses them (a port in use, say). So this is not
+        # reported as a usage error.
         raise MillstreamError(str(error)) from None
     finally:
         for each in beside:
@@ -141,7 +142,7 @@ def _with_host(listen: str) -> str:
 
 
 def _need_registry() -> None:
-    """Known to be missing before a broker starts."""
+    """Report a missing package before the broker starts."""
     from millstream.registry import needs_extra
 
     with needs_extra():
@@ -155,11 +156,11 @@ def _need_console() -> None:
         import litestar  # noqa: F401
 
 
-_LONGEST = 20.0  # seconds for a server beside the broker to end; it ends itself sooner than that
+_LONGEST = 20.0  # seconds that a server beside the broker may take to stop; it normally needs less
 
 
 class _Beside:
-    """A server as a child process: what it works at can't hold up the broker."""
+    """A server in a child process, so that its work can't hold up the broker."""
 
     def __init__(self, what: str, module: str, arguments: list[str]) -> None:
         self._what = what
@@ -171,9 +172,9 @@ class _Beside:
     def start(self, broker: str) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-m", self._module, broker, *self._arguments],
-            stdin=subprocess.PIPE,  # it ends when this does, be it that we are killed
+            stdin=subprocess.PIPE,  # the child ends when this closes, even if this process is killed
             stdout=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is for the broker, which ends it in order
+            start_new_session=True,  # Ctrl-C reaches only the broker, which then stops the child in order
         )
         threading.Thread(target=self._watch, name=self._module, daemon=True).start()
 

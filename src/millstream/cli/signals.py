@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as something a loop looks at, for commands that end in good order."""
+"""Turns Ctrl-C and SIGTERM into a flag that loops check, so that commands can end in order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from typing import Any, Self
 
 
 class Interrupts:
-    """Counts interrupts while it is entered. The first asks for an end in order, a second for one at once."""
+    """Counts interrupts while it is entered. The first asks for an orderly end, a second for an immediate
+    one.
+    """
 
     def __init__(self) -> None:
         self.count = 0
@@ -36,9 +38,9 @@ class Interrupts:
 
 
 class Input:
-    """A file descriptor to read from until ``ended`` says so; ``taken`` counts the bytes.
+    """Reads from a file descriptor until ``ended`` is true. ``taken`` counts the bytes.
 
-    A blocking read would not notice an interrupt, nor a broker that has gone, before the next line is typed.
+    A blocking read would notice neither an interrupt nor a lost broker before the next line is typed.
     """
 
     def __init__(self, descriptor: int, ended: Callable[[], bool]) -> None:
@@ -47,7 +49,7 @@ class Input:
         self.taken = 0
 
     def read1(self, size: int) -> bytes:
-        """What is there, up to ``size`` bytes; empty at the end of the input or when ``ended``."""
+        """Available bytes, at most ``size``; empty at the end of the input or once ``ended`` is true."""
         while not self._ended():
             if select.select([self._descriptor], [], [], 0.2)[0]:
                 data = os.read(self._descriptor, size)

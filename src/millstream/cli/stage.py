@@ -1,6 +1,6 @@
-"""What a pipeline needs to be shown working: a broker, Spark, the job, and a screen that never stands still.
+"""The stage that a demonstration runs on: a broker, Spark, the job, and a screen that keeps moving.
 
-The demo and ``millstream example run`` are stages; what is played on them is their own.
+The demo and ``millstream example run`` are stages. Each adds what it plays.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from millstream.pipeline.progress import Progress
     from millstream.pipeline.topology import Topology
 
-# A minute is too short for compiling well to pay: quick compilation, and none of whole stages.
+# In a one-minute run, optimised compilation doesn't pay off: compile quickly, without whole-stage code.
 _SHORT_LIVED = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.codegen.wholeStage": "false",
 }
 _CONSOLE = "127.0.0.1:9090"
-_LOOK_EVERY = 0.5  # seconds, at what takes a moment to look at
+_LOOK_EVERY = 0.5  # seconds between looks at what takes a moment to read
 
 P = TypeVar("P", bound=Picture)
 
@@ -41,7 +41,7 @@ class Enough(Exception):
 
 
 class Stage(Generic[P]):
-    """The parts in the order they start; ``closing`` ends them in the opposite one."""
+    """Starts the parts in order. ``closing`` ends them in reverse order."""
 
     def __init__(
         self, home: Path, screen: Screen[P], picture: P, interrupts: Interrupts, closing: ExitStack
@@ -52,7 +52,7 @@ class Stage(Generic[P]):
         self.interrupts = interrupts
         self.closing = closing
         self.processed: dict[str, int] = {}  # records, by query
-        self.progressed = time.monotonic()  # when the latest batch was done
+        self.progressed = time.monotonic()  # when the newest batch was done
         self.job: Job | None = None
         self._parts: list[Any] = []
         self._looked = 0.0
@@ -73,7 +73,7 @@ class Stage(Generic[P]):
         return Connection(broker.address)
 
     def start_part(self, part: Any) -> None:
-        """Something that moves by itself; if it fails, so does the whole."""
+        """Start a part that runs on its own thread. If it fails, the stage fails."""
         part.start()
         self.closing.callback(part.end)
         self._parts.append(part)
@@ -89,8 +89,9 @@ class Stage(Generic[P]):
         console: bool = False,
         open_: bool = False,
     ) -> None:
-        """The pipeline on Spark. It tells what it does, as one of ``millstream run`` does: the console beside
-        it shows that, or any other of the broker."""
+        """Start the pipeline on Spark. The job reports its status as one of ``millstream run`` does, so that
+        the console started here, or any other console of the broker, shows it.
+        """
         from millstream.pipeline.engine import end_engine, start_engine
         from millstream.pipeline.job import Job, Settings
         from millstream.pipeline.status_writer import StatusWriter
@@ -115,7 +116,7 @@ class Stage(Generic[P]):
                 status=status,
             ),
         )
-        self.closing.callback(job.close)  # also if it is never started
+        self.closing.callback(job.close)  # needed even if the job is never started
         job.prepare()
         session = self.wait_for(engine)
         self.closing.callback(end_engine, session)
@@ -129,7 +130,7 @@ class Stage(Generic[P]):
         self.waits_for("waiting for Spark's first batch: it compiles the plan and starts Python processes")
 
     def _serve_console(self, connection: Connection) -> None:
-        """The console, on a thread: at its usual port, or at any if that is taken."""
+        """Serve the console on a thread, at its usual port, or at any free port if that is taken."""
         from millstream.console import needs_extra
 
         try:
@@ -161,7 +162,7 @@ class Stage(Generic[P]):
         self.breathe()
 
     def waits_for(self, what: str) -> None:
-        """The step under way takes its time, and this is for what. Called by threads of the job's too."""
+        """Say what the current step is waiting for. The job's threads call this too."""
         if self.picture.steps and self.picture.steps[-1][1] is None:
             self.picture.steps[-1] = (what, None)
             self.picture.phase = what
@@ -172,7 +173,7 @@ class Stage(Generic[P]):
         return future.result()
 
     def breathe(self) -> None:
-        """A moment: look at everything, show it, and notice Ctrl-C and failures."""
+        """Wait 0.1 s: update the picture, show it, and check for Ctrl-C and failures."""
         if self.interrupts:
             raise Enough
         for part in self._parts:
@@ -193,13 +194,13 @@ class Stage(Generic[P]):
         time.sleep(0.1)
 
     def look(self) -> None:
-        """Bring the picture up to date: ten times a second."""
+        """Update the picture. Called about ten times a second."""
 
     def look_closer(self) -> None:
-        """The same with what takes a moment: twice a second."""
+        """Update the parts of the picture that take a moment to read. Called about twice a second."""
 
     def progress(self, progress: Progress) -> None:
-        """A batch is done; called by a thread of the job's."""
+        """Count a finished batch. Called by one of the job's threads."""
         picture = self.picture
         self.progressed = time.monotonic()
         self.processed[progress.query] = self.processed.get(progress.query, 0) + progress.rows_in
@@ -211,7 +212,7 @@ class Stage(Generic[P]):
     # ---- ending -------------------------------------------------------------------------------------
 
     def stay(self) -> None:
-        """Until Ctrl-C."""
+        """Wait until Ctrl-C."""
         print("Ctrl-C ends it.", flush=True)
         while not self.interrupts:
             time.sleep(0.1)
@@ -219,8 +220,9 @@ class Stage(Generic[P]):
 
 
 def remove(home: Path) -> None:
-    """A stage's directory, with all that is in it. Twice, because Spark may open its log in there while the
-    first is under way; not later, as it makes no directory."""
+    """Delete a stage's directory with all its content. Runs twice, because Spark may open its log in the
+    directory during the first pass. After that it can't: Spark does not create the directory.
+    """
     for _ in range(2):
         shutil.rmtree(home, ignore_errors=True)
 

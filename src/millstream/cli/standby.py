@@ -1,4 +1,4 @@
-"""``millstream standby``: how a broker and its standby stand to each other."""
+"""``millstream standby``: shows which of two brokers leads, and how far the standby is behind."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ app = App(help="A second machine that keeps a copy: how far behind it is.")
 
 @app.callback()
 def _group() -> None:
-    """Makes ``status`` a command of a group, though it is the only one so far."""
+    """Makes ``status`` a command of a group, although it is the only one so far."""
 
 
 @app.command(

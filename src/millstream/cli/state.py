@@ -1,4 +1,4 @@
-"""``millstream state``: what the stateful operators of a job remember."""
+"""``millstream state``: shows and exports the state of a job's operators, read from its checkpoint."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 app = App(help="State: what the stateful operators of a job remember, read from its checkpoint.")
 
-_PARQUET_ROWS = 20_000  # in one group
+_PARQUET_ROWS = 20_000  # in one row group
 
 
 class Format(StrEnum):
@@ -169,7 +169,7 @@ def _show_operators(reader: StateReader, output: Output) -> int:
 
 @contextmanager
 def _reader(checkpoint: str, state: str | None) -> Iterator[StateReader]:
-    """A reader on a Spark of its own, without a log on the screen."""
+    """A reader on a Spark session of its own, whose log goes to a file and not to the screen."""
     from millstream.pipeline.checkpoint import Checkpoint
     from millstream.pipeline.engine import end_engine, start_engine
     from millstream.pipeline.state_reader import StateReader
@@ -224,7 +224,7 @@ def _write_parquet(to: str, entries: Iterator[StateEntry]) -> int:
             ("operator", pa.string()),
             ("bucket", pa.int32()),
             ("container", pa.string()),
-            ("key", pa.string()),  # as JSON: keys and values of operators are of any shape
+            ("key", pa.string()),  # as JSON, because keys and values of operators have any shape
             ("value", pa.string()),
             ("due", pa.timestamp("us", tz="UTC")),
         ]

@@ -1,4 +1,4 @@
-"""``millstream tail``: the lines of log files into a topic."""
+"""``millstream tail``: sends the lines of log files to a topic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``millstream topic``: create, list, describe, alter, delete, add-partitions, trim, export."""
+"""``millstream topic``: creates, lists, describes, alters, deletes, trims and exports topics."""
 
 from __future__ import annotations
 
@@ -83,7 +83,9 @@ def create(
 
 
 def _with_near_setting(error: RequestFailed, settings: Any) -> RequestFailed:
-    """A broker that is not ours says that a setting is unknown; we know which one it resembles."""
+    """Add the most similar known setting to an error. Apache Kafka only says that a setting is unknown;
+    millstream's broker suggests one itself.
+    """
     from millstream.config import TopicConfig, settings_of
 
     known = settings_of(TopicConfig)
@@ -211,7 +213,7 @@ def alter(
     if not changes and not defaults:
         raise ConfigError("nothing to change; pass --config NAME=VALUE or --unset NAME")
     with Admin(connection) as admin:
-        admin.describe_topics([topic])  # an unknown topic is told with the names that exist
+        admin.describe_topics([topic])  # for an unknown topic, the error lists the names that exist
         before = {value.name: value.value for value in admin.topic_config(topic)}
         try:
             admin.alter_topic(topic, changes, defaults)
@@ -342,7 +344,7 @@ def trim(
 
 
 def chosen_partitions(places: list[Any], wanted: list[int] | None) -> list[Any]:
-    """The partitions with the given numbers, or all."""
+    """The partitions with the given numbers, or all if none are given."""
     if not wanted:
         return places
     there = {place.partition for place in places}

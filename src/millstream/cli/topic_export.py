@@ -1,4 +1,4 @@
-"""``millstream topic export``: a topic written out as files."""
+"""``millstream topic export``: writes a topic out as files."""
 
 from __future__ import annotations
 

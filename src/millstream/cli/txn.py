@@ -1,4 +1,4 @@
-"""``millstream txn``: list, describe, abort; prepare and commit for two-phase commit."""
+"""``millstream txn``: lists, describes and aborts transactions; prepare and commit in two phases."""
 
 from __future__ import annotations
 

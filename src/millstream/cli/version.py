@@ -1,4 +1,4 @@
-"""``millstream version``."""
+"""``millstream version``: prints the versions of millstream and of the libraries it uses."""
 
 from __future__ import annotations
 

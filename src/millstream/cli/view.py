@@ -1,4 +1,4 @@
-"""``millstream view``: the tables that pipelines keep."""
+"""``millstream view``: lists, queries, watches and drops the views of pipelines."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def query(
     try:
         if key:
             columns, rows = reader.get(sql, key)
-        elif sql.isidentifier() or sql in {name for name, _, _ in reader.views()}:  # no SQL is one word
+        elif sql.isidentifier() or sql in {name for name, _, _ in reader.views()}:  # one word is never SQL
             found = reader.present(sql, None)
             columns, rows = found.columns, found.rows
         else:
@@ -191,7 +191,7 @@ def drop(
 
 
 def _find(given: str | None) -> str:
-    """The database that was named, or the only one there is."""
+    """The database that the user named, or the only one in ``.millstream``."""
     if given is not None:
         return given
     found = sorted(Path(".millstream").glob("*/views.db"))
@@ -205,7 +205,7 @@ def _find(given: str | None) -> str:
 
 
 def _line(change: Change) -> str:
-    """A change for people: when, what, the key, and the values that are not what they were."""
+    """A change as a line for people: time, kind, key, and the values that changed."""
     if change.kind == "reset":
         return "-- changes are missing that are not kept any more (or the view was made anew); all rows again"
     if change.at_ms is None:
@@ -226,14 +226,14 @@ def _line(change: Change) -> str:
 
 
 def _object(values: dict[str, Any]) -> dict[str, Any]:
-    """A change with its rows."""
+    """A change with its rows, as values for JSON."""
     return {
         name: _object(value) if isinstance(value, dict) else _plain(value) for name, value in values.items()
     }
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON: what it has no form of is text, and a nested value is what it is."""
+    """A value for JSON. What JSON can't express becomes text, and nested values become objects or lists."""
     from millstream.pipeline.view_values import JsonText, float_text
 
     if isinstance(value, float) and not math.isfinite(value):
@@ -245,5 +245,5 @@ def _plain(value: Any) -> Any:
 
 def _cell(value: Any) -> str | int | None:
     if isinstance(value, float) and round(value, 2) == value and abs(value) < 1e15:
-        return f"{value:,.2f}"  # two digits, where they are all of it
+        return f"{value:,.2f}"  # two digits, where nothing is lost by it
     return value if value is None or isinstance(value, int | str) else str(_plain(value))

@@ -1,29 +1,31 @@
-"""The console: what a broker holds and does, in a browser; pages, a REST interface and live updates.
+"""The web console shows what a broker holds and does: pages, a REST interface and live updates. It knows a
+broker by its address alone, so it works on Apache Kafka too: features that the broker lacks are greyed out,
+with the reason. It may import ``client``, ``registry``, ``pipeline`` and the modules at the top of
+``millstream``; only the command line imports it. It needs the extra ``millstream[console]``. Start reading at
+``app`` (the application), ``sampler`` (what the broker is asked) and ``screens``.
 
-It knows brokers by their address alone, and works on Apache Kafka too: what that lacks is greyed out, with
-the reason. May import: ``client``, ``registry``, ``pipeline``. Only the command line imports it. Needs the
-extra ``millstream[console]``.
-
-    model/      what screens show, as dataclasses and functions of what a broker told: no HTTP, no asyncio
-    sampler     asks the broker once for all viewers, every second or so; ``Observer`` is what it asks with
-    asking      everything else that is asked of a broker: blocking calls on a bounded pool of threads
-    tails       following topics: threads of its own, so many pages at once
-    live        server-sent events: HTML fragments for pages that are open
-    pages       templates to HTML; ``units`` are the filters they use
-    screens/    one module a screen: its pages, its part of the REST interface, its live fragments
-    guards      who may ask (Host, same origin, read-only), and what a page may load
-    problems    what went wrong, as a page or as problem details (RFC 7807)
-    app, run    the application of all that; served by a process or on a thread
+    model/      what screens show, as dataclasses and functions of the broker's answers: no HTTP, no asyncio
+    sampler     queries the broker every second or so, once for all viewers, with ``model/observer``
+    asking      all other requests to the broker: blocking calls on a bounded pool of threads
+    databases   the databases of views: queried and followed on separate threads
+    tails       pages that follow a topic: separate threads, and a bounded number of pages
+    live        server-sent events: HTML fragments for open pages
+    backend     what every handler uses: the broker, its snapshots, templates to HTML
+    units       the filters for numbers in templates; ``cells`` has those for values of views
+    screens/    one module for each screen: its pages, its part of the REST interface, its live fragments
+    guards      which requests are allowed (Host, same origin, read-only), and what a page may load
+    problems    errors, as a page or as problem details (RFC 7807)
+    app, run    the application made of all these; served by a process or on a thread
 
 How to add a screen
 -------------------
-1. ``model/groups.py``: dataclasses (they become the OpenAPI schema) and functions that make them from a
-   ``Snapshot`` (what the sampler saw last; costs nothing) or from an ``Admin`` (a question of its own).
+1. ``model/groups.py``: dataclasses (they become the OpenAPI schema), and functions that make them from a
+   ``Snapshot`` (what the sampler saw last, at no cost) or from an ``Admin`` (a separate request).
 2. ``templates/groups.html`` extends ``base.html``, with blocks ``title``, ``above`` (heading, filters) and
-   ``content``. What changes while one looks stands in a file of its own, ``templates/groups_table.html``,
-   included within ``<div sse-swap="table">{% include "groups_table.html" %}</div>``. A filter that applies
-   while one types replaces ``#live``, all of ``content`` and the stream it listens to (``topics.html``).
-   Sortable columns and pages are macros of ``table.html``.
+   ``content``. What changes on an open page is in a separate file, ``templates/groups_table.html``, included
+   within ``<div sse-swap="table">{% include "groups_table.html" %}</div>``. A filter that applies while the
+   user types replaces ``#live``, which is all of ``content`` and the stream that it listens to
+   (``topics.html``). Sortable columns and page links are macros of ``table.html``.
 3. ``screens/groups.py`` has the handlers, and a ``SCREEN``::
 
        @get("/groups", include_in_schema=False)
@@ -48,17 +50,19 @@ How to add a screen
 
    A page listens to ``/live`` + its own path and query string, so every filter is a query parameter of both.
    Filters that several handlers share are a dependency (``screens/topics.py``). Litestar reads annotations
-   at run time, so no import for them may stand under TYPE_CHECKING; ``query`` is a name of its own.
-4. Name the module in ``screens/__init__.py``; the navigation and the keyboard help follow.
+   at run time, so imports for annotations may not be under TYPE_CHECKING. Don't name a parameter ``query``:
+   Litestar reserves that name.
+4. Name the module in ``screens/__init__.py``. The navigation and the keyboard help follow from that.
 
-- A question that the sampler does not answer: ``await backend.ask(lambda admin: admin.group(name))``. What is
-  raised as a MillstreamError becomes a page or problem details with the right status (``problems.py``).
-- What changes something is a POST, PUT, PATCH or DELETE; the guards then apply by themselves. One that only
-  reads (a query too long for a URL) says ``opt={"reads": True}``. Templates know ``read_only``.
-- What needs attention on the overview: a function in ``model/attention.py``'s list of checks.
+- To ask what the sampler does not know: ``await backend.ask(lambda admin: admin.group(name))``. A
+  MillstreamError that it raises becomes a page or problem details with the right status (``problems.py``).
+- A request that changes something is a POST, PUT, PATCH or DELETE; the guards then apply by themselves. One
+  that only reads (a query too long for a URL) says ``opt={"reads": True}``. Templates know ``read_only``.
+- For the overview's list of what needs attention, add a function to ``CHECKS`` in ``model/attention.py``.
 - No inline script or style, and no ``style=`` attribute: the page's security policy refuses them. A chart is
-  ``<div class="chart" data-chart="/api/...">``; its data is columns, as of ``/api/rates`` (console.js).
-- Numbers, sizes, durations and times only through the filters of ``units.py``.
+  ``<div class="chart" data-chart="/api/...">``. Its data is columns, like those of ``/api/rates``
+  (console.js).
+- Write numbers, sizes, durations and times only with the filters in ``units.py``.
 """
 
 from __future__ import annotations
@@ -71,5 +75,5 @@ _EXTRAS = ("litestar", "msgspec", "jinja2", "uvicorn")
 
 
 def needs_extra() -> AbstractContextManager[None]:
-    """Says what to install where an import within fails because it is not there."""
+    """A context in which an import that fails for want of a package says what to install."""
     return extra("console", _EXTRAS, "the console needs")

@@ -1,4 +1,7 @@
-"""A console beside a broker that started it: ``python -m millstream.console BROKER LISTEN [REGISTRY]``."""
+"""Runs a console as a process beside the broker that started it.
+
+Usage: ``python -m millstream.console BROKER LISTEN [REGISTRY]``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The console as one ASGI application."""
+"""Builds the console as one ASGI application."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ _HERE = Path(__file__).parent
 
 
 def console_app(settings: Settings) -> Litestar:
-    """The application. It looks at the broker as long as its lifespan lasts; ``app.state.backend`` is what
-    its handlers use."""
+    """The application. It queries the broker for as long as its lifespan lasts. Its handlers use
+    ``app.state.backend``.
+    """
     backend = Backend(settings, SCREENS)
     handlers: list[Any] = [handler for screen in SCREENS for handler in screen.handlers]
 
@@ -64,7 +65,7 @@ def console_app(settings: Settings) -> Litestar:
             title="millstream console",
             version=version("millstream"),
             description="What the console shows, for programs. Errors are problem details (RFC 7807).",
-            path="/api/openapi.json",  # and nothing else under /api is the library's
+            path="/api/openapi.json",  # the only path under /api that the library serves
             render_plugins=[JsonRenderPlugin(path="/")],
         ),
         on_app_init=[_with_problems],
@@ -74,7 +75,7 @@ def console_app(settings: Settings) -> Litestar:
 
 
 def _with_problems(config: AppConfig) -> AppConfig:
-    """Every operation of the REST interface may fail in the same ways: said once."""
+    """Add the same error responses to every operation of the REST interface."""
     for handler in config.route_handlers:
         if isinstance(handler, HTTPRouteHandler) and any(path.startswith("/api/") for path in handler.paths):
             handler.responses = {**problems.RESPONSES, **(handler.responses or {})}

@@ -1,7 +1,7 @@
-"""Blocking questions to a broker, asked from a server that must not block.
+"""Sends blocking requests to a broker from a server that must not block.
 
-One administrator's connection is shared by all (librdkafka's is made for that), by a bounded number of
-threads: however many people look, a broker has no more than these questions at once.
+All requests share one admin client (librdkafka's is made for that) and a bounded pool of threads. However
+many people use the console, the broker has at most that many of its requests at once.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from millstream.errors import BrokerUnavailable
 T = TypeVar("T")
 
 _THREADS = 8
-_PATIENCE = 3.0  # seconds; a page should rather say that the broker is away
+_PATIENCE = 3.0  # seconds; after that, a page should say that the broker is away
 _TIMEOUT = 10.0
 
 
 class Asker:
-    """Asks the broker behind a connection."""
+    """Sends requests to one broker from a pool of threads."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = dataclasses.replace(connection, patience=min(_PATIENCE, connection.patience))
@@ -34,11 +34,11 @@ class Asker:
         self._admin: Admin | None = None
 
     async def ask(self, question: Callable[[Admin], T]) -> T:
-        """The answer to a question; raises what it raises."""
+        """Call ``question`` on a thread and return its result; raises what it raises."""
         return await self.run(lambda: self._asked(question))
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Other blocking work, on the same threads."""
+        """Do other blocking work on the same threads."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
     def close(self) -> None:
@@ -55,5 +55,5 @@ class Asker:
         except BrokerUnavailable:
             with self._lock:
                 if self._admin is admin:
-                    self._admin = None  # what it remembers of the broker's absence would outlast that
+                    self._admin = None  # it would remember the broker as away even after it is back
             raise

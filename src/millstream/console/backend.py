@@ -1,4 +1,4 @@
-"""What every handler of the console is given: the broker, its snapshots, and the templates."""
+"""The object that every handler of the console uses: the broker, its snapshots, and the templates."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ from millstream.console.tails import Seat, Tails
 
 T = TypeVar("T")
 _HERE = Path(__file__).parent
-_SEARCHES = 4  # at once; more wait
-_STREAMS = 200  # pages that are kept up to date at once
+_SEARCHES = 4  # at once; further searches wait
+_STREAMS = 200  # open pages that are kept up to date
 
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """A place in the navigation. ``shortcut`` is the key after ``g``."""
+    """An entry of the navigation, with its handlers. ``shortcut`` is the key to press after ``g``."""
 
     key: str
     title: str
@@ -55,7 +55,7 @@ class Screen:
 
 
 class Backend:
-    """One console's. ``sampler`` is what is known, ``ask`` finds out more."""
+    """The backend of one console. ``sampler`` has the latest snapshot, and ``ask`` queries the broker."""
 
     def __init__(self, settings: Settings, screens: tuple[Screen, ...]) -> None:
         self.settings = settings
@@ -91,14 +91,14 @@ class Backend:
 
     @property
     def asking(self) -> Connection:
-        """The connection, with the patience that a page has."""
+        """The connection, with a time-out that is short enough for a page."""
         return self._asker.connection
 
     def start(self) -> None:
         self.sampler.start()
 
     def close(self) -> None:
-        """Pages that are open hold a stream, which would hold up the end: all of them end."""
+        """End the streams of all open pages, which would otherwise delay the shutdown."""
         self.sampler.close()
         self.views.close()
 
@@ -116,16 +116,17 @@ class Backend:
     # Asking ------------------------------------------------------------------------------------------
 
     async def ask(self, question: Callable[[Admin], T]) -> T:
-        """The answer to a question, asked on another thread."""
+        """Call ``question`` with the broker's admin client, on another thread, and return its result."""
         return await self._asker.ask(question)
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Other blocking work, on the same threads."""
+        """Do other blocking work on the same threads."""
         return await self._asker.run(work)
 
     async def look_for(self, request: Request[Any, Any, Any], work: Callable[[Ended], T]) -> T:
-        """Work that may take seconds, on threads of its own, so that it holds up no other page. It is told
-        when who asked has left."""
+        """Do work that may take seconds on separate threads, so that it delays no other page. ``work`` is
+        given a function that is true once the client has disconnected, or the console stops.
+        """
         async with leaving(request) as gone:
 
             def ended() -> bool:
@@ -136,7 +137,7 @@ class Backend:
     # Showing -----------------------------------------------------------------------------------------
 
     def screen(self, key: str) -> Screen:
-        """A screen by its key, for pages that hang under it."""
+        """A screen by its key, for pages that belong to it."""
         return next(screen for screen in self.screens if screen.key == key)
 
     def page(
@@ -149,8 +150,9 @@ class Backend:
         follow: Mapping[str, str] | None = None,
         **values: Any,
     ) -> Response[str]:
-        """A whole page of a screen. It listens to ``/live`` + its own path and query, and what it is to
-        ``follow``; one that does not change while one looks has ``live=""`` among its values."""
+        """A whole page of a screen. It listens to ``/live`` + its own path and query string, with the
+        parameters in ``follow`` added. A page without live updates passes ``live=""`` in ``values``.
+        """
         queries = [part for part in (request.url.query, urlencode(follow or {})) if part]
         live = f"/live{quote(request.url.path.rstrip('/'))}" + (f"?{'&'.join(queries)}" if queries else "")
         html = self.fragment(template, screen=screen, **{"live": live, **values})
@@ -159,15 +161,15 @@ class Backend:
         )
 
     def fragment(self, template: str, **values: Any) -> str:
-        """Part of a page."""
+        """A rendered template: part of a page, or all of one."""
         return self._templates.get_template(template).render(**values)
 
     def live(self, fragments: live.Fragments) -> Stream:
-        """The fragments of a page, after each look at the broker."""
+        """A stream of the fragments of a page, rendered after each look at the broker."""
         return self._streamed(live.stream(self.sampler, self._status, fragments, self._turns))
 
     def tail(self, fragments: Callable[[Seat, Snapshot], Awaitable[Mapping[str, str]]]) -> Stream:
-        """The same of a page that follows a topic, once it has a seat."""
+        """The same for a page that follows a topic. ``fragments`` is also given the page's seat."""
 
         async def events() -> AsyncIterator[bytes]:
             with self.tails.seat() as seat:
@@ -183,7 +185,7 @@ class Backend:
     def follow(
         self, places: Sequence[Place], fragments: Callable[[], Awaitable[Mapping[str, str]]]
     ) -> Stream:
-        """The fragments of a page of views, whenever something was written there."""
+        """A stream of the fragments of a page of views, rendered whenever something was written there."""
 
         def status(problem: str | None) -> str:
             return self.fragment("view_status.html", problem=problem)
@@ -198,7 +200,7 @@ class Backend:
         )
 
     def problem_page(self, request: Request[Any, Any, Any], problem: Problem) -> Response[str]:
-        """What went wrong, for people. While the broker is away it waits, and loads again when it is back."""
+        """An error as a page. While the broker is away, the page waits, and reloads once it is back."""
         away = problem.status == 503
         here = "/" + request.url.path.strip("/").split("/")[0]
         screen = next((each for each in self.screens if each.path == here), None)

@@ -1,4 +1,4 @@
-"""How values of views are shown: what is no value, a time, JSON or a number is seen to be that."""
+"""Template filters for values of views: null, times, JSON and numbers each look different."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from millstream.console.model.views import Value
 from millstream.console.units import time
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z")
-_SHORT = 120  # characters of a value in a table; the row's own page has all of it
+_SHORT = 120  # characters of a value in a table; the row's own page shows the whole value
 _NULL = Markup('<span class="null">NULL</span>')
 
 
 def cell(value: Value, digits: int | None = None) -> str:
-    """A value in a table: one line, cut off. ``digits`` are those after the point in its column."""
+    """A value in a table: one line, cut off. ``digits`` is the number of decimals in its column."""
     if isinstance(value, float) and digits is not None and math.isfinite(value) and abs(value) < 1e15:
         return Markup('<span title="{!r}">{}</span>').format(value, f"{value:,.{digits}f}")
     if isinstance(value, str) and not _TIME.fullmatch(value):
@@ -35,7 +35,7 @@ def cell(value: Value, digits: int | None = None) -> str:
 
 
 def whole(value: Value) -> str:
-    """All of a value; JSON over several lines."""
+    """A whole value; JSON is indented over several lines."""
     if value is None:
         return _NULL
     if isinstance(value, bool):
@@ -54,7 +54,7 @@ def whole(value: Value) -> str:
 
 
 def _is_json(text: str) -> bool:
-    """Whether it is a nested value: a word or a number that happens to be JSON is text to people."""
+    """True for an object or an array. A single word or number may be JSON too, but people see text."""
     if not text.startswith(("{", "[")):
         return False
     try:

@@ -1,7 +1,7 @@
-"""The databases of views that a console knows: those it was told of, and those that running jobs name.
+"""The databases of views that a console knows: those of its command line, and those that jobs report.
 
-They are read on threads of their own, so that SQL which takes its time holds up nothing else; and followed,
-one thread each, only while somebody looks.
+They are queried on separate threads, so that slow SQL delays nothing else. A database is followed, on a
+thread of its own, only while a page shows it.
 """
 
 from __future__ import annotations
@@ -27,15 +27,16 @@ from millstream.pipeline.views import ViewReader, open_reader, shown
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _THREADS = 4
-_WAITING = 20  # questions under way or in line; more are refused
-_LOOK = 0.5  # seconds after which a follower looks whether it is still wanted
-_AGAIN = 1.0  # seconds until a database that is away is tried again
+_WAITING = 20  # queries running or queued; more are refused
+_LOOK = 0.5  # seconds after which a follower checks whether it is still needed
+_AGAIN = 1.0  # seconds until an unreachable database is tried again
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A database: ``where`` opens it, ``name`` is the same for people, without a password. ``reason`` is why
-    it is not opened. ``jobs`` says which job writes which view."""
+    """A database of views. ``where`` opens it, and ``name`` is the same for people, without a password.
+    ``reason`` says why it can't be opened. ``jobs`` maps each view to the job that writes it.
+    """
 
     where: str
     name: str
@@ -44,8 +45,9 @@ class Place:
 
 
 def places_of(jobs: Iterable[JobStatus]) -> list[Place]:
-    """Where jobs say that they keep views. They tell no passwords, and of another machine's files only its
-    own console can tell more."""
+    """The databases in which jobs say that they keep views. Jobs report no passwords, so one on a server
+    can't be opened from this alone. Files on another machine are shown only by a console there.
+    """
     found: dict[str, Place] = {}
     for job in sorted(jobs, key=lambda each: each.at_ms):
         if job.views_at is None or not job.views:
@@ -55,7 +57,7 @@ def places_of(jobs: Iterable[JobStatus]) -> list[Place]:
             reason = f"start the console with --views {job.views_at}, and with what it takes to log in there"
         elif not os.access(job.views_at, os.R_OK):
             if job.state in ("failed", "stopped"):
-                continue  # tidied away
+                continue  # the file was deleted after the job ended
             reason = f"job {job.job} runs on {job.host}, and keeps them in a file that can't be read here"
         before = found[job.views_at].jobs if job.views_at in found else {}
         found[job.views_at] = Place(
@@ -65,7 +67,7 @@ def places_of(jobs: Iterable[JobStatus]) -> list[Place]:
 
 
 class Databases:
-    """One console's. ``told`` are those of the command line, ``by_jobs`` the others."""
+    """The databases of one console. ``told`` are those of its command line; ``by_jobs`` gives the others."""
 
     def __init__(self, told: Sequence[str], by_jobs: Callable[[], Sequence[Place]] = lambda: ()) -> None:
         self._told = told
@@ -77,7 +79,7 @@ class Databases:
         self.closed = False
 
     def close(self) -> None:
-        """Tell all who wait that nothing more comes."""
+        """Wake everything that waits in ``next``. Nothing more will come."""
         self.closed = True
         self._publish()
 
@@ -87,22 +89,22 @@ class Databases:
             follower.end()
         await asyncio.to_thread(self._pool.shutdown, wait=True, cancel_futures=True)
 
-    # Which there are ---------------------------------------------------------------------------------
+    # Known databases ---------------------------------------------------------------------------------
 
     def places(self) -> list[Place]:
-        """All of them, those of the command line first."""
+        """All known databases, those of the command line first."""
         found = {shown(where): Place(where, shown(where)) for where in self._told}
         files = {os.path.realpath(place.where): place for place in found.values() if "://" not in place.where}
         for place in self._by_jobs():
             known = found.get(place.name) or files.get(os.path.realpath(place.where))
-            if known is not None:  # with the user's own credentials
+            if known is not None:  # keep the user's own address: it has the credentials
                 found[known.name] = Place(known.where, known.name, None, {**known.jobs, **place.jobs})
             else:
                 found[place.name] = place
         return list(found.values())
 
     def place(self, name: str) -> Place:
-        """One of them; the only one if no name is given."""
+        """A database by its name; without a name, the only one."""
         places = self.places()
         for place in places:
             if place.name == name or (not name and len(places) == 1):
@@ -119,7 +121,7 @@ class Databases:
         )
 
     async def holding(self, view: str, database: str = "") -> Place:
-        """The database that has a view: the one that is named, or the first that has it."""
+        """The named database, or the first one that has the view."""
         if database:
             return self.place(database)
         places = self.places()
@@ -130,13 +132,15 @@ class Databases:
                 if view in await self.ask(place, lambda reader: reader.versions()):
                     return place
             except MillstreamError:
-                continue  # one that is away does not hide the others
+                continue  # an unreachable database must not hide the others
         raise NotFoundException(f"there is no view {view!r} in any database that this console knows")
 
     # Asking ------------------------------------------------------------------------------------------
 
     async def ask(self, place: Place, question: Callable[[ViewReader], T]) -> T:
-        """The answer to a question, asked on another thread; raises what it raises."""
+        """Call ``question`` with a reader of the database, on another thread. Returns its result, and raises
+        what it raises.
+        """
         if self._under_way >= _WAITING:
             raise TooManyRequestsException("too many questions to views are under way; try again in a moment")
         self._under_way += 1
@@ -146,8 +150,9 @@ class Databases:
             self._under_way -= 1
 
     async def listed(self, *, counted: bool = True) -> ViewList:
-        """Every view of every database, with its number of rows if that is asked for; a database that can't
-        be read says why."""
+        """Every view of every database, with its number of rows if ``counted``. A database that can't be
+        read says why.
+        """
         places = self.places()
         answers = await asyncio.gather(*(self._views(place, counted) for place in places))
         return ViewList(
@@ -166,7 +171,7 @@ class Databases:
 
     @contextmanager
     def followed(self, places: Sequence[Place]) -> Iterator[None]:
-        """While it lasts, ``next`` ends when something changes in one of these."""
+        """Follow ``places`` within this context: ``next`` returns when something changes in one of them."""
         for place in places:
             follower = self._followers.get(place.name)
             if follower is None:
@@ -184,15 +189,15 @@ class Databases:
                     follower.end()
 
     def seen(self, places: Sequence[Place]) -> object:
-        """What these have come to; equal to what it was if nothing changed."""
+        """The state of followed databases. It is equal to an earlier one if nothing has changed."""
         return [(each.versions, each.problem) for each in (self._followers[place.name] for place in places)]
 
     def problem(self, place: Place) -> str | None:
-        """Why a followed database is not seen."""
+        """Why a followed database can't be read; None if it can."""
         return self._followers[place.name].problem
 
     async def next(self, seconds: float) -> bool:
-        """Wait for the next change of anything followed, so long at most; whether there was one."""
+        """Wait for the next change in any followed database. False if there was none within ``seconds``."""
         try:
             await asyncio.wait_for(self._changed.wait(), seconds)
         except TimeoutError:
@@ -215,7 +220,7 @@ def _asked(place: Place, question: Callable[[ViewReader], T]) -> T:
 
 
 class _Follower:
-    """Looks at one database for all viewers, on a thread: waiting for it blocks."""
+    """Follows one database for all viewers. It has its own thread, because waiting for a change blocks."""
 
     def __init__(self, place: Place, loop: asyncio.AbstractEventLoop, tell: Callable[[], None]) -> None:
         self.viewers = 0
@@ -237,7 +242,7 @@ class _Follower:
                 self._look()
             except MillstreamError as error:
                 self._seen({}, str(error))
-            except Exception as error:  # a bug of ours; pages say so and go on
+            except Exception as error:  # a bug in millstream; pages show the error and go on
                 _log.exception("following %s failed; please report this", self._place.name)
                 self._seen({}, f"{type(error).__name__}; the console's log says more")
             self._ended.wait(_AGAIN)
@@ -245,7 +250,7 @@ class _Follower:
     def _look(self) -> None:
         reader = open_reader(self._place.where)
         try:
-            reader.wait(0)  # from here on nothing is written without our being woken
+            reader.wait(0)  # starts listening: every write from here on ends a later wait
             opened = _identity(self._place.where)
             while not self._ended.is_set() and _identity(self._place.where) == opened:
                 self._seen(reader.versions(), None)
@@ -259,11 +264,11 @@ class _Follower:
             try:
                 self._loop.call_soon_threadsafe(self._tell)
             except RuntimeError:
-                self._ended.set()  # the console is gone
+                self._ended.set()  # the loop is closed: the console has ended
 
 
 def _identity(where: str) -> object:
-    """Which file it is: one that was removed and made again is another."""
+    """Identifies the file, to notice when it was deleted and created again."""
     if "://" in where:
         return where
     try:

@@ -1,6 +1,6 @@
-"""Who may ask the console what, and what its pages may load.
+"""Decides which requests the console accepts, and what its pages may load.
 
-It has no log-in, so the Host and the origin of requests are checked: ``millstream.origin`` says why.
+The console has no log-in, so the Host and the origin of requests are checked. ``millstream.origin`` says why.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _WRONG_HOST = (
 
 
 class Front:
-    """Before everything else: the Host is checked, and every answer carries the headers above."""
+    """Middleware before everything else: checks the Host, and adds ``HEADERS`` to every response."""
 
     def __init__(self, app: ASGIApp, names: Collection[str]) -> None:
         self._app = app
@@ -75,6 +75,6 @@ def only_own_pages_write(connection: ASGIConnection[Any, Any, Any, Any], handler
 
 
 def nothing_writes(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
-    """For --read-only. What only reads, though by POST, says so: ``opt={"reads": True}``."""
+    """Refuse writes, for --read-only. A POST handler that only reads is marked ``opt={"reads": True}``."""
     if _method(connection) not in SAFE_METHODS and not handler.opt.get("reads"):
         raise PermissionDeniedException("this console is read-only; nothing was changed")

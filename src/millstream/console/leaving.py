@@ -1,5 +1,7 @@
-"""Who asked may leave before there is an answer: a tab is closed, another link is followed. What takes long
-should end then."""
+"""Notices when a client disconnects before it has its response, so that long work can end early.
+
+Clients disconnect when a tab is closed or another link is followed.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,9 @@ Ended = Callable[[], bool]
 
 @asynccontextmanager
 async def leaving(request: Request[Any, Any, Any]) -> AsyncIterator[threading.Event]:
-    """An event that is set once the connection is closed, or the block is left. Nothing else may read the
-    request's body meanwhile."""
+    """An event that is set once the client disconnects, or the context is left. Nothing else may read the
+    request's body within the context.
+    """
     gone = threading.Event()
 
     async def watch() -> None:

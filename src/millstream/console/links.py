@@ -1,4 +1,4 @@
-"""Where things are in the console: one place for the paths that screens link to."""
+"""The paths of the console's pages, for links between screens."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ def topic_link(name: str, part: str = "", **query: str | int) -> str:
 
 
 def group_link(name: str, part: str = "", **query: str | int) -> str:
-    """Groups have any name. A server has unquoted a path before it is cut at its slashes, so those of a name
-    are quoted twice; ``group_named`` undoes that."""
+    """A group may have any name. A server unquotes a path before it is split at its slashes, so slashes in
+    the name are quoted twice. ``group_named`` undoes that.
+    """
     return _link("groups", name.replace("%", "%25").replace("/", "%2F"), part, query)
 
 
 def group_named(part: str) -> str:
-    """The name of a group in a path."""
+    """The name of a group, from its part of a path."""
     return unquote(part)
 
 
 def partition_anchor(topic: str, partition: int) -> str:
-    """Where on a page of many a partition stands."""
+    """The anchor of a partition on a page of many."""
     return f"{topic}-{partition}"
 
 
@@ -41,7 +42,7 @@ def row_link(view: str, key: Sequence[object], database: str = "") -> str:
 
 
 def sql_link(sql: str, database: str = "") -> str:
-    """The query box with a query in it."""
+    """The SQL page, with a query filled in."""
     return f"/sql?{urlencode({'sql': sql, **({'database': database} if database else {})})}"
 
 

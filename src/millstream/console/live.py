@@ -1,7 +1,7 @@
-"""Pages that stay as they are on the server: HTML fragments by server-sent events.
+"""Keeps open pages up to date: sends HTML fragments as server-sent events.
 
 A stream renders its fragments after each look at the broker, and sends those that differ from what it sent
-last. It ends with the console, and with whoever reads it.
+last. It ends when the console stops or the client disconnects.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from millstream.errors import MillstreamError
 
 _log = logging.getLogger(__name__)
 Fragments = Callable[[Snapshot], Mapping[str, str] | Awaitable[Mapping[str, str]]]
-_SOONEST = 0.3  # seconds from one change of a view to the next on a page
-_SHARE = 3
-_KEEP_ALIVE = 15.0  # seconds; what lies between us and a browser may close what is silent
+_SOONEST = 0.3  # seconds between two updates of a page of views
+_SHARE = 3  # the pause before the next update, in multiples of the time that the last one took
+_KEEP_ALIVE = 15.0  # seconds; a proxy between console and browser may close a silent connection
 
 
 class Turns:
-    """How many streams may be open, and when each renders. A look at the broker wakes all of them at once, so
-    they take turns, one for each turn of the loop: a request for a page waits for one of them, not for
-    all."""
+    """Limits how many streams are open, and decides when each renders. A look at the broker wakes all of
+    them at once. So they take turns, one stream for each turn of the loop: a request for a page waits for
+    one of them, not for all.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -36,7 +37,9 @@ class Turns:
         self._rendering = asyncio.Lock()
 
     def counted(self, events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """The same events, of one stream more. Raises ServiceUnavailableException if that is one too many."""
+        """The same events, counted as one more stream. Raises ServiceUnavailableException if there are too
+        many.
+        """
         if self._open >= self._most:
             raise ServiceUnavailableException(
                 f"{self._most} pages are kept up to date by this console, which is the most; close one, or"
@@ -62,7 +65,7 @@ class Turns:
 async def stream(
     sampler: Sampler, status: Callable[[str | None], str], fragments: Fragments, turns: Turns
 ) -> AsyncIterator[bytes]:
-    """Events named as the fragments are, and ``status``: what is wrong with the broker, if anything."""
+    """Events named after the fragments, and an event ``status`` with the broker's problem, if it has one."""
     sent: dict[str, str] = {}
     yield b"retry: 1000\n\n"
     while not sampler.closed:
@@ -70,7 +73,7 @@ async def stream(
         if sampler.snapshot is not None and sampler.problem is None:
             try:
                 now.update(await turns.render(fragments, sampler.snapshot))
-            except MillstreamError as error:  # the broker went away since the look, or what is shown did
+            except MillstreamError as error:  # since the look, the broker or the shown object has gone away
                 _log.debug("nothing new for a page: %s", error)
         for name, html in now.items():
             if sent.get(name) != html:
@@ -88,8 +91,10 @@ async def following(
     status: Callable[[str | None], str],
     fragments: Callable[[], Awaitable[Mapping[str, str]]],
 ) -> AsyncIterator[bytes]:
-    """The same of what is in databases of views: rendered when something was written there. What takes long
-    is done less often, so that nobody's looking takes more than a part of a database's time."""
+    """The same for databases of views: fragments are rendered when something was written there. The pause
+    after a render is at least three times as long as the render, so that open pages take only a part of a
+    database's time.
+    """
     sent: dict[str, str] = {}
     seen: object = None
     yield b"retry: 1000\n\n"
@@ -119,6 +124,6 @@ async def following(
 
 
 def encoded(name: str, data: str) -> bytes:
-    """One event, as the HTML standard has it."""
+    """One event in the format of server-sent events."""
     lines = "".join(f"data: {line}\n" for line in data.splitlines())
     return f"event: {name}\n{lines}\n".encode()

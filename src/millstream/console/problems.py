@@ -1,4 +1,4 @@
-"""What went wrong: a page for people, problem details (RFC 7807) for programs, never a traceback."""
+"""Turns errors into a page for people or problem details (RFC 7807) for programs, never a traceback."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from millstream.pipeline.view_query import QueryRefused
 _log = logging.getLogger(__name__)
 MEDIA_TYPE = "application/problem+json"
 
-# Kafka's errors that are the asker's: its number, and the status for it. Others are the broker's affair.
+# The HTTP status for Kafka's error codes, most of which are mistakes in the request. All other codes become
+# 502: an error of the broker.
 _BY_CODE = {
     -190: 400,  # librdkafka's: no such partition
     1: 404,  # OFFSET_OUT_OF_RANGE
@@ -50,7 +51,7 @@ _BY_CODE = {
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Problem details, as RFC 7807 has them. ``kafka`` is the broker's own word, where it has one."""
+    """Problem details in the format of RFC 7807. ``kafka`` names the broker's error, if it is one."""
 
     type: str
     title: str
@@ -60,20 +61,20 @@ class Problem:
 
 
 def problem_of(error: Exception) -> Problem:
-    """What an exception is to the one who asked."""
+    """The problem that an exception means for the client."""
     if isinstance(error, HTTPException):
         said = error.detail
         if isinstance(error, NotFoundException) and said == HTTPStatus.NOT_FOUND.phrase:
             said = "There is nothing at this address."
         extra = error.extra
-        if isinstance(extra, list):  # of what was wrong with the parameters
+        if isinstance(extra, list):  # what was wrong with each parameter
             said = "; ".join(f"{each.get('key')}: {each.get('message')}" for each in extra) or said
         return _problem(error.status_code, said)
     if isinstance(error, BrokerUnavailable | RegistryUnavailable):
         return _problem(503, str(error))
     if isinstance(error, RequestFailed):
         return _problem(_BY_CODE.get(error.code, 502), str(error), error.name)
-    if isinstance(error, RecursionError):  # by the parser of bodies: nothing else here is nested by others
+    if isinstance(error, RecursionError):  # from parsing a body: no other input is nested without a bound
         return _problem(400, "what was sent is nested too deeply")
     if isinstance(error, ConfigError | InputError | QueryRefused):
         return _problem(400, str(error))
@@ -89,7 +90,7 @@ def _problem(status: int, detail: str, kafka: str | None = None) -> Problem:
 
 
 def answer(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
-    """The handler of every exception."""
+    """Handle any exception: the response to the request."""
     problem = problem_of(error)
     if problem.status == 500:
         _log.error("%s %s failed; please report this", request.method, request.url.path, exc_info=error)

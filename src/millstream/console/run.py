@@ -1,4 +1,4 @@
-"""A console that runs: in a process of its own, or on a thread of this one."""
+"""Runs the console in a process of its own, or on a thread of this one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from millstream.serving import Served
 
 
 class Console(Served):
-    """The console for the broker at an address, on a thread of this process.
+    """The console for the broker at an address, served by this process or on one of its threads.
 
     with millstream.Broker() as broker, Console(broker.address) as console:
         webbrowser.open(console.url)

@@ -1,7 +1,7 @@
-"""Asks the broker again and again, once for all viewers, and tells them when there is something new.
+"""Queries the broker repeatedly, once for all viewers, and notifies them after each look.
 
-A look at a large cluster takes longer than one at a small one: the pause after it is some times as
-long as the look was, so that the console never takes more than a part of anybody's time.
+A look at a large cluster takes longer than one at a small cluster. So the pause after a look is up to three
+times as long as the look itself: the console never takes more than a part of the broker's time.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from millstream.errors import BrokerUnavailable, MillstreamError, RequestFailed
 _log = logging.getLogger(__name__)
 _EVERY = 1.0  # seconds
 _CLOSER_EVERY = 5.0
-_SHARE = 3
-_LONGEST = 15.0
-_DELETED_MEANWHILE = 4  # times that a look begins again because a topic was deleted during it
-_PAUSE = 0.05  # seconds before that
+_SHARE = 3  # the pause after a slow look, in multiples of its duration
+_LONGEST = 15.0  # seconds, the longest such pause
+_DELETED_MEANWHILE = 4  # times that a look is repeated because a topic was deleted during it
+_PAUSE = 0.05  # seconds before each repetition
 
 
 class Sampler:
-    """``snapshot`` is the last one, ``problem`` why there is no newer one."""
+    """Takes the snapshots. ``snapshot`` is the last one, and ``problem`` says why there is no newer one."""
 
     def __init__(self, asker: Asker, clock: Clock | None = None) -> None:
         self._asker = asker
         self._clock = clock or SystemClock()
         self._changed = asyncio.Event()
-        self._looking = asyncio.Lock()  # one look at a time: each goes on from the one before
+        self._looking = asyncio.Lock()  # one look at a time, because each builds on the one before
         self._looking_closer = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
         self.observer = Observer(self._clock)
@@ -57,14 +57,14 @@ class Sampler:
         await self._asker.run(self.observer.close)
 
     def close(self) -> None:
-        """Tell all who wait that nothing more comes."""
+        """Wake everything that waits in ``next``. Nothing more will come."""
         self.closed = True
         self._publish()
 
     # For viewers -------------------------------------------------------------------------------------
 
     async def first(self) -> Snapshot:
-        """The last snapshot; waits for the first one. Raises BrokerUnavailable while there is no broker."""
+        """The last snapshot. Waits for the first one. Raises BrokerUnavailable while no broker answers."""
         while self.snapshot is None and self.problem is None and not self.closed:
             await self.next()
         if self.problem is not None:
@@ -74,16 +74,16 @@ class Sampler:
         return self.snapshot
 
     async def next(self) -> None:
-        """Wait for the next look, whatever it brings."""
+        """Wait until the next look has ended, whether it succeeds or fails."""
         await self._changed.wait()
 
     async def look_now(self) -> Snapshot:
-        """A snapshot of this moment: for who has just changed something, or looks for what is new."""
+        """A snapshot of this moment: used after a change, or when something is not in the last snapshot."""
         await self._look()
         return await self.first()
 
     async def look_closer_now(self) -> Snapshot:
-        """The same, with sizes and groups as they are now."""
+        """The same, with current sizes and groups."""
         self.observer.expire()
         await self._look_closer()
         return await self.look_now()
@@ -100,7 +100,7 @@ class Sampler:
             began = self._clock.monotonic()
             await look()
             took = self._clock.monotonic() - began
-            # The first look is not one like the others: it opens the connection.
+            # The first look takes longer, because it opens the connection. Its duration does not count.
             await asyncio.sleep(_EVERY if first else max(every, min(_SHARE * took, _LONGEST)))
             first = False
 
@@ -123,7 +123,7 @@ class Sampler:
             async with self._looking_closer:
                 await self._asked(self.observer.look_closer)
         except MillstreamError as error:
-            if self.problem is None:  # else it is known
+            if self.problem is None:  # otherwise the problem is already known
                 _log.warning("sizes and groups are not known: %s", error)
 
     async def _asked(self, look: Callable[[Admin], Any]) -> Any:
@@ -132,14 +132,14 @@ class Sampler:
                 try:
                     return await self._asker.ask(look)
                 except RequestFailed:
-                    # The broker answers. A topic deleted between the list of topics and what was asked about
-                    # them is not on the next list; which error it brings differs between clients and brokers.
+                    # The broker answers. A topic may have been deleted after the topics were listed, and
+                    # won't be on the next list. Which error that causes differs between clients and brokers.
                     await asyncio.sleep(_PAUSE)
             return await self._asker.ask(look)
         except MillstreamError:
             raise
         except Exception as error:
-            # A bug of ours; pages go on with what was seen before, and say so.
+            # A bug in millstream. Pages show the error, and go on with the last snapshot.
             _log.exception("looking at the broker failed; please report this")
             raise MillstreamError(f"the console failed: {type(error).__name__}: {error}") from None
 

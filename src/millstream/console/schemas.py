@@ -1,5 +1,8 @@
-"""Decoding by a registry's schemas, for pages: a registry that is away is asked again only after a while, so
-that a page of records that all name a schema does not wait once for each of them."""
+"""Decodes values by a registry's schemas for pages, and does not wait again and again for one that is away.
+
+A registry that did not answer is asked again only after 10 s. Otherwise a page of records would wait once for
+each record that names a schema.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ _AGAIN = 10.0
 
 
 class Schemas:
-    """Of the registry at a URL. May be used by several threads."""
+    """Decodes by the registry at a URL. May be used by several threads."""
 
     def __init__(self, url: str) -> None:
         with needs_extra():
@@ -26,7 +29,7 @@ class Schemas:
         self._away_until = 0.0
 
     def decode(self, data: bytes | None, type: str | None = None) -> Any:
-        """The value of bytes that name their schema; raises as ``registry.values.Decoder`` does."""
+        """The value of bytes that begin with a schema id; raises as ``registry.values.Decoder`` does."""
         if time.monotonic() < self._away_until:
             raise RegistryUnavailable(self._away)
         try:

@@ -1,4 +1,4 @@
-"""What a console is told when it starts."""
+"""The settings of a console, given when it starts."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from millstream.client.connect import Connection
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """``registry`` is a schema registry's URL, ``views`` the databases of pipelines' views. ``hosts`` are
-    the names that browsers may call it by, beside IP addresses, localhost and the machine's own name."""
+    """``registry`` is the URL of a schema registry, and ``views`` are the databases of views. ``hosts`` are
+    further names under which browsers may reach the console, besides IP addresses, localhost and the
+    machine's own name.
+    """
 
     connection: Connection
     read_only: bool = False

@@ -1,7 +1,8 @@
-"""Pages that follow a topic.
+"""Limits the pages that follow a topic, and gives them their own threads.
 
-Each reads what came, again and again, as long as it is open: on threads of their own, so that no other page
-waits however many follow; and no more than so many at once, the others are in line."""
+Each such page reads new records again and again for as long as it is open. These reads have separate threads,
+so that no other page waits for them. At most ``MOST`` pages follow at once; further pages wait in line.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +13,19 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 T = TypeVar("T")
-MOST = 16  # open at once
+MOST = 16  # pages that follow at once
 _THREADS = 4
 
 
 class Seat:
-    """One page's. It is in line until there is room, and keeps its place from then on."""
+    """The seat of one page. The page waits until there is room, and then keeps the seat until it leaves."""
 
     def __init__(self, tails: Tails) -> None:
         self._tails = tails
         self.taken = False
 
     def take(self) -> bool:
-        """Whether the page may follow."""
+        """Take the seat if there is room. True if the page may follow."""
         if not self.taken and self._tails.following < MOST:
             self.taken = True
             self._tails.following += 1
@@ -37,7 +38,7 @@ class Seat:
 
 
 class Tails:
-    """One console's; ``following`` is how many pages do. For the loop's thread."""
+    """The following pages of one console. ``following`` counts them. Use it only on the loop's thread."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="tail")
@@ -45,7 +46,7 @@ class Tails:
 
     @contextmanager
     def seat(self) -> Iterator[Seat]:
-        """For as long as a page is open."""
+        """A seat for as long as a page is open."""
         seat = Seat(self)
         try:
             yield seat
@@ -53,7 +54,7 @@ class Tails:
             seat.leave()
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Read what came, on another thread."""
+        """Read new records on another thread."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""How templates write numbers: one filter for each kind, with its unit."""
+"""Template filters for numbers, sizes, rates and times: one for each kind, with its unit."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _PRECISE = Markup(" data-precise")
 
 
 def number(value: float | None) -> str:
-    """``12,345``; whole."""
+    """A whole number: ``12,345``."""
     return _NOT_KNOWN if value is None else f"{round(value):,}"
 
 
 def short(value: float | None) -> str:
-    """``12.3 k``: where digits beyond the third say nothing."""
+    """A number with three significant digits: ``12.3 k``."""
     if value is None:
         return _NOT_KNOWN
     amount = float(value)
@@ -37,37 +37,37 @@ def short(value: float | None) -> str:
 
 
 def rate(value: float | None) -> str:
-    """``12.3 k/s``."""
+    """A number per second: ``12.3 k/s``."""
     return _NOT_KNOWN if value is None else f"{short(value)}/s"
 
 
 def size(value: float | None) -> str:
-    """``1.5 MB``."""
+    """A number of bytes: ``1.5 MB``."""
     return _NOT_KNOWN if value is None else bytes_text(value)
 
 
 def byte_rate(value: float | None) -> str:
-    """``1.5 MB/s``."""
+    """Bytes per second: ``1.5 MB/s``."""
     return _NOT_KNOWN if value is None else f"{bytes_text(value)}/s"
 
 
 def duration(seconds: float | None) -> str:
-    """``3 h 12 min``, of seconds."""
+    """Seconds as ``3 h 12 min``."""
     return _NOT_KNOWN if seconds is None else duration_text(round(seconds * 1000))
 
 
 def span(milliseconds: float | None) -> str:
-    """The same, of milliseconds."""
+    """Milliseconds as ``3 h 12 min``."""
     return _NOT_KNOWN if milliseconds is None else duration_text(round(milliseconds))
 
 
 def time(at_ms: float | None, attributes: Markup = _NONE) -> str:
-    """A moment; a script writes it in the reader's zone, and without one it is in UTC."""
+    """A time. The page's script rewrites it in the viewer's time zone; without the script, it is in UTC."""
     if at_ms is None:
         return _NOT_KNOWN
     try:
         moment = datetime.fromtimestamp(at_ms / 1000, UTC)
-    except (ValueError, OverflowError, OSError):  # what a producer wrote need not be a time
+    except (ValueError, OverflowError, OSError):  # a producer may write any number as a timestamp
         return f"{at_ms:,.0f} ms"
     iso = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     plain = moment.strftime("%Y-%m-%d %H:%M:%S")
@@ -75,28 +75,28 @@ def time(at_ms: float | None, attributes: Markup = _NONE) -> str:
 
 
 def instant(at_ms: float | None) -> str:
-    """A moment to the millisecond, in the same way."""
+    """A time to the millisecond, written as ``time`` does."""
     return time(at_ms, _PRECISE)
 
 
 def plural(value: int, noun: str, several: str | None = None) -> str:
-    """``1 topic``, ``12 topics``, ``2 queries``."""
+    """A number and its noun: ``1 topic``, ``12 topics``, ``2 queries``."""
     return f"{value:,} {noun if value == 1 else several or noun + 's'}"
 
 
 def code(text: str) -> str:
-    """What stands in backticks, as code."""
-    parts = _BACKTICKS.split(text)  # every second of them stood in backticks
+    """Text with the parts in backticks marked as code."""
+    parts = _BACKTICKS.split(text)  # every second part was in backticks
     return Markup("").join(_CODE.format(part) if at % 2 else part for at, part in enumerate(parts))
 
 
 _JSON = re.compile(r'("(?:[^"\\]|\\.)*")(\s*:)?|(-?\d[\d.eE+-]*)|\b(true|false|null)\b')
 _KIND = Markup('<span class="json-{}">{}</span>')
-_MOST_COLOURED = 128 * 1024  # characters: beyond it, a browser has more to do with colours than with text
+_MOST_COLOURED = 128 * 1024  # characters: beyond this, a browser spends more time on colours than on text
 
 
 def coloured(text: str) -> str:
-    """JSON with its keys, texts, numbers and words marked."""
+    """JSON with its keys, strings, numbers and literals marked for colouring."""
     if len(text) > _MOST_COLOURED:
         return text
     parts, at = [], 0
@@ -110,7 +110,7 @@ def coloured(text: str) -> str:
 
 
 def spark(values: Sequence[float | None], width: int = 88, height: int = 20) -> str:
-    """A line without axes: how a number went, from nought to its highest."""
+    """A sparkline as SVG: a line without axes, scaled from zero to the highest value."""
     known = [(at, value) for at, value in enumerate(values) if value is not None]
     if len(known) < 2:
         return ""

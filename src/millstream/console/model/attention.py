@@ -1,4 +1,4 @@
-"""What needs attention first, each with the place where something can be done about it."""
+"""Finds what needs attention in a cluster, with a link to the page where it can be fixed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ Severity = Literal["critical", "warning"]
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """``link`` is a path of the console. Nothing is lost yet by a warning."""
+    """Something that needs attention. ``link`` is a path in the console. A warning means that nothing is
+    lost yet.
+    """
 
     severity: Severity
     what: str
@@ -28,7 +30,7 @@ class Attention:
 
 
 def needs_attention(snapshot: Snapshot) -> list[Attention]:
-    """Everything, the worst first."""
+    """Everything that needs attention, the worst first."""
     found = [each for check in CHECKS for each in check(snapshot)]
     return sorted(found, key=lambda each: (each.severity != "critical", each.what))
 
@@ -80,7 +82,7 @@ def _groups(snapshot: Snapshot) -> Iterator[Attention]:
 
 
 def of_group(group: GroupState) -> Iterator[Attention]:
-    """Links to the partition in question."""
+    """What needs attention in a group. The links lead to the partition."""
     if group.lost:
         at = next((part for part in group.partitions if part.lost), None)
         yield Attention(

@@ -1,7 +1,7 @@
-"""Bytes of a record as people read them: JSON, text, hex, or by the schema that they name.
+"""Decodes the bytes of a record for people: as JSON, text, hex, or by the schema id in them.
 
-What is asked for by name and is not so is shown as it is, with the reason; ``auto`` looks. Nothing here
-raises for what a record holds.
+If the bytes are not in the requested format, they are shown as they are, with the reason. ``auto`` detects
+the format. No content of a record makes anything here raise.
 """
 
 from __future__ import annotations
@@ -15,24 +15,25 @@ from millstream.errors import MillstreamError
 
 Format = Literal["auto", "json", "text", "hex", "avro", "protobuf"]
 FORMATS: tuple[Format, ...] = ("auto", "json", "text", "hex", "avro", "protobuf")
-SHORT = 400  # characters: a line of a list
-LONG = 64 * 1024  # characters: a record on its own, unless all of it is asked for
-WHOLE = 4 * 1024 * 1024  # what a browser can still show; the rest is for downloads
-_LOOKED_AT = 4096  # bytes that tell text from others
-_FRAMED = 5  # bytes: a nought and the id of a schema
+SHORT = 400  # characters: in a list
+LONG = 64 * 1024  # characters: on a record's own page, unless the whole record is requested
+WHOLE = 4 * 1024 * 1024  # characters that a browser can still show; beyond that, there is the download
+_LOOKED_AT = 4096  # bytes examined to decide whether it is text
+_FRAMED = 5  # bytes: a zero byte and the id of a schema
 
 
 class SchemaDecoder(Protocol):
-    """What decodes by schemas: ``registry.values.Decoder``."""
+    """Decodes by schemas, as ``registry.values.Decoder`` does."""
 
     def decode(self, data: bytes | None, type: str | None = None) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A key, a value or a header's value. ``format`` is what it was taken for, ``null`` where there is none;
-    ``bytes`` is its whole size, also where ``text`` is cut. ``note`` says why it is not what was asked
-    for."""
+    """A key, a value or a header's value as text. ``format`` is the format found, or ``null`` for a null.
+    ``bytes`` is the whole size, even if ``text`` is ``cut``. ``note`` says why the format is not the
+    requested one.
+    """
 
     format: str
     text: str
@@ -44,7 +45,7 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Meant:
-    """Bytes, decoded. ``value`` is what JSON has, and is there only where ``structured``."""
+    """Bytes and what they decode to. If ``structured``, ``value`` is the decoded value, as JSON types."""
 
     format: str
     data: bytes | None
@@ -55,7 +56,7 @@ class Meant:
 
 
 class Decoding:
-    """Decodes as asked, with a registry's schemas if there is a registry."""
+    """Decodes in the requested format, by a registry's schemas if there is a registry."""
 
     def __init__(self, format_: Format = "auto", schemas: SchemaDecoder | None = None) -> None:
         self._format = format_
@@ -97,12 +98,13 @@ class Decoding:
 
 
 def shown(meant: Meant, most: int = SHORT, *, pretty: bool = False) -> Shown:
-    """As it is written, cut after ``most`` characters."""
+    """The text of decoded bytes, cut after ``most`` characters."""
     data = meant.data
     if data is None:
         return Shown("null", "", 0)
     if meant.format == "json":
-        # As it was written: parsed and written again, 1e400 would be Infinity and a double key a single one.
+        # The original text: parsing and writing it again would turn 1e400 into Infinity and drop duplicate
+        # keys.
         text = _printable(data.decode(json.detect_encoding(data), "surrogatepass"))
         text = _indented(text, most) if pretty else text
         cut = len(text) > most
@@ -112,14 +114,14 @@ def shown(meant: Meant, most: int = SHORT, *, pretty: bool = False) -> Shown:
     elif meant.format == "hex":
         text, cut = _hex(data, most, pretty=pretty)
     else:
-        # A character has at most four bytes: more than this is never shown.
+        # A character has at most four bytes, so no more than this is ever shown.
         text = data[: 4 * most + 4].decode("utf-8", "replace")
         cut = len(text) > most or len(data) > 4 * most + 4
     return Shown(meant.format, text[:most], len(data), cut, meant.schema_id, meant.note)
 
 
 def _printable(text: str) -> str:
-    """Text that UTF-8 can carry: half a letter (a lone surrogate) is written as JSON escapes it."""
+    """Text that UTF-8 can encode: a lone surrogate is escaped as in JSON."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -127,7 +129,7 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
 
 
 def _indented(text: str, most: int) -> str:
-    """JSON with line breaks, every value as it was written; not much longer than ``most``."""
+    """JSON with line breaks and every value in its original form. Stops soon after ``most`` characters."""
     out: list[str] = []
     depth, size, before = 0, 0, ""
     for found in _TOKEN.finditer(text):
@@ -152,7 +154,7 @@ def _indented(text: str, most: int) -> str:
 def _json(data: bytes) -> Meant | None:
     try:
         value = json.loads(data)
-        json.dumps(value, indent=2)  # what is nested too deeply to be shown is text
+        json.dumps(value, indent=2)  # raises if it is nested too deeply to be shown; it is text then
         return Meant("json", data, value, structured=True)
     except (ValueError, RecursionError):
         return None
@@ -163,14 +165,14 @@ def _is_text(data: bytes) -> bool:
     try:
         text = start.decode()
     except UnicodeDecodeError as error:
-        if len(data) <= _LOOKED_AT or error.start < len(start) - 3:  # else a character was cut through
+        if len(data) <= _LOOKED_AT or error.start < len(start) - 3:  # otherwise the cut split a character
             return False
         text = start[: error.start].decode()
     return all(letter.isprintable() or letter in "\n\r\t" for letter in text)
 
 
 def _hex(data: bytes, most: int, *, pretty: bool) -> tuple[str, bool]:
-    """``68 65 6c``; pretty, sixteen a line with their offsets and as text."""
+    """Bytes as ``68 65 6c``. Pretty: sixteen bytes on a line, with offsets and as text."""
     if not pretty:
         return data[: most // 3 + 1].hex(" "), len(data) > most // 3
     width = 16 * 3 + 28

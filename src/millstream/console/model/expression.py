@@ -1,18 +1,18 @@
-"""What a record must be like to be shown: a small language, parsed here and matched here; no I/O.
+"""The filter language for records: parses expressions and matches records, without I/O.
 
-    $.user.id = 7                           of the value, decoded: the field id of the field user
+    $.user.id = 7                           in the decoded value: the field id of the field user
     $.items[0].price >= 9.5                 an index; [-1] is the last one
-    $.items[*].sku contains "A-"            any of them
-    $["strange name"] = null                a name that is no word
-    $.coupon                                it is there
+    $.items[*].sku contains "A-"            any of the items
+    $["strange name"] = null                a name that is not a plain word
+    $.coupon                                true if the field exists
     not $.coupon and ($.eur > 100 or $.country != "DE")
     key = "c1" and header.trace startswith "00-"
     offset >= 100 and partition = 3 and size > 1000 and timestamp >= 1760000000000
 
-Rules. A comparison holds if it holds for any value that its path leads to; a path that leads nowhere
-satisfies none of them, ``!=`` neither. Only like is compared with like: 7 is not "7", and true is not 1.
-``contains`` is of texts, and of lists that have an element. There are no patterns, so that no record can make
-matching slow: the work is bounded by the length of the expression times the size of the record.
+Rules. A comparison is true if it is true for any value that its path leads to. If the path leads nowhere, it
+is false, even with ``!=``. Only values of the same kind are compared: 7 is not "7", and true is not 1.
+``contains`` finds a text within a text, or an element in a list. There are no patterns, so that no record can
+make matching slow: the work is bounded by the length of the expression times the size of the record.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _TOKEN = re.compile(
 
 
 class ExpressionError(ConfigError):
-    """An expression that means nothing. ``at`` is where, counted in characters from 0."""
+    """An expression that can't be parsed. ``at`` is the position of the error, in characters from 0."""
 
     def __init__(self, message: str, at: int) -> None:
         self.at = at
@@ -54,7 +54,7 @@ Matcher = Callable[[Mapping[str, Any]], bool]
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A parsed expression. ``uses`` are the parts of a record that it looks at."""
+    """A parsed expression. ``uses`` names the parts of a record that it reads."""
 
     text: str
     uses: frozenset[str]
@@ -62,7 +62,7 @@ class Expression:
 
 
 def parse(text: str) -> Expression:
-    """An expression, or an ExpressionError that says what was expected where."""
+    """Parse an expression. Raises an ExpressionError that says what was expected, and where."""
     if len(text) > LONGEST:
         raise ExpressionError(f"an expression has at most {LONGEST} characters", LONGEST)
     parser = _Parser(text)
@@ -79,7 +79,7 @@ Step = Any  # a name, an index, or _ANY
 
 
 def _walk(value: Any, steps: tuple[Step, ...]) -> Iterator[Any]:
-    """What a path leads to, from a value on."""
+    """The values that a path leads to, starting from ``value``."""
     if not steps:
         yield value
         return
@@ -160,7 +160,7 @@ class _Token:
 
 
 class _Parser:
-    """Recursive descent; ``token`` is the one that comes next."""
+    """A recursive descent parser. ``token`` is the next token."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -184,7 +184,7 @@ class _Parser:
         return taken
 
     def took(self, text: str) -> bool:
-        """Whether the next token is this mark or word; if so it is passed."""
+        """Consume the next token and return True if it is this mark or word."""
         if self.token.kind in ("mark", "word") and self.token.text.lower() == text:
             self.take()
             return True
@@ -290,7 +290,7 @@ def _json_number(token: _Token) -> str:
 
 def _unquoted(token: _Token) -> str:
     text = token.text
-    if text[0] == "'":  # as JSON writes it
+    if text[0] == "'":  # rewrite it as a JSON string
         inner = re.sub(r"\\'|\"", lambda found: "'" if found[0] == "\\'" else '\\"', text[1:-1])
         text = f'"{inner}"'
     try:

@@ -1,4 +1,4 @@
-"""One consumer group: its members, its partitions, their lag over time, and what it missed."""
+"""The page of one consumer group: members, partitions, lag over time, and the records it missed."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from millstream.console.model.snapshot import GroupPartition, GroupState
 from millstream.pipeline.owners import Owner
 from millstream.pipeline.status import Shown
 
-LINES = 8  # of a chart: more can't be told apart
+LINES = 8  # in a chart: more can't be told apart
 
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """Partitions of a topic that a member reads, or ``awaits``: those that another has not given up yet."""
+    """The partitions of a topic that a member reads, or ``awaits``: another member has not given them up."""
 
     topic: str
     partitions: list[int]
@@ -26,8 +26,9 @@ class Reads:
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """``instance`` is its group.instance.id, if it is a static member. Only members of the consumer protocol
-    (KIP-848) have an epoch."""
+    """A member of a group. ``instance`` is its group.instance.id, if it is a static member. Only members of
+    the consumer protocol (KIP-848) have an epoch.
+    """
 
     id: str
     client: str
@@ -40,8 +41,10 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class MissedRecords:
-    """Records that were deleted before the group had committed them: the latest loss of a partition, and how
-    many it missed of it ``in_all``. Times are those of writing; null where they are not known."""
+    """Records of a partition that were deleted before the group had committed them. The offsets and times
+    describe the latest loss, and ``in_all`` counts all losses of the partition. Times are those at which the
+    records were written, null if not known.
+    """
 
     topic: str
     partition: int
@@ -55,10 +58,12 @@ class MissedRecords:
 
 @dataclass(frozen=True, slots=True)
 class GroupDetail:
-    """``epoch`` and ``assignment_epoch`` are those of the consumer protocol; of a classic group Kafka tells
-    neither its generation nor which member leads. ``missed`` is what millstream's broker wrote down; null
-    on Apache Kafka, which does not, and tells only what is missing now (``lost``). ``pipeline`` is the job
-    that keeps here which of its batches are done: it reads without being a member."""
+    """A consumer group with all that its page shows. ``epoch`` and ``assignment_epoch`` exist only in the
+    consumer protocol; for a classic group, Kafka reports neither the generation nor the leading member.
+    ``missed`` is what millstream's broker recorded. It is null on Apache Kafka, which records nothing and
+    only reports what is missing now (``lost``). ``pipeline`` is the job whose ledger this group is: the job
+    keeps in its offsets which batches are done, and reads without being a member.
+    """
 
     name: str
     state: str
@@ -147,7 +152,7 @@ def _missed(each: Missed) -> MissedRecords:
 
 
 def lag_over_time(group: GroupState, history: History | None, most: int = LINES) -> Columns:
-    """The lag of the partitions that are furthest behind now, those of the list first among equals."""
+    """The lag over time of the partitions that are furthest behind now. Ties go to those listed first."""
     ranked = sorted(group.partitions, key=lambda part: -(part.lag or 0))[:most]
     shown = {part.place for part in ranked}
     names = [part.place for part in group.partitions if part.place in shown]

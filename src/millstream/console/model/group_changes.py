@@ -1,4 +1,4 @@
-"""Moving a consumer group and deleting what it has committed, with what that means said before."""
+"""Moves a consumer group, and deletes it or its offsets, each with a preview of the consequences."""
 
 from __future__ import annotations
 
@@ -23,9 +23,11 @@ _RUN = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Where to: ``start``, ``end``, an ``offset``, a ``shift`` by so many records (-100, 100) or a ``time``
-    (an age such as 1h, a date and time, which is UTC unless it names its zone, or ms since 1970). Of a
-    ``topic``, else of all that the group has committed; of ``partitions`` (0,2-4), else of all."""
+    """Where to move a group. ``to`` is ``start``, ``end``, an ``offset``, a ``shift`` by a number of records
+    (-100, 100), or a ``time``: an age such as 1h, a date and time (UTC unless it names its zone), or ms since
+    1970. It applies to one ``topic``, or to all that the group has committed, and there to ``partitions``
+    (0,2-4), or to all.
+    """
 
     to: Target
     value: str = ""
@@ -35,8 +37,9 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class MovedPartition:
-    """``old`` is null where the group has committed nothing. ``first_ms`` and ``last_ms`` are the times of
-    the first and the last record that is read again or skipped."""
+    """A partition that is moved. ``old`` is null where the group has committed nothing. ``first_ms`` and
+    ``last_ms`` are the times of the first and the last record that is read again or skipped.
+    """
 
     topic: str
     partition: int
@@ -51,8 +54,10 @@ class MovedPartition:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """``refused`` says why it can't be done now; empty if it can. ``pipeline`` is the job that keeps in these
-    offsets which of its batches are done: afterwards it starts only with ``--new-ledger``."""
+    """What moving a group means. ``refused`` says why it can't be done now, and is empty if it can.
+    ``pipeline`` is the job that keeps in these offsets which of its batches are done: after the move, the
+    job starts only with ``--new-ledger``.
+    """
 
     group: str
     partitions: list[MovedPartition]
@@ -64,7 +69,7 @@ class Reset:
 
 
 def preview(admin: Admin, group: str, choice: Choice, clock: Clock, owner: Owner | None) -> Reset:
-    """What would be moved; changes nothing. Raises for a choice that can't be made."""
+    """What would be moved; changes nothing. Raises if the choice is not valid."""
     refused = "" if owner is None else owner.refused
     try:
         refuse_to_move(admin, group, new=False)
@@ -77,7 +82,7 @@ def preview(admin: Admin, group: str, choice: Choice, clock: Clock, owner: Owner
 
 
 def reset(admin: Admin, group: str, choice: Choice, clock: Clock, owner: Owner | None) -> Reset:
-    """Move it; raises while it has members, or is the ledger of a job that runs."""
+    """Move a group. Raises while it has members, or is the ledger of a running job."""
     _refuse_under(owner)
     refuse_to_move(admin, group, new=False)
     moves = _moves(admin, group, choice, clock)
@@ -124,7 +129,7 @@ def _reset(group: str, moves: list[Move], refused: str, owner: Owner | None) -> 
 
 
 def position_text(choice: Choice) -> str:
-    """As the command line has it: ``start``, ``47``, ``+5``, ``@-1h``."""
+    """The choice in the syntax of the command line: ``start``, ``47``, ``+5``, ``@-1h``."""
     value = choice.value.strip()
     if len(value) > _LONGEST:
         raise ConfigError(f"{value[:20]}… is longer than any offset or time")
@@ -140,7 +145,7 @@ def position_text(choice: Choice) -> str:
                 )
             return value if value[0] in "+-" else f"+{value}"
         case "time":
-            # An age may come without its sign: nobody resets a group to an hour from now.
+            # An age may be written without its sign: nobody moves a group to an hour from now.
             is_age = re.fullmatch(r"(\d+(\.\d+)?(ms|[wdhms]))+", value)
             return f"@-{value}" if is_age else f"@{value}"
         case _:
@@ -148,7 +153,7 @@ def position_text(choice: Choice) -> str:
 
 
 def parse_partitions(text: str) -> list[int]:
-    """``0,2-4``; empty for all."""
+    """Partition numbers written as ``0,2-4``. Empty means all."""
     found: list[int] = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         run = _RUN.fullmatch(part)
@@ -166,10 +171,10 @@ def parse_partitions(text: str) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """What is lost by forgetting a group, or its offsets of a topic. A consumer that comes back begins as its
-    ``auto.offset.reset`` says: at the start it reads ``read_again`` records again, at the end it skips
-    ``skipped`` that it has not read. ``refused`` says why it can't be done now; empty if it can.
-    ``pipeline`` as of ``Reset``."""
+    """What is lost by deleting a group, or its offsets for a topic. A consumer that comes back begins where
+    its ``auto.offset.reset`` says: at the start, it reads ``read_again`` records again; at the end, it skips
+    ``skipped`` records that it has not read. ``refused`` and ``pipeline`` are as in ``Reset``.
+    """
 
     group: str
     topic: str
@@ -182,7 +187,7 @@ class Deletion:
 
 
 def deletion(group: GroupState, topic: str = "", owner: Owner | None = None) -> Deletion:
-    """What deleting means, before it is done."""
+    """What would be lost; changes nothing."""
     parts = [
         part for part in group.partitions if part.committed is not None and (not topic or part.topic == topic)
     ]
@@ -207,7 +212,7 @@ def deletion(group: GroupState, topic: str = "", owner: Owner | None = None) -> 
 
 
 def delete(admin: Admin, group: str, owner: Owner | None) -> None:
-    """The group with all of its offsets; raises while it has members, or is the ledger of a job that runs."""
+    """Delete a group with all its offsets. Raises while it has members, or is the ledger of a running job."""
     _refuse_under(owner)
     refuse_while_active(admin, group, "a group in use is not deleted")
     error = admin.delete_groups([group])[group]
@@ -216,7 +221,9 @@ def delete(admin: Admin, group: str, owner: Owner | None) -> None:
 
 
 def forget_topic(admin: Admin, group: str, topic: str, owner: Owner | None) -> None:
-    """Its offsets of a topic, all of them; raises while members read the topic, as ``delete`` does."""
+    """Delete all offsets of a group for one topic. Raises while members read the topic, or while the group
+    is the ledger of a running job.
+    """
     _refuse_under(owner)
     admin.group(group)
     places = [place for place in admin.committed(group) if place.topic == topic]

@@ -1,8 +1,8 @@
-"""Watches consumer groups: how far behind, how fast they read, when they lose records.
+"""Watches consumer groups: how far they are behind, how fast they read, when they will lose records.
 
-Rules: each look is a fixed number of requests, however many groups there are. The one thing that Kafka tells
-of one partition at a time is when a record was written: that is remembered, and asked for only where a group
-has moved on.
+Rules. A look takes few requests, however many groups there are. Only the time at which a record was written
+has to be looked up for each partition. Those times are remembered, and looked up again only where a group has
+moved on.
 """
 
 from __future__ import annotations
@@ -25,21 +25,22 @@ from millstream.console.model.history import History
 from millstream.console.model.snapshot import GroupPartition, GroupState
 
 HISTORY_SECONDS = 10.0
-RATE_SECONDS = 30.0  # consumers commit every five seconds, if not told otherwise: over less, rates would jump
-MOST_SERIES = 20_000  # of partitions of groups whose lag is remembered: 30 MB
-MOST_TIMES = 500  # of records that are asked for in one look, the others in the next
+RATE_SECONDS = 30.0  # consumers commit every five seconds by default: over a shorter time, rates would jump
+MOST_SERIES = 20_000  # partitions of groups whose lag is remembered: 30 MB
+MOST_TIMES = 500  # records whose times are looked up in one look; the others follow in the next
 
 _Commits = Mapping[TopicPartition, Committed]
 
 
 class _Look(NamedTuple):
-    at: float  # by a clock that never goes back
+    at: float  # by the monotonic clock
     commits: Mapping[str, _Commits]
 
 
 class GroupWatch:
-    """``states`` is what was seen last; ``lag`` is the lag of each group over the last hour, and
-    ``partitions`` has that of each partition of a group, by ``str(TopicPartition)``."""
+    """Watches all groups of a cluster. ``states`` is what was seen last. ``lag`` is the lag of each group
+    over the last hour, and ``partitions`` has that of each partition of a group, by ``str(TopicPartition)``.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -55,14 +56,14 @@ class GroupWatch:
         return bool(self._looks)
 
     def look(self, admin: Admin, outlook: Outlook, ends: Mapping[TopicPartition, int]) -> None:
-        """Every group, as it is now; ``ends`` are the partitions that have a leader."""
+        """Look at every group. ``ends`` has the partitions that have a leader."""
         listed = admin.groups()
         found = survey(admin.connection, listed)
         now, now_ms = self._clock.monotonic(), self._clock.now_ms()
         self._looks.append(_Look(now, {name: group.commits for name, group in found.items()}))
         while len(self._looks) > 2 and self._looks[1].at <= now - RATE_SECONDS:
             self._looks.popleft()
-        # To the same end as for `group lag` and for pipelines: that of readers of committed records.
+        # Lag is measured up to the last stable offset, as in `group lag` and in pipelines.
         topics = {topic for group in found.values() for topic in group.topics}
         asked = [place for place in ends if place.topic in topics]
         by_topic = _by_topic(outlook, admin.ends(asked, committed_only=True) if asked else {})
@@ -75,7 +76,7 @@ class GroupWatch:
             if group.name in found:
                 known = (self._known(lag, outlook, newest) for lag in lags[group.name])
                 states[group.name] = _state(found[group.name], list(known), now_ms)
-            elif group.name in self.states:  # it can't be told of at the moment
+            elif group.name in self.states:  # it can't be described at the moment: keep the last state
                 states[group.name] = self.states[group.name]
         self.states = states
         self._remember(now, now_ms)
@@ -83,7 +84,9 @@ class GroupWatch:
     def _lags(
         self, name: str, group: Surveyed, by_topic: Mapping[str, Mapping[TopicPartition, Bounds]]
     ) -> Iterator[Lag]:
-        """Of every partition of the topics that it has committed offsets of, or members on."""
+        """The lag of every partition of the topics that the group has committed offsets for, or that its
+        members read.
+        """
         holders = {place: member.client for member in group.info.members for place in member.assigned}
         rates = self._rates(name)
         for topic in sorted(group.topics):
@@ -99,11 +102,11 @@ class GroupWatch:
                 )
 
     def _rates(self, name: str) -> dict[TopicPartition, float]:
-        """Records per second that a group has committed lately."""
+        """Records per second that a group has committed, by partition, within ``RATE_SECONDS``."""
         last = self._looks[-1]
         rates = {}
         for place, commit in last.commits[name].items():
-            # The first look at which it had committed: a group that has just joined has not yet.
+            # The first look that has a committed offset: a new group has none at first.
             first = next(look for look in self._looks if place in look.commits.get(name, {}))
             if first is not last:
                 grown = max(0, commit.offset - first.commits[name][place].offset)
@@ -111,7 +114,7 @@ class GroupWatch:
         return rates
 
     def _learn_times(self, admin: Admin, unread: list[Lag]) -> None:
-        """When the oldest unread records were written; some of them at a time."""
+        """Look up when the oldest unread records were written, at most ``MOST_TIMES`` at a time."""
         spots = {_first_unread(lag) for lag in unread}
         self._times = {spot: at for spot, at in self._times.items() if spot in spots}
         asked = list(itertools.islice((spot for spot in spots if spot not in self._times), MOST_TIMES))
@@ -154,7 +157,7 @@ def _first_unread(lag: Lag) -> Spot:
 def _by_topic(
     outlook: Outlook, ends: Mapping[TopicPartition, int]
 ) -> dict[str, dict[TopicPartition, Bounds]]:
-    """Partitions' bounds: where they start is looked up now and then, where they end all the time."""
+    """The bounds of partitions by topic. Starts come from the outlook, which is older; ends are fresh."""
     found: dict[str, dict[TopicPartition, Bounds]] = {}
     for place, bounds in outlook.bounds.items():
         end = max(bounds.start, ends.get(place, bounds.end))

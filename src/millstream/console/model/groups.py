@@ -20,8 +20,9 @@ Only = Literal["", "behind", "active", "empty", "losing"]
 
 @dataclass(frozen=True, slots=True)
 class GroupQuery:
-    """What is asked for: every word of ``search`` must be in the name. ``only`` those that are behind, have
-    members, have none, or have lost records or are about to."""
+    """Which groups are requested. Every word of ``search`` must be in the name. ``only`` selects those that
+    are behind, that have members, that have none, or that have lost records or are about to.
+    """
 
     search: str = ""
     sort: Sort = "name"
@@ -33,8 +34,9 @@ class GroupQuery:
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """One group of a list. ``trend`` is its lag over the last hour, the newest last. ``pipeline`` is the job
-    that owns it: it reads without being a member, so the broker calls the group empty."""
+    """One group of the list. ``trend`` is its lag over the last hour, the newest last. ``pipeline`` is the
+    job that owns it: the job reads without being a member, so the broker calls the group empty.
+    """
 
     name: str
     state: str
@@ -54,8 +56,10 @@ class GroupRow:
 
 @dataclass(frozen=True, slots=True)
 class GroupPage:
-    """``found`` counts what the search found on all pages. ``query`` is what was asked, with the page that is
-    shown. Before groups were looked at for the first time, ``detailed`` is false, and none are told."""
+    """One page of the list. ``found`` counts the groups found on all pages, ``total`` all groups. ``query``
+    is the request, with the number of the page shown. ``detailed`` is false, and no groups are listed, until
+    groups have been looked at for the first time.
+    """
 
     groups: list[GroupRow]
     found: int
@@ -84,7 +88,7 @@ _ONLY: dict[Only, Callable[[GroupState], bool]] = {
 
 
 def group_list(snapshot: Snapshot, lag: History, query: GroupQuery) -> GroupPage:
-    """One page; one beyond the last is the last."""
+    """One page of the list. A page number beyond the last means the last."""
     everything = list(snapshot.groups.values())
     found = [
         group for group in everything if has_words(group.name, query.search) and _ONLY[query.only](group)

@@ -1,4 +1,4 @@
-"""The last hour, in memory: rings of numbers that never grow."""
+"""Keeps numbers over the last hour in memory, in series of bounded length."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ POINTS = 3600
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """A chart's data: times in seconds since 1970, and a list of values beside them for each name. None is
-    a gap."""
+    """The data of a chart: times in seconds since 1970, and for each name a list of values at those times.
+    None is a gap.
+    """
 
     times: list[float]
     series: dict[str, list[float | None]]
 
 
 class History:
-    """Named numbers over time, the last ``points`` of them; a name that comes later has gaps before."""
+    """Named numbers over time, the last ``points`` of each. A name that is added later begins with gaps."""
 
     def __init__(self, points: int = POINTS) -> None:
         self._points = points
@@ -31,8 +32,7 @@ class History:
         return len(self._times)
 
     def add(self, at_ms: int, values: Mapping[str, float | None]) -> None:
-        """Append one moment; names that are not among ``values`` any more are forgotten once all of theirs
-        are gaps."""
+        """Append one moment. A name that is no longer in ``values`` is dropped once it has only gaps left."""
         before = len(self._times)
         self._times.append(at_ms / 1000)
         for name in values:
@@ -43,7 +43,7 @@ class History:
             series.append(math.nan if value is None else value)
         if (
             len(self._times) > self._points + self._points // 10
-        ):  # not at each step: it moves all that is left
+        ):  # not at every step, because cutting moves all the remaining numbers
             self._cut(len(self._times) - self._points)
 
     def _cut(self, excess: int) -> None:
@@ -54,14 +54,14 @@ class History:
                 del self._series[name]
 
     def last(self, *names: str) -> list[float | None]:
-        """The newest point of some names, its time first; empty before there is one."""
+        """The newest point of some names, its time first. Empty before the first point."""
         if not self._times:
             return []
         values = [self._series[name][-1] if name in self._series else math.nan for name in names]
         return [round(self._times[-1], 3), *(None if math.isnan(v) else round(v, 3) for v in values)]
 
     def columns(self, *names: str, most: int = 600) -> Columns:
-        """The history of some names, thinned by averaging to at most ``most`` points."""
+        """The history of some names, averaged down to at most ``most`` points."""
         step = max(1, math.ceil(len(self._times) / most))
         gaps = array("f", [math.nan]) * len(self._times)
         return Columns(

@@ -1,7 +1,7 @@
-"""Follows the topic in which jobs tell what they do, so that every look at the cluster knows their last word.
+"""Follows the topic in which jobs report their status, so that every snapshot has the latest reports.
 
-One consumer for all viewers, without a group. A cluster without the topic has no jobs that tell, and costs
-nothing.
+There is one consumer for all viewers, without a group. A cluster without the topic has no jobs that report,
+and following it costs nothing.
 """
 
 from __future__ import annotations
@@ -20,20 +20,24 @@ from millstream.errors import MillstreamError
 from millstream.pipeline.status import TOPIC, JobStatus
 
 _log = logging.getLogger(__name__)
-_CATCH_UP_S = 1.0  # in one look; a topic that takes longer is caught up with in the next ones
+_CATCH_UP_S = 1.0  # seconds of reading in one look; the rest of a long topic is read in the next looks
 _AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
 class HeardJob:
-    """``heard_ms`` is when it was told, by the clock here where that is known: the job's may be wrong."""
+    """The last report of a job. ``heard_ms`` is when it arrived, by the console's clock, because the job's
+    clock may be wrong. For a report read before the console had caught up, it is the time in the report.
+    """
 
     status: JobStatus
     heard_ms: int
 
 
 class JobTopic:
-    """``jobs`` is the last word of each, ``unreadable`` the keys of what is no status, or a newer kind."""
+    """Reads the reports. ``jobs`` has the last report of each job. ``unreadable`` has the keys of records
+    that are not a status, or are of a newer version.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -45,9 +49,10 @@ class JobTopic:
         self.unreadable: frozenset[str] = frozenset()
 
     def look(self, connection: Connection, ends: Mapping[TopicPartition, int]) -> dict[str, HeardJob]:
-        """Read what is new, up to where partitions ended just now."""
+        """Read new reports, up to the given ends of the partitions."""
         own = {place: end for place, end in ends.items() if place.topic == TOPIC}
-        ended = any(end < self._next.get(place, 0) for place, end in own.items())  # made anew under its name
+        # An end that has moved back: the topic was deleted and created again under its name.
+        ended = any(end < self._next.get(place, 0) for place, end in own.items())
         if frozenset(own) != self._places or ended:
             self.close()
             self._places = frozenset(own)
@@ -99,7 +104,7 @@ class JobTopic:
 
 
 def read_status(value: bytes) -> JobStatus | None:
-    """A record's value as what it tells; None if it is something else."""
+    """The status in a record's value; None if it is not a status."""
     try:
         return msgspec.json.decode(value, type=JobStatus)
     except msgspec.MsgspecError:

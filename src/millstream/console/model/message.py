@@ -1,4 +1,4 @@
-"""A record as the console shows it, and which of them are asked for."""
+"""A record as the console shows it, and the query that selects records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from millstream.console.model.expression import Expression, parse
 
 PER_PAGE = 50
 MOST = 500
-LARGEST_OFFSET = 2**53 - 1  # that a number in JSON holds for sure: some centuries of a million a second
+LARGEST_OFFSET = 2**53 - 1  # JSON numbers are exact up to here: 285 years of a million records a second
 Seek = Literal["newest", "oldest", "offset", "time", "live"]
 
 
@@ -27,8 +27,9 @@ class ShownHeader:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """``state`` is of its transaction: ``plain`` if it was in none. What is a marker is no record, but the
-    end of a transaction. ``bytes`` is what it takes uncompressed: key, value and headers."""
+    """A record. ``state`` is that of its transaction, ``plain`` if it was in none. A marker is not a record
+    but the end of a transaction. ``bytes`` is the uncompressed size of key, value and headers.
+    """
 
     partition: int
     offset: int
@@ -44,10 +45,11 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class MessageQuery:
-    """``seek`` says where to begin, and so the order: from the newest backwards (and, ``live``, on with what
-    comes), or from the oldest, an offset or a time forwards. ``key``, ``value`` and ``header`` are texts that
-    must be in it (``name=text`` for a header's value), ``where`` is an expression. ``cursor`` goes on where
-    another page ended."""
+    """Which records are requested. ``seek`` says where to begin, and so the order: ``newest`` and ``live`` go
+    backwards from the newest record (``live`` then follows new ones), ``oldest``, ``offset`` and ``time`` go
+    forwards. ``key``, ``value`` and ``header`` are texts that must be in the record (``name=text`` for a
+    header's value), and ``where`` is an expression. ``cursor`` continues where another page ended.
+    """
 
     seek: Seek = "newest"
     offset: Annotated[int, Meta(ge=0, le=LARGEST_OFFSET)] = 0
@@ -71,7 +73,7 @@ class MessageQuery:
         return bool(self.key or self.value or self.header or self.where)
 
     def parameters(self, **changed: str | int) -> dict[str, str | int]:
-        """What of it stands in an address: all that is not as it is anyway."""
+        """The query parameters of a link: all fields that differ from their defaults."""
         plain = MessageQuery()
         named: dict[str, str | int] = {}
         for name in self.__dataclass_fields__:
@@ -86,12 +88,12 @@ class MessageQuery:
 
 
 def not_decoded(messages: Sequence[Message]) -> list[tuple[str, int]]:
-    """Why values are not shown as they were asked for, and how many; the most first."""
+    """The reasons why values are not in the requested format, with their counts, most frequent first."""
     return Counter(each.value.note for each in messages if each.value.note).most_common()
 
 
 class Filter:
-    """Whether a record is one that is asked for. Raises ExpressionError if the expression is none."""
+    """Decides whether a record matches a query. Raises ExpressionError if the expression is not valid."""
 
     def __init__(self, query: MessageQuery, decoding: Decoding) -> None:
         self._decoding = decoding
@@ -119,12 +121,12 @@ class Filter:
         return self._header_text is None or self._header_text in (data or b"")
 
     def _is_within(self, record: Record) -> bool:
-        """Whether a value that is encoded has the text once it is decoded."""
+        """True if the value is encoded by a schema and contains the text once it is decoded."""
         meant = self._decoding.meant(record.value)
         return meant.schema_id is not None and self._value in shown(meant, LONG).text
 
     def _parts(self, partition: int, record: Record, uses: frozenset[str]) -> Mapping[str, Any]:
-        """What an expression looks at; nothing that it does not use is decoded."""
+        """The parts of a record that an expression uses. Other parts are not decoded."""
         parts: dict[str, Any] = {
             "offset": record.offset,
             "partition": partition,
@@ -141,7 +143,7 @@ class Filter:
 
 
 def _plain(meant: Meant) -> Any:
-    """As expressions compare it: what JSON has, or a text."""
+    """The value that expressions compare: of a JSON type, or a text."""
     if meant.structured or meant.data is None:
         return meant.value
     return meant.data.decode("utf-8", "replace")
@@ -164,13 +166,13 @@ def message(
     most: int = SHORT,
     pretty: bool = False,
 ) -> Message:
-    """A record as it is shown."""
+    """A record in the form that is shown."""
 
     def part(data: bytes | None) -> Shown:
         return shown(decoding.meant(data), most, pretty=pretty)
 
     if batch.state in ("commit marker", "abort marker"):
-        # What they hold is Kafka's own affair; the state says it all.
+        # The content of a marker is internal to Kafka, and ``state`` says the same.
         record = Record(None, None, (), record.timestamp, record.offset)
     texts = Decoding()
     return Message(

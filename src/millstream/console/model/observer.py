@@ -1,9 +1,9 @@
-"""Looks at a cluster again and again, and remembers enough to tell rates, lag and what is ahead.
+"""Looks at a cluster repeatedly, and remembers enough to work out rates, lag and forecasts.
 
-Rules: each look is a fixed number of requests, however many topics and groups there are. The quick look (who
-leads, where partitions end) is one Metadata and one ListOffsets request; ``look_closer`` asks for what
-changes slowly: sizes, retention, groups (which ``group_watch`` does). The two may run on two threads at once:
-each writes fields of its own.
+Rules. A look takes few requests, however many topics and groups there are. The quick look (the leaders, and
+where partitions end) takes one Metadata and one ListOffsets request. ``look_closer`` asks for what changes
+slowly: sizes, retention, and groups (in ``group_watch``). The two may run on two threads at once, because
+each writes its own fields.
 """
 
 from __future__ import annotations
@@ -22,21 +22,22 @@ from millstream.console.model.history import History
 from millstream.console.model.job_topic import JobTopic
 from millstream.console.model.snapshot import Snapshot, TopicState
 
-RATE_SECONDS = 10.0  # rates are those of the last seconds, so that numbers can be read
-LEAST_SECONDS = 0.5  # one look alone tells no rate, nor do two at almost the same moment
+RATE_SECONDS = 10.0  # rates are averaged over this long, so that the numbers stay readable
+LEAST_SECONDS = 0.5  # the least time between two looks that give a rate
 OUTLOOK_SECONDS = 15.0
 TOPIC_HISTORY_SECONDS = 10.0
 
 
 class _Look(NamedTuple):
-    at: float  # by a clock that never goes back
+    at: float  # by the monotonic clock
     ends: Mapping[TopicPartition, int]
-    totals: Mapping[str, int]  # of each topic
+    totals: Mapping[str, int]  # the sum of the ends of each topic
 
 
 class Observer:
-    """One cluster's. ``history`` has the names ``in``, ``in_bytes``, ``out``; ``topics`` has records in per
-    second by topic."""
+    """Observes one cluster. ``history`` has the series ``in``, ``in_bytes`` and ``out``; ``topics`` has the
+    records written per second by topic.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -52,7 +53,7 @@ class Observer:
     # The quick look ----------------------------------------------------------------------------------
 
     def look(self, admin: Admin) -> Snapshot:
-        """What changes every second."""
+        """Look at what changes every second."""
         cluster = admin.cluster()
         led = [
             TopicPartition(name, partition.index)
@@ -80,7 +81,7 @@ class Observer:
         ends = self._looks[-1].ends
         outlook = self._outlook
         records: dict[str, int] = {}
-        measured: dict[str, int] = {}  # how many there were when their size was told
+        measured: dict[str, int] = {}  # the number of records when the sizes were reported
         sizes: dict[str, int] = {}
         if outlook is not None:
             for place, bounds in outlook.bounds.items():
@@ -145,7 +146,7 @@ class Observer:
         )
 
     def _rate(self, topic: str) -> float:
-        """Records written per second; a topic that was made anew under its name starts from nothing."""
+        """Records written per second. Never negative: a topic that was created again counts as 0 at first."""
         last = self._looks[-1]
         first = next(look for look in self._looks if topic in look.totals or look is last)
         passed = last.at - first.at
@@ -173,24 +174,24 @@ class Observer:
             )
         if now - self._topics_at >= TOPIC_HISTORY_SECONDS or not self._topics_at:
             self._topics_at = now
-            # Those that nothing is written to are left out: a gap is as good as a nought, and is free.
+            # Topics that nothing is written to are left out: a gap means the same as zero, and costs nothing.
             written = {t.name: t.records_per_second for t in snapshot.topics.values() if t.records_per_second}
             self.topics.add(snapshot.at_ms, written)
 
     # The closer look ---------------------------------------------------------------------------------
 
     def expire(self) -> None:
-        """Let the next closer look ask for everything, however lately it did."""
+        """Make the next closer look ask for everything, however recent the last one was."""
         self._outlook_at = -OUTLOOK_SECONDS
 
     def look_closer(self, admin: Admin) -> None:
-        """What changes slowly, or takes long to find out; shows in the next snapshot."""
+        """Look at what changes slowly or takes long to find out. The next snapshot shows it."""
         now = self._clock.monotonic()
         topics = self._looks[-1].totals.keys() if self._looks else set()
         if (
             self._outlook is None
             or now - self._outlook_at >= OUTLOOK_SECONDS
-            or topics != self._outlook.topics.keys()  # one that is new should not stay without numbers
+            or topics != self._outlook.topics.keys()  # a new topic should get its numbers soon
         ):
             self._outlook = look_ahead(admin, self._clock.now_ms())
             self._outlook_at = now

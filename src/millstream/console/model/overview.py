@@ -1,4 +1,4 @@
-"""The overview: health, disks, rates, and what needs attention first."""
+"""The overview of a cluster: health, disks, rates, and what needs attention."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ BUSIEST = 5
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """``bytes`` is what topics take on disk, once for each record; None where brokers do not tell.
-    ``out_per_second`` counts what consumer groups have committed. ``pipelines`` are the jobs that have told
-    of themselves, ``pipelines_running`` those that run."""
+    """What the overview shows. ``bytes`` is the size of the topics on disk, without replicas; None if the
+    brokers don't report it. ``out_per_second`` counts what consumer groups have committed. ``pipelines``
+    counts the jobs that have reported, and ``pipelines_running`` those that are running.
+    """
 
     at_ms: int
     address: str

@@ -1,4 +1,4 @@
-"""What can be done to a pipeline from here: its last word is forgotten, once it does not run any more."""
+"""Forgets a pipeline that no longer runs: deletes its last status report."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from millstream.pipeline.status import RUNNING, TOPIC, Shown
 
 @dataclass(frozen=True, slots=True)
 class Forgetting:
-    """What is lost by forgetting a job: what it told last, at ``told_ms``. ``groups``, ``topics`` that it
-    wrote to and ``views`` stay as they are. ``refused`` says why it can't be done now; empty if it can."""
+    """What is lost by forgetting a job: its last report, from ``told_ms``. Its ``groups``, the ``topics``
+    that it wrote to and its ``views`` are kept. ``refused`` says why it can't be done now, and is empty if it
+    can.
+    """
 
     job: str
     state: Shown
@@ -28,7 +30,7 @@ class Forgetting:
 
 
 def forgetting(told: Pipeline) -> Forgetting:
-    """What forgetting means, before it is done."""
+    """What would be lost; changes nothing."""
     status = told.status
     runs = told.summary.state in RUNNING
     return Forgetting(
@@ -46,7 +48,7 @@ def forgetting(told: Pipeline) -> Forgetting:
 
 
 def forget(connection: Connection, told: Pipeline) -> Forgetting:
-    """Write the tombstone; JobRuns while the job runs."""
+    """Write the tombstone of a job. Raises JobRuns while the job runs."""
     lost = forgetting(told)
     if lost.refused:
         raise JobRuns(f"{lost.job} is not forgotten: {lost.refused}")

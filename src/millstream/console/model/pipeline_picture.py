@@ -1,4 +1,4 @@
-"""The graph of a job that runs: its drawing with what flows along its arrows and what its boxes hold."""
+"""Draws the graph of a job, with the rows that flow along its arrows and the state in its boxes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from millstream.units import duration_text
 
 
 def picture(status: JobStatus, now_ms: int, *, chosen: str = "", alive: bool = True) -> str:
-    """SVG, to be part of a page. While the job is not ``alive`` arrows tell totals in place of rates."""
+    """The graph as SVG for a page. If the job is not ``alive``, arrows show totals instead of rates."""
     graph = Graph(
         tuple(Box(node.key, _kind(node), node.title, tuple(node.lines)) for node in status.nodes),
         tuple((edge.tail, edge.head) for edge in status.edges),
@@ -45,12 +45,14 @@ def picture(status: JobStatus, now_ms: int, *, chosen: str = "", alive: bool = T
 
 
 def _kind(node: Node) -> str:
-    """What a box is drawn as: one with a window in it is a window, whatever its last step is."""
+    """The kind that a box is drawn as. A box that contains a window is drawn as one, whatever its last step
+    is.
+    """
     return "window" if node.entries is not None and node.kind in ("where", "select") else node.kind
 
 
 def _notes(node: Node, now_ms: int) -> list[tuple[str, str]]:
-    """Lines of numbers, each with what it means for whoever looks: ``bad``, ``warn`` or nothing."""
+    """Lines of numbers, each with its severity: ``bad``, ``warn`` or nothing."""
     notes: list[tuple[str, str]] = []
     if node.lag is not None:
         notes.append((f"lag {node.lag:,}", ""))

@@ -1,4 +1,4 @@
-"""Pipelines: what jobs told of themselves, as lists and pages show it."""
+"""The list of pipelines and the page of each, made from the status that jobs report."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ from millstream.pipeline.status import (
     with_lags,
 )
 
-_FAR_LONGER = 4  # times the usual: beyond that a bar is cut
+_FAR_LONGER = 4  # times the median length: a longer bar is cut
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineRow:
-    """A line of the list. ``state`` is what the job told, or ``silent`` where nothing was heard from it for
-    a while. ``errors`` counts what went wrong, ``fatal`` if it ended the job."""
+    """A line of the list. ``state`` is what the job reported, or ``silent`` if nothing was heard from it for
+    a while. ``errors`` counts errors, and ``fatal`` is true if one of them ended the job.
+    """
 
     name: str
     state: Shown
@@ -48,8 +49,9 @@ class PipelineRow:
 
 @dataclass(frozen=True, slots=True)
 class PipelineList:
-    """``unreadable`` are the keys of records in ``millstream.jobs`` that this console can't read: they are of
-    a newer version, or of another program."""
+    """The list. ``unreadable`` has the keys of records in ``millstream.jobs`` that this console can't read,
+    because they are of a newer version or another program.
+    """
 
     pipelines: list[PipelineRow]
     unreadable: list[str]
@@ -59,14 +61,14 @@ class PipelineList:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """One job: the line of the list, and all that it told."""
+    """One job: its line of the list, and everything that it reported."""
 
     summary: PipelineRow
     status: JobStatus
 
 
 def pipeline_list(snapshot: Snapshot, search: str = "") -> PipelineList:
-    """What needs somebody first, then by name."""
+    """The jobs that a search finds: those with problems first, then by name."""
     rows = [row(job, snapshot) for job in snapshot.jobs.values()]
     words = search.casefold().split()
     found = [each for each in rows if all(word in each.name.casefold() for word in words)]
@@ -94,8 +96,9 @@ def shown_state(job: HeardJob, now_ms: int) -> Shown:
 
 
 def _with_lag_now(status: JobStatus, snapshot: Snapshot) -> JobStatus:
-    """The lag of the job's groups, as the groups' own pages show it. What the job told is as old as its last
-    word, and a job that has ended says nothing more while its topics grow."""
+    """The status with the current lag of the job's groups, as the pages of the groups show it. The reported
+    lag is as old as the report, and a job that has ended reports nothing more while its topics grow.
+    """
     lags: dict[str, dict[str, int]] = {}
     for query in status.queries:
         group = snapshot.groups.get(query.group)
@@ -132,7 +135,7 @@ def row(job: HeardJob, snapshot: Snapshot) -> PipelineRow:
 
 
 def owner_of(snapshot: Snapshot, group: str) -> Owner | None:
-    """The job whose ledger a group is; of several one that runs."""
+    """The job whose ledger a group is. If there are several, one that runs is preferred."""
     found = [
         Owner(name, shown_state(job, snapshot.at_ms), job.status.host, job.status.pid)
         for name, job in snapshot.jobs.items()
@@ -143,7 +146,7 @@ def owner_of(snapshot: Snapshot, group: str) -> Owner | None:
 
 @dataclass(frozen=True, slots=True)
 class PipelineUse:
-    """A job that reads a topic, writes to it, or both; in its last run if it does not run now."""
+    """A job that reads a topic, writes to it, or both. For a job that is not running, its last run counts."""
 
     name: str
     state: Shown
@@ -156,7 +159,7 @@ class PipelineUse:
 
 
 def uses_of(snapshot: Snapshot, topic: str) -> list[PipelineUse]:
-    """The jobs that use a topic, those that run first."""
+    """The jobs that use a topic, running ones first."""
     found = []
     for name, job in snapshot.jobs.items():
         queries = job.status.queries
@@ -172,7 +175,7 @@ def uses_of(snapshot: Snapshot, topic: str) -> list[PipelineUse]:
 
 @dataclass(frozen=True, slots=True)
 class ChosenNode:
-    """A box that somebody looks at, with the arrows that lead to it and away, and the query it is part of."""
+    """The box that the viewer has chosen, with the arrows into and out of it, and the query it is part of."""
 
     node: Node
     into: list[tuple[Node, Edge]]
@@ -198,7 +201,7 @@ def chosen_node(status: JobStatus, key: str) -> ChosenNode | None:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a bar: how high it is and where it begins, from the top, in hundredths of the height."""
+    """A part of a bar: its height, and the distance of its top from the top of the chart, in percent."""
 
     name: str
     top: float
@@ -207,7 +210,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A batch. One that took far longer than the others is ``cut``: no higher than the scale."""
+    """A batch as a bar. One that took far longer than the others is ``cut`` to the height of the scale."""
 
     batch: Batch
     parts: list[Part]
@@ -216,8 +219,9 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """The last batches of a query as bars, all on one scale (``most_ms`` is the whole height), and what each
-    part took on average."""
+    """The last batches of a query as bars on one scale (``most_ms`` is the whole height), and the average
+    time of each part.
+    """
 
     query: str
     most_ms: int
@@ -237,7 +241,7 @@ def timelines(status: JobStatus) -> list[Timeline]:
 
 def _timeline(query: str, batches: list[Batch]) -> Timeline:
     lengths = sorted(max(1, batch.ms, sum(batch.parts.values())) for batch in batches)
-    # A first batch, in which Spark compiles, would make all others flat.
+    # Spark compiles in the first batch. On a scale that fits it, all other bars would be flat.
     most = min(lengths[-1], _FAR_LONGER * lengths[len(lengths) // 2])
     return Timeline(
         query,
@@ -262,6 +266,6 @@ def _bar(batch: Batch, most: int) -> Bar:
 
 
 def _in_order(parts: Iterable[str]) -> list[str]:
-    """In the order of a batch's way; those that a newer job tells come last."""
+    """Parts in the order in which a batch goes through them. Parts that only a newer job knows come last."""
     found = set(parts)
     return [part for part in PARTS if part in found] + sorted(found.difference(PARTS))

@@ -1,15 +1,15 @@
-"""Looking through a topic for records, newest first or oldest first, as far as is reasonable at once.
+"""Searches a topic for records, newest or oldest first, and bounds the work of each request.
 
-Rules. Every look is bounded, in records, in bytes and in time; it says how far it got, and gives a cursor
-that the next look goes on from. Nothing is left out between two pages, and nothing is given twice. What is
-held in memory is one stretch of one partition and the lines of a page. Whoever asked may leave: ``ended`` is
-asked before each fetch.
+Rules. Every search is bounded in records, in bytes and in time. It says how far it got, and returns a cursor
+from which the next search goes on. Between two pages no record is left out, and none is returned twice.
+Memory holds one stretch of one partition, and at most a page of found records for each partition. The client
+may disconnect, so ``ended`` is checked before each fetch.
 
-Theory of operation. Each partition is a side, read forwards by stretches, or backwards by windows that are
-each read forwards and turned round: windows grow while they hold little. The sides are merged by the records'
-times, and read on only when one has nothing left to give, so that a page costs about what it shows. A side
-that has given nothing when a bound is reached goes on from there; one that has found more than it could give,
-from the first record that was not given.
+Theory of operation. Each partition is a side. A side is read forwards in stretches, or backwards in windows:
+each window is read forwards and then reversed. Windows grow while they hold little. The sides are merged by
+the times of the records. A side is read further only when it has nothing left to return, so a page costs
+about what it shows. When a bound is reached, the next page begins, for each side, at the first found record
+that was not returned, or where reading stopped if there is none.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from millstream.errors import ConfigError, MillstreamError, RequestFailed
 
 _FIRST_BYTES = 64 * 1024
 _UNKNOWN_TOPIC_OR_PARTITION = 3
-_WIDEST = 20_000  # offsets of a window
-_LIGHT, _HEAVY = 1 << 21, 1 << 23  # bytes of a window: below it may grow, above it shrinks
+_WIDEST = 20_000  # offsets in a window
+_LIGHT, _HEAVY = 1 << 21, 1 << 23  # bytes in a window: below the first it grows, above the second it shrinks
 CURSOR = r"[0-9]{1,9}:[0-9]{1,19}(,[0-9]{1,9}:[0-9]{1,19})*"
 
 Ended = Callable[[], bool]
@@ -38,11 +38,11 @@ Stopped = Literal["", "records", "bytes", "time"]
 
 
 class NobodyThere(MillstreamError):
-    """Who asked has left."""
+    """The client has disconnected."""
 
 
 class Log(Protocol):
-    """What is looked through: ``client.peek.Peek``."""
+    """The log that is searched, as ``client.peek.Peek`` offers it."""
 
     def partitions(self, topic: str) -> list[TopicPartition]: ...
     def bounds(self, places: list[TopicPartition]) -> dict[TopicPartition, Bounds]: ...
@@ -54,7 +54,7 @@ class Log(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """After which a look ends, found or not."""
+    """The bounds at which a search ends, whatever it has found."""
 
     records: int = 200_000
     bytes: int = 64 * 1024 * 1024
@@ -63,11 +63,12 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class MessagePage:
-    """``looked`` records were looked at, of ``bytes`` as they came; ``left`` offsets are yet to be looked at
-    in this direction. ``stopped`` names the bound that ended it, if one did. ``next`` is the cursor to go on
-    with, empty at the end; ``reached_ms`` the time that all partitions were looked at up to. ``ends`` is a
-    cursor, too: where the partitions end, for who follows them from here on. ``unreadable`` says which of the
-    offsets that were looked at can't be read, and why."""
+    """One page of a search. ``looked`` is the number of records examined, and ``bytes`` their size as
+    received. ``left`` is the number of offsets left in this direction. ``stopped`` names the bound that ended
+    the search, if one did. ``next`` is the cursor to go on from, empty at the end. ``reached_ms`` is the time
+    up to which all partitions were searched. ``ends`` is a cursor too: where the partitions end, to follow
+    them from here on. ``unreadable`` says which of the examined offsets can't be read, and why.
+    """
 
     messages: list[Message]
     looked: int
@@ -94,7 +95,9 @@ def parse_cursor(text: str) -> dict[int, int]:
 
 @dataclass(slots=True)
 class _Side:
-    """One partition. From ``first`` up to ``until`` is yet to be looked at; ``found`` waits to be given."""
+    """One partition. Offsets from ``first`` up to ``until`` are not searched yet. ``found`` has the records
+    that are not returned yet.
+    """
 
     place: TopicPartition
     first: int
@@ -135,7 +138,9 @@ class _Search:
         return "time" if self.seconds >= self._limits.seconds else ""
 
     def fill(self, sides: list[_Side]) -> None:
-        """Look on until each has something to give, in turns, so that none takes all the time."""
+        """Search on until each side has something to return. Sides take turns, so that none takes all the
+        time.
+        """
         look = self._back if self._query.backwards else self.on
         empty = [side for side in sides if not side.found and not side.at_end]
         while empty and not self.stopped():
@@ -168,10 +173,10 @@ class _Search:
         return stretch, found
 
     def on(self, side: _Side) -> None:
-        """Look at the next stretch."""
+        """Search the next stretch."""
         size = _FIRST_BYTES if side.step else FETCH_BYTES
         stretch, found = self._stretch(side, side.first, side.until, size)
-        side.step = 0  # only a first taste is small
+        side.step = 0  # only the first fetch is small
         side.first = stretch.next_offset
         if len(found) > self._query.limit:
             side.first = found[self._query.limit].offset
@@ -182,7 +187,7 @@ class _Search:
         low = max(side.first, side.until - side.step)
         at, size, before = low, _FIRST_BYTES, self.bytes
         found: deque[Message] = deque(maxlen=self._query.limit)
-        missed = False  # whether there were more than a page holds
+        missed = False  # True if more were found than a page holds
         seen_ms = None
         while at < side.until:
             stretch, some = self._stretch(side, at, side.until, size)
@@ -281,7 +286,7 @@ def _sides(
 
 
 def _following(sides: list[_Side], *, backwards: bool) -> dict[int, int]:
-    """Where the next page begins: with what was found and not given, or where looking ended."""
+    """Where the next page begins: at found records that were not returned, or where reading stopped."""
     offsets = {}
     for side in sides:
         if side.found:
@@ -293,14 +298,16 @@ def _following(sides: list[_Side], *, backwards: bool) -> dict[int, int]:
 
 
 def time_ms(text: str, now_ms: int) -> int:
-    """A time as the command line has it: a date, a date and time, an age such as -1h, or milliseconds."""
+    """A time in the syntax of the command line: a date, a date and time, an age such as -1h, or
+    milliseconds.
+    """
     if not text.strip():
         raise ConfigError("time: give one, such as 2026-01-01T10:30, -1h or milliseconds since 1970")
     return parse_position(f"@{text.strip().lstrip('@')}", now_ms).value
 
 
 def chosen(places: list[TopicPartition], partition: int | None) -> list[TopicPartition]:
-    """All partitions, or the one that is asked for."""
+    """All partitions, or only the requested one."""
     if partition is None:
         return places
     if not 0 <= partition < len(places):
@@ -319,8 +326,9 @@ AT_ONCE = Limits(records=20_000, bytes=8 * 1024 * 1024, seconds=1.0)
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """What came since the last look, the newest first. ``skipped`` records came too fast to be shown, or to
-    be looked at, and are left out; ``offsets`` is where to go on."""
+    """Records that arrived since the last look, the newest first. ``skipped`` counts those left out because
+    they came too fast to be shown or examined. ``offsets`` is where to go on.
+    """
 
     messages: list[Message]
     skipped: int
@@ -338,7 +346,7 @@ def follow(
     limits: Limits = AT_ONCE,
     ended: Ended = bool,
 ) -> Arrived:
-    """What is between ``offsets`` and ``ends``, bounded: the newest of it, if it is too much."""
+    """The records between ``offsets`` and ``ends``, within limits: if there are too many, the newest."""
     looking = _Search(log, query, decoding, limits, ended)
     most = limits.records if query.filters else query.limit
     share = max(1, most // max(1, len(ends)))

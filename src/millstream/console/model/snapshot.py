@@ -1,4 +1,4 @@
-"""What a broker looked like at one moment: the one thing that all screens are made from."""
+"""The state of a cluster at one moment, from which all screens are made."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from millstream.console.model.job_topic import HeardJob
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """What is not known (yet, or to this broker) is None.
+    """One topic. What is not known (yet, or to this broker) is None.
 
     ``kept_seconds`` is how far back the topic reaches at the present rate (None: no limit, or not known).
-    ``leaderless`` and ``under_replicated`` are partitions. ``retention_ms`` and ``retention_bytes`` are those
-    of each partition, -1 for no limit; ``overload`` is what our broker's policy is doing, if anything.
-    ``stopped`` are partitions that take no writes any more, ``uncompacted`` those that are not compacted any
-    more."""
+    ``leaderless`` and ``under_replicated`` list partitions. ``retention_ms`` and ``retention_bytes`` apply to
+    each partition, with -1 for no limit. ``overload`` is what the policy of millstream's broker is doing, if
+    anything. ``stopped`` lists partitions that no longer take writes, and ``uncompacted`` those that are no
+    longer compacted.
+    """
 
     name: str
     internal: bool
@@ -43,11 +44,12 @@ class TopicState:
 
 @dataclass(frozen=True, slots=True)
 class GroupPartition:
-    """One partition of a group. ``committed`` is None where the group has committed nothing, and so is
-    ``lag`` then; ``lag`` counts unread records that are still there, ``lost`` those that were deleted unread.
+    """One partition of a group. ``committed`` and ``lag`` are None if the group has committed nothing.
+    ``lag`` counts unread records that still exist, and ``lost`` those that were deleted unread.
     ``behind_ms`` is the time from the oldest unread record (written at ``oldest_ms``) to the newest.
-    ``loss_ms`` is how soon retention overtakes the group, if it goes on like this. ``member`` is the client
-    that reads it now, ``metadata`` what came with the last commit."""
+    ``loss_ms`` is how soon retention overtakes the group at the present rates. ``member`` is the client that
+    reads the partition now, and ``metadata`` came with the last commit.
+    """
 
     topic: str
     partition: int
@@ -70,7 +72,9 @@ class GroupPartition:
 
 @dataclass(frozen=True, slots=True)
 class GroupState:
-    """Its partitions, summed up: ``loss_ms`` is the soonest, in ``loss_at``; ``behind_ms`` the longest."""
+    """A group, with its partitions summed up: ``loss_ms`` is the soonest of them, in partition ``loss_at``,
+    and ``behind_ms`` the longest.
+    """
 
     name: str
     state: str
@@ -92,7 +96,9 @@ class GroupState:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """``detailed`` once sizes, retention and groups have been asked for, which takes longer than the rest."""
+    """A cluster at one moment. ``detailed`` is true once sizes, retention and groups are known, which takes
+    longer than the rest.
+    """
 
     at_ms: int
     address: str

@@ -1,4 +1,4 @@
-"""One topic: its partitions, who reads it, and what is lost with it."""
+"""The pages of one topic: its partitions, its consumers, and what deleting it would lose."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from millstream.console.model.snapshot import GroupState, Snapshot
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """``start`` is the oldest offset that is kept, ``end`` the next to be given; ``leader`` is a broker's id,
-    and ``address`` where it is. What is not known yet is None. ``problem`` is empty where all is well."""
+    """One partition. ``start`` is the oldest offset that is kept, and ``end`` the next to be assigned.
+    ``leader`` is a broker's id, and ``address`` its address. What is not known yet is None. ``problem`` is
+    empty if all is well.
+    """
 
     partition: int
     leader: int | None
@@ -67,9 +69,10 @@ def partitions_of(snapshot: Snapshot, topic: str) -> list[PartitionState]:
 
 @dataclass(frozen=True, slots=True)
 class Consumer:
-    """A consumer group, as far as it reads this topic. ``lag`` counts unread records that are still there,
-    ``lost`` those that were deleted unread; ``loss_ms`` is how soon retention overtakes it, if it goes on
-    like this."""
+    """A consumer group, with only its partitions of this topic. ``lag`` counts unread records that still
+    exist, and ``lost`` those that were deleted unread. ``loss_ms`` is how soon retention overtakes the group
+    at the present rates.
+    """
 
     group: str
     state: str
@@ -83,7 +86,7 @@ class Consumer:
 
 
 def consumers_of(snapshot: Snapshot, topic: str) -> list[Consumer]:
-    """The groups that read a topic, those that lose records soonest first."""
+    """The groups that read a topic. Those that will lose records soonest come first."""
     found = [_consumer(group, topic) for group in snapshot.groups.values() if topic in group.topics]
     return sorted(
         found,
@@ -111,9 +114,10 @@ def _consumer(group: GroupState, topic: str) -> Consumer:
 
 @dataclass(frozen=True, slots=True)
 class TopicLoss:
-    """What goes with a topic when it is deleted. ``readers`` are groups that read it now or have read it, the
-    active ones first; their offsets in it go too. ``pipelines`` are the jobs that read it or write to it, as
-    far as jobs tell; those that run come first."""
+    """What is lost when a topic is deleted. ``readers`` are the groups that read it now or have read it,
+    active ones first; their offsets for it are deleted too. ``pipelines`` are the jobs that read it or write
+    to it, as far as jobs report, running ones first.
+    """
 
     topic: str
     records: int
@@ -140,6 +144,6 @@ def loss_of(snapshot: Snapshot, topic: str) -> TopicLoss:
 
 
 def rate_of(history: History, topic: str) -> Columns:
-    """Records written per second over the last hour. Gaps are noughts: nothing was written then."""
+    """Records written per second over the last hour. A gap means zero: nothing was written then."""
     found = history.columns(topic)
     return Columns(found.times, {"in": [value or 0.0 for value in found.series[topic]]})

@@ -1,5 +1,4 @@
-"""What can be done to a topic. One function for each, for forms and programs alike; each raises what is
-wrong."""
+"""Changes to a topic: one function for each, used by forms and the REST interface; each raises its errors."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ SettingName = Annotated[str, Meta(min_length=1, max_length=200)]
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """``partitions`` and ``replicas`` are the broker's own numbers where they are left out."""
+    """A topic to create. Without ``partitions`` or ``replicas``, the broker's defaults apply."""
 
     name: TopicName
     partitions: Annotated[int, Meta(ge=1, le=10_000)] | None = None
@@ -62,9 +61,10 @@ class NewHeader:
 
 @dataclass(frozen=True, slots=True)
 class NewRecord:
-    """``value`` null is a tombstone: with compaction it deletes the key. ``format`` says how ``value`` is
-    written, ``key_format`` how ``key`` is: ``json`` is checked and sent as it stands, ``hex`` is bytes.
-    Without ``partition`` the key chooses one."""
+    """A record to produce. A null ``value`` is a tombstone: with compaction, it deletes the key. ``format``
+    says how ``value`` is written, and ``key_format`` how ``key`` is: ``json`` is checked and sent unchanged,
+    ``hex`` is decoded to bytes. Without ``partition``, the key decides.
+    """
 
     value: str | None = None
     key: str | None = None
@@ -76,7 +76,7 @@ class NewRecord:
 
 @dataclass(frozen=True, slots=True)
 class Produced:
-    """Where it is; it was synced to disk before this answer."""
+    """Where a produced record is. It was synced to disk before this response."""
 
     topic: str
     partition: int
@@ -117,7 +117,7 @@ def _bytes(what: str, text: str | None, written: Written) -> bytes | None:
 
 
 def parse_headers(text: str) -> list[NewHeader]:
-    """Lines of ``name: value``; ``name`` alone has the value null."""
+    """Headers from lines of ``name: value``. A ``name`` alone means the value null."""
     headers = []
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
@@ -134,7 +134,7 @@ def parse_headers(text: str) -> list[NewHeader]:
 
 @dataclass(frozen=True, slots=True)
 class SettingChanges:
-    """What is set, and what goes back to what is inherited."""
+    """The settings to set, and those to reset to their inherited values."""
 
     set: dict[SettingName, str] = field(default_factory=dict)
     reset: list[SettingName] = field(default_factory=list)
@@ -148,7 +148,7 @@ def alter(admin: Admin, topic: str, changes: SettingChanges) -> None:
 
 @dataclass(frozen=True, slots=True)
 class MorePartitions:
-    """``total`` is how many it shall have."""
+    """More partitions for a topic. ``total`` is the new number."""
 
     total: Annotated[int, Meta(ge=1, le=10_000)]
 
@@ -167,8 +167,9 @@ def add_partitions(admin: Admin, topic: str, wanted: MorePartitions) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Trim:
-    """``to`` is what is kept from: an offset, ``end``, ``-100`` (the last hundred), ``@-7d`` or
-    ``@2026-01-01``. Of one partition, or of all."""
+    """A trim of one partition, or of all. Records from ``to`` on are kept: an offset, ``end``, ``-100`` (the
+    last hundred), ``@-7d`` or ``@2026-01-01``.
+    """
 
     to: Annotated[str, Meta(min_length=1, max_length=100)]
     partition: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
@@ -188,7 +189,7 @@ class TrimmedPartition:
 
 @dataclass(frozen=True, slots=True)
 class Trimmed:
-    """``records`` are deleted, in all."""
+    """What a trim deletes. ``records`` is the number of deleted records in all partitions."""
 
     to: str
     partitions: list[TrimmedPartition]
@@ -196,12 +197,12 @@ class Trimmed:
 
     @property
     def starts(self) -> dict[int, int]:
-        """What is kept from, of the partitions that lose anything."""
+        """The new first offset of each partition that loses records."""
         return {row.partition: row.new_start for row in self.partitions if row.records > 0}
 
 
 def plan_trim(admin: Admin, topic: str, wanted: Trim, now_ms: int) -> Trimmed:
-    """What a trim would delete."""
+    """What a trim would delete; changes nothing."""
     position = parse_position(wanted.to, now_ms)
     places = chosen(admin.partitions([topic]), wanted.partition)
     bounds = admin.bounds(places)
@@ -214,7 +215,7 @@ def plan_trim(admin: Admin, topic: str, wanted: Trim, now_ms: int) -> Trimmed:
 
 
 def trim_to(admin: Admin, topic: str, starts: Mapping[int, int]) -> None:
-    """Delete what is before the offsets that a plan gave: nothing else, though more may have come since."""
+    """Delete the records before the planned offsets. Records that arrived since the plan are not touched."""
     if not starts:
         raise ConfigError("nothing to delete: say up to where, partition by partition")
     admin.trim({TopicPartition(topic, partition): offset for partition, offset in starts.items()})

@@ -1,4 +1,4 @@
-"""A topic's settings as people read them: what each is, what it would be, what it means."""
+"""The settings of a topic for people: the value, the inherited value and the meaning of each."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from millstream.client.topic_settings import Kind, Source, TopicSetting, setting
 from millstream.console.model.paging import has_words
 from millstream.units import bytes_text, duration_text
 
-_NO_LIMIT = 2**31 - 1  # larger numbers mean "never", or "no limit"
+_NO_LIMIT = 2**31 - 1  # the largest 32-bit number, by which some settings mean "never" or "no limit"
 _AS_ABOVE = -2
 _OURS = "millstream."
-_STATES = (".state",)  # what is told and never set
+_STATES = (".state",)  # reported among the settings, but never set
 
 
 @dataclass(frozen=True, slots=True)
 class SettingShown:
-    """``plain`` is the value in words, where its number says little. ``read_only`` ones can't be changed
-    while the topic exists; ``own`` ones are this topic's, and can be reset to ``inherited``."""
+    """One setting. ``plain`` is the value in words, if its number alone says little. A ``read_only`` setting
+    can't be changed while the topic exists. An ``own`` setting was set for this topic, and can be reset to
+    ``inherited``.
+    """
 
     name: str
     value: str | None
@@ -40,8 +42,10 @@ class LackingSetting:
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """``own`` is how many the topic has of its own. ``states`` are what a broker says of the topic among its
-    settings, by name. ``lacking`` are settings of millstream's broker that this one has not."""
+    """The settings of a topic. ``own`` is how many were set for this topic. ``states`` are what a broker
+    reports about the topic among its settings, by name. ``lacking`` are settings of millstream's broker that
+    this broker does not have.
+    """
 
     settings: list[SettingShown]
     own: int
@@ -50,7 +54,7 @@ class TopicSettings:
 
 
 def settings_shown(told: list[TopicSetting], search: str = "", *, own_only: bool = False) -> TopicSettings:
-    """Those that a search finds in name or meaning; the topic's own first."""
+    """The settings that a search finds by name or meaning, the topic's own first."""
     settings = [setting for setting in told if not setting.name.endswith(_STATES)]
     shown = [
         SettingShown(
@@ -88,7 +92,7 @@ _UNITS: dict[str, Callable[[int], str]] = {"ms": duration_text, "bytes": bytes_t
 
 
 def in_words(name: str, value: str | None) -> str:
-    """``7 d`` for 604800000; empty where the value says it itself."""
+    """A value in words: ``7 d`` for 604800000. Empty if the value speaks for itself."""
     if value is None or not value.lstrip("-").isdigit():
         return ""
     number, unit = int(value), name.rsplit(".", 1)[-1]

@@ -1,4 +1,4 @@
-"""The list of topics: searched, sorted and cut into pages on the server, so that a thousand are quick."""
+"""The list of topics: searched, sorted and cut into pages on the server, so that a thousand load fast."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Sort = Literal["name", "partitions", "records", "bytes", "rate", "kept"]
 
 @dataclass(frozen=True, slots=True)
 class TopicQuery:
-    """What is asked for: every word of ``search`` must be in the name."""
+    """Which topics are requested. Every word of ``search`` must be in the name."""
 
     search: str = ""
     sort: Sort = "name"
@@ -26,8 +26,9 @@ class TopicQuery:
 
 @dataclass(frozen=True, slots=True)
 class TopicPage:
-    """``found`` counts what the search found on all pages, ``hidden`` the internal topics not asked for.
-    ``query`` is what was asked, with the page that is shown."""
+    """One page of the list. ``found`` counts the topics found on all pages, and ``hidden`` the internal
+    topics left out. ``query`` is the request, with the number of the page shown.
+    """
 
     topics: list[TopicState]
     found: int
@@ -48,7 +49,7 @@ _BY: dict[Sort, Callable[[TopicState], Any]] = {
 
 
 def topic_list(snapshot: Snapshot, query: TopicQuery) -> TopicPage:
-    """One page; one beyond the last is the last."""
+    """One page of the list. A page number beyond the last means the last."""
     everything = list(snapshot.topics.values())
     shown = [topic for topic in everything if query.internal or not topic.internal]
     found = [topic for topic in shown if has_words(topic.name, query.search)]

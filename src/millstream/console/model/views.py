@@ -1,4 +1,4 @@
-"""Views: the tables that pipelines keep, their rows by page, one row with its history, and SQL."""
+"""The views that pipelines keep: the list, rows by page, one row with its history, and SQL."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from millstream.pipeline.view_values import COLLATION, EXACT
 from millstream.pipeline.views import Described, ViewReader, quoted_name, quoted_text
 
 PER_PAGE = 50
-COUNTING = 1.0  # seconds; a number that takes longer is not worth it
-Value = bool | float | str | None  # a whole number is a float, too: in JSON's schema it may not be both
+COUNTING = 1.0  # seconds; a row count that takes longer is left out
+Value = bool | float | str | None  # float covers whole numbers too: a JSON schema can't have both
 Order = Literal["asc", "desc"]
 
 
@@ -29,9 +29,10 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class ViewState:
-    """``rows`` is None where counting them would take too long. ``changed_ms``, ``query`` and ``batch`` are
-    of the last change; None if it is not kept any more, or there was none. ``job`` is the pipeline that
-    writes it, if it is known."""
+    """A view. ``rows`` is None if counting them would take too long. ``changed_ms``, ``query`` and ``batch``
+    describe the last change; None if it is no longer kept, or there was none. ``job`` is the pipeline that
+    writes the view, if known.
+    """
 
     name: str
     database: str
@@ -47,7 +48,7 @@ class ViewState:
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """Where views are kept; ``problem`` is why they can't be shown."""
+    """A database of views. ``problem`` says why they can't be shown."""
 
     name: str
     problem: str | None = None
@@ -61,8 +62,9 @@ class ViewList:
 
 @dataclass(frozen=True, slots=True)
 class RowQuery:
-    """Which rows are asked for: every word of ``search`` must be in one of the columns; ``where`` is an SQL
-    condition; ``sort`` is a column, and empty the key."""
+    """Which rows are requested. Every word of ``search`` must be in one of the columns. ``where`` is an SQL
+    condition. ``sort`` is a column; empty means the key.
+    """
 
     search: str = ""
     where: str = ""
@@ -74,8 +76,9 @@ class RowQuery:
 
 @dataclass(frozen=True, slots=True)
 class RowPage:
-    """``found`` counts the rows on all pages, None where that would take too long; ``more`` says whether
-    another page follows. ``query`` is what was asked, with the page that is shown."""
+    """One page of rows. ``found`` counts the rows on all pages, None if that would take too long. ``more`` is
+    true if another page follows. ``query`` is the request, with the number of the page shown.
+    """
 
     view: ViewState
     rows: list[list[Value]]
@@ -86,8 +89,9 @@ class RowPage:
 
 @dataclass(frozen=True, slots=True)
 class RowChange:
-    """What a batch made of a row: the row after it, None where it was deleted; ``changed`` are the columns
-    whose values are not what they were."""
+    """What a batch did to a row. ``row`` is the row after it, None if it was deleted. ``changed`` lists the
+    columns whose values changed.
+    """
 
     kind: Kind
     version: int
@@ -100,7 +104,9 @@ class RowChange:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row, None if it is gone, and its changes as far back as they are kept, the newest first."""
+    """One row, None if it is gone, and its changes as far back as they are kept (at most the newest 100), the
+    newest first.
+    """
 
     view: ViewState
     key: list[str]
@@ -110,7 +116,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class SqlResult:
-    """What SQL returned. ``cut`` is the limit at which it was cut off, None if it is complete."""
+    """The result of SQL. ``cut`` is the limit at which it was cut off, None if it is complete."""
 
     database: str
     columns: list[str]
@@ -125,7 +131,7 @@ Jobs = Mapping[str, str]  # the job that writes each view of a database
 
 
 def views_of(reader: ViewReader, jobs: Jobs, *, counted: bool = True) -> list[ViewState]:
-    """The views of a database; with how many rows they have, if that is asked for."""
+    """The views of a database, with their number of rows if ``counted``."""
     return [
         _state(reader, each, jobs, _count(reader, each.name) if counted else None)
         for each in reader.described()
@@ -170,8 +176,9 @@ def found_view(reader: ViewReader, name: str) -> Described | None:
 def rows_of(
     reader: ViewReader, name: str, query: RowQuery, jobs: Jobs, limits: Limits | None = None
 ) -> RowPage | None:
-    """One page of a view's rows; one beyond the last is the last. None: there is no such view. Raises
-    ConfigError for a column that is not there, and QueryRefused for a condition that is wrong."""
+    """One page of a view's rows. A page number beyond the last means the last. None if there is no such view.
+    Raises ConfigError for a column that does not exist, and QueryRefused for a condition that is not valid.
+    """
     view = found_view(reader, name)
     if view is None:
         return None
@@ -203,7 +210,7 @@ def rows_of(
 def _select(view: Described, source: str, query: RowQuery) -> str:
     order = [quoted_name(column) for column in view.key]
     if query.sort:
-        # SQLite has large decimals as text.
+        # SQLite keeps large decimals as text, which needs a collation to sort as numbers.
         exact = dict(view.columns).get(query.sort, "").startswith(EXACT)
         collation = f" COLLATE {COLLATION}" if exact else ""
         order.insert(0, f"{quoted_name(query.sort)}{collation} {query.order.upper()} NULLS LAST")
@@ -218,7 +225,7 @@ def _select(view: Described, source: str, query: RowQuery) -> str:
 def _condition(columns: Sequence[str], query: RowQuery) -> str:
     parts = []
     if query.where.strip():
-        parts.append(f"(\n{query.where}\n)")  # on lines of its own: it may end in a comment
+        parts.append(f"(\n{query.where}\n)")  # on separate lines, because it may end in a comment
     if "\0" in query.search:
         raise QueryRefused("a search can't contain the null character", query.search)
     for word in query.search.lower().split():
@@ -232,7 +239,7 @@ def _condition(columns: Sequence[str], query: RowQuery) -> str:
 
 @contextmanager
 def _about(condition: str, before: int) -> Iterator[None]:
-    """A complaint about the SQL that a condition stands in is one about the condition, at its own place."""
+    """Turn an error in the generated SQL into one in the user's condition, with the position in it."""
     try:
         yield
     except QueryRefused as error:
@@ -251,8 +258,9 @@ def _quickly(count: Callable[[], int]) -> int | None:
 
 
 def differences(before: RowPage | None, now: RowPage) -> list[frozenset[int]]:
-    """For each row of a page the columns that are not what they were on the page before; all columns of a row
-    that was not there."""
+    """For each row of a page, the columns that changed since the page was last shown; all columns if the row
+    was not on it.
+    """
     columns = [column.name for column in now.view.columns]
     if before is None or columns != [column.name for column in before.view.columns]:
         return [frozenset()] * len(now.rows)
@@ -269,8 +277,9 @@ def differences(before: RowPage | None, now: RowPage) -> list[frozenset[int]]:
 
 
 def row_of(reader: ViewReader, name: str, key: Sequence[str], jobs: Jobs, newest: int = 100) -> Row | None:
-    """A row by its key, and what happened to it. None: there is no such view, or never was such a row as far
-    back as is known. Raises ConfigError for a key of another number of columns."""
+    """A row by its key, with its changes. None if there is no such view, or if no such row is there or in the
+    changes that are kept. Raises ConfigError for a key with a different number of columns.
+    """
     view = found_view(reader, name)
     if view is None:
         return None
@@ -305,7 +314,7 @@ def row_of(reader: ViewReader, name: str, key: Sequence[str], jobs: Jobs, newest
 
 @dataclass(frozen=True, slots=True)
 class Sql:
-    """What is asked. ``database`` may be left out where there is only one."""
+    """A request to run SQL. ``database`` may be left out if there is only one."""
 
     sql: str
     database: str = ""
@@ -313,7 +322,7 @@ class Sql:
 
 
 def run_sql(reader: ViewReader, sql: str, limits: Limits) -> SqlResult:
-    """Raises QueryRefused."""
+    """Run SQL that only reads. Raises QueryRefused."""
     began = time.monotonic()
     with reader.asking(limits) as ask:
         answer = ask(sql)
@@ -327,8 +336,9 @@ def plain(value: Any) -> Value:
 
 
 def column_digits(rows: Sequence[Sequence[Value]], count: int) -> list[int | None]:
-    """For columns that hold nothing but numbers, which are aligned as such, how many digits follow the point
-    in all of them; None for others."""
+    """For each column, how many decimals its numbers are shown with, so that they align. None for a column
+    that holds anything but numbers.
+    """
     return [_digits([row[i] for row in rows if row[i] is not None]) for i in range(count)]
 
 

@@ -1,7 +1,8 @@
-"""What changes a consumer group: moving it, with a preview, and deleting it or what it has committed.
+"""Moves a consumer group, with a preview, and deletes it or its offsets: forms and the REST interface.
 
-Forms for people, the same as JSON for programs, both through ``model.group_changes``. What a form would do is
-shown by a GET with all of the choice in the address; the POST does it, and is answered with the group."""
+Forms for people and JSON for programs both go through ``model.group_changes``. A GET with the whole choice in
+the query string shows what a form would do. The POST does it, and redirects to the group.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +25,14 @@ from millstream.console.problems import problem_of
 from millstream.errors import BrokerUnavailable, ConfigError, MillstreamError
 from millstream.pipeline.owners import Owner
 
-_GET: Literal[303] = 303  # see other: what follows is a GET
-_LONGEST_NAME = 32_767  # in the protocol
+_GET: Literal[303] = 303  # See Other: the client continues with a GET
+_LONGEST_NAME = 32_767  # bytes, in the protocol
 
 
 async def found(backend: Backend, part: str) -> tuple[GroupState, Owner | None]:
-    """A group as it was seen last, and the job whose ledger it is; looked for now if it was not. Raises with
-    the nearest names."""
+    """A group from the last snapshot, and the job whose ledger it is. If it is not in the snapshot, the
+    broker is queried now. Raises with the nearest names if there is no such group.
+    """
     name = group_named(part)
     snapshot = await backend.sampler.first()
     if name not in snapshot.groups:
@@ -43,7 +45,7 @@ async def found(backend: Backend, part: str) -> tuple[GroupState, Owner | None]:
 
 @get(["/live/groups/{name:str}/reset", "/live/groups/{name:str}/delete"], include_in_schema=False)
 async def still(backend: NamedDependency[Backend], name: FromPath[str]) -> Stream:
-    """For forms, which stay as they are; whether the broker is there is told all the same."""
+    """Live updates for forms: the forms don't change, but the status of the broker is still sent."""
     return backend.live(lambda snapshot: {})
 
 
@@ -94,7 +96,7 @@ def _reset_shown(
     planned: Reset | None = None,
     error: MillstreamError | None = None,
 ) -> Response[str]:
-    """The form as it was filled in, with what it would do, or with what is wrong with it."""
+    """The form as it was filled in, with its preview or its error."""
     if isinstance(error, BrokerUnavailable):
         raise error
     problem = None if error is None else problem_of(error)
@@ -148,7 +150,7 @@ async def previewed(
 async def reset(backend: NamedDependency[Backend], name: FromPath[str], data: JSONBody[Choice]) -> Reset:
     state, owner = await found(backend, name)
     done = await backend.ask(lambda admin: changes.reset(admin, state.name, data, SystemClock(), owner))
-    await backend.sampler.look_closer_now()  # whoever asks next is told of it
+    await backend.sampler.look_closer_now()  # the next request must see the new offsets
     return done
 
 

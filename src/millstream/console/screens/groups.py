@@ -1,4 +1,7 @@
-"""Consumer groups: the list, and one with its lag over time. ``group_changes`` has what changes one."""
+"""Consumer groups: the list, and the page of one with its lag over time.
+
+``group_changes`` has the forms that change a group.
+"""
 
 from __future__ import annotations
 
@@ -138,7 +141,7 @@ async def lag(
 
 
 def _fresh(backend: Backend, name: str) -> float:
-    """When the chart got its newest point."""
+    """The time of the newest point of the chart."""
     history = backend.sampler.observer.groups.partitions.get(name)
     newest = [] if history is None else history.last()
     return newest[0] or 0.0 if newest else 0.0

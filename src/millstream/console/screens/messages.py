@@ -1,4 +1,4 @@
-"""A topic's records: looked through, followed, one by one."""
+"""The records of a topic: searched, followed live, and each on a page of its own."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ from millstream.console.tails import Seat
 from millstream.errors import ConfigError, RequestFailed
 
 _OFFSET_OUT_OF_RANGE = 1
-_ONE_BYTES = 64 * 1024  # or one batch, if that is larger
+_ONE_BYTES = 64 * 1024  # to fetch for one record; a larger batch is still fetched whole
 T = TypeVar("T")
 Partition = Annotated[int, PathParameter(ge=0, le=2**31 - 1)]
 Offset = Annotated[int, PathParameter(ge=0, le=LARGEST_OFFSET)]
 
 
-# What is asked for -----------------------------------------------------------------------------------
+# The query -------------------------------------------------------------------------------------------
 
 
 async def asked(
@@ -92,7 +92,7 @@ async def asked(
 
 
 def typed(request: Request[Any, Any, Any]) -> MessageQuery:
-    """What a form asks for: it names every field, empty ones too."""
+    """The query of a form, which sends every field, including empty ones."""
     known = MessageQuery.__dataclass_fields__
     given = {name: text for name, text in request.query_params.items() if name in known and text != ""}
     try:
@@ -190,7 +190,8 @@ async def live(
 
         def work() -> Arrived:
             with Peek(backend.asking, committed=query.committed) as log:
-                # What is not committed yet is waited for.
+                # With ``committed``, these ends are the last stable offsets: what is not committed yet is
+                # shown once it is.
                 bounds = log.bounds([TopicPartition(name, partition) for partition in grown])
                 reached = {place.partition: bounds[place].end for place in bounds}
                 decoding = Decoding(query.format, backend.schemas)
@@ -221,8 +222,10 @@ async def one(
     offset: int,
     shown: Callable[[Batch, Record], T],
 ) -> T:
-    """A record, whatever its transaction came to, as ``shown``; RequestFailed if there is none. To show it
-    may take a question to a schema registry, so that is done on the same thread."""
+    """The result of ``shown`` for one record, whether its transaction was committed, aborted or is open.
+    Raises RequestFailed if there is no record. ``shown`` runs on the same thread, because it may query a
+    schema registry.
+    """
 
     def work() -> T:
         with Peek(backend.asking, committed=False) as log:
@@ -266,7 +269,7 @@ async def one_page(
     part: FromQuery[bool] = False,
     done: FromQuery[str] = "",
 ) -> Response[str]:
-    """The page of a record; with ``part`` only what unfolds within a list."""
+    """The page of a record; with ``part``, only the part that unfolds within the list."""
     snapshot = await seen(backend, name)
     shown = await _decoded(backend, name, partition, offset, format, WHOLE if all else LONG)
     values: dict[str, Any] = {"message": shown, "format": format, "all": all, "whole": WHOLE}

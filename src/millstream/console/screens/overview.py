@@ -1,4 +1,4 @@
-"""The overview: health, disks and how long they last, rates, what needs attention first."""
+"""The overview page: health, disks and how long they last, rates, and what needs attention."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def live(backend: NamedDependency[Backend]) -> Stream:
 
 @get("/live/status", include_in_schema=False)
 async def status(backend: NamedDependency[Backend]) -> Stream:
-    """For a page that waits for the broker."""
+    """Live updates for a page that waits for the broker."""
     return backend.live(lambda snapshot: {})
 
 
@@ -51,7 +51,7 @@ async def rates(backend: NamedDependency[Backend]) -> Columns:
 
 
 def _point(backend: Backend) -> list[float | None]:
-    """The newest point of the chart, time first."""
+    """The newest point of the chart, its time first."""
     return backend.sampler.observer.history.last("in", "out")
 
 

@@ -1,4 +1,4 @@
-"""Query parameters that lists have in common."""
+"""Query parameters that several lists share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forgetting a pipeline that does not run any more: a page that asks, and the same for programs."""
+"""Forgets a pipeline that no longer runs: a page that asks for confirmation, and the REST interface."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from millstream.console.model.pipelines import Pipeline, pipeline
 from millstream.console.model.snapshot import Snapshot
 from millstream.pipeline.owners import JobRuns
 
-_GET: Literal[303] = 303  # see other: what follows is a GET
+_GET: Literal[303] = 303  # See Other: the client continues with a GET
 
 
 def known(snapshot: Snapshot, name: str) -> Pipeline:
@@ -43,7 +43,7 @@ def _shown(
 
 @get("/live/pipelines/{name:str}/forget", include_in_schema=False)
 async def still(backend: NamedDependency[Backend], name: FromPath[str]) -> Stream:
-    """The page stays as it is; whether the broker is there is told all the same."""
+    """Live updates for the page: it doesn't change, but the status of the broker is still sent."""
     return backend.live(lambda snapshot: {})
 
 

@@ -1,4 +1,4 @@
-"""Pipelines: the jobs that tell what they do, and the live graph of each."""
+"""Pipelines: the list of jobs that report their status, and the page of each with its live graph."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def listed(backend: NamedDependency[Backend], search: Search = "") -> Pipe
     return pipeline_list(await backend.sampler.first(), search)
 
 
-# One of them -----------------------------------------------------------------------------------------
+# One pipeline ----------------------------------------------------------------------------------------
 
 
 @get("/pipelines/{name:str}", include_in_schema=False)
@@ -85,7 +85,7 @@ async def told(backend: NamedDependency[Backend], name: FromPath[str]) -> Pipeli
 
 
 def _shown(snapshot: Snapshot, name: str, node: str) -> dict[str, Any]:
-    """What the templates of a pipeline's page are given."""
+    """The values for the templates of a pipeline's page."""
     found = known(snapshot, name)
     alive = found.summary.state in RUNNING
     return {

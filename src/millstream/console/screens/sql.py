@@ -1,4 +1,4 @@
-"""SQL on views: a query box, its result as a table or a file, and the same for programs."""
+"""SQL on views: a query box, its result as a table or a file, and the REST interface."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from millstream.errors import ConfigError
 from millstream.pipeline.view_query import Limits, QueryRefused
 
 Download = Literal["", "csv", "json"]
-_IN_URL = 1500  # characters of SQL that a link carries; longer ones are posted
-_LONGEST_URL = 4000  # what HTTP servers take of a URL, with every sign escaped
+_IN_URL = 1500  # characters of SQL that fit in a link; longer SQL is posted
+_LONGEST_URL = 4000  # characters that fit in a URL even if each of them is escaped
 _LONGEST = 100_000
 _MOST = 100_000
 _SHOWN = Limits()
@@ -61,7 +61,7 @@ async def posted(
     backend: NamedDependency[Backend],
     data: Annotated[SqlForm, Body(media_type=RequestEncodingType.URL_ENCODED)],
 ) -> Response[Any]:
-    """The box is a form that is posted; what is short enough for a link becomes one."""
+    """The query box posts its form. If the SQL is short enough for a link, redirect to that link."""
     if not data.download and len(data.sql) <= _IN_URL:
         return Redirect(sql_link(data.sql, data.database), status_code=303)
     return await _shown(request, backend, data)
@@ -75,7 +75,7 @@ async def _shown(request: Request[Any, Any, Any], backend: Backend, asked: SqlFo
             result = await _run(backend, asked.sql, asked.database, _FILE if asked.download else _SHOWN)
         except QueryRefused as refused:
             error = refused
-        except NotFoundException as unknown:  # of a database
+        except NotFoundException as unknown:  # there is no such database
             error = QueryRefused(unknown.detail, asked.sql)
         else:
             if asked.download:
@@ -130,7 +130,7 @@ async def _run(backend: Backend, sql: str, database: str, limits: Limits) -> Sql
 
 
 def _file(result: SqlResult, kind: Download) -> Response[bytes]:
-    """One that was cut off says so in its name: it may be all that is kept of it."""
+    """The result as a file. If it was cut off, the file's name says so: it may be all that is kept."""
     name = "result" if result.cut is None else f"result-first-{len(result.rows)}-rows"
     if kind == "csv":
         text = io.StringIO()

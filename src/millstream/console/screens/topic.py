@@ -1,5 +1,7 @@
-"""One topic: its header and what it is made of. Its records are ``messages``, what changes it
-``topic_changes``."""
+"""One topic: the header of its pages, its partitions, its consumers and its settings.
+
+``messages`` has the pages of its records, and ``topic_changes`` the forms that change it.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +31,9 @@ Searched = Annotated[str, QueryParameter(max_length=300, description="Words in a
 
 
 async def seen(backend: Backend, name: str) -> Snapshot:
-    """A snapshot that has the topic; RequestFailed, with the names that are nearest, if there is none."""
+    """A snapshot that has the topic. If there is none, raises RequestFailed with the nearest names."""
     snapshot = await backend.sampler.first()
-    if name not in snapshot.topics:  # it may be newer than the last look
+    if name not in snapshot.topics:  # it may have been created after the last look
         snapshot = await backend.sampler.look_now()
     if name not in snapshot.topics:
         raise await backend.ask(lambda admin: admin.unknown_topic(name))
@@ -39,7 +41,7 @@ async def seen(backend: Backend, name: str) -> Snapshot:
 
 
 def header(backend: Backend, snapshot: Snapshot, name: str) -> dict[str, Any]:
-    """What every page of a topic shows."""
+    """The values that every page of a topic shows."""
     return {
         "topic": snapshot.topics[name],
         "detailed": snapshot.detailed,
@@ -60,7 +62,7 @@ def header_fragments(backend: Backend, snapshot: Snapshot, name: str) -> dict[st
 
 
 def _point(backend: Backend, snapshot: Snapshot, name: str) -> list[float | None]:
-    """The newest point of the chart, time first."""
+    """The newest point of the chart, its time first."""
     last = backend.sampler.observer.topics.last(name)
     return [last[0], last[1] or 0.0] if last else []
 
@@ -180,7 +182,7 @@ async def show_settings(
     status: int = 200,
     refused: tuple[str, str, str] | None = None,
 ) -> Response[str]:
-    """The page of settings; ``refused`` is a setting, the value it was to have and why it has not."""
+    """The page of settings. ``refused`` is a setting, the value that was refused, and the reason."""
     snapshot = await seen(backend, name)
     told = await backend.run(lambda: topic_settings(backend.asking, name))
     return backend.page(
@@ -199,7 +201,7 @@ async def show_settings(
 
 @get("/live/topics/{name:str}/{part:str}", include_in_schema=False)
 async def header_live(backend: NamedDependency[Backend], name: FromPath[str], part: FromPath[str]) -> Stream:
-    """For pages of which nothing but the header changes by itself."""
+    """Live updates for pages on which only the header changes."""
     return backend.live(lambda snapshot: header_fragments(backend, snapshot, name))
 
 

@@ -1,8 +1,8 @@
-"""What changes a topic: forms for people, the same as JSON for programs, both through
-``model.topic_changes``.
+"""Creates, changes, fills, trims and deletes a topic: forms and the REST interface.
 
-A form that went well is answered with the page that shows it, by another GET; one that did not, with the form
-as it was filled in and what was wrong with it."""
+Forms for people and JSON for programs both go through ``model.topic_changes``. A form that succeeds redirects
+to the page that shows the result. A form that fails is shown again as it was filled in, with the error.
+"""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ from millstream.console.screens.topic import (
 from millstream.errors import BrokerUnavailable, ConfigError, MillstreamError
 
 Form = URLEncodedBody[dict[str, Any]]
-_GET: Literal[303] = 303  # see other: what follows is a GET
+_GET: Literal[303] = 303  # See Other: the client continues with a GET
 
 
 def _text(form: dict[str, Any], name: str) -> str:
-    """A field of a form; browsers end lines as Windows does."""
+    """A field of a form, with plain line feeds: browsers send lines that end in CR LF."""
     value = form.get(name, "")
     return (value[-1] if isinstance(value, list) else str(value)).replace("\r\n", "\n")
 
 
 def _filled(model: type[Any], **fields: Any) -> Any:
-    """A form's values as what they shall become; ConfigError says which of them can't."""
+    """The fields of a form as a ``model``. Raises ConfigError with the name of a field that is not valid."""
     try:
         return msgspec.convert(
             {name: value for name, value in fields.items() if value is not None}, model, strict=False
@@ -65,7 +65,9 @@ def _filled(model: type[Any], **fields: Any) -> Any:
 
 
 def _refusal(error: MillstreamError) -> tuple[int, str]:
-    """Status and words for a form that was refused. A broker that is away is not the form's fault."""
+    """The status and the message for a form that was refused. Raises again if the broker is away, which is
+    not the form's fault.
+    """
     if isinstance(error, BrokerUnavailable):
         raise error
     problem = problem_of(error)
@@ -90,7 +92,7 @@ async def create_form(
             replicas=form["replicas"].strip() or None,
             settings=_settings(form["settings"]),
         )
-        # Whether it may be called so, the broker says best.
+        # The name is not validated here: the broker knows best which names it takes.
         wanted = dataclasses.replace(wanted, name=form["name"].strip())
         await backend.ask(lambda admin: changes.create(admin, wanted))
     except MillstreamError as error:
@@ -111,7 +113,7 @@ async def create_form(
 
 
 def _settings(text: str) -> dict[str, str]:
-    """Lines of ``name=value``."""
+    """Settings from lines of ``name=value``."""
     settings = {}
     for line in text.splitlines():
         if line.strip():
@@ -269,7 +271,7 @@ async def trim_page(
     to: FromQuery[str] = "",
     partition: FromQuery[str] = "",
 ) -> Response[str]:
-    """What a trim would delete, before it does."""
+    """The form of a trim, with a preview of what it would delete."""
     snapshot = await seen(backend, name)
     plan, status, problem = None, 200, ""
     if to:
@@ -297,7 +299,7 @@ async def trim_page(
 
 @post("/topics/{name:str}/trim", include_in_schema=False)
 async def trim_form(backend: NamedDependency[Backend], name: FromPath[str], data: Form) -> Response[Any]:
-    """Deletes what was shown: offsets, not what ``to`` means by now."""
+    """Delete what the preview showed: up to those offsets, whatever ``to`` means by now."""
     await seen(backend, name)
     starts = {
         int(field.removeprefix("start-")): int(_text(data, field))

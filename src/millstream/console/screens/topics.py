@@ -1,4 +1,4 @@
-"""Topics: the list, and the pages of each."""
+"""Topics: the list, and the handlers of the pages of each topic."""
 
 from __future__ import annotations
 

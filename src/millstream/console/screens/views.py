@@ -1,4 +1,4 @@
-"""Views: the list, a view's rows as they change, and one row with its history."""
+"""Views: the list, the rows of a view as they change, and one row with its history."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ async def _rows(backend: Backend, place: Place, name: str, wanted: RowQuery) -> 
 
 
 def _table(backend: Backend, place: Place, shown: RowPage, before: RowPage | None) -> dict[str, Any]:
-    """What the templates of a view's rows are given."""
+    """The values for the templates of a view's rows."""
     names = [column.name for column in shown.view.columns]
     at = [names.index(name) for name in shown.view.key]
     return {
@@ -161,7 +161,7 @@ def _table(backend: Backend, place: Place, shown: RowPage, before: RowPage | Non
 
 
 def _named(backend: Backend, place: Place) -> dict[str, str]:
-    """What links to a view carry, so that they lead to this one."""
+    """The query parameters that links to this view need: its database, if there are several."""
     return {"database": place.name} if len(backend.views.places()) > 1 else {}
 
 
