@@ -30,18 +30,16 @@ app = App()
 def console(
     connection: Connection,
     listen: Annotated[
-        str, typer.Option("--listen", metavar="HOST:PORT", help="Where browsers reach it.")
+        str, typer.Option("--listen", metavar="HOST:PORT", help="The address that browsers connect to.")
     ] = "127.0.0.1:9090",
-    read_only: Annotated[
-        bool, typer.Option("--read-only", help="Refuse everything that changes something.")
-    ] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Refuse all changes.")] = False,
     registry: Annotated[
         str | None,
         typer.Option(
             "--registry",
             envvar="MILLSTREAM_REGISTRY",
             metavar="URL",
-            help="The schema registry that records are decoded with. [default: none]",
+            help="The schema registry for decoding records. [default: none]",
         ),
     ] = None,
     views: Annotated[
@@ -50,8 +48,8 @@ def console(
             "--views",
             metavar="FILE|URL",
             envvar="MILLSTREAM_VIEWS",
-            help="A database of views to show, beside those of jobs that run: a SQLite file, or"
-            " postgresql://...; any number of them.",
+            help="A database of views to show, in addition to those that jobs report: a SQLite file or "
+            "postgresql://... May be repeated.",
         ),
     ] = None,
     allow_host: Annotated[
@@ -59,16 +57,17 @@ def console(
         typer.Option(
             "--allow-host",
             metavar="NAME",
-            help="A name that browsers may call it by, beside addresses, localhost and this machine's own.",
+            help="Another host name that browsers may use, besides IP addresses, localhost and this "
+            "machine's name. May be repeated.",
         ),
     ] = None,
-    open_: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+    open_: Annotated[bool, typer.Option("--open", help="Open the console in the browser.")] = False,
 ) -> int:
-    """Run the console until SIGTERM or Ctrl-C, for our broker or any Kafka.
+    """Run the web console for millstream or Apache Kafka, until SIGTERM or Ctrl-C.
 
-    Its address is printed on standard output once it answers. A broker that is away is shown as such, and
-    the console goes on by itself when it is back. There is no log-in: it listens on this machine only unless
-    told otherwise.
+    The console prints its address on standard output once it answers. If the broker is unreachable, the
+    console says so, and recovers when the broker is back. There is no log-in, so by default the console
+    listens on this machine only.
     """
     from millstream.console import needs_extra
 

@@ -45,8 +45,8 @@ _LOOK_FOR_NEW_EVERY = 5.0  # seconds
 
 @app.command(
     epilog=examples(
-        ("millstream consume payments", "what comes from now on, like tail -f"),
-        ("millstream consume payments -o start", "everything, and then on"),
+        ("millstream consume payments", "new records, like tail -f"),
+        ("millstream consume payments -o start", "everything, then new records"),
         ("millstream consume payments -o :end", "everything there is now, and stop"),
         ("millstream consume payments -o -3 -n 3", "the last three of each partition, at most three in all"),
         ("millstream consume payments -o @-1h:end -J | jq .value", "the last hour, as JSON"),
@@ -71,8 +71,8 @@ def consume(
             "-o",
             metavar="FROM[:UNTIL]",
             help="start, end, an offset (47), -3 (three before the end), +3 (three after the start), a time "
-            "(@-1h, @2026-01-01, @2026-01-01T10:30, @1699999999000), or a range of two (10:20, @-1h:end, "
-            ":end); UNTIL is left out and ends the reading. [default: end]",
+            "(@-1h, @2026-01-01, @2026-01-01T10:30, @1699999999000), or a range (10:20, @-1h:end, :end). "
+            "Reading stops before UNTIL. [default: end]",
         ),
     ] = None,
     number: Annotated[
@@ -91,25 +91,29 @@ def consume(
     ] = None,
     output: Annotated[
         Shape,
-        typer.Option("--output", metavar="lines|json", help="Lines by --format, or one JSON object a line."),
+        typer.Option(
+            "--output", metavar="lines|json", help="Lines in the --format, or one JSON object per line."
+        ),
     ] = Shape.LINES,
     as_json: Annotated[bool, typer.Option("-J", help="The same as --output json.")] = False,
     partition: Annotated[
         list[int] | None,
-        typer.Option("--partition", "-p", metavar="N", help="Only this partition; may be repeated."),
+        typer.Option("--partition", "-p", metavar="N", help="Read only this partition. May be repeated."),
     ] = None,
     group: Annotated[
         str | None,
         typer.Option(
             "--group",
             "-g",
-            help="Share the partitions with the group's other members, and commit what was read.",
+            help="Read as a member of this group: share its partitions, and commit the offsets read.",
         ),
     ] = None,
     pattern: Annotated[
         str | None,
         typer.Option(
-            "--pattern", metavar="REGEX", help="Every topic whose whole name matches, new ones too."
+            "--pattern",
+            metavar="REGEX",
+            help="Read every topic whose whole name matches, including new ones.",
         ),
     ] = None,
     decode: Annotated[
@@ -117,7 +121,7 @@ def consume(
         typer.Option(
             "--decode",
             metavar="auto|avro|protobuf|json",
-            help="Decode values by the schema whose id they begin with; auto: those that do, keys too.",
+            help="Decode values by the schema id at their start. auto: decode keys and values that have one.",
         ),
     ] = None,
     registry: RegistryOption = DEFAULT_REGISTRY,
@@ -125,14 +129,14 @@ def consume(
         bool,
         typer.Option(
             "--skip-unreadable",
-            help="Name records that can't be read, and go on after them; otherwise they end the reading.",
+            help="Report unreadable records and continue after them, instead of stopping.",
         ),
     ] = False,
 ) -> int:
-    """Print records: from now on like tail -f, from anywhere in the past, or a range.
+    """Print records: new ones like tail -f, from any point in the past, or a range.
 
-    With --group the group's committed offsets say where to start; -o start or end says so for partitions
-    without one. Ctrl-C, and `| head`, end it cleanly: the group's offsets are committed.
+    With --group, reading starts at the group's committed offsets, and -o start or end applies to partitions
+    without one. Ctrl-C or `| head` ends the command cleanly: the group's offsets are committed.
     """
     from millstream.client.admin import Admin
     from millstream.client.position import END, Range, parse_range

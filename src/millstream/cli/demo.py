@@ -25,33 +25,37 @@ app = App()
 @app.command(
     epilog=examples(
         ("millstream demo", "a minute of card payments, and what was found"),
-        ("millstream demo --for 10m --rate 1000", "longer, and more of them"),
+        ("millstream demo --for 10m --rate 1000", "longer, with more payments"),
         ("millstream demo --open", "with the console in the browser at once"),
         ("millstream demo --keep", "leave the broker running, to look around"),
     )
 )
 def demo(
     for_: Annotated[
-        str, typer.Option("--for", metavar="DURATION", help="How long, once the pipeline is up.")
+        str,
+        typer.Option("--for", metavar="DURATION", help="How long to run once the pipeline has caught up."),
     ] = "60s",
-    rate: Annotated[float, typer.Option("--rate", metavar="N", help="Payments a second.")] = 100.0,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Other payments, other fraud.")] = 7,
+    rate: Annotated[float, typer.Option("--rate", metavar="N", help="Payments per second.")] = 100.0,
+    seed: Annotated[
+        int,
+        typer.Option(
+            "--seed", metavar="N", help="The random seed: another seed gives other payments and other fraud."
+        ),
+    ] = 7,
     keep: Annotated[
         bool,
-        typer.Option("--keep", help="Leave the broker running and its data where they are, until Ctrl-C."),
+        typer.Option("--keep", help="Keep the broker running until Ctrl-C, and keep its data."),
     ] = False,
     master: Annotated[str, typer.Option("--master", metavar="URL", help="Spark's master.")] = "local[2]",
-    no_console: Annotated[
-        bool, typer.Option("--no-console", help="Don't serve the console beside it.")
-    ] = False,
+    no_console: Annotated[bool, typer.Option("--no-console", help="Don't serve the console.")] = False,
     open_: Annotated[bool, typer.Option("--open", help="Open the console in the browser.")] = False,
 ) -> int:
-    """Find fraud in card payments: a broker, a generator and a Spark pipeline, all on this machine.
+    """Find fraud in card payments: a demo with a broker, a generator and a Spark pipeline on this machine.
 
-    Payments with planted fraud are produced to a broker in this process; the pipeline of
-    millstream.examples.fraud finds it, writes alerts to a topic and keeps a table of blocked cards. The
-    console shows all of it in the browser meanwhile, at an address that is printed. Ends with what was found
-    against what was planted.
+    A generator sends payments with planted fraud to a broker in this process. The pipeline of
+    millstream.examples.fraud finds the fraud, writes alerts to a topic and keeps a table of blocked cards.
+    Meanwhile the console shows everything in the browser, at the printed address. At the end, what was found
+    is compared with what was planted.
     """
     from millstream.cli.signals import Interrupts
     from millstream.pipeline.expressions import ExpressionError, duration_ms

@@ -15,12 +15,12 @@ from millstream.cli.output import Output, OutputOption, show_json
 from millstream.errors import ConfigError
 
 app = App(
-    help="Pipelines to look at, to run and to start from.",
+    help="Example pipelines to read, run and start from.",
     epilog=examples(
         ("millstream example list", "what there is"),
         ("millstream example show pricing", "how it is written"),
         ("millstream example run pricing", "see it work, in a minute"),
-        ("millstream new prices --from pricing", "a project of your own that begins as one"),
+        ("millstream new prices --from pricing", "your own project that starts from one"),
     ),
 )
 
@@ -45,7 +45,7 @@ ExampleArgument = Annotated[
     ),
 )
 def list_(output: OutputOption = Output.TABLE) -> None:
-    """What there is: each example's name, what it shows, and the operators it uses."""
+    """List the examples: the name, what each shows, and the operators it uses."""
     from millstream.examples.catalogue import all_examples
 
     found = all_examples()
@@ -78,11 +78,11 @@ def list_(output: OutputOption = Output.TABLE) -> None:
 def show(
     name: ExampleArgument,
     file: Annotated[
-        str, typer.Option("--file", metavar="NAME", help="Which of its files: pipeline, generate or check.")
+        str, typer.Option("--file", metavar="NAME", help="The file to print: pipeline, generate or check.")
     ] = "pipeline",
-    path: Annotated[bool, typer.Option("--path", help="Only say where the file is.")] = False,
+    path: Annotated[bool, typer.Option("--path", help="Print only the path of the file.")] = False,
 ) -> None:
-    """Print an example's pipeline, as it stands: what you would write yourself."""
+    """Print the source of an example's pipeline, just as you would write it."""
     from millstream.examples.catalogue import find
 
     example = find(name)
@@ -106,13 +106,13 @@ def show(
         ("millstream example run trading --for 20s --seed 3", "shorter, and with other moves"),
         ("millstream example run pricing --console", "with its graph and its numbers in the browser"),
         ("millstream example run fraud --keep", "leave everything running, to look around"),
-        ("millstream example run fraud --broker 127.0.0.1:9092", "on a broker that is there"),
+        ("millstream example run fraud --broker 127.0.0.1:9092", "on a running broker"),
     )
 )
 def run(
     name: ExampleArgument,
     for_: Annotated[
-        str, typer.Option("--for", metavar="DURATION", help="How long events are generated.")
+        str, typer.Option("--for", metavar="DURATION", help="How long to generate events.")
     ] = "50s",
     broker: Annotated[
         str | None,
@@ -120,26 +120,32 @@ def run(
             "--broker",
             "-b",
             metavar="HOST:PORT",
-            help="A broker that is there, instead of one of its own. Topics that it makes are deleted in the"
-            " end, unless --keep is given.",
+            help="Use this running broker instead of starting one. The example's topics are deleted at the "
+            "end, unless --keep is given.",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Other events, other answers.")] = 7,
+    seed: Annotated[
+        int,
+        typer.Option(
+            "--seed", metavar="N", help="The random seed: another seed gives other events and other results."
+        ),
+    ] = 7,
     keep: Annotated[
         bool,
-        typer.Option("--keep", help="Leave the broker running and its data where they are, until Ctrl-C."),
+        typer.Option("--keep", help="Keep everything running until Ctrl-C, and keep the data."),
     ] = False,
     master: Annotated[str, typer.Option("--master", metavar="URL", help="Spark's master.")] = "local[2]",
     console: Annotated[
-        bool, typer.Option("--console", help="Serve the console beside it, at an address that is printed.")
+        bool, typer.Option("--console", help="Also serve the console, and print its address.")
     ] = False,
     open_: Annotated[bool, typer.Option("--open", help="Open the console in the browser.")] = False,
 ) -> int:
-    """See an example work: its events to a broker, its pipeline on Spark, and what it finds.
+    """Run an example: send its events to a broker, run its pipeline on Spark, and show what it finds.
 
-    Events are generated from a seed, with things to find planted among them. Ends with what was found
-    against what was planted; the exit code is 1 if they don't agree. While it runs, the console shows it:
-    with --console, or another one that is started for the broker's address, which is printed.
+    Events are generated from a seed, with things to find planted among them. At the end, what was found is
+    compared with what was planted. The exit code is 1 if too much was missed, or too much was reported that
+    was not planted. To watch it in the browser, pass --console, or start a console with the printed address
+    of the broker.
     """
     from millstream.cli.example_stage import play
     from millstream.examples.catalogue import find

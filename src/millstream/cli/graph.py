@@ -35,18 +35,21 @@ class Format(StrEnum):
 def graph(
     pipeline: PipelineArgument,
     format: Annotated[
-        Format, typer.Option("--format", "-F", metavar="text|mermaid|svg", help="How to draw it.")
+        Format, typer.Option("--format", "-F", metavar="text|mermaid|svg", help="The output format.")
     ] = Format.TEXT,
     plan: Annotated[
-        bool, typer.Option("--plan", help="Show the Spark queries that it becomes, instead.")
+        bool,
+        typer.Option(
+            "--plan", help="Show the Spark queries that the pipeline becomes, instead of a drawing."
+        ),
     ] = False,
     name: NameOption = None,
 ) -> None:
-    """Draw a pipeline, or show how it will run. Needs no broker.
+    """Draw a pipeline, or show how it will run. This needs no broker.
 
-    The file is checked as `millstream run` checks it before it starts Spark. With `--plan`, Spark looks at
-    every expression too, where it is installed: it finds syntax errors, unknown functions and types that
-    do not fit. Nothing is read, and nothing is written.
+    The file is checked in the same way as `millstream run` does before it starts Spark. With `--plan`, Spark,
+    if installed, also checks every expression for syntax errors, unknown functions and types that don't fit.
+    No topic is read or written.
     """
     from millstream.pipeline.graph import graph as graph_of
     from millstream.pipeline.load import load_topology

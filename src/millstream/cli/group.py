@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from millstream.client.position import TopicPartition
     from millstream.pipeline.owners import Owner
 
-app = App(help="Consumer groups: look at, measure their lag, move, delete.")
+app = App(help="Inspect consumer groups, measure their lag, move and delete them.")
 
 _ALARM = 3  # a separate exit code: 1 means that the lag could not be determined
 
@@ -38,7 +38,7 @@ _ALARM = 3  # a separate exit code: 1 means that the lag could not be determined
 )
 @connected
 def list_(connection: Connection, output: OutputOption = Output.TABLE) -> None:
-    """List consumer groups; of one that a pipeline owns, which and how that is."""
+    """List consumer groups. For a group that a pipeline owns, show the pipeline and its state."""
     from millstream.client.admin import Admin
     from millstream.clock import SystemClock
     from millstream.pipeline.owners import owners
@@ -71,11 +71,11 @@ def list_(connection: Connection, output: OutputOption = Output.TABLE) -> None:
 )
 @connected
 def describe(connection: Connection, group: GroupArgument, output: OutputOption = Output.TABLE) -> None:
-    """Show a group's state and members, what each of them reads, and what the group missed.
+    """Show a group's state and members, what each member reads, and which records the group missed.
 
-    Of a group of the consumer protocol (KIP-848) also its epochs, and what members wait for because others
-    have not given it up yet. What a group missed are records that were deleted before it had committed them;
-    Apache Kafka does not remember that, but `millstream group lag` shows what is missing at the moment.
+    For a group of the consumer protocol (KIP-848), also show its epochs, and the partitions that members wait
+    for because others have not released them yet. A group missed records if they were deleted before it had
+    committed them. Apache Kafka does not record that, but `millstream group lag` shows what is missing now.
     """
     from millstream.cli.group_lag import missed_json, show_missed
     from millstream.client.admin import Admin
@@ -187,7 +187,7 @@ def _reads(places: tuple[TopicPartition, ...]) -> str:
             "millstream group lag --alert-before 2h",
             "exits with 3 if any group loses records within two hours",
         ),
-        ("millstream group lag audit --output json | jq '[.[].records] | add'", "all of it, as a number"),
+        ("millstream group lag audit --output json | jq '[.[].records] | add'", "the total, as a number"),
     )
 )
 @connected
@@ -221,21 +221,22 @@ def lag(
         typer.Option(
             "--over",
             metavar="TIME",
-            help="Measure for this long how fast groups read. [default: they stand still; 10s before an "
+            help="Measure for this long how fast groups read. [default: not measured; 10s before "
             "--alert-before fails]",
         ),
     ] = None,
     output: OutputOption = Output.TABLE,
 ) -> int:
-    """Show how far groups are behind, in records and in time, and when they lose records.
+    """Show how far groups are behind, in records and in time, and when they will lose records.
 
-    Behind is the time from the oldest record a group has not read to the newest one. "Loses in" is when
-    retention, by time or by size, deletes records that it has not read: at the rate of the last ten minutes,
-    and for a group that stands still, unless --over measures how fast it reads. Records that were deleted
-    already are shown as lost.
+    "Behind" is the time from the oldest unread record to the newest one. "Loses in" is how soon retention, by
+    time or by size, deletes records that the group has not read. It assumes the write rate of the last ten
+    minutes, and that the group does not read on, unless --over measures how fast it reads. Records already
+    deleted unread are shown as lost.
 
-    With an --alert option it also fails if anything is lost already, says why on standard error, and exits
-    with 3, which nothing else does: fit for cron and for monitoring.
+    With an --alert option, the command also fails if anything is already lost. It prints the reasons on
+    standard error and exits with 3, which no other failure uses. That makes it suitable for cron and
+    monitoring.
     """
     from millstream.cli.group_lag import alarms, measured, show
     from millstream.client.admin import Admin
@@ -262,7 +263,7 @@ def lag(
             "millstream group seek audit --to -100 --topic payments -p 3",
             "a hundred records back, in one partition",
         ),
-        ("millstream group seek new --to @2026-01-01 --topic payments", "a group that is yet to read"),
+        ("millstream group seek new --to @2026-01-01 --topic payments", "a group that has not read yet"),
         ("millstream group seek audit --to end --dry-run", "only show what it would do"),
     )
 )
@@ -275,8 +276,8 @@ def seek(
         typer.Option(
             "--to",
             metavar="POSITION",
-            help="start, end, an offset (47), -100 or +100 from where the group is, or a time "
-            "(@-1h, @2026-01-01).",
+            help="start, end, an offset (47), -100 or +100 relative to the group's offsets, or a time (@-1h, "
+            "@2026-01-01).",
         ),
     ],
     topic: Annotated[
@@ -285,20 +286,21 @@ def seek(
             "--topic",
             "-t",
             metavar="TOPIC",
-            help="Only this topic; may be repeated. [default: all the group has committed]",
+            help="Only this topic. May be repeated. [default: all topics that the group has committed]",
             autocompletion=complete_topic,
         ),
     ] = None,
     partition: Annotated[
         list[int] | None,
-        typer.Option("--partition", "-p", metavar="N", help="Only this partition; may be repeated."),
+        typer.Option("--partition", "-p", metavar="N", help="Only this partition. May be repeated."),
     ] = None,
     dry_run: DryRunOption = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Move a group's offsets; prints the old and the new ones.
+    """Move a group's offsets, and print the old and the new ones.
 
-    The group must have no members while it is moved: they would go on from where they are and commit over it.
+    The group must have no members: they would continue from their own positions and overwrite the new
+    offsets.
     """
     from millstream.client.admin import Admin
     from millstream.client.position import parse_position
@@ -349,7 +351,7 @@ def delete(
     ],
     yes: YesOption = False,
 ) -> int:
-    """Delete groups, with their offsets; no records are touched."""
+    """Delete groups and their offsets. Records are not touched."""
     from millstream.client.admin import Admin
     from millstream.client.reset import refuse_while_active
 

@@ -18,9 +18,7 @@ from millstream.units import bytes_text, count
 if TYPE_CHECKING:
     from millstream.log.check import Finding, Progress, Summary
 
-app = App(
-    help="A stopped broker's data directory: check it, decide about what is missing, rebuild its catalogue."
-)
+app = App(help="Check and repair the data directory of a stopped broker.")
 
 
 @app.command(
@@ -35,12 +33,11 @@ def check(
     ],
     output: OutputOption = Output.TABLE,
 ) -> int:
-    """Read every record in a directory and report what is damaged; nothing is changed.
+    """Read every record in a data directory and report damage. Changes nothing.
 
-    The exit code is 1 if records are damaged or missing, an index of aborted transactions is wrong, or the
-    catalogue is damaged. What a
-    crash cut off at the end of a partition, and other indexes that are wrong, are reported too, but they mend
-    themselves at the next start and lose nothing that was acknowledged.
+    The exit code is 1 if records are damaged or missing, if an index of aborted transactions is wrong, or if
+    the catalogue is damaged. A write that a crash cut off at the end of a partition, and other wrong indexes,
+    are reported too. The next start repairs them, and no record acknowledged with acks=all is lost.
     """
     from millstream.broker.catalogue_file import read_catalogue
     from millstream.log.check import Finding, Progress, check_directory
@@ -79,20 +76,20 @@ def check(
 
 @app.command(
     "accept-loss",
-    epilog=examples(("millstream log accept-loss ./data orders-0", "go on without what is missing of it")),
+    epilog=examples(("millstream log accept-loss ./data orders-0", "accept the loss of its missing records")),
 )
 def accept_loss(
     directory: Annotated[
         Path, typer.Argument(metavar="DIR", help="The data directory of a broker that is not running.")
     ],
     partitions: Annotated[
-        list[str], typer.Argument(metavar="PARTITION...", help="Partitions, as TOPIC-NUMBER.")
+        list[str], typer.Argument(metavar="PARTITION...", help="Partitions, written as TOPIC-NUMBER.")
     ],
 ) -> None:
-    """Let partitions go on that are offline because records are missing.
+    """Bring partitions back online that are offline because records are missing.
 
-    What is left of them is served again from the next start on. They go on after the highest offset that is
-    known, so that no offset is given twice: readers of what is missing get an error, and never other records.
+    From the next start on, their remaining records are served again. New records continue after the highest
+    known offset, so no offset is used twice: reading a missing record gives an error, never another record.
     """
     from millstream.broker.catalogue_file import read_catalogue
     from millstream.errors import DataDirectoryError
@@ -109,7 +106,7 @@ def accept_loss(
 @app.command(
     "rebuild-catalogue",
     epilog=examples(
-        ("millstream log rebuild-catalogue ./data", "a broker that says its catalogue is damaged")
+        ("millstream log rebuild-catalogue ./data", "for a broker that reports a damaged catalogue")
     ),
 )
 def rebuild_catalogue(
@@ -117,11 +114,11 @@ def rebuild_catalogue(
         Path, typer.Argument(metavar="DIR", help="The data directory of a broker that is not running.")
     ],
 ) -> None:
-    """Rebuild a damaged or missing catalogue, and say what could not be brought back.
+    """Rebuild a damaged or missing catalogue, and report what could not be recovered.
 
-    Topics, their ids and their partitions are taken from the directories of the logs; settings, committed
-    offsets, users and quotas from the copy of the catalogue that the broker keeps beside it. The old file is
-    kept under another name. Records are not touched.
+    Topics, their ids and their partitions come from the directories of the logs. Settings, committed offsets,
+    users and quotas come from the broker's backup of the catalogue. The old file is kept under another name.
+    Records are not touched.
     """
     from millstream.broker.catalogue_rebuild import rebuild_catalogue as rebuild
 

@@ -22,19 +22,23 @@ app = App()
 )
 def new(
     directory: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Where to; made if it is not there.", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="DIR",
+            help="The directory for the project. It is created if it does not exist.",
+            show_default=False,
+        ),
     ],
     from_: Annotated[
         str,
         typer.Option(
-            "--from", metavar="EXAMPLE", help="What to begin with.", autocompletion=complete_example
+            "--from", metavar="EXAMPLE", help="The example to start from.", autocompletion=complete_example
         ),
     ] = "fraud",
 ) -> None:
-    """Start a project: a pipeline, a generator of events for it, and a test that passes.
+    """Create a project: a pipeline, a generator of events, and a test that passes.
 
-    All files are yours from then on, and each says what to change first. Nothing that is there is written
-    over.
+    All files are yours to edit, and each says what to change first. Existing files are never overwritten.
     """
     from millstream.cli.project import files_of
     from millstream.examples.catalogue import find

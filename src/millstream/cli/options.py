@@ -54,7 +54,7 @@ def _connect(
             "-b",
             envvar="MILLSTREAM_BROKER",
             metavar="HOST:PORT",
-            help=f"The broker, or several with commas between them. [default: {DEFAULT_ADDRESS}]",
+            help=f"The broker's address, or several separated by commas. [default: {DEFAULT_ADDRESS}]",
             show_default=False,
             rich_help_panel=_PANEL,
         ),
@@ -65,16 +65,22 @@ def _connect(
             "--set-client",
             "-X",
             metavar="NAME=VALUE",
-            help="A property of librdkafka, the client library; wins over everything else.",
+            help="A property of librdkafka, the client library. It overrides all other options. May be "
+            "repeated.",
             rich_help_panel=_PANEL,
         ),
     ] = None,
     tls: Annotated[
-        bool, typer.Option("--tls", help="Encrypt; implied by the --tls-... options.", rich_help_panel=_PANEL)
+        bool,
+        typer.Option(
+            "--tls",
+            help="Encrypt the connection. The other --tls-... options imply it.",
+            rich_help_panel=_PANEL,
+        ),
     ] = False,
     tls_ca: Annotated[
         str,
-        typer.Option(metavar="FILE", help="Certificates to trust (PEM).", rich_help_panel=_PANEL),
+        typer.Option(metavar="FILE", help="The certificates to trust (PEM).", rich_help_panel=_PANEL),
     ] = "",
     tls_cert: Annotated[
         str, typer.Option(metavar="FILE", help="This client's certificate (PEM).", rich_help_panel=_PANEL)
@@ -87,19 +93,21 @@ def _connect(
         typer.Option(
             "--sasl",
             metavar="MECHANISM",
-            help="PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER; PLAIN if only --user is given.",
+            help="The SASL mechanism: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER. PLAIN if only "
+            "--user is given.",
             rich_help_panel=_PANEL,
         ),
     ] = "",
     user: Annotated[
-        str, typer.Option(envvar="MILLSTREAM_USER", metavar="NAME", help="SASL user.", rich_help_panel=_PANEL)
+        str,
+        typer.Option(envvar="MILLSTREAM_USER", metavar="NAME", help="The SASL user.", rich_help_panel=_PANEL),
     ] = "",
     password: Annotated[
         str,
         typer.Option(
             envvar="MILLSTREAM_PASSWORD",
             metavar="TEXT",
-            help="SASL password; better given in the environment than here, where others can see it.",
+            help="The SASL password. Prefer the environment variable: other users can see command lines.",
             rich_help_panel=_PANEL,
         ),
     ] = "",
@@ -108,7 +116,7 @@ def _connect(
         typer.Option(
             envvar="MILLSTREAM_PROFILE",
             metavar="NAME",
-            help=f"Take what is not given here from [profile.NAME] in {CLIENT_FILE}.",
+            help=f"Take options that are not given here from [profile.NAME] in {CLIENT_FILE}.",
             rich_help_panel=_PANEL,
         ),
     ] = "",
@@ -197,5 +205,5 @@ GroupArgument = Annotated[
         metavar="GROUP", help="The consumer group.", autocompletion=complete_group, show_default=False
     ),
 ]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask for confirmation.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, but change nothing.")]

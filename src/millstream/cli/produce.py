@@ -85,36 +85,49 @@ def produce(
     key_separator: Annotated[
         str | None,
         typer.Option(
-            "--key-separator", "-K", metavar="TEXT", help="What stands between a line's key and value."
+            "--key-separator",
+            "-K",
+            metavar="TEXT",
+            help="The text that separates the key from the value in a line.",
         ),
     ] = None,
     header: Annotated[
         list[str] | None,
         typer.Option(
-            "--header", "-H", metavar="NAME=VALUE", help="A header of every record; may be repeated."
+            "--header", "-H", metavar="NAME=VALUE", help="A header of every record. May be repeated."
         ),
     ] = None,
     tombstones: Annotated[
-        bool, typer.Option("--tombstones", "-Z", help="An empty value is sent as null, which deletes a key.")
+        bool,
+        typer.Option(
+            "--tombstones", "-Z", help="Send an empty value as null (a tombstone), which deletes the key."
+        ),
     ] = False,
     partition: Annotated[
         int,
-        typer.Option("--partition", "-p", metavar="N", min=-1, help="The partition; -1: chosen by the key."),
+        typer.Option(
+            "--partition", "-p", metavar="N", min=-1, help="The partition; -1 means that the key decides."
+        ),
     ] = -1,
     timestamp: Annotated[
         str | None,
-        typer.Option("--timestamp", metavar="TIME", help="The time of every record: @2026-01-01, @-1h, ms."),
+        typer.Option(
+            "--timestamp",
+            metavar="TIME",
+            help="The timestamp of every record: @2026-01-01, @-1h, or milliseconds since 1970.",
+        ),
     ] = None,
     file: Annotated[
         Path | None,
-        typer.Option("--file", "-f", metavar="FILE", help="Read this instead of standard input."),
+        typer.Option("--file", "-f", metavar="FILE", help="Read this file instead of standard input."),
     ] = None,
     acks: Annotated[
         Acks,
         typer.Option(
             "--acks",
             metavar="0|1|all",
-            help="What counts as delivered: 0 sent, 1 taken by the broker, all safe (synced to disk).",
+            help="When a record counts as delivered: 0 once sent, 1 once the broker has it, all once it is "
+            "safe (synced to disk).",
         ),
     ] = Acks.ALL,
     compression: Annotated[
@@ -123,20 +136,28 @@ def produce(
     ] = Compression.NONE,
     timeout: Annotated[
         float,
-        typer.Option("--timeout", metavar="SECONDS", min=0.1, help="A record not taken by then has failed."),
+        typer.Option(
+            "--timeout",
+            metavar="SECONDS",
+            min=0.1,
+            help="Give up on a record that is not acknowledged within this time.",
+        ),
     ] = 30.0,
     schema: Annotated[
         Path | None,
         typer.Option(
             "--schema",
             metavar="FILE",
-            help="Register this schema (.avsc, .json, .proto) and encode values, which are JSON, by it.",
+            help="Register this schema (.avsc, .json, .proto), and encode the values, given as JSON, with "
+            "it.",
         ),
     ] = None,
     subject: Annotated[
         str | None,
         typer.Option(
-            "--subject", metavar="SUBJECT", help="Under which it is registered. [default: TOPIC-value]"
+            "--subject",
+            metavar="SUBJECT",
+            help="The subject to register the schema under. [default: TOPIC-value]",
         ),
     ] = None,
     message: Annotated[
@@ -144,17 +165,19 @@ def produce(
         typer.Option(
             "--message",
             metavar="NAME",
-            help="Which message of a .proto file values are. [default: the first]",
+            help="The message type of the values, for a .proto file. [default: the first]",
         ),
     ] = None,
     registry: RegistryOption = DEFAULT_REGISTRY,
-    create: Annotated[bool, typer.Option("--create", help="Create the topic if it is not there.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing unless something fails.")] = False,
+    create: Annotated[bool, typer.Option("--create", help="Create the topic if it does not exist.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print nothing unless something fails.")
+    ] = False,
 ) -> int:
     """Send records to a topic, from standard input or a file.
 
-    Memory stays bounded however much comes in. At the end, or at Ctrl-C, it waits for the answers and says
-    how many records were delivered; if any was not, the exit code is 1.
+    Memory use is bounded, however large the input. At the end, or on Ctrl-C, the command waits for
+    acknowledgements and prints how many records were delivered. The exit code is 1 if any was not.
     """
     from millstream.cli.signals import Input, Interrupts
     from millstream.client.admin import Admin

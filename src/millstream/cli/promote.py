@@ -28,18 +28,19 @@ def promote(
     connection: Connection,
     data: Annotated[
         Path | None,
-        typer.Option("--data", metavar="DIR", help="The directory of a standby that is not running."),
+        typer.Option("--data", metavar="DIR", help="The data directory of a standby that is not running."),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Promote it also where records may be lost; says which.")
+        bool, typer.Option("--force", help="Promote it even if records may be lost, and list them.")
     ] = False,
     output: OutputOption = Output.TABLE,
 ) -> int:
-    """Let a standby lead.
+    """Promote a standby to leader.
 
-    Refused where records would be lost that it knows of, and while the leader answers. With --force a leader
-    that answers is told to take no more writes and the standby takes what it is missing, so nothing is lost;
-    otherwise what may be lost is listed. Clients that know both addresses find the new leader by themselves.
+    Promotion is refused if the standby knows that records would be lost, or if the leader still answers. With
+    --force, a running standby tells a leader that answers to take no more writes, and copies what it lacks,
+    so nothing is lost. If the leader does not answer, the command lists what may be lost. Clients that know
+    both addresses find the new leader by themselves.
     """
     if data is None:
         from millstream.client.standby import BrokerPair

@@ -41,22 +41,23 @@ def pages(command: Any = None, context: Any = None) -> Iterator[Page]:
 
 
 _ABOUT_COMMANDS = """\
-Exit codes: 0 if it did what was asked, 1 if it could not, 2 if it was asked wrongly, 130 after Ctrl-C.
-Errors are one line on standard error. Where a table is printed, `--output json` prints the same for a
-program; tables that do not go to a terminal are plain columns.
+Exit codes: 0 for success, 1 for failure, 2 for a usage error, 130 after Ctrl-C. Errors are one line on
+standard error. Where a table is printed, `--output json` prints the same for programs. Tables that don't go
+to a terminal are plain columns.
 
-Commands that speak to a broker work with any Kafka, and share the options of
-[the connection](#connection)."""
+Commands that talk to a broker work with any Kafka, except `standby` and `promote`, which need a millstream
+broker. They share the [connection options](#connection)."""
 
 _ABOUT_BROKER_SETTINGS = """\
-In `millstream.toml`, given to `millstream serve --config`: `"num.partitions" = 3`, or nested, `[num]` and
-`partitions = 3`; one by one with `--set num.partitions=3`. Those marked *at start* are read once; the others
-can be changed while the broker runs. Those of topics have [a page of their own](topic-settings.md)."""
+Write them in a TOML file and pass it with `millstream serve --config`: `"num.partitions" = 3`, or nested,
+`[num]` and `partitions = 3`. Or set single ones with `--set num.partitions=3`. Settings marked *at start* are
+read once; the others can be changed while the broker runs. Topic settings are on
+[their own page](topic-settings.md)."""
 
 _ABOUT_TOPIC_SETTINGS = """\
-Given with `millstream topic create -c retention.ms=3600000` and changed with `millstream topic alter`, or by
-any Kafka client. Defaults for all topics stand under `[topic]` in `millstream.toml`, or are given with
-`--set topic.retention.ms=3600000`. Those marked *at creation* can't be changed later."""
+Set them with `millstream topic create -c retention.ms=3600000`, and change them with `millstream topic alter`
+or any Kafka client. Defaults for all topics are under `[topic]` in `millstream.toml`, or are set with
+`--set topic.retention.ms=3600000`. Settings marked *at creation* can't be changed later."""
 
 
 def cli_page() -> str:
@@ -69,7 +70,7 @@ def cli_page() -> str:
         out += [_escaped(paragraph) for paragraph in each.paragraphs if paragraph]
         for title, entries in each.sections:
             if title == "Connection":
-                out.append("And the options of [the connection](#connection).")
+                out.append("And the [connection options](#connection).")
             else:
                 out.append(_table(title, entries))
         if each.examples:
@@ -81,9 +82,10 @@ def cli_page() -> str:
 
 
 _ABOUT_GROUP_SETTINGS = """\
-Set for one group of the consumer protocol with `kafka-configs --entity-type groups` or any admin client,
-whether or not the group exists yet; see [groups](../groups.md). Without its own, a group has the broker's
-`group.` setting of the same name; its own must lie within `group.consumer.min.` and `group.consumer.max.`."""
+Set them for one group of the consumer protocol with `kafka-configs --entity-type groups` or any admin client,
+whether or not the group exists yet; see [groups](../groups.md). A group without its own value uses the
+broker's `group.` setting of the same name. A group's own value must be between `group.consumer.min.` and
+`group.consumer.max.`."""
 
 
 def settings_page() -> str:
@@ -130,9 +132,9 @@ def _escaped(text: str) -> str:
 
 
 _ABOUT_SPARK_OPTIONS = """\
-Given with `.option(name, value)` to `spark.read`, `spark.readStream`, `df.write` and `df.writeStream` with
-`format("millstream")`: see [topics as DataFrames](../spark.md). Names are taken in any case; a name that is
-not here is refused."""
+Pass them with `.option(name, value)` to `spark.read`, `spark.readStream`, `df.write` and `df.writeStream`
+with `format("millstream")`; see [topics as DataFrames](../spark.md). Upper and lower case don't matter in
+names. An unknown name is refused."""
 
 
 def spark_page() -> str:

@@ -27,9 +27,9 @@ GROUPS = {
 }
 
 _ABOUT = """\
-Served in Prometheus's format at `/metrics` of `millstream serve --http HOST:PORT`. Counters begin at 0 with
-the broker; what has no value (a horizon that never comes, a topic that is not archived) is left out. Which
-of them to be woken by: [alarms](../operations/alarms.md)."""
+`millstream serve --http HOST:PORT` serves these in Prometheus's format at `/metrics`. Counters start at 0
+with the broker. Metrics without a value (a horizon that never comes, a topic that is not archived) are left
+out. [Alarms](../operations/alarms.md) says which of them should wake somebody up."""
 
 
 class _Nothing:

@@ -9,8 +9,8 @@ from pathlib import Path
 import millstream
 
 _ABOUT = """\
-What each file is for, in its own words. [Architecture](../architecture.md) tells how a record goes through
-them, and who may import whom."""
+What each file is for, from its own docstring. [Architecture](../architecture.md) describes the path of a
+record through them, and which layer may import which."""
 
 
 def modules_page() -> str:

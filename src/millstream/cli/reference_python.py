@@ -27,8 +27,8 @@ _HANDED = {"Stream", "Source", "Window", "Table", "Step", "Record", "Reading", "
 _OURS = {"Stream.about", "Stream.upstream", "Stream.known_as", "Source.about", "Source.is_json", "Table.flow"}
 
 _ABOUT = """\
-What `import millstream` and its public modules offer. Names that begin with an underscore, and modules that
-are not here, may change without notice."""
+The public API of `import millstream` and its public modules. Names that begin with an underscore, and
+modules not listed here, may change without notice."""
 
 
 def python_page() -> str:

@@ -17,7 +17,7 @@ app = App()
     epilog=examples(
         ("millstream registry", "for the broker at 127.0.0.1:9092, served at 127.0.0.1:8081"),
         ("millstream registry --broker kafka:9092 --listen 0.0.0.0:8081", "beside Apache Kafka"),
-        ("millstream registry --compatibility full", "what is registered must be readable both ways"),
+        ("millstream registry --compatibility full", "new versions must be compatible both ways"),
         ("millstream serve --registry 127.0.0.1:8081", "a broker with a registry, in one command"),
     )
 )
@@ -25,18 +25,19 @@ app = App()
 def registry(
     connection: Connection,
     listen: Annotated[
-        str, typer.Option("--listen", metavar="HOST:PORT", help="Where clients reach it over HTTP.")
+        str,
+        typer.Option("--listen", metavar="HOST:PORT", help="The address that clients connect to over HTTP."),
     ] = "127.0.0.1:8081",
     topic: Annotated[
-        str, typer.Option("--topic", metavar="TOPIC", help="The compacted topic that schemas are kept in.")
+        str, typer.Option("--topic", metavar="TOPIC", help="The compacted topic that stores the schemas.")
     ] = "_schemas",
     compatibility: Annotated[
         str,
         typer.Option(
             "--compatibility",
             metavar="LEVEL",
-            help="For subjects that nothing else is said about: none, backward, forward, full, or one of the "
-            "last three with _transitive.",
+            help="The compatibility level where no other has been set: none, backward, forward, full, or one "
+            "of the last three with _transitive.",
         ),
     ] = "backward",
     allow_host: Annotated[
@@ -44,14 +45,15 @@ def registry(
         typer.Option(
             "--allow-host",
             metavar="NAME",
-            help="A name that clients may call it by, besides this machine's own and addresses; repeatable.",
+            help="Another host name that clients may use, besides IP addresses, localhost and this machine's "
+            "name. May be repeated.",
         ),
     ] = None,
 ) -> int:
-    """Run a schema registry until SIGTERM or Ctrl-C, for our broker or any Kafka.
+    """Run a schema registry for millstream or Apache Kafka, until SIGTERM or Ctrl-C.
 
-    It speaks the HTTP interface of Confluent's registry, and keeps everything in one topic; several may run
-    on the same topic. Its address is printed on standard output once it answers.
+    The registry has the HTTP interface of Confluent's registry and keeps everything in one topic. Several
+    registries may share a topic. The address is printed on standard output once the registry answers.
     """
     from millstream.registry import needs_extra
 

@@ -29,19 +29,20 @@ PipelineArgument = Annotated[
     str, typer.Argument(metavar="FILE", help="The Python file that defines the topology.", show_default=False)
 ]
 NameOption = Annotated[
-    str | None, typer.Option("--name", metavar="NAME", help="The topology, if the file defines several.")
+    str | None,
+    typer.Option("--name", metavar="NAME", help="Which topology to use, if the file defines several."),
 ]
 
 
 @app.command(
     epilog=examples(
         ("millstream run fraud.py", "against the broker at 127.0.0.1:9092, until Ctrl-C"),
-        ("millstream run fraud.py --available-now", "what is there now, and end"),
+        ("millstream run fraud.py --available-now", "process what is there now, and end"),
         (
             "millstream run fraud.py --trigger 10s --master spark://host:7077",
             "a batch every 10 s, on a cluster",
         ),
-        ("millstream run fraud.py --checkpoint /var/lib/fraud", "go on from there, now and next time"),
+        ("millstream run fraud.py --checkpoint /var/lib/fraud", "keep progress there, now and next time"),
         (
             "millstream run fraud.py --restart on-failure",
             "start it again when it fails, after a growing pause",
@@ -49,9 +50,9 @@ NameOption = Annotated[
         ("millstream run fraud.py --watch", "start again whenever the file is saved"),
         (
             "millstream run fraud.py --from @-1d --output-prefix replay-",
-            "a copy over the last day, which writes elsewhere, and ends",
+            "a copy over the last day that writes to other topics, and ends",
         ),
-        ("millstream run fraud.py --rebuild", "its views anew, swapped when they are there; and go on"),
+        ("millstream run fraud.py --rebuild", "rebuild its views, swap them in, and go on"),
     )
 )
 @connected
@@ -64,7 +65,7 @@ def run(
         typer.Option(
             "--checkpoint",
             metavar="DIR",
-            help="Where the job remembers how far it is. [default: .millstream/NAME]",
+            help="The directory for the job's progress and state. [default: .millstream/NAME]",
             show_default=False,
         ),
     ] = None,
@@ -74,7 +75,8 @@ def run(
             "--views",
             metavar="FILE|URL",
             envvar="MILLSTREAM_VIEWS",
-            help="The database of its views: a SQLite file, or postgresql://... [default: DIR/views.db]",
+            help="The database for the job's views: a SQLite file or postgresql://... [default: "
+            "DIR/views.db]",
         ),
     ] = None,
     master: Annotated[
@@ -84,20 +86,23 @@ def run(
         bool,
         typer.Option(
             "--available-now",
-            help="Process what is in the topics, close what is still open (windows, waiting rows), and end.",
+            help="Process what is in the topics now, close what is still open (windows, waiting rows), and "
+            "end.",
         ),
     ] = False,
     leave_open: Annotated[
         bool,
         typer.Option(
             "--leave-open",
-            help="With --available-now: what waits for later events stays open for the next run.",
+            help="With --available-now: leave what waits for later events open for the next run.",
         ),
     ] = False,
     trigger: Annotated[
         str | None,
         typer.Option(
-            "--trigger", metavar="DURATION", help="A batch this often. [default: as soon as the last is done]"
+            "--trigger",
+            metavar="DURATION",
+            help="Start a batch this often. [default: as soon as the last one is done]",
         ),
     ] = None,
     from_: Annotated[
@@ -105,8 +110,8 @@ def run(
         typer.Option(
             "--from",
             metavar="POSITION",
-            help="Where a first run begins in all topics but those it writes itself: start, an offset, -3 "
-            "(three before the end), or a time (@-1d, @2026-01-01).",
+            help="Where the first run starts in its input topics, except those it writes itself: start, an "
+            "offset, -3 (three before the end), or a time (@-1d, @2026-01-01).",
         ),
     ] = None,
     output_prefix: Annotated[
@@ -114,35 +119,35 @@ def run(
         typer.Option(
             "--output-prefix",
             metavar="TEXT",
-            help="Run a copy: its name, topics and views have this in front, and it touches nothing of the "
-            "original. It ends at what is there now, unless --follow is given.",
+            help="Run a copy of the job, with this prefix on its name, output topics and views. The original "
+            "is not touched. The copy ends once it has processed what is there now, unless --follow is "
+            "given.",
         ),
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", help="With --output-prefix: go on with what comes later.")
+        bool, typer.Option("--follow", help="With --output-prefix: continue with new records.")
     ] = False,
     rebuild: Annotated[
         bool,
         typer.Option(
             "--rebuild",
-            help="First build the views anew, from --from or the start of the topics, beside those that are "
-            "read; then swap them and take over from the job that is running.",
+            help="Rebuild the views first, from --from or the start of the topics, next to the current ones. "
+            "Then replace those, and take over from the running job.",
         ),
     ] = False,
     watch: Annotated[
         bool,
-        typer.Option(
-            "--watch", help="Start again whenever the file changes, on a scratch checkpoint of its own."
-        ),
+        typer.Option("--watch", help="Restart whenever the file changes, on a separate scratch checkpoint."),
     ] = False,
     create_topics: Annotated[
-        bool, typer.Option("--create-topics", help="Create topics it reads, not only those it writes.")
+        bool,
+        typer.Option("--create-topics", help="Also create missing input topics, not only output topics."),
     ] = False,
     new_ledger: Annotated[
         bool,
         typer.Option(
             "--new-ledger",
-            help="Forget which batches the group's offsets say are done, and go by the checkpoint alone.",
+            help="Ignore which batches the group's offsets say are done, and trust only the checkpoint.",
         ),
     ] = False,
     reset_operator: Annotated[
@@ -150,14 +155,14 @@ def run(
         typer.Option(
             "--reset-operator",
             metavar="NAME",
-            help="Give up the state of an operator that was changed, and begin without it; can be repeated.",
+            help="Discard the state of an operator that was changed, and start without it. May be repeated.",
         ),
     ] = None,
     skip_lost: Annotated[
         bool,
         typer.Option(
             "--skip-lost",
-            help="Go on where records were deleted before they were read, instead of stopping to say so.",
+            help="Continue if records were deleted before they were read, instead of stopping.",
         ),
     ] = False,
     transaction_timeout: Annotated[
@@ -165,30 +170,31 @@ def run(
         typer.Option(
             "--transaction-timeout",
             metavar="DURATION",
-            help="With exactly-once: when a transaction that nobody ends is aborted.",
+            help="With exactly-once: the time after which an unfinished transaction is aborted.",
         ),
     ] = "5m",
     spark: Annotated[
         list[str] | None,
-        typer.Option("--spark", metavar="NAME=VALUE", help="A setting of Spark's; may be repeated."),
+        typer.Option("--spark", metavar="NAME=VALUE", help="A Spark setting. May be repeated."),
     ] = None,
     no_status: Annotated[
         bool,
         typer.Option(
-            "--no-status", help="Don't tell in the topic millstream.jobs what the job does, for consoles."
+            "--no-status",
+            help="Don't report the job's status in the topic millstream.jobs, which consoles read.",
         ),
     ] = False,
-    ui: Annotated[bool, typer.Option("--ui", help="Serve Spark's own web page, on port 4040.")] = False,
+    ui: Annotated[bool, typer.Option("--ui", help="Serve Spark's web UI on port 4040.")] = False,
     restart: RestartOption = Restart.NEVER,
     max_restarts: MaxRestartsOption = 10,
     progress: ProgressOption = Shown.LINE,
     name: NameOption = None,
 ) -> int:
-    """Run a pipeline on Spark until Ctrl-C, printing a line a batch.
+    """Run a pipeline on Spark until Ctrl-C, and print a line for each batch.
 
-    The file is checked before Spark starts. Topics that it writes are created if they are missing. Ctrl-C or
-    SIGTERM ends it after the batch under way; the next run goes on from the checkpoint. How far it is behind
-    shows in `millstream group lag NAME`.
+    The file is checked before Spark starts. Missing output topics are created. Ctrl-C or SIGTERM stops the
+    job after the current batch, and the next run continues from the checkpoint. `millstream group lag NAME`
+    shows how far the job is behind.
     """
     import pyspark  # noqa: F401  (fails here if missing, before the broker is queried and topics are created)
 

@@ -124,8 +124,8 @@ class OneJob:
                 if interrupts:
                     break
         totals = self._totals
-        batches = count(totals.batches, "batch").replace("batchs", "batches")
-        ending = f"{count(totals.rows, 'record')} in {batches}"
+        batches = "batch" if totals.batches == 1 else "batches"
+        ending = f"{count(totals.rows, 'record')} in {totals.batches:,} {batches}"
         if totals.rejected:
             ending += f", {totals.rejected:,} rejected"
         if unkeyed:

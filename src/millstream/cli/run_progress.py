@@ -24,7 +24,7 @@ ProgressOption = Annotated[
     typer.Option(
         "--progress",
         metavar="line|json",
-        help="What is printed after each batch: a line, or JSON with every figure of every operator, sink "
+        help="What to print after each batch: a line, or JSON with all figures of every operator, sink "
         "and step. With json, everything else goes to standard error.",
     ),
 ]

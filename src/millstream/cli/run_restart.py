@@ -30,9 +30,9 @@ RestartOption = Annotated[
     typer.Option(
         "--restart",
         metavar="never|on-failure",
-        help="What happens when the job fails. on-failure starts Spark and the job again from the "
-        "checkpoint, after a pause that doubles from 1 s to 60 s. What a restart can't mend ends it: a "
-        "mistake in the file or the options, lost records, a run that was taken over.",
+        help="What to do when the job fails. on-failure restarts Spark and the job from the checkpoint, "
+        "after a pause that doubles from 1 s to 60 s. Errors that a restart can't fix end the job: a "
+        "mistake in the file or the options, lost records, or a takeover by another run.",
     ),
 ]
 MaxRestartsOption = Annotated[
@@ -41,7 +41,8 @@ MaxRestartsOption = Annotated[
         "--max-restarts",
         metavar="N",
         min=1,
-        help="With --restart on-failure: how many in a row. One that ran for 10 minutes begins a new row.",
+        help="With --restart on-failure: the most restarts in a row. A run of at least 10 minutes resets "
+        "the count.",
     ),
 ]
 

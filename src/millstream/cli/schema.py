@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from millstream.registry.client import RegistryClient
     from millstream.registry.schema import Schema
 
-app = App(help="Schemas: what records are made of, by subject and version, in a schema registry.")
+app = App(help="Manage schemas in a schema registry, by subject and version.")
 
 
 class Type(StrEnum):
@@ -35,7 +35,7 @@ RegistryOption = Annotated[
         "-r",
         envvar="MILLSTREAM_REGISTRY",
         metavar="URL",
-        help="The schema registry; user and password may stand in it.",
+        help="The URL of the schema registry. It may contain user and password.",
     ),
 ]
 DEFAULT_REGISTRY = "http://127.0.0.1:8081"
@@ -55,7 +55,7 @@ ReferenceOption = Annotated[
     typer.Option(
         "--reference",
         metavar="NAME=SUBJECT[:VERSION]",
-        help="Another schema that it uses, by the name it uses for it; may be repeated.",
+        help="Another schema that this one imports, under the name it uses. May be repeated.",
     ),
 ]
 
@@ -64,12 +64,12 @@ ReferenceOption = Annotated[
     "list",
     epilog=examples(
         ("millstream schema list", "every subject, its newest version and the level of compatibility"),
-        ("millstream schema list --registry http://user:password@registry:8081", "somewhere else"),
+        ("millstream schema list --registry http://user:password@registry:8081", "another registry"),
     ),
 )
 def list_(
     registry: RegistryOption = DEFAULT_REGISTRY,
-    deleted: Annotated[bool, typer.Option("--deleted", help="Those that were deleted, too.")] = False,
+    deleted: Annotated[bool, typer.Option("--deleted", help="Include deleted subjects.")] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """List the subjects of a registry."""
@@ -108,15 +108,16 @@ def show(
         str | None, typer.Argument(metavar="[SUBJECT]", help="The subject.", show_default=False)
     ] = None,
     version: Annotated[
-        str, typer.Option("--version", "-v", metavar="N|latest", help="Which version.")
+        str, typer.Option("--version", "-v", metavar="N|latest", help="The version to show.")
     ] = "latest",
     id_: Annotated[
-        int | None, typer.Option("--id", metavar="N", help="A schema by its id, instead of a subject.")
+        int | None,
+        typer.Option("--id", metavar="N", help="Show the schema with this id, instead of a subject."),
     ] = None,
     registry: RegistryOption = DEFAULT_REGISTRY,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Print a schema; what it is called and refers to goes to standard error, or into the JSON."""
+    """Print a schema. Its subject, version, id and references go to standard error, or into the JSON."""
     from millstream.registry.store import schema_fields
 
     if (subject is None) == (id_ is None):
@@ -143,7 +144,10 @@ def show(
 @app.command(
     epilog=examples(
         ("millstream schema register payments-value payments.avsc", "a new version, if it is compatible"),
-        ("millstream schema register orders-value order.proto --reference money.proto=money:1", "it imports"),
+        (
+            "millstream schema register orders-value order.proto --reference money.proto=money:1",
+            "with an imported schema",
+        ),
         ("millstream schema register payments-value payments.json", "a JSON schema"),
     )
 )
@@ -153,11 +157,14 @@ def register(
     type: TypeOption = None,
     reference: ReferenceOption = None,
     normalize: Annotated[
-        bool, typer.Option("--normalize", help="Keep it in one order, whatever the file's.")
+        bool,
+        typer.Option(
+            "--normalize", help="Normalize the schema, so that the order in the file does not matter."
+        ),
     ] = False,
     registry: RegistryOption = DEFAULT_REGISTRY,
 ) -> None:
-    """Make a schema the next version of a subject. The same schema again changes nothing."""
+    """Register a schema as the next version of a subject. Registering it again changes nothing."""
     client = open_registry(registry)
     schema = _read(client, file, type, reference)
     id_ = client.register(subject, schema, normalize=normalize)
@@ -177,11 +184,16 @@ def check(
     reference: ReferenceOption = None,
     version: Annotated[
         str | None,
-        typer.Option("--version", "-v", metavar="N|latest", help="Only this one. [default: by the level]"),
+        typer.Option(
+            "--version",
+            "-v",
+            metavar="N|latest",
+            help="Check against this version only. [default: as the compatibility level says]",
+        ),
     ] = None,
     registry: RegistryOption = DEFAULT_REGISTRY,
 ) -> int:
-    """Whether a schema could be the next version of a subject; nothing is changed. Fit for a build."""
+    """Check whether a schema could be the next version of a subject. Changes nothing, so it suits a build."""
     client = open_registry(registry)
     schema = _read(client, file, type, reference)
     against = None if version is None else str(_version(version))
@@ -197,7 +209,7 @@ def check(
 
 @app.command(
     epilog=examples(
-        ("millstream schema delete payments-value", "hidden: nothing new is written with it, all is read"),
+        ("millstream schema delete payments-value", "hidden: existing records stay readable"),
         ("millstream schema delete payments-value --version 3", "one version"),
         ("millstream schema delete payments-value --permanent -y", "for good, after it was hidden"),
     )
@@ -205,10 +217,12 @@ def check(
 def delete(
     subject: SubjectArgument,
     version: Annotated[
-        str | None, typer.Option("--version", "-v", metavar="N|latest", help="One version. [default: all]")
+        str | None,
+        typer.Option("--version", "-v", metavar="N|latest", help="Delete only this version. [default: all]"),
     ] = None,
     permanent: Annotated[
-        bool, typer.Option("--permanent", help="For good: records with it can't be read any more.")
+        bool,
+        typer.Option("--permanent", help="Delete it for good. Records that use it can no longer be read."),
     ] = False,
     yes: YesOption = False,
     registry: RegistryOption = DEFAULT_REGISTRY,
@@ -226,25 +240,36 @@ def delete(
     epilog=examples(
         ("millstream schema config", "the level for all subjects"),
         ("millstream schema config payments-value --set full_transitive", "for one"),
-        ("millstream schema config payments-value --unset", "as for all others again"),
+        ("millstream schema config payments-value --unset", "back to the level for all subjects"),
     )
 )
 def config(
     subject: Annotated[
         str | None,
-        typer.Argument(metavar="[SUBJECT]", help="The subject; all of them without one.", show_default=False),
+        typer.Argument(
+            metavar="[SUBJECT]",
+            help="The subject. Without one, the level for all subjects that have none of their own.",
+            show_default=False,
+        ),
     ] = None,
     set_: Annotated[
         str | None,
-        typer.Option("--set", metavar="LEVEL", help="none, backward, forward, full; or with _transitive."),
+        typer.Option(
+            "--set",
+            metavar="LEVEL",
+            help="The new level: none, backward, forward or full; all but none also with _transitive.",
+        ),
     ] = None,
-    unset: Annotated[bool, typer.Option("--unset", help="Return to what holds without it.")] = False,
+    unset: Annotated[
+        bool, typer.Option("--unset", help="Remove the level set here, so that the more general one applies.")
+    ] = False,
     registry: RegistryOption = DEFAULT_REGISTRY,
 ) -> None:
-    """Show or set the level of compatibility that new versions must have.
+    """Show or set the compatibility level for new versions.
 
-    backward: the new schema reads the last one's data (readers are updated first). forward: the last one
-    reads the new one's (writers first). full: both. With _transitive: of all versions, not the last alone.
+    backward: the new schema can read data of the previous version (update readers first). forward: the
+    previous version can read data of the new schema (update writers first). full: both. With _transitive: all
+    earlier versions, not just the previous one.
     """
     client = open_registry(registry)
     if set_ is not None and unset:

@@ -39,12 +39,16 @@ app = App()
 def serve(
     data: Annotated[
         str | None,
-        typer.Option("--data", metavar="DIR", help="The directory of the records. [default: in memory]"),
+        typer.Option(
+            "--data", metavar="DIR", help="The data directory. [default: none; records are kept in memory]"
+        ),
     ] = None,
     listen: Annotated[
         str | None,
         typer.Option(
-            "--listen", metavar="HOST:PORT", help="Where clients connect. [default: 127.0.0.1:9092]"
+            "--listen",
+            metavar="HOST:PORT",
+            help="The address that clients connect to. [default: 127.0.0.1:9092]",
         ),
     ] = None,
     follow: Annotated[
@@ -52,13 +56,15 @@ def serve(
         typer.Option(
             "--follow",
             metavar="HOST:PORT",
-            help="Be the standby of the broker there: keep a copy of all it has, until promoted.",
+            help="Run as a standby of this broker: keep a copy of everything it has, until promoted.",
         ),
     ] = None,
     http: Annotated[
         str | None,
         typer.Option(
-            "--http", metavar="HOST:PORT", help="Where metrics and health are served. [default: nowhere]"
+            "--http",
+            metavar="HOST:PORT",
+            help="The address to serve metrics and health checks on. [default: not served]",
         ),
     ] = None,
     registry: Annotated[
@@ -66,7 +72,7 @@ def serve(
         typer.Option(
             "--registry",
             metavar="HOST:PORT",
-            help="Where a schema registry is served, in a process beside the broker. [default: nowhere]",
+            help="The address to serve a schema registry on, in a separate process. [default: not served]",
         ),
     ] = None,
     console: Annotated[
@@ -74,24 +80,29 @@ def serve(
         typer.Option(
             "--console",
             metavar="HOST:PORT",
-            help="Where the console is served, in a process beside the broker. [default: nowhere]",
+            help="The address to serve the console on, in a separate process. [default: not served]",
         ),
     ] = None,
     config: Annotated[
         Path | None,
-        typer.Option("--config", metavar="FILE", help="Settings, in TOML; the options here win over it."),
+        typer.Option(
+            "--config", metavar="FILE", help="A TOML file of settings. Command-line options override it."
+        ),
     ] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="NAME=VALUE", help="A setting of the broker, or topic.NAME=VALUE for all topics."
+            "--set",
+            metavar="NAME=VALUE",
+            help="Set a broker setting, or with topic.NAME=VALUE the default for all topics. May be "
+            "repeated.",
         ),
     ] = None,
 ) -> int:
     """Run a broker until SIGTERM or Ctrl-C.
 
-    Its address is printed on standard output once it answers, log lines go to standard error. Every setting
-    is described in docs/reference/settings.md.
+    The broker prints its address on standard output once it answers. Log lines go to standard error.
+    docs/reference/settings.md and docs/reference/topic-settings.md describe all settings.
     """
     from millstream.broker.server import run
     from millstream.config import BrokerConfig, load_broker_config, with_changes

@@ -10,7 +10,7 @@ from millstream.cli.output import Output, OutputOption, note, say, show_json
 from millstream.client.connect import Connection
 from millstream.units import bytes_text, count, duration_text
 
-app = App(help="A second machine that keeps a copy: how far behind it is.")
+app = App(help="Show the state of a leader and its standby, a second machine that keeps a copy.")
 
 
 @app.callback()
@@ -20,16 +20,16 @@ def _group() -> None:
 
 @app.command(
     epilog=examples(
-        ("millstream standby status --broker db2:9092", "of a standby: how far it is behind"),
-        ("millstream standby status --broker db1:9092", "of a leader: who follows it"),
+        ("millstream standby status --broker db2:9092", "on a standby: how far it is behind"),
+        ("millstream standby status --broker db1:9092", "on a leader: its standbys"),
         ("millstream standby status --output json | jq .standby.behind_records", "for an alarm"),
     )
 )
 @connected
 def status(connection: Connection, output: OutputOption = Output.TABLE) -> int:
-    """Show which part a broker has, and how far the copy is behind.
+    """Show whether a broker leads or is a standby, and how far the standby is behind.
 
-    The exit code is 1 if it is a standby that has lost its leader, or a broker that another one replaced.
+    The exit code is 1 if the broker is a standby that has lost its leader, or was replaced by another broker.
     """
     from millstream.client.standby import BrokerPair
 

@@ -22,7 +22,7 @@ from millstream.units import bytes_text, count
 if TYPE_CHECKING:
     from millstream.pipeline.state_reader import StateEntry, StateReader
 
-app = App(help="State: what the stateful operators of a job remember, read from its checkpoint.")
+app = App(help="Read the state of a job's stateful operators from its checkpoint.")
 
 _PARQUET_ROWS = 20_000  # in one row group
 
@@ -41,7 +41,7 @@ CheckpointArgument = Annotated[
     ),
 ]
 OperatorArgument = Annotated[
-    str | None, typer.Argument(metavar="OPERATOR", help="One stateful operator.", show_default=False)
+    str | None, typer.Argument(metavar="OPERATOR", help="A stateful operator.", show_default=False)
 ]
 StateOption = Annotated[
     str | None,
@@ -49,7 +49,7 @@ StateOption = Annotated[
         "--state",
         metavar="URL",
         envvar="MILLSTREAM_STATE",
-        help="The database, of a job that keeps its state in one.",
+        help="The database, if the job keeps its state in one.",
         show_default=False,
     ),
 ]
@@ -69,16 +69,23 @@ def show(
     operator: OperatorArgument = None,
     key: Annotated[
         str | None,
-        typer.Option("--key", "-k", metavar="KEY", help="Only entries of this key, or with it in their key."),
+        typer.Option(
+            "--key",
+            "-k",
+            metavar="KEY",
+            help="Only entries with this key, or with this value as part of their key.",
+        ),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", help="At most so many entries.")] = 100,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", metavar="N", help="Show at most this many entries.")
+    ] = 100,
     state: StateOption = None,
     output: OutputOption = Output.TABLE,
 ) -> int:
-    """Show the state of a job as of its last committed batch. Nothing is changed.
+    """Show the state of a job as of its last committed batch. Changes nothing.
 
-    The job should be stopped: while it runs, what is shown is a batch or two behind. Exits with 1 if a key
-    that was asked for is not there.
+    While the job runs, the output is a batch or two behind, so stop it first. The exit code is 1 if the
+    requested key does not exist.
     """
     from millstream.pipeline.state_reader import has_key, text
 
@@ -118,13 +125,13 @@ def export(
         str, typer.Option("--to", metavar="FILE", help="The file to write; - for standard output.")
     ] = "-",
     format: Annotated[
-        Format, typer.Option("--format", "-F", metavar="jsonl|parquet", help="How to write it.")
+        Format, typer.Option("--format", "-F", metavar="jsonl|parquet", help="The file format.")
     ] = Format.JSONL,
     state: StateOption = None,
 ) -> None:
     """Write the state of a job, as of its last committed batch, to a file.
 
-    An entry has its operator, bucket, container, key, value, and when it is due.
+    Each entry has its operator, bucket, container, key, value and due time.
     """
     if to == "-" and format is Format.PARQUET:
         raise ConfigError("--format parquet needs a file: --to FILE")

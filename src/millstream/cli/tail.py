@@ -19,15 +19,18 @@ app = App()
 
 @app.command(
     epilog=examples(
-        ("millstream tail access.log --to web", "its lines, from now on, as they are"),
-        ("millstream tail access.log --to web --format combined", "taken apart, as JSON with a time"),
+        ("millstream tail access.log --to web", "new lines, unchanged"),
+        ("millstream tail access.log --to web --format combined", "parsed, as JSON with a timestamp"),
         ("millstream tail '/var/log/app/*.log' --to app --format json --key user", "keyed by a field"),
         ("millstream tail access.log --to web --from-start --once", "what is there, and stop"),
         (
             r"millstream tail app.log --to app --format 'regex:(?P<time>\S+) (?P<level>\w+) (?P<text>.*)'",
             "any other format",
         ),
-        ("millstream tail app.log --to app --format logfmt --rejects app.bad", "what is no logfmt, apart"),
+        (
+            "millstream tail app.log --to app --format logfmt --rejects app.bad",
+            "lines that are not logfmt go to another topic",
+        ),
     )
 )
 @connected
@@ -41,7 +44,7 @@ def tail(
     ],
     to: Annotated[
         str,
-        typer.Option("--to", metavar="TOPIC", help="The topic.", autocompletion=complete_topic),
+        typer.Option("--to", metavar="TOPIC", help="The topic to write to.", autocompletion=complete_topic),
     ],
     format: Annotated[
         str,
@@ -49,19 +52,20 @@ def tail(
             "--format",
             "-F",
             metavar="FORMAT",
-            help="common, combined (Apache, nginx), json, logfmt, regex:PATTERN with named groups, or text: "
-            "lines as they are.",
+            help="common or combined (Apache, nginx), json, logfmt, regex:PATTERN with named groups, or text "
+            "(lines unchanged).",
         ),
     ] = "text",
     key: Annotated[
-        str | None, typer.Option("--key", "-k", metavar="FIELD", help="The field that is the record's key.")
+        str | None, typer.Option("--key", "-k", metavar="FIELD", help="The field to use as the record's key.")
     ] = None,
     time_field: Annotated[
         str | None,
         typer.Option(
             "--time-field",
             metavar="FIELD",
-            help="The field that is the record's time. [default: time, timestamp, @timestamp, ts, date]",
+            help="The field to use as the record's timestamp. [default: time, timestamp, @timestamp, ts, "
+            "date]",
         ),
     ] = None,
     rejects: Annotated[
@@ -69,39 +73,43 @@ def tail(
         typer.Option(
             "--rejects",
             metavar="TOPIC",
-            help="Where lines go that are not of the format. [default: the same topic, as JSON with raw and "
-            "error]",
+            help="The topic for lines that don't match the format. [default: the same topic, as JSON with "
+            "raw and error]",
             autocompletion=complete_topic,
         ),
     ] = None,
     from_start: Annotated[
         bool,
-        typer.Option("--from-start", help="Begin files that were never read before at their start, not end."),
+        typer.Option(
+            "--from-start",
+            help="On the very first start, read existing files from their start instead of their end.",
+        ),
     ] = False,
     once: Annotated[
         bool,
-        typer.Option("--once", help="Read what is there, from where it was left or the start, and stop."),
+        typer.Option("--once", help="Read what is there, from the last position or the start, and stop."),
     ] = False,
     name: Annotated[
         str | None,
         typer.Option(
             "--name",
             metavar="NAME",
-            help="Whose progress this is; one process a name. [default: by machine, topic and files]",
+            help="The name under which progress is kept. Only one process may use it at a time. [default: "
+            "derived from machine, topic and files]",
         ),
     ] = None,
-    create: Annotated[
-        bool, typer.Option("--create", help="Create the topics if they are not there.")
+    create: Annotated[bool, typer.Option("--create", help="Create the topics if they do not exist.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print nothing unless something fails.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing unless something fails.")] = False,
 ) -> int:
-    """Follow log files into a topic: every line once, also over rotation, truncation and kill -9.
+    """Send the lines of log files to a topic, each exactly once, through rotation, truncation and kill -9.
 
-    Lines are written in transactions together with how far each file was read, so readers of committed
-    records see each exactly once. Rotated files are found again under their new names, copied or compressed
-    (.gz) ones too, and read to their end; the files that are there at the very first start are begun at
-    their end. A line that is not of the format is kept, with the reason. Ctrl-C ends it cleanly; the next
-    start goes on from there.
+    Lines are written in transactions together with the position in each file, so readers of committed records
+    see each line exactly once. Rotated files are found under their new names, even if copied or compressed
+    (.gz), and read to the end. On the very first start, existing files are read from their end. A line that
+    does not match the format is kept, with the reason. Ctrl-C ends the command cleanly, and the next start
+    continues from there.
     """
     import os
 

@@ -22,12 +22,15 @@ from millstream.client.connect import Connection
 from millstream.errors import ConfigError, RequestFailed
 from millstream.units import count
 
-app = App(help="Topics: create, look at, change, delete, shorten, write out as files.")
+app = App(help="Create, inspect, change, delete, trim and export topics.")
 
 ConfigOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--config", "-c", metavar="NAME=VALUE", help="A setting of the topic, such as retention.ms=86400000."
+        "--config",
+        "-c",
+        metavar="NAME=VALUE",
+        help="A setting of the topic, such as retention.ms=86400000. May be repeated.",
     ),
 ]
 
@@ -47,16 +50,26 @@ def create(
     partitions: Annotated[
         int | None,
         typer.Option(
-            "--partitions", "-p", metavar="N", min=1, help="Partitions of each. [default: the broker's]"
+            "--partitions",
+            "-p",
+            metavar="N",
+            min=1,
+            help="The number of partitions of each topic. [default: the broker's]",
         ),
     ] = None,
     replicas: Annotated[
         int | None,
-        typer.Option("--replicas", "-r", metavar="N", min=1, help="Copies of each. [default: the broker's]"),
+        typer.Option(
+            "--replicas",
+            "-r",
+            metavar="N",
+            min=1,
+            help="The replication factor of each topic. [default: the broker's]",
+        ),
     ] = None,
     config: ConfigOption = None,
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="A topic that is already there is no error.")
+        bool, typer.Option("--if-not-exists", help="Do not fail if a topic already exists.")
     ] = False,
 ) -> None:
     """Create topics."""
@@ -108,11 +121,13 @@ def list_(
     connection: Connection,
     pattern: Annotated[
         str,
-        typer.Argument(metavar="[PATTERN]", help="Only names that match, with * and ?.", show_default=False),
+        typer.Argument(
+            metavar="[PATTERN]",
+            help="Only topics whose names match; * and ? are wildcards.",
+            show_default=False,
+        ),
     ] = "*",
-    internal: Annotated[
-        bool, typer.Option("--internal", help="Also topics that Kafka keeps for itself (__...).")
-    ] = False,
+    internal: Annotated[bool, typer.Option("--internal", help="Include internal topics (__...).")] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """List topics."""
@@ -163,14 +178,16 @@ def list_(
 def describe(
     connection: Connection,
     topics: TopicsArgument,
-    all_settings: Annotated[bool, typer.Option("--all", help="Every setting, inherited ones too.")] = False,
+    all_settings: Annotated[
+        bool, typer.Option("--all", help="Show all settings, including inherited ones.")
+    ] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show topics: partitions, offsets, records, sizes, how far back they reach, settings.
+    """Show topics: partitions, offsets, records, sizes, how far back they reach, and settings.
 
-    Rates are those of the last ten minutes, by the records' timestamps. How far back a topic reaches is what
-    retention keeps at these rates, by time or by size; the disk is full when all topics on it have grown as
-    far as their retention lets them.
+    Rates are averages over the last ten minutes, by the records' timestamps. How far back a topic reaches is
+    what its retention, by time or by size, keeps at these rates. The forecast for a full disk assumes that
+    all topics on it grow as far as their retention allows.
     """
     from millstream.cli.description import described, show_description
     from millstream.client.admin import Admin
@@ -203,10 +220,11 @@ def alter(
     topic: TopicArgument,
     config: ConfigOption = None,
     unset: Annotated[
-        list[str] | None, typer.Option("--unset", metavar="NAME", help="A setting to return to its default.")
+        list[str] | None,
+        typer.Option("--unset", metavar="NAME", help="Reset this setting to its default. May be repeated."),
     ] = None,
 ) -> None:
-    """Change a topic's settings; prints what they were and what they are."""
+    """Change a topic's settings, and print the old and the new values."""
     from millstream.client.admin import Admin
 
     changes, defaults = pairs(config or (), "--config"), list(unset or ())
@@ -232,7 +250,7 @@ def alter(
 )
 @connected
 def delete(connection: Connection, topics: TopicsArgument, yes: YesOption = False) -> int:
-    """Delete topics, with all their records."""
+    """Delete topics and all their records."""
     from millstream.client.admin import Admin
 
     with Admin(connection) as admin:
@@ -255,7 +273,7 @@ def delete(connection: Connection, topics: TopicsArgument, yes: YesOption = Fals
 @app.command(
     "add-partitions",
     epilog=examples(
-        ("millstream topic add-partitions payments --total 12", "so that it has twelve"),
+        ("millstream topic add-partitions payments --total 12", "twelve in total"),
         ("millstream topic add-partitions payments --add 2", "two more than now"),
     ),
 )
@@ -263,10 +281,14 @@ def delete(connection: Connection, topics: TopicsArgument, yes: YesOption = Fals
 def add_partitions(
     connection: Connection,
     topic: TopicArgument,
-    add: Annotated[int | None, typer.Option("--add", "-n", metavar="N", min=1, help="How many more.")] = None,
-    total: Annotated[int | None, typer.Option("--total", metavar="N", min=1, help="How many in all.")] = None,
+    add: Annotated[
+        int | None, typer.Option("--add", "-n", metavar="N", min=1, help="The number of partitions to add.")
+    ] = None,
+    total: Annotated[
+        int | None, typer.Option("--total", metavar="N", min=1, help="The new total number of partitions.")
+    ] = None,
 ) -> None:
-    """Give a topic more partitions; it never gets fewer."""
+    """Add partitions to a topic. Partitions can't be removed."""
     from millstream.client.admin import Admin
 
     if (add is None) == (total is None):
@@ -297,12 +319,14 @@ def trim(
     to: Annotated[
         str,
         typer.Option(
-            "--to", metavar="POSITION", help="Keep from here on: an offset, end, -100, @-7d, @2026-01-01."
+            "--to",
+            metavar="POSITION",
+            help="Keep records from here on: an offset, end, -100 (the last hundred), @-7d or @2026-01-01.",
         ),
     ],
     partition: Annotated[
         list[int] | None,
-        typer.Option("--partition", "-p", metavar="N", help="Only this partition; may be repeated."),
+        typer.Option("--partition", "-p", metavar="N", help="Only this partition. May be repeated."),
     ] = None,
     yes: YesOption = False,
     dry_run: DryRunOption = False,

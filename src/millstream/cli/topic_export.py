@@ -18,8 +18,11 @@ from millstream.units import count
 
 EXPORT_EXAMPLES = examples(
     ("millstream topic export payments --to ./payments", "what is there now, as JSON Lines"),
-    ("millstream topic export payments --to ./payments", "again: what has come since, in further files"),
-    ("millstream topic export payments --to s3://lake/payments --format parquet --follow", "and on"),
+    ("millstream topic export payments --to ./payments", "again: new records since then, in more files"),
+    (
+        "millstream topic export payments --to s3://lake/payments --format parquet --follow",
+        "and continue with new records",
+    ),
     ("cat payments/*.jsonl | millstream produce copy --format json", "back into a topic"),
 )
 
@@ -36,7 +39,9 @@ def export(
     to: Annotated[
         str,
         typer.Option(
-            "--to", metavar="DIR", help="The directory, or a URL of fsspec's such as s3://bucket/path."
+            "--to",
+            metavar="DIR",
+            help="The directory to write to, or an fsspec URL such as s3://bucket/path.",
         ),
     ],
     format: Annotated[
@@ -45,38 +50,42 @@ def export(
             "--format",
             "-F",
             metavar="jsonl|parquet",
-            help="jsonl: what `consume -J` prints. parquet: a row a record.",
+            help="jsonl: the same lines as `consume -J`. parquet: one row for each record.",
         ),
     ] = FileFormat.JSONL,
-    follow: Annotated[
-        bool, typer.Option("--follow", help="Go on with what is appended, until Ctrl-C.")
-    ] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Continue with new records until Ctrl-C.")] = False,
     size: Annotated[
-        str, typer.Option("--size", metavar="BYTES", help="A file is complete at this size: 64MB, 1GB.")
+        str,
+        typer.Option("--size", metavar="BYTES", help="Complete a file at this size, such as 64MB or 1GB."),
     ] = "128MB",
     every: Annotated[
-        str, typer.Option("--every", metavar="TIME", help="A file is complete after this time: 30s, 10m, 1h.")
+        str,
+        typer.Option(
+            "--every", metavar="TIME", help="Complete a file after this time, such as 30s, 10m or 1h."
+        ),
     ] = "10m",
     text: Annotated[
-        bool, typer.Option("--text", help="Parquet: keys and values as text (UTF-8), not bytes.")
+        bool, typer.Option("--text", help="Parquet: write keys and values as text (UTF-8) instead of bytes.")
     ] = False,
     decode: Annotated[
         Decode | None,
         typer.Option(
             "--decode",
             metavar="auto|avro|protobuf|json",
-            help="Write values decoded by the schema whose id they begin with, as JSON; auto: those that do, "
-            "keys too.",
+            help="Decode values by the schema id at their start, and write them as JSON. auto: decode keys "
+            "and values that have one.",
         ),
     ] = None,
     registry: RegistryOption = DEFAULT_REGISTRY,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing unless something fails.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print nothing unless something fails.")
+    ] = False,
 ) -> int:
-    """Write a topic out as files: every committed record in exactly one of them, also over kill -9.
+    """Export a topic to files. Each committed record is in exactly one file, even after kill -9.
 
-    A file's name says what it holds: TOPIC-PARTITION-FIRST-LAST, the first and last offset it covers. It is
-    there whole or not at all, so the next start goes on after the last one there is; only one export writes
-    to a directory at a time. Keys, headers and timestamps are kept.
+    A file is named TOPIC-PARTITION-FIRST-LAST, after the first and last offset that it covers. A file appears
+    only when it is complete, so the next export continues after the last file. Only one export may write to a
+    directory at a time. Keys, headers and timestamps are kept.
     """
     from functools import partial
 

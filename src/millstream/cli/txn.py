@@ -19,18 +19,20 @@ from millstream.units import count, duration_text
 if TYPE_CHECKING:
     from millstream.client.open_transactions import OpenTransactions, TransactionInfo
 
-app = App(help="Transactions: who is open and holds readers back, ending them, two-phase commit.")
+app = App(help="Inspect and end open transactions; two-phase commit.")
 
 TokenArgument = Annotated[
     str,
-    typer.Argument(metavar="TOKEN", help="What `millstream txn prepare` printed.", show_default=False),
+    typer.Argument(
+        metavar="TOKEN", help="The token that `millstream txn prepare` printed.", show_default=False
+    ),
 ]
 
 
 @app.command(
     "list",
     epilog=examples(
-        ("millstream txn list", "open ones; what holds readers back comes first"),
+        ("millstream txn list", "open transactions, those that hold readers back first"),
         ("millstream txn list --all", "every transactional id"),
         ("millstream txn list --output json | jq '[.[].held_back] | add'", "for an alarm"),
     ),
@@ -39,15 +41,15 @@ TokenArgument = Annotated[
 def list_(
     connection: Connection,
     all_: Annotated[
-        bool, typer.Option("--all", "-a", help="Also ids whose transactions have ended.")
+        bool, typer.Option("--all", "-a", help="Include ids whose transactions have ended.")
     ] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """List transactions that are open.
+    """List open transactions.
 
-    A reader of committed records stops at the first record of the oldest open transaction. The one that this
-    is, in some partition, is marked with how many records it holds back. One that hangs is known to a
-    partition's log and to no coordinator: it has no name and never ends by itself.
+    A reader of committed records stops at the first record of the oldest open transaction. If a transaction
+    is the oldest in some partition, the list shows how many records it holds back. A hanging transaction is
+    in a partition's log, but no coordinator knows it: it has no transactional id and never ends by itself.
     """
     from millstream.client.prepared import token_of
 
@@ -89,7 +91,7 @@ def list_(
 
 @app.command(
     epilog=examples(
-        ("millstream txn describe billing-1", "its state, and where it is open from which offset"),
+        ("millstream txn describe billing-1", "its state, its open partitions and first offsets"),
         ("millstream txn describe billing-1 --output json", "for a program"),
     )
 )
@@ -101,7 +103,7 @@ def describe(
     ],
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show a transactional id: its producer, its transaction, and what that holds back."""
+    """Show a transactional id: its producer, its transaction, and the records that it holds back."""
     with _opened(connection) as transactions:
         info = transactions.describe(transactional_id)
     now = _now()
@@ -136,7 +138,7 @@ def describe(
         ("millstream txn abort orders-7:4711:3 --yes", "a prepared one, by its token"),
         (
             "millstream txn abort --topic payments --partition 0 --start-offset 1234",
-            "one that hangs: known to no coordinator",
+            "a hanging transaction, unknown to any coordinator",
         ),
     )
 )
@@ -146,28 +148,36 @@ def abort(
     transaction: Annotated[
         str | None,
         typer.Argument(
-            metavar="ID", help="The transactional id, or a token of `txn prepare`.", show_default=False
+            metavar="ID", help="The transactional id, or a token from `txn prepare`.", show_default=False
         ),
     ] = None,
     topic: Annotated[
         str | None,
         typer.Option(
-            "--topic", "-t", metavar="TOPIC", help="Where one hangs.", autocompletion=complete_topic
+            "--topic",
+            "-t",
+            metavar="TOPIC",
+            help="The topic of a hanging transaction.",
+            autocompletion=complete_topic,
         ),
     ] = None,
     partition: Annotated[
-        int | None, typer.Option("--partition", "-p", metavar="N", min=0, help="Where one hangs.")
+        int | None,
+        typer.Option("--partition", "-p", metavar="N", min=0, help="The partition of a hanging transaction."),
     ] = None,
     start_offset: Annotated[
         int | None,
-        typer.Option("--start-offset", metavar="OFFSET", min=0, help="Where the one that hangs began."),
+        typer.Option(
+            "--start-offset", metavar="OFFSET", min=0, help="The first offset of the hanging transaction."
+        ),
     ] = None,
     yes: YesOption = False,
 ) -> None:
-    """Abort a transaction: none of its records is ever seen by a reader of committed ones.
+    """Abort a transaction. Readers of committed records never see its records.
 
-    By id, the id is taken over: a producer that still uses it is fenced and has to start again. One that
-    hangs in a partition is ended by writing the marker that its coordinator never wrote.
+    To abort by id, the command takes over the id: a producer that still uses it is fenced and must start
+    again. A hanging transaction is ended in its partition, by writing the marker that its coordinator never
+    wrote.
     """
     from millstream.client.position import TopicPartition
 
@@ -218,7 +228,7 @@ def _abort_by_id(connection: Connection, name: str, *, yes: bool) -> None:
 
 @app.command(
     epilog=examples(
-        ("millstream txn prepare order-7 --topic orders < lines.txt", "write, and leave the decision open"),
+        ("millstream txn prepare order-7 --topic orders < lines.txt", "write, and decide later"),
         ("token=$(echo paid | millstream txn prepare order-7 -t orders)", "keep the token"),
         ("millstream txn commit $token", "and then decide"),
     )
@@ -232,20 +242,24 @@ def prepare(
     topic: Annotated[
         str,
         typer.Option(
-            "--topic", "-t", metavar="TOPIC", help="Where the records go.", autocompletion=complete_topic
+            "--topic", "-t", metavar="TOPIC", help="The topic to write to.", autocompletion=complete_topic
         ),
     ],
     key_separator: Annotated[
         str | None,
         typer.Option(
-            "--key-separator", "-K", metavar="TEXT", help="What stands between a line's key and value."
+            "--key-separator",
+            "-K",
+            metavar="TEXT",
+            help="The text that separates the key from the value in a line.",
         ),
     ] = None,
 ) -> None:
-    """Write lines from standard input in a transaction, and prepare it: the first phase of two.
+    """Write lines from standard input in a transaction, and prepare it (phase one of two-phase commit).
 
-    What is printed names the prepared transaction. It waits, over any crash and without a timeout, for
-    `millstream txn commit` or `abort`, and until then holds back those who read committed records behind it.
+    The command prints a token for the prepared transaction. The transaction survives any crash, has no
+    time-out, and waits for `millstream txn commit` or `abort`. Until then, readers of committed records can't
+    read past it.
     """
     from millstream.cli.signals import Input
     from millstream.client.lines import blocks_of_lines, line_parser
@@ -268,7 +282,7 @@ def prepare(
 @app.command(epilog=examples(("millstream txn commit order-7:4711:3", "by the token that prepare printed")))
 @connected
 def commit(connection: Connection, token: TokenArgument) -> None:
-    """Commit a prepared transaction. Done twice, it says so and changes nothing."""
+    """Commit a prepared transaction. Committing it again reports that and changes nothing."""
     from millstream.client.prepared import Token, commit_prepared
 
     parsed = Token.parse(token)

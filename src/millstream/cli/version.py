@@ -16,12 +16,12 @@ def millstream_version() -> str:
 
 @app.command(
     epilog=examples(
-        ("millstream version", "what is installed"),
+        ("millstream version", "the installed versions"),
         ("millstream version --output json", "for a bug report or a script"),
     )
 )
 def version(output: OutputOption = Output.TABLE) -> None:
-    """Print the versions of millstream and of what it stands on."""
+    """Print the versions of millstream, Python and the Kafka client library."""
     import platform
 
     import confluent_kafka

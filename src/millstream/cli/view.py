@@ -19,14 +19,18 @@ from millstream.errors import ConfigError
 if TYPE_CHECKING:
     from millstream.pipeline.view_changes import Change
 
-app = App(help="Views: the tables that pipelines keep. They are read while the pipeline writes them.")
+app = App(
+    help="Query, watch and drop views, the tables that pipelines keep. They can be read while a pipeline "
+    "writes them."
+)
 
 ViewsOption = Annotated[
     str | None,
     typer.Option(
         "--views",
         metavar="FILE|URL",
-        help="The database: a SQLite file, or postgresql://... [default: the only one in .millstream]",
+        help="The database of views: a SQLite file or postgresql://... [default: the only one in "
+        ".millstream]",
         show_default=False,
         envvar="MILLSTREAM_VIEWS",
     ),
@@ -67,18 +71,25 @@ def list_(views: ViewsOption = None, output: OutputOption = Output.TABLE) -> Non
 def query(
     sql: Annotated[
         str,
-        typer.Argument(metavar="SQL", help="A SELECT, or a view's name for all of it.", show_default=False),
+        typer.Argument(
+            metavar="SQL", help="A SELECT, or the name of a view to print all of it.", show_default=False
+        ),
     ],
     key: Annotated[
         list[str] | None,
-        typer.Option("--key", "-k", metavar="VALUE", help="Only this key's row; once for each key column."),
+        typer.Option(
+            "--key",
+            "-k",
+            metavar="VALUE",
+            help="Only the row with this key. Give it once for each key column.",
+        ),
     ] = None,
     views: ViewsOption = None,
     output: OutputOption = Output.TABLE,
 ) -> int:
-    """Ask a view, with SQL or by key. Nothing is changed, whatever the SQL says.
+    """Query a view with SQL or by key. Nothing is changed, whatever the SQL says.
 
-    Exits with 1 if a key that was asked for is not there.
+    The exit code is 1 if the requested key does not exist.
     """
     from millstream.pipeline.views import open_reader
 
@@ -114,33 +125,38 @@ def watch(
     view: Annotated[str, typer.Argument(metavar="VIEW", help="The view.", show_default=False)],
     key: Annotated[
         list[str] | None,
-        typer.Option("--key", "-k", metavar="VALUE", help="Only this key's row; once for each key column."),
+        typer.Option(
+            "--key",
+            "-k",
+            metavar="VALUE",
+            help="Only the row with this key. Give it once for each key column.",
+        ),
     ] = None,
     where: Annotated[
         str | None,
         typer.Option(
             "--where",
             metavar="SQL",
-            help="Only rows for which this is true: one that comes to fulfil it is an insert, one that no "
-            "longer does is a delete.",
+            help="Only rows that match this condition. A row that starts to match is an insert, and one that "
+            "stops matching is a delete.",
         ),
     ] = None,
     from_start: Annotated[
         bool,
-        typer.Option("--from-start", help="Every change that is kept, instead of the rows as they are."),
+        typer.Option("--from-start", help="Print every change that is kept, instead of the current rows."),
     ] = False,
-    from_now: Annotated[bool, typer.Option("--from-now", help="Leave out the rows as they are.")] = False,
+    from_now: Annotated[bool, typer.Option("--from-now", help="Leave out the current rows.")] = False,
     number: Annotated[
-        int | None, typer.Option("--number", "-n", min=1, metavar="N", help="Stop after this many.")
+        int | None, typer.Option("--number", "-n", min=1, metavar="N", help="Stop after this many changes.")
     ] = None,
     views: ViewsOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Print a view's rows, and then every change as it is committed.
+    """Print a view's rows, then every change as it is committed.
 
-    No change is missed and none comes twice. Changes are kept for a day, at most 100,000 of them; a watcher
-    that falls further behind says so and prints all rows again. It waits for a database that goes away.
-    Ctrl-C, and `| head`, end it.
+    No change is missed or repeated. Changes are kept for a day, at most 100,000 of them. A watcher that falls
+    further behind says so and prints all rows again. If the database goes away, the command waits for it.
+    Ctrl-C or `| head` ends it.
     """
     from millstream.cli.signals import Interrupts
     from millstream.pipeline.view_changes import Watcher
@@ -178,7 +194,7 @@ def drop(
     views: ViewsOption = None,
     yes: YesOption = False,
 ) -> None:
-    """Remove a view and its rows. A pipeline that writes it must be stopped, and makes it again."""
+    """Remove a view and its rows. Stop the pipeline that writes it first; the next run creates it again."""
     from millstream.pipeline.views import open_store, shown
 
     where = _find(views)
