@@ -13,7 +13,7 @@ PY := $(VENV)/bin/python
 .PHONY: all demo test lint classes conformance campaign topologies bench docs lock clean
 all: $(READY)
 
-$(READY): pyproject.toml requirements.lock setup.py tools/setup $(wildcard src/millstream/records/*.pyx src/millstream/records/*.pxd)
+$(READY): pyproject.toml requirements.lock setup.py tools/setup $(wildcard src/millstream/records/*.pyx src/millstream/records/*.pxd src/millstream/records/*/*.pyx)
 	@tools/setup
 
 demo: $(READY)
@@ -25,8 +25,8 @@ test: $(READY)
 	$(PY) -m pytest -n 3 --dist loadgroup --no-loadscope-reorder $(ARGS)
 
 lint: $(READY)
-	$(VENV)/bin/ruff check src tests bench
-	$(VENV)/bin/ruff format --check src tests bench
+	$(VENV)/bin/ruff check src tests bench tools
+	$(VENV)/bin/ruff format --check src tests bench tools
 	$(VENV)/bin/mypy
 
 # So that the JVMs that tests start need not read theirs; half a minute, once a checkout.
@@ -46,7 +46,7 @@ bench: $(READY)
 	$(PY) -m bench $(if $(QUICK),--quick) $(ARGS)
 
 docs: $(READY)
-	$(PY) -m millstream.cli.reference docs/reference
+	$(PY) -m tools.reference docs/reference
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
 	@echo "build/site/index.html"
 

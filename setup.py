@@ -11,11 +11,11 @@ else:
         [
             Extension(
                 f"millstream.records.{name}",
-                [f"src/millstream/records/{name}.pyx"],
+                [f"src/millstream/records/{name.replace('.', '/')}.pyx"],
                 extra_compile_args=["-O3"],
                 optional=True,  # millstream.records falls back to numpy and plain Python
             )
-            for name in ("_check", "_columns", "_json", "_keys")
+            for name in ("_check", "columns._columns", "columns._json", "keys._keys")
         ],
         compiler_directives={"language_level": 3},
     )

@@ -22,8 +22,8 @@ from bench.rounds import Figure
 from bench.servers import Server
 from bench.topics import drop_topic, fresh_topic
 from millstream.client.connect import Connection
-from millstream.client.position import TopicPartition
-from millstream.client.sizes import log_dirs, partition_sizes
+from millstream.client.protocol.sizes import log_dirs, partition_sizes
+from millstream.client.text.position import TopicPartition
 from tests.support.waiting import wait_for
 
 KEYS = 20_000

@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.rounds import Figure
 from bench.servers import Server
-from millstream.pipeline.views import Changes, View, open_store
+from millstream.views.views import Changes, View, open_store
 from tests.support.waiting import wait_for
 
 TOPICS = 1000

@@ -31,8 +31,8 @@ def run_ours(
     """Milliseconds of every counted batch, and of the steps of its delivery."""
     from millstream import Topology
     from millstream.client.connect import Connection
-    from millstream.pipeline.job import Job, Settings
-    from millstream.pipeline.progress import Progress
+    from millstream.pipeline.run.job import Job, Settings
+    from millstream.pipeline.run.progress import Progress
 
     target = fresh_topic(server, PARTITIONS)
     flow = Topology(target, guarantee=guarantee)
@@ -83,7 +83,7 @@ def run_theirs(spark: Any, server: Server, source: str, rows: int) -> list[float
 
 
 def run(server: Server, *, quick: bool) -> Iterator[Figure]:
-    from millstream.pipeline.session import spark_session
+    from millstream.pipeline.spark.session import spark_session
 
     jars = ",".join(str(jar) for jar in sorted(fetch_jars(POM).glob("*.jar")))
     spark = spark_session("bench", settings={"spark.jars": jars, "spark.sql.shuffle.partitions": "2"})

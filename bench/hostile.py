@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from bench.rounds import Figure
 from bench.servers import Server
-from millstream.wire.apis import name_of
+from millstream.wire.api_keys import name_of
 from tests.support.largest import kinds, largest
 from tests.support.wire_client import WireClient, produce
 

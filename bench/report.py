@@ -11,7 +11,7 @@ from pathlib import Path
 from bench.rounds import Figure
 
 RESULTS = Path(__file__).parent / "results"
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "measured" / "benchmarks.md"
 
 
 def number(value: float | None) -> str:

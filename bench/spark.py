@@ -43,7 +43,7 @@ def timed(work: Callable[[], None], rows: int, server: Server) -> dict[str, floa
 
 
 def run(server: Server, *, quick: bool) -> Iterator[Figure]:
-    from millstream.pipeline.session import spark_session
+    from millstream.pipeline.spark.session import spark_session
 
     jars = ",".join(str(jar) for jar in sorted(fetch_jars(POM).glob("*.jar")))
     spark = spark_session("bench", settings={"spark.jars": jars, "spark.sql.shuffle.partitions": "2"})

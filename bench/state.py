@@ -44,7 +44,7 @@ def on_the_kernel(state: str) -> Way:
         from millstream.pipeline.kernel.clock import TimeRules
         from millstream.pipeline.kernel.packing import BUCKET, CLOCK, PACKED, Pack, Unpack
         from millstream.pipeline.kernel.spark import RESULTS, Keeping, KernelProcessor
-        from millstream.pipeline.kernel.state import OFFSET, PARTITION, SOURCE, TIME
+        from millstream.pipeline.kernel.state.state import OFFSET, PARTITION, SOURCE, TIME
         from millstream.pipeline.kernel.step import Operator
 
         frame = events(spark, keys, rows).selectExpr(
@@ -131,7 +131,7 @@ def rate(spark: Any, way: Way, keys: int, rows: int, batches: int) -> float:
 
 
 def run(*, quick: bool) -> Iterator[Figure]:
-    from millstream.pipeline.session import spark_session
+    from millstream.pipeline.spark.session import spark_session
 
     large = LARGE // 10 if quick else LARGE
     rows = 20_000 if quick else 200_000

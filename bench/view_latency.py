@@ -71,7 +71,7 @@ def send(address: str, topic: str, appended: dict[int, float], stop: threading.E
 
 def watch(path: Path, seen: dict[int, float], stop: threading.Event) -> None:
     """When each event's number is first in the view."""
-    from millstream.pipeline.views import open_reader
+    from millstream.views.views import open_reader
 
     reader = open_reader(path)
     try:
@@ -84,9 +84,9 @@ def watch(path: Path, seen: dict[int, float], stop: threading.Event) -> None:
 
 def run(server: Server, *, quick: bool) -> Iterator[Figure]:
     from millstream.client.connect import Connection
-    from millstream.pipeline.job import Job, Settings
-    from millstream.pipeline.progress import Progress
-    from millstream.pipeline.session import spark_session
+    from millstream.pipeline.run.job import Job, Settings
+    from millstream.pipeline.run.progress import Progress
+    from millstream.pipeline.spark.session import spark_session
     from tests.support.waiting import wait_for
 
     seconds = 10.0 if quick else 60.0

@@ -33,9 +33,9 @@ def first_batch(spark: Any, server: Server, columns: int, kinds: dict[str, Any])
     """Seconds until the one batch of a job with so many columns, a copy and a window, is delivered."""
     from millstream import Topology
     from millstream.client.connect import Connection
-    from millstream.client.lines import Outgoing
-    from millstream.client.produce import Sender
-    from millstream.pipeline.job import Job, Settings
+    from millstream.client.librdkafka.produce import Sender
+    from millstream.client.text.lines import Outgoing
+    from millstream.pipeline.run.job import Job, Settings
 
     own = dict(enumerate(islice(cycle(kinds.items()), columns - 2)))
     schema = [f"c{number} {kind}" for number, (kind, _) in own.items()]
@@ -66,7 +66,7 @@ def first_batch(spark: Any, server: Server, columns: int, kinds: dict[str, Any])
 
 
 def run(server: Server, *, quick: bool) -> Iterator[Figure]:
-    from millstream.pipeline.session import spark_session
+    from millstream.pipeline.spark.session import spark_session
 
     spark = spark_session("bench", settings={"spark.sql.shuffle.partitions": "2"})
     rounds = 1 if quick else 3

@@ -73,8 +73,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     of them: two cores, two shuffle partitions, quick to start.
     """
     pytest.importorskip("pyspark")
-    from millstream.pipeline.engine import end_engine
-    from millstream.pipeline.session import spark_session
+    from millstream.pipeline.spark.engine import end_engine
+    from millstream.pipeline.spark.session import spark_session
 
     with quick_python() as python:
         with pytest.MonkeyPatch.context() as environment:  # for this session only: others start as users do

@@ -20,8 +20,8 @@ from typing import Any
 from bench.nexmark.answers import SIDE_ROWS
 from bench.nexmark.generator import AUCTIONS, BIDS, PEOPLE
 from millstream import Processor, Topology
-from millstream.pipeline.streams import Source, Stream
-from millstream.pipeline.topology import MAX_ROWS
+from millstream.pipeline.dsl.streams import Source, Stream
+from millstream.pipeline.dsl.topology import MAX_ROWS
 
 PERSON = """id bigint NOT NULL, name string, emailAddress string, creditCard string, city string,
     state string, dateTime timestamp, extra string"""

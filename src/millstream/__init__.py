@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from millstream.embedded import Broker
-    from millstream.pipeline.own_aggregates import aggregate
-    from millstream.pipeline.patterns import no, step
-    from millstream.pipeline.processing import Processor
-    from millstream.pipeline.topology import Topology
+    from millstream.pipeline.dsl.patterns import no, step
+    from millstream.pipeline.dsl.processors import Processor
+    from millstream.pipeline.dsl.python_aggregates import aggregate
+    from millstream.pipeline.dsl.topology import Topology
 
 # Loaded on first use: a broker should not pay for Spark, nor a pipeline for a broker.
 _PUBLIC = {
     "Broker": "millstream.embedded",
-    "Processor": "millstream.pipeline.processing",
-    "Topology": "millstream.pipeline.topology",
-    "aggregate": "millstream.pipeline.own_aggregates",
-    "no": "millstream.pipeline.patterns",
-    "step": "millstream.pipeline.patterns",
+    "Processor": "millstream.pipeline.dsl.processors",
+    "Topology": "millstream.pipeline.dsl.topology",
+    "aggregate": "millstream.pipeline.dsl.python_aggregates",
+    "no": "millstream.pipeline.dsl.patterns",
+    "step": "millstream.pipeline.dsl.patterns",
 }
 
 __all__ = ["Broker", "Processor", "Topology", "aggregate", "no", "step"]
@@ -28,7 +28,7 @@ __all__ = ["Broker", "Processor", "Topology", "aggregate", "no", "step"]
 def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
         raise AttributeError(f"module 'millstream' has no attribute {name!r}")
-    from millstream.extras import spark_extra
+    from millstream.core.extras import spark_extra
 
     with spark_extra():
         return getattr(importlib.import_module(_PUBLIC[name]), name)

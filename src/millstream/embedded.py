@@ -8,7 +8,7 @@ import threading
 from types import TracebackType
 from typing import Any
 
-from millstream.config import BrokerConfig, TopicConfig, settings_of, with_changes
+from millstream.core.config import BrokerConfig, TopicConfig, settings_of, with_changes
 
 
 class Broker:

@@ -26,7 +26,7 @@ import millstream.pipeline  # noqa: F401  (modules of tests may declare UDFs bef
 from millstream.embedded import Broker
 
 if TYPE_CHECKING:
-    from millstream.registry.running import Registry
+    from millstream.registry.service.running import Registry
     from millstream.testing import Driver
 
 
@@ -40,7 +40,7 @@ def millstream_broker() -> Iterator[Broker]:
 @pytest.fixture
 def millstream_registry(millstream_broker: Broker) -> Iterator[Registry]:
     """A schema registry for ``millstream_broker``. Clients connect to its ``.url``."""
-    from millstream.registry.running import Registry
+    from millstream.registry.service.running import Registry
 
     with Registry(millstream_broker.address) as registry:
         yield registry

@@ -3,6 +3,6 @@ their ``DefaultSource``. May import ``pipeline``; only Spark imports this."""
 
 from __future__ import annotations
 
-from millstream.pipeline.datasource import MillstreamDataSource as DefaultSource
+from millstream.pipeline.connector.datasource import MillstreamDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

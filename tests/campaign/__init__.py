@@ -6,7 +6,7 @@ One ``millstream serve`` process runs beside many clients. The campaign is a ser
 a choice of *parts* (idempotent producers, transactions, groups, compaction, retention, archive, rings,
 exports, ...) works at full speed while faults strike: kills, stopped processes, a full disk, an archive
 that goes away. At the end of a round the faults stop, the clients finish what they began, and the whole log
-is compared with what the clients wrote down. docs/campaign.md says what is checked.
+is compared with what the clients wrote down. docs/internals/campaign.md says what is checked.
 
 - ``schedule.py``: which parts and which faults, from a seed. Pure.
 - ``ledger.py``, ``keyed.py``, ``coverage.py``, ``bounds.py``, ``lookups.py``, ``exported.py``: what a log

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from millstream.client.admin import Admin
 from millstream.client.connect import Connection
-from millstream.client.lines import Outgoing
-from millstream.client.position import TopicPartition
-from millstream.client.produce import Sender
-from millstream.clock import SystemClock
+from millstream.client.librdkafka.admin import Admin
+from millstream.client.librdkafka.produce import Sender
+from millstream.client.text.lines import Outgoing
+from millstream.client.text.position import TopicPartition
+from millstream.core.clock import SystemClock
 from tests.support.apache_kafka import apache_kafka
 from tests.support.command import CommandLine
 from tests.support.maven import JarsUnavailable

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from millstream import Broker
-from millstream.log.archive_store import ArchiveStore
+from millstream.log.archive.store import ArchiveStore
 from millstream.records.build import Record
 from tests.support.apache_kafka import free_port
 from tests.support.archives import keeps_its_promises, local_start

@@ -10,8 +10,8 @@ import pyarrow.parquet
 import pytest
 
 from millstream import client
-from millstream.client.admin import Admin
-from millstream.client.position import TopicPartition
+from millstream.client.librdkafka.admin import Admin
+from millstream.client.text.position import TopicPartition
 from tests.support.command import CommandLine
 from tests.support.waiting import wait_for
 

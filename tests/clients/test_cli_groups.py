@@ -8,7 +8,7 @@ import subprocess
 import pytest
 from confluent_kafka import Consumer
 
-from millstream.client.admin import Admin
+from millstream.client.librdkafka.admin import Admin
 from tests.support.command import CommandLine
 from tests.support.waiting import wait_for
 

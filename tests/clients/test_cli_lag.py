@@ -6,13 +6,13 @@ import re
 
 import pytest
 
-from millstream.client.admin import Admin
-from millstream.client.lag import group_lag, missed_by, with_progress
-from millstream.client.lines import Outgoing
-from millstream.client.outlook import look_ahead
-from millstream.client.position import TopicPartition
-from millstream.client.produce import Sender
-from millstream.clock import SystemClock
+from millstream.client.insight.lag import group_lag, missed_by, with_progress
+from millstream.client.insight.outlook import look_ahead
+from millstream.client.librdkafka.admin import Admin
+from millstream.client.librdkafka.produce import Sender
+from millstream.client.text.lines import Outgoing
+from millstream.client.text.position import TopicPartition
+from millstream.core.clock import SystemClock
 from tests.support.command import CommandLine
 
 MINUTE = 60_000

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from millstream import Broker
-from millstream.registry.running import Registry
+from millstream.registry.service.running import Registry
 from tests.support.apache_kafka import free_port
 from tests.support.command import CommandLine
 from tests.support.waiting import wait_for

@@ -9,11 +9,11 @@ import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from millstream import client
-from millstream.client.cluster import Cluster
 from millstream.client.connect import Connection
-from millstream.client.position import TopicPartition
-from millstream.clock import SystemClock
-from millstream.errors import ProducerFenced, RequestFailed
+from millstream.client.protocol.cluster import Cluster
+from millstream.client.text.position import TopicPartition
+from millstream.core.clock import SystemClock
+from millstream.core.errors import ProducerFenced, RequestFailed
 from millstream.records.build import Record, build_batch
 from tests.support.command import CommandLine
 from tests.support.topics import create_topic, produce, values

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from millstream.pipeline.views import Changes, View, ViewStore, open_store
+from millstream.views.views import Changes, View, ViewStore, open_store
 from tests.support.command import CommandLine
 from tests.support.waiting import wait_for
 

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from millstream.client.admin import Admin
-from millstream.client.lines import Outgoing
-from millstream.client.position import TopicPartition
-from millstream.client.produce import send_one
-from millstream.console.asking import Asker
+from millstream.client.librdkafka.admin import Admin
+from millstream.client.librdkafka.produce import send_one
+from millstream.client.text.lines import Outgoing
+from millstream.client.text.position import TopicPartition
+from millstream.console.observing.asking import Asker
+from millstream.console.observing.sampler import Sampler
 from millstream.console.run import Console
-from millstream.console.sampler import Sampler
 from millstream.console.screens import SCREENS
 from tests.support.waiting import wait_for
 

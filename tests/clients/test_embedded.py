@@ -15,8 +15,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 import millstream
-from millstream.broker.logs import JsonFormatter, RateLimited
-from millstream.errors import ConfigError, DataDirectoryError
+from millstream.core.errors import ConfigError, DataDirectoryError
+from millstream.core.logs import JsonFormatter, RateLimited
 from tests.support.serve import ServeProcess
 from tests.support.waiting import wait_for
 from tests.support.wire_client import METADATA, WireClient, produce, records

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from millstream import Broker
-from millstream.client.admin import Admin
 from millstream.client.connect import Connection
+from millstream.client.librdkafka.admin import Admin
 from millstream.examples.feed import main
 from millstream.examples.trading.generate import TICKS, Generator
 from tests.support.apache_kafka import free_port

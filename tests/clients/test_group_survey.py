@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import Consumer
 
-from millstream.client.admin import Admin
-from millstream.client.cluster import Cluster
-from millstream.client.group_survey import survey
-from millstream.client.groups import GroupListing
-from millstream.client.position import Position, TopicPartition
-from millstream.client.reset import carry_out, planned, refuse_to_move, with_times
-from millstream.errors import ConfigError, RequestFailed
+from millstream.client.insight.group_survey import survey
+from millstream.client.insight.reset import carry_out, planned, refuse_to_move, with_times
+from millstream.client.librdkafka.admin import Admin
+from millstream.client.librdkafka.groups import GroupListing
+from millstream.client.protocol.cluster import Cluster
+from millstream.client.text.position import Position, TopicPartition
+from millstream.core.errors import ConfigError, RequestFailed
 from tests.support.waiting import wait_for
 
 MINUTE = 60_000

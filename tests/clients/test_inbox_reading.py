@@ -10,10 +10,10 @@ import psycopg
 import pytest
 
 from millstream import client
-from millstream.client.admin import Admin
 from millstream.client.connect import Connection
-from millstream.client.position import TopicPartition
-from millstream.errors import ConfigError, DataLoss
+from millstream.client.librdkafka.admin import Admin
+from millstream.client.text.position import TopicPartition
+from millstream.core.errors import ConfigError, DataLoss
 from tests.support.topics import create_topic, delete_records, delete_topic, produce, values
 from tests.support.waiting import wait_for
 

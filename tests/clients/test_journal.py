@@ -12,13 +12,13 @@ from confluent_kafka.schema_registry import Schema as Confluents
 from confluent_kafka.schema_registry import SchemaRegistryClient
 
 from millstream.client.connect import Connection
-from millstream.client.journal import Journal, Record
-from millstream.client.position import TopicPartition
-from millstream.errors import BrokerUnavailable, ProducerFenced, RequestFailed
-from millstream.registry.keeper import Keeper
-from millstream.registry.registrar import Registrar
-from millstream.registry.running import Registry
+from millstream.client.protocol.journal import Journal, Record
+from millstream.client.text.position import TopicPartition
+from millstream.core.errors import BrokerUnavailable, ProducerFenced, RequestFailed
 from millstream.registry.schema import Schema
+from millstream.registry.service.keeper import Keeper
+from millstream.registry.service.registrar import Registrar
+from millstream.registry.service.running import Registry
 from tests.support.serve import ServeProcess
 from tests.support.topics import create_topic
 

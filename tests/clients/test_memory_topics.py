@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer
 from confluent_kafka import TopicPartition as Theirs
 
-from millstream.client.admin import Admin
 from millstream.client.connect import Connection
+from millstream.client.librdkafka.admin import Admin
 from tests.support.command import CommandLine
 from tests.support.serve import ServeProcess
 

@@ -9,14 +9,14 @@ import pytest
 from confluent_kafka import Producer
 
 from millstream import Broker
-from millstream.client.admin import Admin
 from millstream.client.connect import Connection
-from millstream.client.lines import Outgoing
-from millstream.client.peek import Peek, Stretch
-from millstream.client.position import Bounds, TopicPartition
-from millstream.client.produce import send_one
-from millstream.client.topic_settings import topic_settings
-from millstream.errors import RequestFailed
+from millstream.client.insight.peek import Peek, Stretch
+from millstream.client.librdkafka.admin import Admin
+from millstream.client.librdkafka.produce import send_one
+from millstream.client.protocol.topic_settings import topic_settings
+from millstream.client.text.lines import Outgoing
+from millstream.client.text.position import Bounds, TopicPartition
+from millstream.core.errors import RequestFailed
 
 PLACE = TopicPartition("t", 0)
 

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream import client
-from millstream.client.cluster import Cluster
 from millstream.client.connect import Connection
 from millstream.client.prepared import Outcome, Token
-from millstream.client.transactions import TransactionCoordinator
-from millstream.errors import ConfigError, RequestFailed, TransactionDecided
+from millstream.client.protocol.cluster import Cluster
+from millstream.client.protocol.transaction_requests import TransactionCoordinator
+from millstream.core.errors import ConfigError, RequestFailed, TransactionDecided
 from tests.clients.test_python_transactions import texts
 from tests.support.serve import ServeProcess
 from tests.support.topics import create_topic

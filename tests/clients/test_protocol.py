@@ -11,7 +11,7 @@ import pytest
 from millstream import Broker
 from millstream.broker.dispatch import HANDLERS
 from millstream.records.build import read_batches
-from millstream.wire.apis import PRIVATE
+from millstream.wire.api_keys import PRIVATE
 from tests.support.wire_client import (
     API_VERSIONS,
     FETCH,

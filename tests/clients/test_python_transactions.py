@@ -14,14 +14,20 @@ import pytest
 from confluent_kafka import Message
 
 from millstream import Broker, client
-from millstream.client.admin import Admin
-from millstream.client.cluster import Cluster
 from millstream.client.connect import Connection
-from millstream.client.consume import Reader
-from millstream.client.open_transactions import OpenTransactions
-from millstream.client.position import TopicPartition
-from millstream.clock import SystemClock
-from millstream.errors import BrokerUnavailable, ConfigError, DataLoss, ProducerFenced, TransactionAborted
+from millstream.client.insight.open_transactions import OpenTransactions
+from millstream.client.librdkafka.admin import Admin
+from millstream.client.librdkafka.consume import Reader
+from millstream.client.protocol.cluster import Cluster
+from millstream.client.text.position import TopicPartition
+from millstream.core.clock import SystemClock
+from millstream.core.errors import (
+    BrokerUnavailable,
+    ConfigError,
+    DataLoss,
+    ProducerFenced,
+    TransactionAborted,
+)
 from tests.support.topics import create_topic, delete_records, produce, values
 from tests.support.waiting import wait_for
 

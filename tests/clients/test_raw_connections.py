@@ -19,13 +19,13 @@ from confluent_kafka.admin import (
 )
 
 from millstream import Broker
-from millstream.client.admin import Admin
-from millstream.client.cluster import EARLIEST, LATEST, Cluster
 from millstream.client.connect import Connection
-from millstream.client.position import TopicPartition
-from millstream.client.sender import Sender
-from millstream.errors import BrokerUnavailable, MillstreamError, RequestFailed
-from millstream.records.arrow import Encoder
+from millstream.client.librdkafka.admin import Admin
+from millstream.client.protocol.cluster import EARLIEST, LATEST, Cluster
+from millstream.client.protocol.sender import Sender
+from millstream.client.text.position import TopicPartition
+from millstream.core.errors import BrokerUnavailable, MillstreamError, RequestFailed
+from millstream.records.columns.arrow import Encoder
 from tests.support.apache_kafka import ApacheKafka, apache_kafka, free_port
 from tests.support.maven import JarsUnavailable
 from tests.support.proxy import Proxy

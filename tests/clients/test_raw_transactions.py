@@ -9,14 +9,14 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Theirs
 
-from millstream.client.cluster import Cluster, Committed
 from millstream.client.connect import Connection
-from millstream.client.position import TopicPartition
-from millstream.client.sender import Sender
-from millstream.client.transactions import Member, Producer, TransactionCoordinator
-from millstream.errors import ProducerFenced, RequestFailed
-from millstream.records.arrow import Encoder
-from millstream.records.arrow import Producer as Stamp
+from millstream.client.protocol.cluster import Cluster, Committed
+from millstream.client.protocol.sender import Sender
+from millstream.client.protocol.transaction_requests import Member, Producer, TransactionCoordinator
+from millstream.client.text.position import TopicPartition
+from millstream.core.errors import ProducerFenced, RequestFailed
+from millstream.records.columns.arrow import Encoder
+from millstream.records.columns.arrow import Producer as Stamp
 from tests.support.topics import create_topic
 
 TIMEOUT = 60_000

@@ -18,7 +18,7 @@ from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, Proto
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from millstream import Broker
-from millstream.registry.running import Registry
+from millstream.registry.service.running import Registry
 from tests.support.proto_classes import proto_classes
 
 USER = {

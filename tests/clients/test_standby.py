@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from millstream.client.connect import Connection
-from millstream.client.standby import BrokerPair
+from millstream.client.protocol.standby import BrokerPair
 from tests.support.apache_kafka import apache_kafka, free_port, run_tool
 from tests.support.command import CommandLine
 from tests.support.maven import JarsUnavailable

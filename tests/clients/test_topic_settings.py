@@ -6,9 +6,9 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from millstream.client.admin import Admin
-from millstream.client.cluster import EARLIEST, LATEST, Cluster
-from millstream.client.position import TopicPartition as Place
+from millstream.client.librdkafka.admin import Admin
+from millstream.client.protocol.cluster import EARLIEST, LATEST, Cluster
+from millstream.client.text.position import TopicPartition as Place
 from millstream.records.batch import batches
 from millstream.records.compression import NAMES
 

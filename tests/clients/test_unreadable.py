@@ -12,17 +12,17 @@ from typing import Literal
 
 import pytest
 
-from millstream.client.admin import Admin
-from millstream.client.cluster import Cluster
 from millstream.client.connect import Connection
-from millstream.client.peek import Peek
-from millstream.client.position import TopicPartition
-from millstream.console.model.decoding import Decoding
-from millstream.console.model.message import MessageQuery
-from millstream.console.model.search import search
-from millstream.errors import DataLoss
-from millstream.pipeline.fetching import SpanReader
-from millstream.pipeline.offsets import Span
+from millstream.client.insight.peek import Peek
+from millstream.client.librdkafka.admin import Admin
+from millstream.client.protocol.cluster import Cluster
+from millstream.client.text.position import TopicPartition
+from millstream.console.messages.decoding import Decoding
+from millstream.console.messages.message import MessageQuery
+from millstream.console.messages.search import search
+from millstream.core.errors import DataLoss
+from millstream.pipeline.connector.fetching import SpanReader
+from millstream.pipeline.connector.offsets import Span
 from millstream.records.batch import HEADER_SIZE, batches, seal
 from tests.support.command import CommandLine
 from tests.support.serve import ServeProcess

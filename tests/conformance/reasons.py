@@ -1,6 +1,6 @@
 """Lists the tests that pass on Apache Kafka and not here, each with its reason.
 
-``docs/conformance.md`` explains them in more words.
+``docs/internals/conformance.md`` explains them in more words.
 """
 
 from __future__ import annotations

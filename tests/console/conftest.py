@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from millstream import Broker
-from millstream.client.admin import Admin
 from millstream.client.connect import Connection
+from millstream.client.librdkafka.admin import Admin
 from millstream.console.run import Console
 from tests.support.browser import chromium
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from millstream import Broker
-from millstream.client.admin import Admin
 from millstream.client.connect import Connection
-from millstream.client.position import TopicPartition
+from millstream.client.librdkafka.admin import Admin
+from millstream.client.text.position import TopicPartition
 from millstream.console.run import Console
 from millstream.console.settings import Settings
-from millstream.pipeline.views import Changes, View, open_store
+from millstream.views.views import Changes, View, open_store
 from tests.console.conftest import write
 from tests.support.browser import DESKTOP, PHONE, barriers, window
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from millstream.client.admin import Admin
 from millstream.client.connect import Connection
-from millstream.client.lines import Outgoing
-from millstream.client.position import TopicPartition
-from millstream.client.produce import Sender
+from millstream.client.librdkafka.admin import Admin
+from millstream.client.librdkafka.produce import Sender
+from millstream.client.text.lines import Outgoing
+from millstream.client.text.position import TopicPartition
 from millstream.console.run import Console
-from millstream.pipeline.status import TOPIC, QueryStatus
+from millstream.jobs.report import TOPIC, QueryStatus
 from tests.console.conftest import write
 from tests.console.test_job_topic import told
 from tests.support.apache_kafka import apache_kafka

@@ -17,11 +17,11 @@ from schemathesis.core.failures import FailureGroup
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from millstream import Broker
-from millstream.client.admin import Admin
 from millstream.client.connect import Connection
+from millstream.client.librdkafka.admin import Admin
 from millstream.console.run import Console
 from millstream.console.settings import Settings
-from millstream.pipeline.views import Changes, View, open_store
+from millstream.views.views import Changes, View, open_store
 from tests.console.conftest import write
 from tests.support.apache_kafka import free_port
 from tests.support.waiting import wait_for

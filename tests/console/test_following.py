@@ -9,10 +9,10 @@ import httpx
 import pytest
 
 from millstream import Broker
-from millstream.client.admin import Admin
 from millstream.client.connect import Connection
+from millstream.client.librdkafka.admin import Admin
+from millstream.console.live.tails import MOST
 from millstream.console.run import Console
-from millstream.console.tails import MOST
 from tests.console.conftest import traffic
 
 

@@ -11,14 +11,14 @@ import httpx
 import pytest
 
 from millstream import Broker
-from millstream.client.admin import Admin
 from millstream.client.connect import Connection
-from millstream.client.lines import Outgoing
-from millstream.client.position import TopicPartition
-from millstream.client.produce import Sender
+from millstream.client.librdkafka.admin import Admin
+from millstream.client.librdkafka.produce import Sender
+from millstream.client.text.lines import Outgoing
+from millstream.client.text.position import TopicPartition
 from millstream.console.run import Console
 from millstream.console.settings import Settings
-from millstream.pipeline.status import TOPIC, QueryStatus
+from millstream.jobs.report import TOPIC, QueryStatus
 from tests.console.test_job_topic import told
 from tests.support.browser import keep, window
 

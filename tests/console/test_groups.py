@@ -13,9 +13,9 @@ import pytest
 from confluent_kafka import Consumer
 
 from millstream import Broker
-from millstream.client.admin import Admin
 from millstream.client.connect import Connection
-from millstream.client.position import TopicPartition
+from millstream.client.librdkafka.admin import Admin
+from millstream.client.text.position import TopicPartition
 from millstream.console.run import Console
 from millstream.console.settings import Settings
 from tests.console.conftest import write

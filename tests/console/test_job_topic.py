@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from millstream import Broker
-from millstream.client.admin import Admin
 from millstream.client.connect import Connection
-from millstream.client.lines import Outgoing
-from millstream.client.produce import Sender
-from millstream.clock import ManualClock
-from millstream.console.model.job_topic import HeardJob, JobTopic
-from millstream.pipeline.status import TOPIC, JobStatus, encoded
+from millstream.client.librdkafka.admin import Admin
+from millstream.client.librdkafka.produce import Sender
+from millstream.client.text.lines import Outgoing
+from millstream.console.observing.job_topic import HeardJob, JobTopic
+from millstream.core.clock import ManualClock
+from millstream.jobs.report import TOPIC, JobStatus, encoded
 from tests.support.waiting import wait_for
 
 TOLD_MS = 1_600_000_000_000

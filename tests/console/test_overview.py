@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from millstream import Broker
-from millstream.client.admin import Admin
 from millstream.client.connect import Connection
-from millstream.client.position import TopicPartition
+from millstream.client.librdkafka.admin import Admin
+from millstream.client.text.position import TopicPartition
 from millstream.console.run import Console
 from tests.console.conftest import traffic, write
 from tests.support.apache_kafka import free_port

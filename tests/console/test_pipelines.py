@@ -14,11 +14,11 @@ import httpx
 from confluent_kafka import Producer
 
 from millstream import Broker, Processor, Topology
-from millstream.client.admin import Admin
 from millstream.client.connect import Connection
+from millstream.client.librdkafka.admin import Admin
 from millstream.console.run import Console
-from millstream.pipeline.job import Job, Settings
-from millstream.pipeline.status_writer import StatusWriter
+from millstream.pipeline.run.job import Job, Settings
+from millstream.pipeline.run.status_writer import StatusWriter
 from tests.support.browser import PHONE, keep, window
 from tests.support.waiting import wait_for
 

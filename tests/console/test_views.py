@@ -16,7 +16,7 @@ from millstream import Broker
 from millstream.client.connect import Connection
 from millstream.console.run import Console
 from millstream.console.settings import Settings
-from millstream.pipeline.views import Changes, View, ViewStore, open_store
+from millstream.views.views import Changes, View, ViewStore, open_store
 from tests.support.browser import PHONE, keep, window
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from millstream.log.archive_object import read_manifest
-from millstream.log.archive_store import ArchiveStore
+from millstream.log.archive.object import read_manifest
+from millstream.log.archive.store import ArchiveStore
 from millstream.records.build import Record
 from tests.support.archives import local_start
 from tests.support.serve import ServeProcess

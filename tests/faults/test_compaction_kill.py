@@ -8,7 +8,7 @@ from pathlib import Path
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from millstream.log.check import Finding, check_directory
+from millstream.log.recovery.check import Finding, check_directory
 from tests.support.serve import ServeProcess
 from tests.support.topics import consume, create_topic
 from tests.support.waiting import wait_for

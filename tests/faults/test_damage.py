@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from millstream.errors import LogError
+from millstream.core.errors import LogError
 from millstream.records.batch import PREFIX_SIZE, batches
 from millstream.records.build import read_batches
 from tests.support.disk import SimulatedDisk

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from millstream.client.admin import Admin
 from millstream.client.connect import Connection
-from millstream.client.lines import Outgoing
-from millstream.client.produce import Sender
+from millstream.client.librdkafka.admin import Admin
+from millstream.client.librdkafka.produce import Sender
+from millstream.client.text.lines import Outgoing
 from tests.support.command import CommandLine
 from tests.support.killable import KINDS, killable
 from tests.support.waiting import wait_for

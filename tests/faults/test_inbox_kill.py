@@ -28,7 +28,7 @@ SERVICE = textwrap.dedent("""
     import os, signal, sqlite3, sys
     import psycopg
     from millstream import client
-    from millstream.client.batches import GroupReader
+    from millstream.client.librdkafka.batches import GroupReader
 
     address, topic, where, gap, after, by_id = sys.argv[1:]
     database = psycopg.connect(where) if where.startswith("postgresql:") else sqlite3.connect(where)

@@ -6,8 +6,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from millstream.clock import ManualClock
-from millstream.errors import LogFailed
+from millstream.core.clock import ManualClock
+from millstream.core.errors import LogFailed
 from millstream.log.directory import LogDirectory
 from tests.support.disk import SimulatedDisk
 from tests.support.logs import NOW, TOPIC, a_batch, an_idempotent_batch, contents

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from millstream.errors import AppendRefused, LogFailed
+from millstream.core.errors import AppendRefused, LogFailed
 from tests.support.disk import SimulatedDisk
 from tests.support.logs import NOW, an_idempotent_batch, append, contents, open_log, reopen
 

@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 from millstream.client.connect import Connection
-from millstream.client.consume import Reader
-from millstream.client.position import TopicPartition
+from millstream.client.librdkafka.consume import Reader
+from millstream.client.text.position import TopicPartition
 from tests.support.serve import ServeProcess
 from tests.support.topics import create_topic, produce, values
 from tests.support.waiting import wait_for

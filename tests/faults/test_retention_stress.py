@@ -7,10 +7,10 @@ import contextlib
 import time
 from pathlib import Path
 
-from millstream.broker.partition import Partition
 from millstream.broker.server import Server
-from millstream.broker.stopped_state import stopped_state, uncompacted_state
-from millstream.config import BrokerConfig
+from millstream.broker.topics.partition import Partition
+from millstream.broker.upkeep.stopped_logs import stopped_state, uncompacted_state
+from millstream.core.config import BrokerConfig
 from millstream.records.build import Record, build_batch
 from tests.support.fake_peer import with_server
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from millstream.client.admin import Admin
 from millstream.client.connect import Connection
-from millstream.client.consume import Reader
-from millstream.client.position import TopicPartition
+from millstream.client.librdkafka.admin import Admin
+from millstream.client.librdkafka.consume import Reader
+from millstream.client.text.position import TopicPartition
 from tests.support.command import CommandLine
 from tests.support.killable import KINDS, killable
 from tests.support.waiting import wait_for

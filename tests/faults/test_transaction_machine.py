@@ -17,11 +17,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from millstream.clock import ManualClock
-from millstream.errors import LogFailed
+from millstream.core.clock import ManualClock
+from millstream.core.errors import LogFailed
 from millstream.log.directory import LogDirectory
-from millstream.records import compiled_columns, numpy_columns
-from millstream.records.arrow import decode
+from millstream.records.columns import compiled as compiled_columns
+from millstream.records.columns import with_numpy as numpy_columns
+from millstream.records.columns.arrow import decode
 from millstream.records.fetched import next_offset
 from tests.support.disk import SimulatedDisk
 from tests.support.logs import NOW, TOPIC, a_batch, a_transactional_batch, an_idempotent_batch

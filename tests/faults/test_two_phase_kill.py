@@ -17,9 +17,9 @@ import psycopg
 import pytest
 
 from millstream import client
-from millstream.client.consume import Reader
-from millstream.client.position import TopicPartition
-from millstream.errors import MillstreamError
+from millstream.client.librdkafka.consume import Reader
+from millstream.client.text.position import TopicPartition
+from millstream.core.errors import MillstreamError
 from millstream.examples.two_phase.orders import STEPS, Orders
 from tests.support.postgres import Postgres, PostgresUnavailable, postgres
 from tests.support.serve import ServeProcess
@@ -167,9 +167,11 @@ def test_a_recovery_that_dies_too_is_gone_on_with(site: Site) -> None:
     with site.worker() as worker:
         (token,) = worker._decisions.undone()
     again = (
-        "import os, signal, sys; from millstream.client import transactions, prepared\n"
+        "import os, signal, sys\n"
+        "from millstream.client import prepared\n"
+        "from millstream.client.protocol import transaction_requests\n"
         "def die(*arguments, **options): os.kill(os.getpid(), signal.SIGKILL)\n"
-        "transactions.TransactionCoordinator.end = die\n"
+        "transaction_requests.TransactionCoordinator.end = die\n"
         "prepared.commit_prepared(sys.argv[1], sys.argv[2])"
     )
     for _ in range(2):

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from millstream import Broker, Topology
-from millstream.client.admin import Admin
 from millstream.client.connect import Connection
-from millstream.pipeline.job import Job, Settings
+from millstream.client.librdkafka.admin import Admin
+from millstream.pipeline.run.job import Job, Settings
 from tests.support.apache_kafka import apache_kafka
 from tests.support.jobs import run_once
 from tests.support.maven import JarsUnavailable

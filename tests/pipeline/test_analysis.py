@@ -11,13 +11,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType
 
 from millstream import Topology
-from millstream.errors import TopologyError
-from millstream.pipeline.analysis import analyse
-from millstream.pipeline.frames import Frames
-from millstream.pipeline.plan import plan
-from millstream.pipeline.source import COLUMNS
-from millstream.pipeline.streams import Stream
-from millstream.pipeline.types_before_spark import data_type
+from millstream.core.errors import TopologyError
+from millstream.pipeline.connector.source import COLUMNS
+from millstream.pipeline.dsl.streams import Stream
+from millstream.pipeline.planning.analysis import analyse
+from millstream.pipeline.planning.plan import plan
+from millstream.pipeline.spark.frames import Frames
+from millstream.sqltypes.before_spark import data_type
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -65,7 +65,7 @@ def test_types_are_read_as_spark_reads_them(spark: SparkSession, text: str) -> N
 
 
 def test_the_arrow_and_pandas_udfs_of_the_page_run_on_spark(spark: SparkSession) -> None:
-    (code,) = re.findall(r"```py\n(.*?)```", (DOCS / "udfs.md").read_text(), re.DOTALL)
+    (code,) = re.findall(r"```py\n(.*?)```", (DOCS / "guides" / "udfs.md").read_text(), re.DOTALL)
     names: dict[str, Any] = {"__name__": "udfs"}
     exec(compile(code, "udfs.md", "exec"), names)
     columns = {"value": b'{"card": "4111222233334444", "eur": 10}', "partition": 0, "offset": 0}

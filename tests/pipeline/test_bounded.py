@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from millstream import Broker, Topology
-from millstream.client.admin import Admin
 from millstream.client.connect import Connection
-from millstream.pipeline.job import Job, Settings
+from millstream.client.librdkafka.admin import Admin
+from millstream.pipeline.run.job import Job, Settings
 from tests.support.jobs import produce, records, run_to_the_end
 from tests.support.waiting import wait_for
 

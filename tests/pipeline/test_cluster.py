@@ -16,8 +16,8 @@ import pytest
 from bench.nexmark import feed, generator
 from millstream import Broker
 from millstream.client.connect import Connection
-from millstream.pipeline.job import Job, Settings
-from millstream.pipeline.load import load_topology
+from millstream.pipeline.dsl.load import load_topology
+from millstream.pipeline.run.job import Job, Settings
 from tests.support.apache_kafka import apache_kafka
 from tests.support.jobs import run_to_the_end
 from tests.support.maven import JarsUnavailable

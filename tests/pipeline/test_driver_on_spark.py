@@ -14,12 +14,12 @@ import pytest
 from pyspark.sql import functions as fn
 
 from millstream import Processor, Topology, step
-from millstream.pipeline.schema import from_ddl
+from millstream.pipeline.sql import types
+from millstream.pipeline.sql.building import Moment
+from millstream.pipeline.sql.compile import Projection, arrow_value, python_value
+from millstream.pipeline.sql.nodes import AnalysisError, Unsupported
+from millstream.sqltypes.ddl import from_ddl
 from millstream.testing import Driver
-from millstream.testing.sql import types
-from millstream.testing.sql.building import Moment
-from millstream.testing.sql.compile import Projection, arrow_value, python_value
-from millstream.testing.sql.nodes import AnalysisError, Unsupported
 from tests.support.everyday_sql import EXPRESSIONS, ROWS, SCHEMA, WRONG, lines
 
 if TYPE_CHECKING:

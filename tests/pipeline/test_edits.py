@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from millstream import Broker, Processor, Topology
-from millstream.client.admin import Admin
 from millstream.client.connect import Connection
-from millstream.errors import TopologyError
-from millstream.pipeline.job import Job
+from millstream.client.librdkafka.admin import Admin
+from millstream.core.errors import TopologyError
+from millstream.pipeline.run.job import Job
 from tests.support.jobs import produce, records
 
 Run = Callable[..., tuple[Job, list[Any]]]

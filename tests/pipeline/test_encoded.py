@@ -18,9 +18,9 @@ from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, Proto
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from millstream import Broker, Topology
-from millstream.errors import TopologyError
-from millstream.pipeline.views import open_reader
-from millstream.registry.running import Registry
+from millstream.core.errors import TopologyError
+from millstream.registry.service.running import Registry
+from millstream.views.views import open_reader
 from tests.support.proto_classes import proto_classes
 from tests.support.topics import consume
 

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from millstream.client.admin import Admin
-from millstream.client.cluster import Cluster
 from millstream.client.connect import Connection
-from millstream.client.position import TopicPartition
-from millstream.client.transactions import TransactionCoordinator
-from millstream.errors import TopologyError
-from millstream.pipeline import deliver
-from millstream.pipeline.ledger import LedgerProblem
-from millstream.pipeline.transact import TakenOver, Transactions
+from millstream.client.librdkafka.admin import Admin
+from millstream.client.protocol.cluster import Cluster
+from millstream.client.protocol.transaction_requests import TransactionCoordinator
+from millstream.client.text.position import TopicPartition
+from millstream.core.errors import TopologyError
+from millstream.pipeline.run import deliver
+from millstream.pipeline.run.ledger import LedgerProblem
+from millstream.pipeline.run.transact import TakenOver, Transactions
 from tests.pipeline.test_job import payment
 from tests.support.counting_job import Scene
 from tests.support.waiting import wait_for

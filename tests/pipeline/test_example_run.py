@@ -6,12 +6,12 @@ import re
 from pathlib import Path
 
 from millstream import Broker
-from millstream.cli.example_stage import leave_nothing
-from millstream.client.admin import Admin
+from millstream.cli.stage.example_stage import leave_nothing
 from millstream.client.connect import Connection
-from millstream.client.lines import Outgoing
-from millstream.client.produce import send_one
-from millstream.pipeline.status import TOPIC as STATUS_TOPIC
+from millstream.client.librdkafka.admin import Admin
+from millstream.client.librdkafka.produce import send_one
+from millstream.client.text.lines import Outgoing
+from millstream.jobs.report import TOPIC as STATUS_TOPIC
 from tests.pipeline.test_run import millstream
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from millstream import Broker
-from millstream.client.admin import Admin
 from millstream.client.connect import Connection
+from millstream.client.librdkafka.admin import Admin
 from millstream.examples.catalogue import find
 from millstream.examples.feed import Feed
-from millstream.pipeline.load import load_topology
+from millstream.pipeline.dsl.load import load_topology
 from tests.support.jobs import records
 
 

@@ -12,14 +12,16 @@ import pytest
 from confluent_kafka import Producer
 
 from millstream import Broker
-from millstream.client.cluster import Cluster
 from millstream.client.connect import Connection
-from millstream.client.position import TopicPartition
-from millstream.errors import BrokerUnavailable, DataLoss
-from millstream.pipeline.fetching import SpanReader
-from millstream.pipeline.offsets import Span
-from millstream.records import arrow, compiled_columns, numpy_columns
+from millstream.client.protocol.cluster import Cluster
+from millstream.client.text.position import TopicPartition
+from millstream.core.errors import BrokerUnavailable, DataLoss
+from millstream.pipeline.connector.fetching import SpanReader
+from millstream.pipeline.connector.offsets import Span
 from millstream.records.build import Record
+from millstream.records.columns import arrow
+from millstream.records.columns import compiled as compiled_columns
+from millstream.records.columns import with_numpy as numpy_columns
 from tests.support.apache_kafka import free_port
 from tests.support.proxy import Proxy
 from tests.support.topics import create_topic, delete_records, delete_topic, produce, values

@@ -15,15 +15,15 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from millstream import Topology
-from millstream.client.position import TopicPartition
-from millstream.errors import TopologyError
-from millstream.pipeline.decode import plain_columns
-from millstream.pipeline.frames import Frames
-from millstream.pipeline.outgoing import output
-from millstream.pipeline.plan import plan
-from millstream.pipeline.sinks import TopicSink
-from millstream.pipeline.source import plain_reader, with_all
-from millstream.pipeline.streams import Source
+from millstream.client.text.position import TopicPartition
+from millstream.core.errors import TopologyError
+from millstream.pipeline.connector.source import plain_reader, with_all
+from millstream.pipeline.dsl.sinks import TopicSink
+from millstream.pipeline.dsl.streams import Source
+from millstream.pipeline.formats.decode import plain_columns
+from millstream.pipeline.planning.plan import plan
+from millstream.pipeline.run.outgoing import output
+from millstream.pipeline.spark.frames import Frames
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from millstream import Broker, Topology
-from millstream.client.admin import Admin
 from millstream.client.connect import Connection
-from millstream.client.lines import Outgoing
-from millstream.client.produce import Sender
-from millstream.errors import TopologyError
-from millstream.pipeline.job import Job, Settings
-from millstream.pipeline.views import open_reader
+from millstream.client.librdkafka.admin import Admin
+from millstream.client.librdkafka.produce import Sender
+from millstream.client.text.lines import Outgoing
+from millstream.core.errors import TopologyError
+from millstream.pipeline.run.job import Job, Settings
+from millstream.views.views import open_reader
 from tests.pipeline.test_job import records
 from tests.support.jobs import run_once
 

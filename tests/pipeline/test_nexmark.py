@@ -16,7 +16,7 @@ from bench.nexmark.answers import SQL, Answers
 from bench.nexmark.queries import QUERIES, Events, add
 from millstream import Broker, Topology
 from millstream.client.connect import Connection
-from millstream.pipeline.job import Job, Settings
+from millstream.pipeline.run.job import Job, Settings
 from millstream.testing import Driver
 from tests.support.jobs import run_once
 

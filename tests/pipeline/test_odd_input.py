@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from millstream import Topology
-from millstream.errors import MillstreamError
-from millstream.records.json_columns import JsonColumns, JsonField
+from millstream.core.errors import MillstreamError
+from millstream.records.columns.json_values import JsonColumns, JsonField
 from millstream.testing import Driver
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from millstream.client.admin import Admin
 from millstream.client.connect import Connection
-from millstream.errors import MillstreamError
-from millstream.pipeline.job import Job, Settings
+from millstream.client.librdkafka.admin import Admin
+from millstream.core.errors import MillstreamError
+from millstream.pipeline.run.job import Job, Settings
 from tests.pipeline.test_job import payment, produce, records
 from tests.pipeline.test_state import numbered
 from tests.support.jobs import run_once

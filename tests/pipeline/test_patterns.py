@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from millstream import Broker
-from millstream.client.admin import Admin
 from millstream.client.connect import Connection
-from millstream.errors import TopologyError
-from millstream.pipeline.job import Job, Settings
-from millstream.pipeline.load import load_topology
+from millstream.client.librdkafka.admin import Admin
+from millstream.core.errors import TopologyError
+from millstream.pipeline.dsl.load import load_topology
+from millstream.pipeline.run.job import Job, Settings
 from tests.pipeline.test_job import payment, produce, records
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from millstream.pipeline.progress import Progress
+    from millstream.pipeline.run.progress import Progress
 
 PAYMENTS = """\
 from millstream import Processor, Topology, no, step

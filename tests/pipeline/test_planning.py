@@ -10,12 +10,12 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMinRows
 from pyspark.sql.types import BinaryType, StringType, StructType
 
-from millstream.client import cluster
-from millstream.client.position import TopicPartition
-from millstream.errors import ConfigError, DataLoss
-from millstream.pipeline.offsets import from_json
-from millstream.pipeline.options import ReadOptions
-from millstream.pipeline.source import StreamReader, Task
+from millstream.client.protocol import cluster
+from millstream.client.text.position import TopicPartition
+from millstream.core.errors import ConfigError, DataLoss
+from millstream.pipeline.connector.offsets import from_json
+from millstream.pipeline.connector.options import ReadOptions
+from millstream.pipeline.connector.source import StreamReader, Task
 from tests.support.topics import create_topic, delete_records, delete_topic, produce, values
 
 VALUE = StructType().add("value", BinaryType())

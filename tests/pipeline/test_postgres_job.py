@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import psycopg
 
 from millstream import Broker
-from millstream.client.admin import Admin
 from millstream.client.connect import Connection
-from millstream.pipeline.job import Job, Settings
+from millstream.client.librdkafka.admin import Admin
+from millstream.pipeline.run.job import Job, Settings
 from tests.pipeline.test_job import counting, payment, produce
 from tests.support.command import CommandLine
 from tests.support.jobs import run_once

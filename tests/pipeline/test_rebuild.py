@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from millstream import Topology
-from millstream.client.admin import Admin
 from millstream.client.connect import Connection
-from millstream.errors import MillstreamError
-from millstream.pipeline import rebuild
-from millstream.pipeline.job import Job, Settings
-from millstream.pipeline.rebuild import Rebuild
-from millstream.pipeline.view_changes import Watcher
-from millstream.pipeline.views import ViewsRebuilt, open_reader
+from millstream.client.librdkafka.admin import Admin
+from millstream.core.errors import MillstreamError
+from millstream.pipeline.run import rebuild
+from millstream.pipeline.run.job import Job, Settings
+from millstream.pipeline.run.rebuild import Rebuild
+from millstream.views.changes import Watcher
+from millstream.views.views import ViewsRebuilt, open_reader
 from tests.pipeline.test_job import SCHEMA, payment, produce, records
 from tests.support.waiting import wait_for
 

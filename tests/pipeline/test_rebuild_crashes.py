@@ -12,20 +12,20 @@ from typing import Any
 import pytest
 
 from millstream import Broker, Topology
-from millstream.client.admin import Admin
-from millstream.client.cluster import Cluster
 from millstream.client.connect import Connection
-from millstream.client.position import TopicPartition
-from millstream.errors import ConfigError, MillstreamError
-from millstream.pipeline.checkpoint import Checkpoint
-from millstream.pipeline.deliver import Delivery
-from millstream.pipeline.job import Settings
-from millstream.pipeline.ledger import Entry, Ledger
-from millstream.pipeline.offsets import to_json
-from millstream.pipeline.options import WriteOptions
-from millstream.pipeline.plan import plan
-from millstream.pipeline.rebuild import Rebuild, settle
-from millstream.pipeline.views import Changes, View, ViewsRebuilt, ViewStore, beside, open_reader, open_store
+from millstream.client.librdkafka.admin import Admin
+from millstream.client.protocol.cluster import Cluster
+from millstream.client.text.position import TopicPartition
+from millstream.core.errors import ConfigError, MillstreamError
+from millstream.pipeline.connector.offsets import to_json
+from millstream.pipeline.connector.options import WriteOptions
+from millstream.pipeline.planning.plan import plan
+from millstream.pipeline.run.checkpoint import Checkpoint
+from millstream.pipeline.run.deliver import Delivery
+from millstream.pipeline.run.job import Settings
+from millstream.pipeline.run.ledger import Entry, Ledger
+from millstream.pipeline.run.rebuild import Rebuild, settle
+from millstream.views.views import Changes, View, ViewsRebuilt, ViewStore, beside, open_reader, open_store
 
 CARDS = View("cards", (("card", "string"), ("n", "bigint")), ("card",))
 PLACE = TopicPartition("payments", 0)

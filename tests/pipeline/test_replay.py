@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from millstream import Topology
-from millstream.cli.run_once import OneJob
-from millstream.cli.run_progress import Totals
-from millstream.cli.signals import Interrupts
-from millstream.client.admin import Admin
+from millstream.cli.run.once import OneJob
+from millstream.cli.run.progress import Totals
+from millstream.cli.terminal.signals import Interrupts
 from millstream.client.connect import Connection
-from millstream.errors import ConfigError
-from millstream.pipeline.job import Job, Settings
-from millstream.pipeline.replay import write_elsewhere
-from millstream.pipeline.views import open_reader
+from millstream.client.librdkafka.admin import Admin
+from millstream.core.errors import ConfigError
+from millstream.pipeline.run.job import Job, Settings
+from millstream.pipeline.run.replay import write_elsewhere
+from millstream.views.views import open_reader
 from tests.pipeline.test_job import SCHEMA, payment, produce, records
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ import httpx
 import pytest
 
 from millstream import Broker
-from millstream.client.admin import Admin
 from millstream.client.connect import Connection
+from millstream.client.librdkafka.admin import Admin
 from tests.pipeline.test_job import produce, records
 from tests.support.apache_kafka import free_port
 from tests.support.command import run_command, users_environment

@@ -7,8 +7,8 @@ import subprocess
 from pathlib import Path
 
 from millstream import Broker
-from millstream.client.admin import Admin
 from millstream.client.connect import Connection
+from millstream.client.librdkafka.admin import Admin
 from tests.pipeline.test_job import produce, records
 from tests.pipeline.test_run import MILLSTREAM
 from tests.support.waiting import wait_for

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from millstream import Broker
-from millstream.client.admin import Admin
 from millstream.client.connect import Connection
-from millstream.pipeline.session import _launcher
-from millstream.pipeline.source_process import PROGRAMS, SOURCE
+from millstream.client.librdkafka.admin import Admin
+from millstream.pipeline.spark.session import _launcher
+from millstream.pipeline.spark.source_process import PROGRAMS, SOURCE
 from tests.support.jobs import produce, records
 from tests.support.serve import MILLSTREAM
 

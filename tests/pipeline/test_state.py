@@ -13,12 +13,12 @@ import pytest
 
 from millstream import Broker, Topology
 from millstream.cli import execute as command_line
-from millstream.client.admin import Admin
 from millstream.client.connect import Connection
-from millstream.errors import StateConnectionError, TopologyError
-from millstream.pipeline import engine
-from millstream.pipeline.job import Job, Settings
-from millstream.pipeline.stateful import Input, declare
+from millstream.client.librdkafka.admin import Admin
+from millstream.core.errors import StateConnectionError, TopologyError
+from millstream.pipeline.dsl.stateful import Input, declare
+from millstream.pipeline.run.job import Job, Settings
+from millstream.pipeline.spark import engine
 from tests.pipeline.test_job import SCHEMA, payment, produce, records
 from tests.support.counting_plan import Count
 from tests.support.jobs import run_once

@@ -11,17 +11,17 @@ import pytest
 
 from millstream import Broker, Topology
 from millstream.cli import execute
-from millstream.client.admin import Admin
 from millstream.client.connect import Connection
-from millstream.client.lag import group_lag
-from millstream.client.position import TopicPartition
-from millstream.clock import SystemClock
-from millstream.console.model.job_topic import JobTopic
-from millstream.errors import MillstreamError
-from millstream.pipeline.job import Job, Settings
-from millstream.pipeline.status import TOPIC
-from millstream.pipeline.status_writer import StatusWriter
-from millstream.pipeline.transact import TakenOver
+from millstream.client.insight.lag import group_lag
+from millstream.client.librdkafka.admin import Admin
+from millstream.client.text.position import TopicPartition
+from millstream.console.observing.job_topic import JobTopic
+from millstream.core.clock import SystemClock
+from millstream.core.errors import MillstreamError
+from millstream.jobs.report import TOPIC
+from millstream.pipeline.run.job import Job, Settings
+from millstream.pipeline.run.status_writer import StatusWriter
+from millstream.pipeline.run.transact import TakenOver
 from tests.pipeline.test_job import SCHEMA, payment
 from tests.support.apache_kafka import free_port
 from tests.support.jobs import produce, records, run_once

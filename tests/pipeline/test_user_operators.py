@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as fn
 
 from millstream import Broker, Topology
-from millstream.client.admin import Admin
 from millstream.client.connect import Connection
-from millstream.pipeline.job import Job
+from millstream.client.librdkafka.admin import Admin
+from millstream.pipeline.run.job import Job
 from millstream.testing import Driver
 from tests.support.jobs import produce, records
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from millstream import Broker, Topology
-from millstream.client.admin import Admin
 from millstream.client.connect import Connection
-from millstream.errors import TopologyError
-from millstream.pipeline.job import Job, Settings
-from millstream.pipeline.views import open_reader
+from millstream.client.librdkafka.admin import Admin
+from millstream.core.errors import TopologyError
+from millstream.pipeline.run.job import Job, Settings
+from millstream.views.views import open_reader
 from tests.support.jobs import produce
 from tests.support.waiting import wait_for
 

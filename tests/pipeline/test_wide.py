@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from millstream import Broker, Topology
-from millstream.pipeline.frames import Frames
-from millstream.pipeline.job import Job
+from millstream.pipeline.run.job import Job
+from millstream.pipeline.spark.frames import Frames
 from tests.support.jobs import produce, records
 
 if TYPE_CHECKING:

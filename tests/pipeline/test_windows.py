@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from millstream import Broker, Topology, aggregate
-from millstream.pipeline.job import Job
+from millstream.pipeline.run.job import Job
 from tests.support.jobs import produce, records
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

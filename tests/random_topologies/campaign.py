@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millstream import Broker
-from millstream.errors import MillstreamError
+from millstream.core.errors import MillstreamError
 from tests.random_topologies import on_driver
 from tests.random_topologies.case import Case
 from tests.random_topologies.generate import draw
@@ -63,8 +63,8 @@ def _engine(on_spark: bool) -> Iterator[Run]:
     if not on_spark:
         yield on_driver.differences
         return
-    from millstream.pipeline.engine import end_engine
-    from millstream.pipeline.session import spark_session
+    from millstream.pipeline.spark.engine import end_engine
+    from millstream.pipeline.spark.session import spark_session
     from tests.support.python_server import quick_python
     from tests.support.shared_classes import QUICK_JAVA, quick_spark
 

@@ -1,4 +1,4 @@
-"""The model of joins of streams and tables, and of gatherings, written from docs/joins.md."""
+"""The model of joins of streams and tables, and of gatherings, written from docs/guides/joins.md."""
 
 from __future__ import annotations
 

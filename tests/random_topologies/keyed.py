@@ -1,4 +1,4 @@
-"""The model of patterns and processors, written from docs/patterns.md and docs/processors.md."""
+"""The model of patterns and processors, written from their pages in docs/guides."""
 
 from __future__ import annotations
 

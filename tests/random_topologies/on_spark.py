@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from millstream import Broker, Topology
-from millstream.client.admin import Admin
 from millstream.client.connect import Connection
-from millstream.client.lines import Outgoing
-from millstream.client.produce import Sender
-from millstream.errors import TopologyError
-from millstream.pipeline.bounded import runs
-from millstream.pipeline.job import Job, Settings
-from millstream.pipeline.views import open_reader
+from millstream.client.librdkafka.admin import Admin
+from millstream.client.librdkafka.produce import Sender
+from millstream.client.text.lines import Outgoing
+from millstream.core.errors import TopologyError
+from millstream.pipeline.run.bounded import runs
+from millstream.pipeline.run.job import Job, Settings
+from millstream.views.views import open_reader
 from tests.random_topologies.case import Case
 from tests.random_topologies.keyed import OtherTotals, Process
 from tests.random_topologies.sinks import TopicSink, ViewSink
@@ -176,7 +176,7 @@ class Trial:
 
 
 def from_view(kind: str, value: Any) -> Any:
-    """A view's value read from SQLite, where it is stored as docs/views.md says."""
+    """A view's value read from SQLite, where it is stored as docs/guides/views.md says."""
     if value is None:
         return None
     if kind == "boolean":

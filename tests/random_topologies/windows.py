@@ -1,4 +1,4 @@
-"""The model of windows and their aggregates, written from docs/windows.md."""
+"""The model of windows and their aggregates, written from docs/guides/windows.md."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def spark(into: Path) -> None:
     """Run a job with a window, sinks, a view and transactions, then wait as long as its JVM takes to end."""
     from pyspark import SparkContext
 
-    from millstream.pipeline.session import spark_session
+    from millstream.pipeline.spark.session import spark_session
     from tests.support.counting_job import Scene
 
     os.environ["SPARK_LAUNCHER_OPTS"] = QUICK_JAVA

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 import fsspec
 import pytest
 
-from millstream.errors import ArchiveError, ArchiveMissing
-from millstream.log.archive_store import ArchiveStore
+from millstream.core.errors import ArchiveError, ArchiveMissing
+from millstream.log.archive.store import ArchiveStore
 from tests.support.wire_client import LIST_OFFSETS, WireClient
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import millstream.broker.api  # noqa: F401  (registers the handlers)
 from millstream.broker.dispatch import HANDLERS, Client
-from millstream.wire.codec import (
+from millstream.wire.codec.answers import (
     answer_reader,
     answer_writer,
     field_names,

@@ -39,11 +39,11 @@ def preload() -> None:
 
     import millstream.cli
     import millstream.client
-    from millstream.wire.codec import load_request_schema
+    from millstream.wire.codec.answers import load_request_schema
 
     for module in (
         *millstream.cli.COMMANDS.values(),
-        *(f"millstream.client.{found.name}" for found in pkgutil.iter_modules(millstream.client.__path__)),
+        *(found.name for found in pkgutil.walk_packages(millstream.client.__path__, "millstream.client.")),
     ):
         importlib.import_module(module)
     load_request_schema(3, 0)

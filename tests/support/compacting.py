@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from millstream.log.compaction_pass import Finished, Group, compact
+from millstream.log.compaction.single_pass import Finished, Group, compact
 from millstream.log.partition import PartitionLog
 
 MEMORY = 1 << 20

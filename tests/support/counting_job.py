@@ -11,9 +11,9 @@ from confluent_kafka import TopicPartition as Theirs
 
 from millstream import Topology
 from millstream.client.connect import Connection
-from millstream.pipeline.job import Job, Settings
-from millstream.pipeline.views import open_reader
+from millstream.pipeline.run.job import Job, Settings
 from millstream.records.build import Record
+from millstream.views.views import open_reader
 from tests.support.jobs import run_once
 from tests.support.topics import create_topic, produce
 

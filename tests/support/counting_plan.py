@@ -12,7 +12,7 @@ import pyarrow as pa
 from millstream.pipeline.kernel.channels import MAIN
 from millstream.pipeline.kernel.clock import Clock
 from millstream.pipeline.kernel.program import Out, Rows
-from millstream.pipeline.kernel.state import Store
+from millstream.pipeline.kernel.state.state import Store
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from millstream.log.files import DIRECTORY, File
+from millstream.log.storage.files import DIRECTORY, File
 from millstream.records.batch import Buffer
 
 PAGE = 512

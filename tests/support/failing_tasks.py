@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from millstream.errors import BrokerUnavailable
-from millstream.pipeline.sending import SendInTransaction
+from millstream.core.errors import BrokerUnavailable
+from millstream.pipeline.run.sending import SendInTransaction
 
 
 def after_sending() -> None:

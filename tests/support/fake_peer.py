@@ -7,9 +7,9 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from millstream.broker.connection import Connection
+from millstream.broker.net.connection import Connection
 from millstream.broker.server import Server
-from millstream.config import BrokerConfig
+from millstream.core.config import BrokerConfig
 from tests.support.wire_client import frames
 
 T = TypeVar("T")

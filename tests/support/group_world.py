@@ -14,13 +14,14 @@ import random
 import uuid
 from typing import NamedTuple
 
-from millstream.broker import group848_classic, group848_snapshot
-from millstream.broker.codes import ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID
-from millstream.broker.group848 import ConsumerGroup, ConsumerGroupState, Heartbeat
-from millstream.broker.group848_member import Partition
-from millstream.broker.member import Join
-from millstream.clock import ManualClock
-from millstream.errors import RequestRefused
+from millstream.broker.groups.consumer import classic_members as group848_classic
+from millstream.broker.groups.consumer import snapshot as group848_snapshot
+from millstream.broker.groups.consumer.group import ConsumerGroup, ConsumerGroupState, Heartbeat
+from millstream.broker.groups.consumer.member import Partition
+from millstream.broker.groups.member import Join
+from millstream.core.clock import ManualClock
+from millstream.core.errors import RequestRefused
+from millstream.core.kafka_errors import ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID
 from millstream.wire.consumer_protocol import read_assignment
 from tests.support.subscriptions import subscription
 

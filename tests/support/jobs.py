@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from millstream import Broker
-from millstream.client.admin import Admin
 from millstream.client.connect import Connection
-from millstream.client.consume import Reader
-from millstream.client.lines import Outgoing
-from millstream.client.position import TopicPartition
-from millstream.client.produce import Sender
-from millstream.pipeline.bounded import runs
-from millstream.pipeline.job import Job
+from millstream.client.librdkafka.admin import Admin
+from millstream.client.librdkafka.consume import Reader
+from millstream.client.librdkafka.produce import Sender
+from millstream.client.text.lines import Outgoing
+from millstream.client.text.position import TopicPartition
+from millstream.pipeline.run.bounded import runs
+from millstream.pipeline.run.job import Job
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:

@@ -15,12 +15,12 @@ from typing import Any
 import pyarrow as pa
 
 from millstream.pipeline.kernel.clock import NEVER, At, PartitionClock, Place, TimeRules
-from millstream.pipeline.kernel.outside import Table
 from millstream.pipeline.kernel.packing import IN_FRONT, Pack, unpacked
 from millstream.pipeline.kernel.program import TIMESTAMP, Plan
-from millstream.pipeline.kernel.state import Store
+from millstream.pipeline.kernel.state.external import Table
+from millstream.pipeline.kernel.state.state import Store
+from millstream.pipeline.kernel.state.versions import outside
 from millstream.pipeline.kernel.step import Bucket, Operator
-from millstream.pipeline.kernel.versions import outside
 
 SECOND = 1_000_000
 

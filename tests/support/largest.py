@@ -9,9 +9,9 @@ from typing import Any
 
 import millstream.broker.api  # noqa: F401  (registers the handlers)
 from millstream.broker.dispatch import HANDLERS
-from millstream.wire.apis import PRIVATE
-from millstream.wire.codec import load_request_schema
-from millstream.wire.shape import shape_of
+from millstream.wire.api_keys import PRIVATE
+from millstream.wire.codec.answers import load_request_schema
+from millstream.wire.codec.shape import shape_of
 from tests.support.wire_client import request
 
 Path = tuple[str, ...]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from millstream.clock import ManualClock
-from millstream.config import TopicConfig
-from millstream.errors import LogError
+from millstream.core.clock import ManualClock
+from millstream.core.config import TopicConfig
+from millstream.core.errors import LogError
 from millstream.log.directory import LogDirectory
-from millstream.log.files import Files
-from millstream.log.memory import MemoryFiles
 from millstream.log.partition import PartitionLog
-from millstream.log.segment import CORRUPT_MESSAGE
+from millstream.log.segment.segment import CORRUPT_MESSAGE
+from millstream.log.storage.files import Files
+from millstream.log.storage.memory import MemoryFiles
 from millstream.records.batch import batches
 from millstream.records.build import Record, build_batch, read_batches
 

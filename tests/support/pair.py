@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from millstream.client.connect import Connection
-from millstream.client.standby import BrokerPair
-from millstream.errors import MillstreamError
+from millstream.client.protocol.standby import BrokerPair
+from millstream.core.errors import MillstreamError
 from tests.support.serve import ServeProcess
 from tests.support.waiting import wait_for
 
@@ -51,7 +51,7 @@ def wait_until_whole(leader: ServeProcess, standby: ServeProcess) -> None:
         whole = told and told["whole"]
         return bool(whole and whole[0] > asked_ms)
 
-    from millstream.clock import SystemClock
+    from millstream.core.clock import SystemClock
 
     asked_ms = SystemClock().now_ms()
     # A standby that has everything gets no news from its leader, so make a change for it to hear of.

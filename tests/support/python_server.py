@@ -77,14 +77,12 @@ def quick_python() -> Iterator[str]:
 
 def preload() -> None:
     import millstream.pipeline
-    import millstream.pipeline.kernel
 
     for module in ("pandas", "pyarrow.compute", "pyspark.daemon", "pyspark.worker"):
         importlib.import_module(module)
     importlib.import_module("pyspark.sql.streaming.python_streaming_source_runner")
-    for package in (millstream.pipeline, millstream.pipeline.kernel):
-        for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-            importlib.import_module(found.name)
+    for found in pkgutil.walk_packages(millstream.pipeline.__path__, "millstream.pipeline."):
+        importlib.import_module(found.name)
     assert len(os.listdir("/proc/self/task")) == 1, "a thread that was started by an import would be lost"
     gc.collect()
     gc.freeze()  # the collector of each forked process need not examine loaded modules again

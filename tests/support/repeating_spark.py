@@ -16,9 +16,9 @@ from typing import Any
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
-from millstream.pipeline import deliver
-from millstream.pipeline.engine import end_engine
-from millstream.pipeline.session import spark_session
+from millstream.pipeline.run import deliver
+from millstream.pipeline.spark.engine import end_engine
+from millstream.pipeline.spark.session import spark_session
 from tests.support import failing_tasks
 from tests.support.counting_job import Scene
 

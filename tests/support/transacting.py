@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 from millstream.broker.node import Node
-from millstream.broker.transaction import Identity
-from millstream.errors import AppendRefused
+from millstream.broker.transactions.transaction import Identity
+from millstream.core.errors import AppendRefused
 from tests.support.asking import ask
 from tests.support.logs import a_transactional_batch
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from millstream.broker.transaction import NOBODY, Identity
+from millstream.broker.transactions.transaction import NOBODY, Identity
 from tests.support.transaction_world import FENCED, PARTITIONS, TIMEOUT_MS, Copies, Refused, Tried, World
 
 FIRST_PROTOCOL, SECOND_PROTOCOL = 9, 12  # the version of Produce that stands for each transaction protocol

@@ -18,17 +18,17 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from millstream.broker.catalogue import Catalogue
-from millstream.broker.committed import OffsetToCommit
-from millstream.broker.database import _SCHEMA, Database, _Change
+from millstream.broker.catalogue.catalogue import Catalogue
+from millstream.broker.catalogue.database import _SCHEMA, Database, _Change
+from millstream.broker.groups.committed import OffsetToCommit
 from millstream.broker.metrics import Metrics
-from millstream.broker.partition import HostedTopic, Partition
-from millstream.broker.transaction import Identity
-from millstream.broker.transactions import TransactionCoordinator
-from millstream.broker.turn import Turn
-from millstream.clock import ManualClock
-from millstream.config import BrokerConfig, TopicConfig
-from millstream.errors import CatalogueFailed, LogError, RequestRefused
+from millstream.broker.net.turn import Turn
+from millstream.broker.topics.partition import HostedTopic, Partition
+from millstream.broker.transactions.coordinator import TransactionCoordinator
+from millstream.broker.transactions.transaction import Identity
+from millstream.core.clock import ManualClock
+from millstream.core.config import BrokerConfig, TopicConfig
+from millstream.core.errors import CatalogueFailed, LogError, RequestRefused
 from millstream.log.directory import LogDirectory
 from millstream.log.partition import PartitionLog
 from millstream.records.batch import batches

@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import Any
 
 from millstream.records.build import Record, build_batch
-from millstream.wire.apis import is_flexible
-from millstream.wire.codec import answer_reader, request_writer
+from millstream.wire.api_keys import is_flexible
+from millstream.wire.codec.answers import answer_reader, request_writer
 
 API_VERSIONS, PRODUCE, FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, CREATE_TOPICS = 18, 0, 1, 2, 3, 8, 19
 _HEAD = Struct(">hhih")

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from millstream.broker.transaction import TRANSITIONS
-from millstream.cli.reference import pages
-from millstream.cli.reference_metrics import exposed_name, families
-from millstream.pipeline.load import load_topology
+from millstream.broker.transactions.transaction import TRANSITIONS
+from millstream.pipeline.dsl.load import load_topology
+from tools.reference.metrics import exposed_name, families
+from tools.reference.pages import pages
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -148,7 +148,9 @@ def test_the_pipeline_of_the_readme_can_be_run(tmp_path: Path) -> None:
 
 def test_the_states_of_a_transaction_are_those_of_the_code() -> None:
     rows = re.findall(
-        r"^\| (`\w+`) \| ((?:`\w+`(?:, )?)+) \|$", prose(DOCS / "transactions.md"), re.MULTILINE
+        r"^\| (`\w+`) \| ((?:`\w+`(?:, )?)+) \|$",
+        prose(DOCS / "explanations" / "transactions.md"),
+        re.MULTILINE,
     )
     drawn = {state.strip("`"): set(re.findall(r"\w+", follow)) for state, follow in rows}
     assert drawn == {
@@ -174,7 +176,7 @@ WITH_FIGURES = [ROOT / "README.md", DOCS / "explanations" / "acks.md", DOCS / "e
 @pytest.mark.parametrize("page", WITH_FIGURES, ids=name)
 def test_figures_in_tables_were_measured(page: Path) -> None:
     """A cell that is a figure, with or without its unit, has one that stands in the benchmarks."""
-    measured = set(re.findall(r"\d[\d,.]*", (DOCS / "benchmarks.md").read_text()))
+    measured = set(re.findall(r"\d[\d,.]*", (DOCS / "measured" / "benchmarks.md").read_text()))
     cells = [
         cell.strip()
         for line in prose(page).splitlines()

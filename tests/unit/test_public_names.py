@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import millstream
-from millstream import errors
+from millstream.core import errors
 
 
 def test_the_public_names_are_these() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 from bench.nexmark.contestants.tasks import CannotExpress, Task, serve
 from bench.nexmark.queries import QUERIES, topology
 from millstream.client.connect import Connection
-from millstream.pipeline.job import Job, Settings
-from millstream.pipeline.session import spark_session
+from millstream.pipeline.run.job import Job, Settings
+from millstream.pipeline.spark.session import spark_session
 
 
 class Runner:

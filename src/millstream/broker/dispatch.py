@@ -6,9 +6,10 @@ A handler is in the file of its family under ``broker/api`` and declares its ver
     def heartbeat(node: Node, request: Any, client: Client) -> Answer: ...
 
 It takes a parsed request of any of those versions. It returns the fields of the response as a dictionary,
-or an awaitable of it if it has to wait. ``wire.codec`` leaves out the fields that the client's version
-does not have. The hot requests (Produce, Fetch) bypass this: see ``broker.connection``. Requests between
-brokers (``wire.apis.PRIVATE``) have no schema: their handlers take the body's bytes and return bytes.
+or an awaitable of it if it has to wait. ``wire.codec.answers`` leaves out the fields that the client's
+version does not have. The hot requests (Produce, Fetch) bypass this: see ``broker.net.connection``.
+Requests between brokers (``wire.api_keys.PRIVATE``) have no schema: their handlers take the body's bytes
+and return bytes.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from millstream.errors import ProtocolError
-from millstream.wire.apis import PRIVATE, is_flexible, name_of
-from millstream.wire.codec import Answer, answer_writer, field_names, request_reader, unknown_fields
-from millstream.wire.fetch import Part
+from millstream.core.errors import ProtocolError
+from millstream.wire.api_keys import PRIVATE, is_flexible, name_of
+from millstream.wire.codec.answers import Answer, answer_writer, field_names, request_reader, unknown_fields
 from millstream.wire.frame import ANSWER_HEAD, API_VERSIONS, StructError, frame, read_client_id
+from millstream.wire.hot.fetch import Part
 
 if TYPE_CHECKING:
     from millstream.broker.node import Node

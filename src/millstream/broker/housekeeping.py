@@ -7,8 +7,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from millstream.broker.overload_state import DropWatch
-from millstream.broker.watch import LOOK_EVERY
+from millstream.broker.outlook.watch import LOOK_EVERY
+from millstream.broker.overload.description import DropWatch
 
 if TYPE_CHECKING:
     from millstream.broker.server import Server

@@ -17,8 +17,8 @@ import json
 from typing import TYPE_CHECKING
 
 from millstream.broker.metrics import Collector
-from millstream.broker.stopped_state import not_ready_because, stopped_partitions
-from millstream.errors import ConfigError
+from millstream.broker.upkeep.stopped_logs import not_ready_because, stopped_partitions
+from millstream.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from millstream.broker.server import Server

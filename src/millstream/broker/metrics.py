@@ -10,10 +10,10 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from millstream.broker.overload_state import dropped
-from millstream.broker.stopped_state import stopped_partitions
-from millstream.log.archive_copy import unarchived_bytes
-from millstream.wire.apis import APIS, PRIVATE, name_of
+from millstream.broker.overload.description import dropped
+from millstream.broker.upkeep.stopped_logs import stopped_partitions
+from millstream.log.archive.copy import unarchived_bytes
+from millstream.wire.api_keys import APIS, PRIVATE, name_of
 
 if TYPE_CHECKING:
     from millstream.broker.server import Server

@@ -16,43 +16,50 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from millstream.broker.archiving import Archiving
-from millstream.broker.backpressure import Backpressure
-from millstream.broker.catalogue import Catalogue, Topic
-from millstream.broker.catalogue_backup import BackupClock, back_up_or_complain
-from millstream.broker.codes import KAFKA_STORAGE_ERROR, NOT_CONTROLLER
-from millstream.broker.coordinator import GroupCoordinator
-from millstream.broker.copy_state import CopyState
-from millstream.broker.database import FILE_NAME, Database, is_lost, lost
-from millstream.broker.deadlines import Deadlines
-from millstream.broker.followers import Followers
-from millstream.broker.in_sync import InSync
-from millstream.broker.leader_link import producer_id_of
-from millstream.broker.lookups import Lookups
+from millstream.broker.catalogue.backup import BackupClock, back_up_or_complain
+from millstream.broker.catalogue.catalogue import Catalogue, Topic
+from millstream.broker.catalogue.database import FILE_NAME, Database, is_lost, lost
+from millstream.broker.groups.coordinator import GroupCoordinator
 from millstream.broker.metrics import Metrics
-from millstream.broker.opening import NEVER, as_copy, logs_on_disk, sort_out
-from millstream.broker.partition import HostedTopic, Partition
-from millstream.broker.preparation import target_of
-from millstream.broker.promotion import succeed
-from millstream.broker.quotas import Entity
-from millstream.broker.removal import Removal
-from millstream.broker.sessions import FetchSessions
-from millstream.broker.throttling import Throttling
-from millstream.broker.transactions import TransactionCoordinator
-from millstream.broker.watch import Watch
-from millstream.clock import Clock
-from millstream.config import BrokerConfig, TopicConfig, with_changes
-from millstream.errors import ConfigError, LogError, LogFailed, MillstreamError, NotLeader, RequestRefused
+from millstream.broker.net.deadlines import Deadlines
+from millstream.broker.net.quotas import Entity
+from millstream.broker.net.throttling import Throttling
+from millstream.broker.outlook.watch import Watch
+from millstream.broker.overload.backpressure import Backpressure
+from millstream.broker.standby.copy_state import CopyState
+from millstream.broker.standby.followers import Followers
+from millstream.broker.standby.in_sync import InSync
+from millstream.broker.standby.leader_link import producer_id_of
+from millstream.broker.standby.promotion import succeed
+from millstream.broker.topics.fetch_sessions import FetchSessions
+from millstream.broker.topics.lookups import Lookups
+from millstream.broker.topics.opening import NEVER, as_copy, logs_on_disk, sort_out
+from millstream.broker.topics.partition import HostedTopic, Partition
+from millstream.broker.topics.preparation import target_of
+from millstream.broker.topics.removal import Removal
+from millstream.broker.transactions.coordinator import TransactionCoordinator
+from millstream.broker.upkeep.archiving import Archiving
+from millstream.core.clock import Clock
+from millstream.core.config import BrokerConfig, TopicConfig, with_changes
+from millstream.core.errors import (
+    ConfigError,
+    LogError,
+    LogFailed,
+    MillstreamError,
+    NotLeader,
+    RequestRefused,
+)
+from millstream.core.kafka_errors import KAFKA_STORAGE_ERROR, NOT_CONTROLLER
 from millstream.log.directory import LogDirectory, Wanted
-from millstream.log.files import Files
 from millstream.log.memory_directory import MemoryDirectory, share_of_memory
 from millstream.log.partition import PartitionLog
+from millstream.log.storage.files import Files
 from millstream.wire.frame import TopicKey
 
 if TYPE_CHECKING:
-    from millstream.broker.standby import Standby
+    from millstream.broker.standby.standby import Standby
 
 _log = logging.getLogger(__name__)
 Broker = tuple[int, str, int]  # id, host and port, as clients are told
@@ -474,14 +481,6 @@ class Node:
         """Mark the directory as belonging to the catalogue's cluster."""
         assert self._directory is not None
         self._directory.claim(self.catalogue.cluster_id, self._claimed_id)
-
-    def keep_catalogue(self, lineage: Sequence[Sequence[Any]]) -> None:
-        """Save this broker's catalogue before another's replaces it, if that one has seen more promotions."""
-        if len(lineage) > len(self.catalogue.lineage):
-            path = Path(self.data_path) / f"catalogue-before-{lineage[-1][0]}.db"
-            if not path.exists():
-                self.catalogue.save_as(path)
-                _log.warning("the catalogue of this broker, from before another led, is kept in %s", path)
 
     # Logs
 

@@ -19,24 +19,24 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from millstream.address import host_and_port
-from millstream.broker.buffers import RequestBuffers
-from millstream.broker.cleaning import Cleaner
-from millstream.broker.connection import Connection
 from millstream.broker.dispatch import Reply
 from millstream.broker.housekeeping import Housekeeping
 from millstream.broker.http import HttpServer
-from millstream.broker.logs import RateLimited, set_up_logging
+from millstream.broker.net.buffers import RequestBuffers
+from millstream.broker.net.connection import Connection
+from millstream.broker.net.sharing import Turns
+from millstream.broker.net.turn import Turn
 from millstream.broker.node import Node
-from millstream.broker.preparation import Preparer
-from millstream.broker.sharing import Turns
-from millstream.broker.standby import Standby
-from millstream.broker.syncing import Syncer
-from millstream.broker.turn import Turn
-from millstream.clock import Clock, SystemClock
-from millstream.config import BrokerConfig, with_changes
-from millstream.errors import ConfigError, MillstreamError, ProtocolError
-from millstream.log.files import Files
+from millstream.broker.standby.standby import Standby
+from millstream.broker.topics.preparation import Preparer
+from millstream.broker.topics.syncing import Syncer
+from millstream.broker.upkeep.cleaning import Cleaner
+from millstream.core.address import host_and_port
+from millstream.core.clock import Clock, SystemClock
+from millstream.core.config import BrokerConfig, with_changes
+from millstream.core.errors import ConfigError, MillstreamError, ProtocolError
+from millstream.core.logs import RateLimited, set_up_logging
+from millstream.log.storage.files import Files
 
 _log = logging.getLogger(__name__)
 
@@ -240,7 +240,7 @@ class Server:
 
 def _load_schemas() -> None:
     """Load the schemas that the first unusual request would otherwise wait for."""
-    from millstream.wire.codec import request_reader
+    from millstream.wire.codec.answers import request_reader
 
     request_reader(3, 12)
 

@@ -1,7 +1,7 @@
 """The command line, ``millstream``: one module for each command or group of commands. It may import
-``client``, ``files``, ``registry``, ``pipeline``, ``examples``, ``console`` and the modules at the top of
-``millstream``; nothing imports it. Only ``serve``, ``promote``, ``log`` and ``reference_metrics`` import
-``broker``, only ``log`` imports ``log``, and only ``stage`` starts an embedded broker. Start reading at
+``client``, ``integration``, ``registry``, ``views``, ``jobs``, ``pipeline``, ``examples``, ``console`` and
+``core``; nothing imports it. Only ``serve``, ``promote`` and ``log`` import ``broker``, only ``log`` imports
+``log``, and only ``stage`` starts an embedded broker. Start reading at
 ``COMMANDS``, the table of commands. Each command's module has a typer application named ``app`` and is
 imported when the command is used. It imports heavy modules (confluent-kafka, Spark, the broker) inside its
 functions, so that ``--help`` and completion answer at once. Errors are raised as a MillstreamError, which
@@ -17,17 +17,17 @@ from typing import Annotated, Any
 
 import typer
 
-from millstream.cli.help import App, Group, examples
-from millstream.cli.mistakes import said
-from millstream.cli.output import printable
-from millstream.errors import ConfigError, MillstreamError
-from millstream.extras import spark_extra
+from millstream.cli.terminal.help import App, Group, examples
+from millstream.cli.terminal.mistakes import said
+from millstream.cli.terminal.output import printable
+from millstream.core.errors import ConfigError, MillstreamError
+from millstream.core.extras import spark_extra
 
 # In the order that --help prints: start a broker, look at it, write, read, pipelines, repair.
 COMMANDS = {
     "serve": "millstream.cli.serve",
     "console": "millstream.cli.console",
-    "topic": "millstream.cli.topic",
+    "topic": "millstream.cli.topic.command",
     "produce": "millstream.cli.produce",
     "consume": "millstream.cli.consume",
     "tail": "millstream.cli.tail",
@@ -35,7 +35,7 @@ COMMANDS = {
     "schema": "millstream.cli.schema",
     "group": "millstream.cli.group",
     "txn": "millstream.cli.txn",
-    "run": "millstream.cli.run",
+    "run": "millstream.cli.run.command",
     "graph": "millstream.cli.graph",
     "view": "millstream.cli.view",
     "state": "millstream.cli.state",

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from millstream.cli.help import App, examples
-from millstream.cli.options import connected
+from millstream.cli.terminal.help import App, examples
+from millstream.cli.terminal.options import connected
 from millstream.client.connect import Connection
 
 app = App()
@@ -74,7 +74,7 @@ def console(
     with needs_extra():
         from millstream.console.run import Console
         from millstream.console.settings import Settings
-        from millstream.serving import run, set_up_logging
+        from millstream.core.serving import run, set_up_logging
 
     set_up_logging()
     connection.servers()  # reports a malformed address now, before anything starts

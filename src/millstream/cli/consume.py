@@ -14,22 +14,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millstream.cli.decoding import Decode, Decoding
-from millstream.cli.help import App, examples
-from millstream.cli.options import complete_topic, connected
-from millstream.cli.output import for_terminal, nobody_reads, note
 from millstream.cli.schema import DEFAULT_REGISTRY, RegistryOption
+from millstream.cli.terminal.decoding import Decode, Decoding
+from millstream.cli.terminal.help import App, examples
+from millstream.cli.terminal.options import complete_topic, connected
+from millstream.cli.terminal.output import for_terminal, nobody_reads, note
 from millstream.client.connect import Connection
-from millstream.errors import ConfigError, DataLoss
-from millstream.units import count
+from millstream.core.errors import ConfigError, DataLoss
+from millstream.core.units import count
 
 if TYPE_CHECKING:
-    from millstream.cli.signals import Interrupts
-    from millstream.client.admin import Admin
-    from millstream.client.consume import Gap, Reader, Subscription
-    from millstream.client.position import Range, TopicPartition
-    from millstream.client.template import Template
-    from millstream.client.unreadable import Unreadable
+    from millstream.cli.terminal.signals import Interrupts
+    from millstream.client.librdkafka.admin import Admin
+    from millstream.client.librdkafka.consume import Gap, Reader, Subscription
+    from millstream.client.protocol.unreadable import Unreadable
+    from millstream.client.text.position import Range, TopicPartition
+    from millstream.client.text.template import Template
 
 app = App()
 
@@ -138,10 +138,10 @@ def consume(
     With --group, reading starts at the group's committed offsets, and -o start or end applies to partitions
     without one. Ctrl-C or `| head` ends the command cleanly: the group's offsets are committed.
     """
-    from millstream.client.admin import Admin
-    from millstream.client.position import END, Range, parse_range
-    from millstream.client.template import Template
-    from millstream.clock import SystemClock
+    from millstream.client.librdkafka.admin import Admin
+    from millstream.client.text.position import END, Range, parse_range
+    from millstream.client.text.template import Template
+    from millstream.core.clock import SystemClock
 
     if as_json or output is Shape.JSON:
         if template is not None:
@@ -170,7 +170,7 @@ def consume(
             f"a group reads from its committed offsets; move them with "
             f"`millstream group seek {group} --to {wanted.start}`"
         )
-    from millstream.client.consume import Subscription
+    from millstream.client.librdkafka.consume import Subscription
 
     if pattern is not None:
         names.append(f"^({pattern})$")
@@ -210,8 +210,8 @@ def _reader(
     partition: list[int] | None,
     on_unreadable: Callable[[Unreadable], None] | None,
 ) -> Reader:
-    from millstream.cli.topic import chosen_partitions
-    from millstream.client.consume import Reader
+    from millstream.cli.topic.command import chosen_partitions
+    from millstream.client.librdkafka.consume import Reader
 
     places = chosen_partitions(admin.partitions(names), partition)
     bounds = admin.bounds(places, committed_only=wanted.stop is not None)
@@ -253,8 +253,8 @@ def _print(
     partition: list[int] | None = None,
 ) -> int:
     """Write records until there are enough, the range is read, the user interrupts or the output closes."""
-    from millstream.cli.signals import Interrupts
-    from millstream.client.consume import Reader, Subscription
+    from millstream.cli.terminal.signals import Interrupts
+    from millstream.client.librdkafka.consume import Reader, Subscription
 
     out = sys.stdout.fileno()
     # A terminal must not obey control characters in records. Files and pipes get the bytes unchanged.
@@ -310,7 +310,7 @@ def _write(out: int, data: bytes, interrupts: Interrupts) -> bool:
 
 def _follow_new(reader: Reader, expression: re.Pattern[str] | None, names: list[str]) -> None:
     """Add partitions created since the last look: of a topic being read, or of a new topic that matches."""
-    from millstream.client.position import TopicPartition
+    from millstream.client.text.position import TopicPartition
 
     topics = reader.topics(timeout=2.0)
     names += _matching(topics, expression, names)

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millstream.cli.demo_panel import Picture, display, summary
-from millstream.cli.help import App, examples
-from millstream.cli.stage import Enough, Stage, remove
-from millstream.errors import ConfigError, MillstreamError
+from millstream.cli.stage.demo_panel import Picture, display, summary
+from millstream.cli.stage.stage import Enough, Stage, remove
+from millstream.cli.terminal.help import App, examples
+from millstream.core.errors import ConfigError, MillstreamError
 
 if TYPE_CHECKING:
-    from millstream.cli.demo_scene import Alerts, Payments
-    from millstream.cli.signals import Interrupts
+    from millstream.cli.stage.demo_scene import Alerts, Payments
+    from millstream.cli.terminal.signals import Interrupts
 
 app = App()
 
@@ -57,8 +57,8 @@ def demo(
     Meanwhile the console shows everything in the browser, at the printed address. At the end, what was found
     is compared with what was planted.
     """
-    from millstream.cli.signals import Interrupts
-    from millstream.pipeline.expressions import ExpressionError, duration_ms
+    from millstream.cli.terminal.signals import Interrupts
+    from millstream.pipeline.dsl.expressions import ExpressionError, duration_ms
 
     try:
         seconds = duration_ms(for_) / 1000
@@ -102,11 +102,11 @@ class _Demo(Stage[Picture]):
     # ---- setting up ---------------------------------------------------------------------------------
 
     def set_up(self, seed: int, rate: float, master: str, *, console: bool, open_: bool) -> None:
-        from millstream.cli import demo_scene as scene
-        from millstream.client.admin import Admin
+        from millstream.cli.stage import demo_scene as scene
+        from millstream.client.librdkafka.admin import Admin
         from millstream.examples.fraud import EXAMPLE
         from millstream.examples.fraud.generate import PAYMENTS
-        from millstream.pipeline.load import load_topology
+        from millstream.pipeline.dsl.load import load_topology
 
         connection = self.start_broker()
         with Admin(connection) as admin:
@@ -150,7 +150,7 @@ class _Demo(Stage[Picture]):
             self.breathe()
 
     def look(self) -> None:
-        from millstream.cli.demo_scene import percentile
+        from millstream.cli.stage.demo_scene import percentile
 
         if not hasattr(self, "_alerts"):
             return
@@ -167,7 +167,7 @@ class _Demo(Stage[Picture]):
         self.picture.blocked = self._blocked()
 
     def _blocked(self) -> int:
-        from millstream.pipeline.views import open_reader
+        from millstream.views.views import open_reader
 
         try:
             reader = open_reader(self.home / "pipeline" / "views.db")
@@ -207,7 +207,7 @@ class _Demo(Stage[Picture]):
                 (f"millstream graph {_near(EXAMPLE.pipeline)}", "the pipeline you have just seen"),
                 ("millstream demo --keep", "the same, with a broker and a console that stay, to look around"),
                 ("millstream serve --data ./data", "a broker of your own; any Kafka client can talk to it"),
-                ("docs/pipelines.md", "how to write a pipeline"),
+                ("docs/guides/pipelines.md", "how to write a pipeline"),
             ):
                 print(f"  {command}\n      {meaning}")
 

@@ -10,9 +10,9 @@ from typing import Annotated
 
 import typer
 
-from millstream.cli.help import App, examples
-from millstream.cli.output import Output, OutputOption, show_json
-from millstream.errors import ConfigError
+from millstream.cli.terminal.help import App, examples
+from millstream.cli.terminal.output import Output, OutputOption, show_json
+from millstream.core.errors import ConfigError
 
 app = App(
     help="Example pipelines to read, run and start from.",
@@ -147,9 +147,9 @@ def run(
     was not planted. To watch it in the browser, pass --console, or start a console with the printed address
     of the broker.
     """
-    from millstream.cli.example_stage import play
+    from millstream.cli.stage.example_stage import play
     from millstream.examples.catalogue import find
-    from millstream.pipeline.expressions import ExpressionError, duration_ms
+    from millstream.pipeline.dsl.expressions import ExpressionError, duration_ms
 
     example = find(name)
     try:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millstream.cli.help import App, examples
-from millstream.cli.output import note
-from millstream.cli.run import NameOption, PipelineArgument
+from millstream.cli.run.command import NameOption, PipelineArgument
+from millstream.cli.terminal.help import App, examples
+from millstream.cli.terminal.output import note
 
 if TYPE_CHECKING:
-    from millstream.pipeline.plan import Plan
+    from millstream.pipeline.planning.plan import Plan
 
 app = App()
 
@@ -51,9 +51,9 @@ def graph(
     if installed, also checks every expression for syntax errors, unknown functions and types that don't fit.
     No topic is read or written.
     """
-    from millstream.pipeline.graph import graph as graph_of
-    from millstream.pipeline.load import load_topology
-    from millstream.pipeline.plan import plan as plan_of
+    from millstream.pipeline.drawing.graph import graph as graph_of
+    from millstream.pipeline.dsl.load import load_topology
+    from millstream.pipeline.planning.plan import plan as plan_of
 
     flow = load_topology(Path(pipeline), name)
     planned = plan_of(flow)
@@ -65,11 +65,11 @@ def graph(
     elif format is Format.MERMAID:
         print(graph_of(flow).mermaid())
     elif format is Format.SVG:
-        from millstream.pipeline.draw_svg import draw_svg
+        from millstream.pipeline.drawing.svg import draw_svg
 
         print(draw_svg(graph_of(flow), flow.name))
     else:
-        from millstream.pipeline.draw_text import draw_text
+        from millstream.pipeline.drawing.text import draw_text
 
         print(draw_text(graph_of(flow)))
 
@@ -82,8 +82,8 @@ def _analyse(planned: Plan, name: str) -> None:
     if importlib.util.find_spec("py4j") is None:
         note("Spark is not installed, so the expressions were not checked: pip install 'millstream[spark]'")
         return
-    from millstream.pipeline.analysis import analyse
-    from millstream.pipeline.engine import end_engine, start_engine
+    from millstream.pipeline.planning.analysis import analyse
+    from millstream.pipeline.spark.engine import end_engine, start_engine
 
     with tempfile.TemporaryDirectory(prefix="millstream-plan-") as home:
         spark = start_engine(name, master="local[1]", log_file=Path(home) / "spark.log").result()

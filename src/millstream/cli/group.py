@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millstream.cli.help import App, examples
-from millstream.cli.options import (
+from millstream.cli.terminal.help import App, examples
+from millstream.cli.terminal.options import (
     DryRunOption,
     GroupArgument,
     YesOption,
@@ -15,14 +15,14 @@ from millstream.cli.options import (
     complete_topic,
     connected,
 )
-from millstream.cli.output import Output, OutputOption, ask, note, say, show_json, show_table
+from millstream.cli.terminal.output import Output, OutputOption, ask, note, say, show_json, show_table
 from millstream.client.connect import Connection
-from millstream.units import count, runs
+from millstream.core.units import count, runs
 
 if TYPE_CHECKING:
-    from millstream.client.admin import Admin
-    from millstream.client.position import TopicPartition
-    from millstream.pipeline.owners import Owner
+    from millstream.client.librdkafka.admin import Admin
+    from millstream.client.text.position import TopicPartition
+    from millstream.jobs.owners import Owner
 
 app = App(help="Inspect consumer groups, measure their lag, move and delete them.")
 
@@ -39,9 +39,9 @@ _ALARM = 3  # a separate exit code: 1 means that the lag could not be determined
 @connected
 def list_(connection: Connection, output: OutputOption = Output.TABLE) -> None:
     """List consumer groups. For a group that a pipeline owns, show the pipeline and its state."""
-    from millstream.client.admin import Admin
-    from millstream.clock import SystemClock
-    from millstream.pipeline.owners import owners
+    from millstream.client.librdkafka.admin import Admin
+    from millstream.core.clock import SystemClock
+    from millstream.jobs.owners import owners
 
     with Admin(connection) as admin:
         groups = admin.groups()
@@ -78,10 +78,10 @@ def describe(connection: Connection, group: GroupArgument, output: OutputOption 
     committed them. Apache Kafka does not record that, but `millstream group lag` shows what is missing now.
     """
     from millstream.cli.group_lag import missed_json, show_missed
-    from millstream.client.admin import Admin
-    from millstream.client.lag import missed_by
-    from millstream.clock import SystemClock
-    from millstream.pipeline.owners import owners
+    from millstream.client.insight.lag import missed_by
+    from millstream.client.librdkafka.admin import Admin
+    from millstream.core.clock import SystemClock
+    from millstream.jobs.owners import owners
 
     with Admin(connection) as admin:
         info = admin.group(group)
@@ -157,8 +157,8 @@ def _refuse_while_owned(admin: Admin, groups: list[str]) -> None:
     """Raise JobRuns for a group that is the ledger of a running job: offsets that it did not write would
     stop the job.
     """
-    from millstream.clock import SystemClock
-    from millstream.pipeline.owners import JobRuns, owners
+    from millstream.core.clock import SystemClock
+    from millstream.jobs.owners import JobRuns, owners
 
     owned = owners(admin, SystemClock().now_ms())
     for group in groups:
@@ -239,8 +239,8 @@ def lag(
     monitoring.
     """
     from millstream.cli.group_lag import alarms, measured, show
-    from millstream.client.admin import Admin
-    from millstream.client.position import parse_duration_ms
+    from millstream.client.librdkafka.admin import Admin
+    from millstream.client.text.position import parse_duration_ms
 
     before_ms = None if alert_before is None else parse_duration_ms(alert_before)
     over_ms = None if over is None else parse_duration_ms(over)
@@ -302,10 +302,10 @@ def seek(
     The group must have no members: they would continue from their own positions and overwrite the new
     offsets.
     """
-    from millstream.client.admin import Admin
-    from millstream.client.position import parse_position
-    from millstream.client.reset import carry_out, planned, refuse_to_move
-    from millstream.clock import SystemClock
+    from millstream.client.insight.reset import carry_out, planned, refuse_to_move
+    from millstream.client.librdkafka.admin import Admin
+    from millstream.client.text.position import parse_position
+    from millstream.core.clock import SystemClock
 
     position = parse_position(to, SystemClock().now_ms())
     with Admin(connection) as admin:
@@ -352,8 +352,8 @@ def delete(
     yes: YesOption = False,
 ) -> int:
     """Delete groups and their offsets. Records are not touched."""
-    from millstream.client.admin import Admin
-    from millstream.client.reset import refuse_while_active
+    from millstream.client.insight.reset import refuse_while_active
+    from millstream.client.librdkafka.admin import Admin
 
     with Admin(connection) as admin:
         for group in groups:

@@ -6,14 +6,14 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from millstream.cli.output import note, say, show_json, show_table
-from millstream.client.admin import Admin
-from millstream.client.groups import GROUP_NOT_FOUND
-from millstream.client.lag import UNKNOWN, Lag, Missed, group_lag, with_progress
-from millstream.client.template import utc
-from millstream.clock import SystemClock
-from millstream.errors import RequestFailed
-from millstream.units import count, duration_text
+from millstream.cli.terminal.output import note, say, show_json, show_table
+from millstream.client.insight.lag import UNKNOWN, Lag, Missed, group_lag, with_progress
+from millstream.client.librdkafka.admin import Admin
+from millstream.client.librdkafka.groups import GROUP_NOT_FOUND
+from millstream.client.text.template import utc
+from millstream.core.clock import SystemClock
+from millstream.core.errors import RequestFailed
+from millstream.core.units import count, duration_text
 
 _LOOK_TWICE_MS = 10_000  # how long a group is watched before it is reported to lose records
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millstream.cli.help import App, examples
-from millstream.cli.output import Output, OutputOption, say, show_json
-from millstream.units import bytes_text, count
+from millstream.cli.terminal.help import App, examples
+from millstream.cli.terminal.output import Output, OutputOption, say, show_json
+from millstream.core.units import bytes_text, count
 
 if TYPE_CHECKING:
-    from millstream.log.check import Finding, Progress, Summary
+    from millstream.log.recovery.check import Finding, Progress, Summary
 
 app = App(help="Check and repair the data directory of a stopped broker.")
 
@@ -39,8 +39,8 @@ def check(
     the catalogue is damaged. A write that a crash cut off at the end of a partition, and other wrong indexes,
     are reported too. The next start repairs them, and no record acknowledged with acks=all is lost.
     """
-    from millstream.broker.catalogue_file import read_catalogue
-    from millstream.log.check import Finding, Progress, check_directory
+    from millstream.broker.catalogue.stopped import read_catalogue
+    from millstream.log.recovery.check import Finding, Progress, check_directory
 
     catalogue = read_catalogue(directory)
     findings: list[Finding] = []
@@ -91,9 +91,9 @@ def accept_loss(
     From the next start on, their remaining records are served again. New records continue after the highest
     known offset, so no offset is used twice: reading a missing record gives an error, never another record.
     """
-    from millstream.broker.catalogue_file import read_catalogue
-    from millstream.errors import DataDirectoryError
-    from millstream.log.check import accept_losses
+    from millstream.broker.catalogue.stopped import read_catalogue
+    from millstream.core.errors import DataDirectoryError
+    from millstream.log.recovery.check import accept_losses
 
     catalogue = read_catalogue(directory)
     if catalogue.problem:
@@ -120,7 +120,7 @@ def rebuild_catalogue(
     users and quotas come from the broker's backup of the catalogue. The old file is kept under another name.
     Records are not touched.
     """
-    from millstream.broker.catalogue_rebuild import rebuild_catalogue as rebuild
+    from millstream.broker.catalogue.rebuild import rebuild_catalogue as rebuild
 
     result = rebuild(directory)
     source = "the directories of the logs"

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from millstream.cli.example import complete_example
-from millstream.cli.help import App, examples
-from millstream.errors import ConfigError
+from millstream.cli.terminal.help import App, examples
+from millstream.core.errors import ConfigError
 
 app = App()
 

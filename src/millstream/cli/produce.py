@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millstream.cli.help import App, examples
-from millstream.cli.options import TopicArgument, connected
-from millstream.cli.output import note
 from millstream.cli.schema import DEFAULT_REGISTRY, RegistryOption, open_registry, read_schema
+from millstream.cli.terminal.help import App, examples
+from millstream.cli.terminal.options import TopicArgument, connected
+from millstream.cli.terminal.output import note
 from millstream.client.connect import Connection
-from millstream.errors import ConfigError, InputError, MillstreamError, RequestFailed, UndecodableRecord
-from millstream.units import count
+from millstream.core.errors import ConfigError, InputError, MillstreamError, RequestFailed, UndecodableRecord
+from millstream.core.units import count
 
 if TYPE_CHECKING:
-    from millstream.cli.signals import Input, Interrupts
-    from millstream.client.admin import Admin
-    from millstream.client.lines import Outgoing
-    from millstream.client.produce import Sender
+    from millstream.cli.terminal.signals import Input, Interrupts
+    from millstream.client.librdkafka.admin import Admin
+    from millstream.client.librdkafka.produce import Sender
+    from millstream.client.text.lines import Outgoing
 
 app = App()
 
@@ -179,9 +179,9 @@ def produce(
     Memory use is bounded, however large the input. At the end, or on Ctrl-C, the command waits for
     acknowledgements and prints how many records were delivered. The exit code is 1 if any was not.
     """
-    from millstream.cli.signals import Input, Interrupts
-    from millstream.client.admin import Admin
-    from millstream.client.produce import Sender
+    from millstream.cli.terminal.signals import Input, Interrupts
+    from millstream.client.librdkafka.admin import Admin
+    from millstream.client.librdkafka.produce import Sender
 
     if format is not Format.LINES and key_separator is not None:
         raise ConfigError("--key-separator goes with --format lines")
@@ -230,7 +230,7 @@ def produce(
 
 
 def _or_create(error: RequestFailed, topic: str) -> RequestFailed:
-    from millstream.client.admin import UNKNOWN_TOPIC
+    from millstream.client.librdkafka.admin import UNKNOWN_TOPIC
 
     if error.code != UNKNOWN_TOPIC:
         return error
@@ -241,7 +241,7 @@ def _batch_bytes(admin: Admin, topic: str) -> int:
     """The largest batch to send. It must not exceed the topic's ``max.message.bytes``, or the broker would
     refuse batches of records that are small enough one by one.
     """
-    from millstream.client.produce import BATCH_BYTES
+    from millstream.client.librdkafka.produce import BATCH_BYTES
 
     try:
         settings = {setting.name: setting.value for setting in admin.topic_config(topic)}
@@ -260,9 +260,9 @@ def _parser(
     partition: int,
     timestamp: str | None,
 ) -> Any:
-    from millstream.client.lines import json_parser, line_parser
-    from millstream.client.position import parse_position
-    from millstream.clock import SystemClock
+    from millstream.client.text.lines import json_parser, line_parser
+    from millstream.client.text.position import parse_position
+    from millstream.core.clock import SystemClock
 
     headers: list[tuple[str, bytes | None]] = []
     for text in header or ():
@@ -324,7 +324,7 @@ def _records(
     format: Format, parse: Any, source: Input
 ) -> Iterator[tuple[list[Outgoing], Sequence[int] | None]]:
     """Batches of records in the order of the input, with the line number of each record."""
-    from millstream.client.lines import blocks_of_lines, whole
+    from millstream.client.text.lines import blocks_of_lines, whole
 
     if format is Format.RAW:
         yield [parse(whole(source), 1)], None

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from millstream.cli.help import App, examples
-from millstream.cli.options import connected
-from millstream.cli.output import Output, OutputOption, note, show_json
+from millstream.cli.terminal.help import App, examples
+from millstream.cli.terminal.options import connected
+from millstream.cli.terminal.output import Output, OutputOption, note, show_json
 from millstream.client.connect import Connection
-from millstream.errors import MillstreamError
+from millstream.core.errors import MillstreamError
 
 app = App()
 
@@ -43,13 +43,13 @@ def promote(
     both addresses find the new leader by themselves.
     """
     if data is None:
-        from millstream.client.standby import BrokerPair
+        from millstream.client.protocol.standby import BrokerPair
 
         verdict = BrokerPair(connection).promote(force=force)
         allowed, reasons, lost, known = verdict.allowed, verdict.reasons, verdict.lost, verdict.note
         place, done = connection.address, "leads now"
     else:
-        from millstream.broker.promotion import promote_directory
+        from millstream.broker.standby.promotion import promote_directory
 
         judged = promote_directory(data, force=force)
         allowed, reasons, known = judged.allowed, tuple(judged.reasons), judged.note

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from millstream.cli.help import App, examples
-from millstream.cli.options import connected
+from millstream.cli.terminal.help import App, examples
+from millstream.cli.terminal.options import connected
 from millstream.client.connect import Connection
 
 app = App()
@@ -58,8 +58,8 @@ def registry(
     from millstream.registry import needs_extra
 
     with needs_extra():
-        from millstream.registry.running import Registry
-        from millstream.serving import run, set_up_logging
+        from millstream.core.serving import run, set_up_logging
+        from millstream.registry.service.running import Registry
 
     set_up_logging()
     served = Registry(connection, listen=listen, topic=topic, level=compatibility, hosts=allow_host or ())

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millstream.cli.help import App, examples
-from millstream.cli.options import YesOption
-from millstream.cli.output import Cell, Output, OutputOption, ask, note, say, show_json, show_table
-from millstream.errors import ConfigError, RegistryRefused
-from millstream.units import count
+from millstream.cli.terminal.help import App, examples
+from millstream.cli.terminal.options import YesOption
+from millstream.cli.terminal.output import Cell, Output, OutputOption, ask, note, say, show_json, show_table
+from millstream.core.errors import ConfigError, RegistryRefused
+from millstream.core.units import count
 
 if TYPE_CHECKING:
     from millstream.registry.client import RegistryClient
@@ -118,7 +118,7 @@ def show(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Print a schema. Its subject, version, id and references go to standard error, or into the JSON."""
-    from millstream.registry.store import schema_fields
+    from millstream.registry.service.store import schema_fields
 
     if (subject is None) == (id_ is None):
         raise ConfigError("give either a subject or --id")

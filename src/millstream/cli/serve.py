@@ -11,10 +11,10 @@ from typing import Annotated
 
 import typer
 
-from millstream.cli.help import App, examples
-from millstream.cli.options import pairs
-from millstream.cli.output import note
-from millstream.errors import ConfigError, MillstreamError
+from millstream.cli.terminal.help import App, examples
+from millstream.cli.terminal.options import pairs
+from millstream.cli.terminal.output import note
+from millstream.core.errors import ConfigError, MillstreamError
 
 app = App()
 
@@ -105,7 +105,7 @@ def serve(
     docs/reference/settings.md and docs/reference/topic-settings.md describe all settings.
     """
     from millstream.broker.server import run
-    from millstream.config import BrokerConfig, load_broker_config, with_changes
+    from millstream.core.config import BrokerConfig, load_broker_config, with_changes
 
     settings = BrokerConfig() if config is None else load_broker_config(config)
     changes = pairs(set_ or (), "--set")

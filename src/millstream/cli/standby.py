@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from millstream.cli.help import App, examples
-from millstream.cli.options import connected
-from millstream.cli.output import Output, OutputOption, note, say, show_json
+from millstream.cli.terminal.help import App, examples
+from millstream.cli.terminal.options import connected
+from millstream.cli.terminal.output import Output, OutputOption, note, say, show_json
 from millstream.client.connect import Connection
-from millstream.units import bytes_text, count, duration_text
+from millstream.core.units import bytes_text, count, duration_text
 
 app = App(help="Show the state of a leader and its standby, a second machine that keeps a copy.")
 
@@ -31,7 +31,7 @@ def status(connection: Connection, output: OutputOption = Output.TABLE) -> int:
 
     The exit code is 1 if the broker is a standby that has lost its leader, or was replaced by another broker.
     """
-    from millstream.client.standby import BrokerPair
+    from millstream.client.protocol.standby import BrokerPair
 
     found = BrokerPair(connection).status()
     standby: dict[str, Any] | None = found.get("standby")

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millstream.cli.help import App, examples
-from millstream.cli.output import Output, OutputOption, note, show_json, show_table
-from millstream.errors import ConfigError
-from millstream.units import bytes_text, count
+from millstream.cli.terminal.help import App, examples
+from millstream.cli.terminal.output import Output, OutputOption, note, show_json, show_table
+from millstream.core.errors import ConfigError
+from millstream.core.units import bytes_text, count
 
 if TYPE_CHECKING:
-    from millstream.pipeline.state_reader import StateEntry, StateReader
+    from millstream.pipeline.run.state_reader import StateEntry, StateReader
 
 app = App(help="Read the state of a job's stateful operators from its checkpoint.")
 
@@ -87,7 +87,7 @@ def show(
     While the job runs, the output is a batch or two behind, so stop it first. The exit code is 1 if the
     requested key does not exist.
     """
-    from millstream.pipeline.state_reader import has_key, text
+    from millstream.pipeline.run.state_reader import has_key, text
 
     if key is not None and operator is None:
         raise ConfigError("--key goes with an operator: millstream state show CHECKPOINT OPERATOR --key KEY")
@@ -177,9 +177,9 @@ def _show_operators(reader: StateReader, output: Output) -> int:
 @contextmanager
 def _reader(checkpoint: str, state: str | None) -> Iterator[StateReader]:
     """A reader on a Spark session of its own, whose log goes to a file and not to the screen."""
-    from millstream.pipeline.checkpoint import Checkpoint
-    from millstream.pipeline.engine import end_engine, start_engine
-    from millstream.pipeline.state_reader import StateReader
+    from millstream.pipeline.run.checkpoint import Checkpoint
+    from millstream.pipeline.run.state_reader import StateReader
+    from millstream.pipeline.spark.engine import end_engine, start_engine
 
     place = Checkpoint(_find(checkpoint))
     if place.local is not None and place.kept() is None:
@@ -224,7 +224,7 @@ def _write_parquet(to: str, entries: Iterator[StateEntry]) -> int:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from millstream.pipeline.state_reader import plain
+    from millstream.pipeline.run.state_reader import plain
 
     schema = pa.schema(
         [

@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from millstream.cli.help import App, examples
-from millstream.cli.options import complete_topic, connected
-from millstream.cli.output import note
+from millstream.cli.terminal.help import App, examples
+from millstream.cli.terminal.options import complete_topic, connected
+from millstream.cli.terminal.output import note
 from millstream.client.connect import Connection
-from millstream.errors import ConfigError
-from millstream.units import bytes_text, count, duration_text
+from millstream.core.errors import ConfigError
+from millstream.core.units import bytes_text, count, duration_text
 
 app = App()
 
@@ -113,11 +113,11 @@ def tail(
     """
     import os
 
-    from millstream.cli.signals import Interrupts
-    from millstream.client.admin import Admin
-    from millstream.clock import SystemClock
-    from millstream.files.parse import parser
-    from millstream.files.tail import Tail, default_name
+    from millstream.cli.terminal.signals import Interrupts
+    from millstream.client.librdkafka.admin import Admin
+    from millstream.core.clock import SystemClock
+    from millstream.integration.files.parse import parser
+    from millstream.integration.files.tail import Tail, default_name
 
     patterns = [os.path.abspath(file) for file in files]
     parse = parser(format, time_field=time_field)

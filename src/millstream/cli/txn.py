@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millstream.cli.help import App, examples
-from millstream.cli.options import YesOption, complete_topic, connected
-from millstream.cli.output import Output, OutputOption, ask, note, say, show_json, show_table
+from millstream.cli.terminal.help import App, examples
+from millstream.cli.terminal.options import YesOption, complete_topic, connected
+from millstream.cli.terminal.output import Output, OutputOption, ask, note, say, show_json, show_table
 from millstream.client.connect import Connection
-from millstream.errors import ConfigError
-from millstream.units import count, duration_text
+from millstream.core.errors import ConfigError
+from millstream.core.units import count, duration_text
 
 if TYPE_CHECKING:
-    from millstream.client.open_transactions import OpenTransactions, TransactionInfo
+    from millstream.client.insight.open_transactions import OpenTransactions, TransactionInfo
 
 app = App(help="Inspect and end open transactions; two-phase commit.")
 
@@ -179,7 +179,7 @@ def abort(
     again. A hanging transaction is ended in its partition, by writing the marker that its coordinator never
     wrote.
     """
-    from millstream.client.position import TopicPartition
+    from millstream.client.text.position import TopicPartition
 
     where = (topic, partition, start_offset)
     if (transaction is None) == all(part is None for part in where):
@@ -200,9 +200,9 @@ def abort(
 
 
 def _abort_by_id(connection: Connection, name: str, *, yes: bool) -> None:
-    from millstream.client.open_transactions import TRANSACTIONAL_ID_NOT_FOUND
+    from millstream.client.insight.open_transactions import TRANSACTIONAL_ID_NOT_FOUND
     from millstream.client.prepared import Token, abort_prepared
-    from millstream.errors import RequestFailed
+    from millstream.core.errors import RequestFailed
 
     with _opened(connection) as transactions:
         try:
@@ -261,9 +261,9 @@ def prepare(
     time-out, and waits for `millstream txn commit` or `abort`. Until then, readers of committed records can't
     read past it.
     """
-    from millstream.cli.signals import Input
-    from millstream.client.lines import blocks_of_lines, line_parser
+    from millstream.cli.terminal.signals import Input
     from millstream.client.prepared import TwoPhase
+    from millstream.client.text.lines import blocks_of_lines, line_parser
 
     parse = line_parser(key_separator=key_separator.encode() if key_separator else None)
     with TwoPhase(connection, transactional_id) as txn:
@@ -294,8 +294,8 @@ def commit(connection: Connection, token: TokenArgument) -> None:
 
 @contextmanager
 def _opened(connection: Connection) -> Iterator[OpenTransactions]:
-    from millstream.client.cluster import Cluster
-    from millstream.client.open_transactions import OpenTransactions
+    from millstream.client.insight.open_transactions import OpenTransactions
+    from millstream.client.protocol.cluster import Cluster
 
     connection.check()
     cluster = Cluster(connection, patience=connection.patience)
@@ -306,7 +306,7 @@ def _opened(connection: Connection) -> Iterator[OpenTransactions]:
 
 
 def _now() -> int:
-    from millstream.clock import SystemClock
+    from millstream.core.clock import SystemClock
 
     return SystemClock().now_ms()
 

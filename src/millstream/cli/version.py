@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from millstream.cli.help import App, examples
-from millstream.cli.output import Output, OutputOption, show_json
+from millstream.cli.terminal.help import App, examples
+from millstream.cli.terminal.output import Output, OutputOption, show_json
 
 app = App()
 

@@ -11,13 +11,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millstream.cli.help import App, examples
-from millstream.cli.options import YesOption
-from millstream.cli.output import Output, OutputOption, ask, nobody_reads, note, say, show_json, show_table
-from millstream.errors import ConfigError
+from millstream.cli.terminal.help import App, examples
+from millstream.cli.terminal.options import YesOption
+from millstream.cli.terminal.output import (
+    Output,
+    OutputOption,
+    ask,
+    nobody_reads,
+    note,
+    say,
+    show_json,
+    show_table,
+)
+from millstream.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from millstream.pipeline.view_changes import Change
+    from millstream.views.changes import Change
 
 app = App(
     help="Query, watch and drop views, the tables that pipelines keep. They can be read while a pipeline "
@@ -43,7 +52,7 @@ ViewsOption = Annotated[
 )
 def list_(views: ViewsOption = None, output: OutputOption = Output.TABLE) -> None:
     """List the views of a pipeline."""
-    from millstream.pipeline.views import open_reader
+    from millstream.views.views import open_reader
 
     reader = open_reader(_find(views))
     try:
@@ -91,7 +100,7 @@ def query(
 
     The exit code is 1 if the requested key does not exist.
     """
-    from millstream.pipeline.views import open_reader
+    from millstream.views.views import open_reader
 
     reader = open_reader(_find(views))
     try:
@@ -158,8 +167,8 @@ def watch(
     further behind says so and prints all rows again. If the database goes away, the command waits for it.
     Ctrl-C or `| head` ends it.
     """
-    from millstream.cli.signals import Interrupts
-    from millstream.pipeline.view_changes import Watcher
+    from millstream.cli.terminal.signals import Interrupts
+    from millstream.views.changes import Watcher
 
     if from_start and from_now:
         raise ConfigError("--from-start and --from-now exclude each other")
@@ -195,7 +204,7 @@ def drop(
     yes: YesOption = False,
 ) -> None:
     """Remove a view and its rows. Stop the pipeline that writes it first; the next run creates it again."""
-    from millstream.pipeline.views import open_store, shown
+    from millstream.views.views import open_store, shown
 
     where = _find(views)
     ask(f"Remove view {view!r} from {shown(where)}?", yes=yes)
@@ -250,7 +259,7 @@ def _object(values: dict[str, Any]) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     """A value for JSON. What JSON can't express becomes text, and nested values become objects or lists."""
-    from millstream.pipeline.view_values import JsonText, float_text
+    from millstream.views.values import JsonText, float_text
 
     if isinstance(value, float) and not math.isfinite(value):
         return float_text(value)

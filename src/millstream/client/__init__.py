@@ -1,6 +1,6 @@
 """Access to a broker by its address: millstream's own or Apache Kafka, with no difference but the address.
-May import ``records`` and ``wire``; everything above it (pipeline, command line) reaches a broker only
-through this package or the Kafka protocol. Programs start with ``client.transaction`` and
+May import ``core``, ``records`` and ``wire``; everything above it (pipeline, command line) reaches a broker
+only through this package or the Kafka protocol. Programs start with ``client.transaction`` and
 ``client.Transactions``, which read, process and write, all or nothing. ``client.Inbox`` does the same with
 effects in a database, and ``client.TwoPhase`` commits together with another system.
 """
@@ -17,7 +17,6 @@ from millstream.client.transaction import Transaction, Transactions, transaction
 if TYPE_CHECKING:
     from millstream.client.connect import Connection
     from millstream.client.inbox import Inbox, Reading
-    from millstream.client.position import TopicPartition
     from millstream.client.prepared import (
         Outcome,
         Token,
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
         commit_prepared,
         list_prepared,
     )
+    from millstream.client.text.position import TopicPartition
 
 _PUBLIC = {
     "Connection": "millstream.client.connect",
@@ -33,7 +33,7 @@ _PUBLIC = {
     "Outcome": "millstream.client.prepared",
     "Token": "millstream.client.prepared",
     "Reading": "millstream.client.inbox",
-    "TopicPartition": "millstream.client.position",
+    "TopicPartition": "millstream.client.text.position",
     "TwoPhase": "millstream.client.prepared",
     "abort_prepared": "millstream.client.prepared",
     "commit_prepared": "millstream.client.prepared",

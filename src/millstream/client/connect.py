@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from millstream.address import host_and_port
-from millstream.client.position import TopicPartition
-from millstream.errors import BrokerUnavailable, ConfigError, MillstreamError, RequestFailed
+from millstream.client.text.position import TopicPartition
+from millstream.core.address import host_and_port
+from millstream.core.errors import BrokerUnavailable, ConfigError, MillstreamError, RequestFailed
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError

@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
-from millstream.errors import ConfigError
+from millstream.core.errors import ConfigError
 
 
 class Dialect(Protocol):

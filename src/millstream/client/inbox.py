@@ -48,13 +48,13 @@ from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from millstream.client.batches import GroupReader
-from millstream.client.cluster import Cluster
 from millstream.client.connect import Connection
 from millstream.client.dialects import Dialect, dialect_of
-from millstream.client.position import TopicPartition
-from millstream.clock import Clock, SystemClock
-from millstream.errors import ConfigError, DataLoss
+from millstream.client.librdkafka.batches import GroupReader
+from millstream.client.protocol.cluster import Cluster
+from millstream.client.text.position import TopicPartition
+from millstream.core.clock import Clock, SystemClock
+from millstream.core.errors import ConfigError, DataLoss
 
 if TYPE_CHECKING:
     from confluent_kafka import Message

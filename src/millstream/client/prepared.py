@@ -39,19 +39,23 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from millstream.client.cluster import Cluster
 from millstream.client.connect import Connection
-from millstream.client.open_transactions import (
+from millstream.client.insight.open_transactions import (
     TRANSACTIONAL_ID_NOT_FOUND,
     OpenTransactions,
     TransactionInfo,
 )
-from millstream.client.position import TopicPartition
-from millstream.client.sender import Sender
+from millstream.client.protocol.cluster import Cluster
+from millstream.client.protocol.sender import Sender
+from millstream.client.protocol.transaction_requests import (
+    INVALID_TXN_STATE,
+    Producer,
+    TransactionCoordinator,
+)
+from millstream.client.text.position import TopicPartition
 from millstream.client.transaction import Headers
-from millstream.client.transactions import INVALID_TXN_STATE, Producer, TransactionCoordinator
-from millstream.clock import SystemClock
-from millstream.errors import ConfigError, ProducerFenced, RequestFailed, TransactionDecided
+from millstream.core.clock import SystemClock
+from millstream.core.errors import ConfigError, ProducerFenced, RequestFailed, TransactionDecided
 from millstream.records.build import Record, build_batch
 from millstream.records.murmur2 import partition_of
 

@@ -43,10 +43,10 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from millstream.client.batches import BLINK, GroupReader
 from millstream.client.connect import Complaints, Connection, failure, theirs
-from millstream.client.position import TopicPartition
-from millstream.errors import (
+from millstream.client.librdkafka.batches import BLINK, GroupReader
+from millstream.client.text.position import TopicPartition
+from millstream.core.errors import (
     BrokerUnavailable,
     ConfigError,
     MillstreamError,

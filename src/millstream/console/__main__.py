@@ -10,7 +10,7 @@ import sys
 from millstream.client.connect import Connection
 from millstream.console.run import Console
 from millstream.console.settings import Settings
-from millstream.serving import run_beside
+from millstream.core.serving import run_beside
 
 
 def main(broker: str, listen: str, registry: str | None = None) -> int:

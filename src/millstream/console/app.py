@@ -22,7 +22,7 @@ from millstream.console import guards, problems
 from millstream.console.backend import Backend
 from millstream.console.screens import SCREENS
 from millstream.console.settings import Settings
-from millstream.origin import own_names
+from millstream.core.origin import own_names
 
 _HERE = Path(__file__).parent
 

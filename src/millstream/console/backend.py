@@ -15,12 +15,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from litestar import MediaType, Request, Response
 from litestar.response import Stream
 
-from millstream.client.admin import Admin
 from millstream.client.connect import Connection
-from millstream.console import cells, live, units
-from millstream.console.asking import Asker
-from millstream.console.databases import Databases, Place, places_of
-from millstream.console.leaving import Ended, leaving
+from millstream.client.librdkafka.admin import Admin
+from millstream.console import units
 from millstream.console.links import (
     group_link,
     partition_anchor,
@@ -30,12 +27,17 @@ from millstream.console.links import (
     topic_link,
     view_link,
 )
-from millstream.console.model.snapshot import Snapshot
+from millstream.console.live import updates as live
+from millstream.console.live.leaving import Ended, leaving
+from millstream.console.live.tails import Seat, Tails
+from millstream.console.messages.schemas import Schemas
+from millstream.console.observing.asking import Asker
+from millstream.console.observing.sampler import Sampler
+from millstream.console.observing.snapshot import Snapshot
 from millstream.console.problems import Problem
-from millstream.console.sampler import Sampler
-from millstream.console.schemas import Schemas
 from millstream.console.settings import Settings
-from millstream.console.tails import Seat, Tails
+from millstream.console.views import cells
+from millstream.console.views.databases import Databases, Place, places_of
 
 T = TypeVar("T")
 _HERE = Path(__file__).parent
@@ -68,7 +70,7 @@ class Backend:
         self.views = Databases(settings.views, self._told_by_jobs)
         self.schemas = None if settings.registry is None else Schemas(settings.registry)
         self._templates = Environment(
-            loader=FileSystemLoader(_HERE / "templates"),
+            loader=FileSystemLoader(sorted(_HERE.rglob("templates"))),  # each noun has its own
             autoescape=True,
             undefined=StrictUndefined,
             trim_blocks=True,

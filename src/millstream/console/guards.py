@@ -1,6 +1,7 @@
 """Decides which requests the console accepts, and what its pages may load.
 
-The console has no log-in, so the Host and the origin of requests are checked. ``millstream.origin`` says why.
+The console has no log-in, so the Host and the origin of requests are checked. ``millstream.core.origin``
+says why.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from litestar.exceptions import PermissionDeniedException
 from litestar.handlers.base import BaseRouteHandler
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
-from millstream.origin import SAFE_METHODS, is_same_origin, may_be_called
+from millstream.core.origin import SAFE_METHODS, is_same_origin, may_be_called
 
 HEADERS = {
     "Content-Security-Policy": (

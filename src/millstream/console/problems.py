@@ -11,7 +11,7 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException, NotFoundException
 from litestar.openapi.datastructures import ResponseSpec
 
-from millstream.errors import (
+from millstream.core.errors import (
     BrokerUnavailable,
     ConfigError,
     InputError,
@@ -19,8 +19,8 @@ from millstream.errors import (
     RegistryUnavailable,
     RequestFailed,
 )
-from millstream.pipeline.owners import JobRuns
-from millstream.pipeline.view_query import QueryRefused
+from millstream.jobs.owners import JobRuns
+from millstream.views.query import QueryRefused
 
 _log = logging.getLogger(__name__)
 MEDIA_TYPE = "application/problem+json"

@@ -10,7 +10,7 @@ from millstream.client.connect import Connection
 from millstream.console.app import console_app
 from millstream.console.backend import Backend
 from millstream.console.settings import Settings
-from millstream.serving import Served
+from millstream.core.serving import Served
 
 
 class Console(Served):

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from jinja2 import Environment
 from markupsafe import Markup, escape
 
-from millstream.units import bytes_text, duration_text, runs
+from millstream.core.units import bytes_text, duration_text, runs
 
 _NOT_KNOWN = Markup('<span class="unknown" title="not known">&ndash;</span>')
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 
-from millstream.errors import ConfigError
+from millstream.core.errors import ConfigError
 from millstream.examples.shape import Example
 
 NAMES = ("fraud", "pricing", "trading", "factory", "intrusion", "search")

@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Sequence
 
 from millstream.client.connect import DEFAULT_ADDRESS, Connection
-from millstream.client.lines import Outgoing
-from millstream.client.produce import Sender
-from millstream.errors import MillstreamError
+from millstream.client.librdkafka.produce import Sender
+from millstream.client.text.lines import Outgoing
+from millstream.core.errors import MillstreamError
 from millstream.examples.shape import Event, Generator
 
 

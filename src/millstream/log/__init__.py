@@ -1,6 +1,6 @@
 """Partitions on disk: segments, indexes, retention, recovery, without asyncio and without the wire format.
 
-May import: ``records`` and the modules at the top of the package. Imported by the broker, and by
-``millstream log check``, which reads a stopped broker's directory. Start with ``partition``, the log of
-one partition; ``segments`` and ``segment`` are below it, and ``directory`` holds all partitions.
+May import ``core`` and ``records``. Imported by the broker, and by ``millstream log check``, which reads a
+stopped broker's directory. Start with ``partition``, the log of one partition. ``segment`` and ``storage``
+are below it, ``recovery``, ``compaction`` and ``archive`` beside it, and ``directory`` holds all partitions.
 """

@@ -13,9 +13,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from millstream.errors import CorruptBatch, LogError
+from millstream.core.errors import CorruptBatch, LogError
 from millstream.log.partition import PartitionLog
-from millstream.log.replay import Replay
+from millstream.log.recovery.replay import Replay
 from millstream.records.batch import (
     CONTROL,
     NO_PRODUCER_ID,

@@ -7,7 +7,7 @@ meta.properties                    which cluster and node the directory belongs 
 .kafka_cleanshutdown               exists only after a clean shutdown, until the next broker starts
 recovery-point-offset-checkpoint   below it everything was synced
 log-start-offset-checkpoint        where the records begin, if not where the files do
-accepted-losses                    losses that a person accepted (``log.shortfall``); until the next start
+accepted-losses                    losses that a person accepted; until the next start
 TOPIC-PARTITION/                   a log; its ``partition.metadata`` names the topic's id
 TOPIC-PARTITION.ID-delete/         a log that is being deleted
 TOPIC-PARTITION.ID-stray/          a log that the catalogue does not know: set aside, never deleted
@@ -27,12 +27,25 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from millstream.clock import Clock, SystemClock
-from millstream.config import TopicConfig
-from millstream.errors import DataDirectoryError, LogError, LogFailed, LogOffline
-from millstream.log.checkpoints import LOG_START_OFFSETS, RECOVERY_POINTS, read_offsets, write_offsets
+from millstream.core.clock import Clock, SystemClock
+from millstream.core.config import TopicConfig
+from millstream.core.errors import DataDirectoryError, LogError, LogFailed, LogOffline
 from millstream.log.failing import NO_ROOM, UNREADABLE, go_offline
-from millstream.log.files import (
+from millstream.log.partition import PartitionLog
+from millstream.log.recovery.recovery import open_partition
+from millstream.log.recovery.shortfall import (
+    ACCEPTED_LOSSES,
+    HighestCommits,
+    Known,
+    described,
+    of_another_topic,
+)
+from millstream.log.retention import RetentionClock
+from millstream.log.segment.scan import WINDOW
+from millstream.log.segment.segment import INDEX_SUFFIXES, LOG_SUFFIX, file_name, offset_of
+from millstream.log.snapshots import SNAPSHOT_SUFFIX
+from millstream.log.storage.checkpoints import LOG_START_OFFSETS, RECOVERY_POINTS, read_offsets, write_offsets
+from millstream.log.storage.files import (
     DIRECTORY,
     Aside,
     File,
@@ -42,16 +55,9 @@ from millstream.log.files import (
     read_file,
     replace_file,
 )
-from millstream.log.memory import MemoryFiles
-from millstream.log.partition import PartitionLog
-from millstream.log.partition_metadata import read_topic_id, write_topic_id
-from millstream.log.recovery import open_partition
-from millstream.log.retention import RetentionClock
-from millstream.log.room import DiskRoom
-from millstream.log.scan import WINDOW
-from millstream.log.segment import INDEX_SUFFIXES, LOG_SUFFIX, file_name, offset_of
-from millstream.log.shortfall import ACCEPTED_LOSSES, HighestCommits, Known, described, of_another_topic
-from millstream.log.snapshots import SNAPSHOT_SUFFIX
+from millstream.log.storage.memory import MemoryFiles
+from millstream.log.storage.partition_metadata import read_topic_id, write_topic_id
+from millstream.log.storage.room import DiskRoom
 
 _log = logging.getLogger(__name__)
 

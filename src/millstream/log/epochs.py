@@ -10,8 +10,8 @@ they compare offsets: a consumer that has committed under epoch 3 does not commi
 
 from __future__ import annotations
 
-from millstream.log.checkpoints import checkpoint_entries, checkpoint_text, read_lines, write_lines
-from millstream.log.files import Files
+from millstream.log.storage.checkpoints import checkpoint_entries, checkpoint_text, read_lines, write_lines
+from millstream.log.storage.files import Files
 
 CHECKPOINT = "leader-epoch-checkpoint"
 NONE = (-1, -1)

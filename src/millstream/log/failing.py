@@ -24,11 +24,11 @@ import errno
 import logging
 from typing import TYPE_CHECKING
 
-from millstream.errors import LogError, LogFailed, LogOffline, OffsetOutOfRange
+from millstream.core.errors import LogError, LogFailed, LogOffline, OffsetOutOfRange
 
 if TYPE_CHECKING:
-    from millstream.log.files import File, Files
     from millstream.log.partition import PartitionLog
+    from millstream.log.storage.files import File, Files
 
 _log = logging.getLogger(__name__)
 

@@ -16,13 +16,13 @@ import logging
 import os
 import threading
 
-from millstream.clock import Clock
-from millstream.config import TopicConfig
-from millstream.errors import LogFailed
+from millstream.core.clock import Clock
+from millstream.core.config import TopicConfig
+from millstream.core.errors import LogFailed
 from millstream.log.directory import LogDirectory
-from millstream.log.memory import NO_LIMIT, MemoryFiles
 from millstream.log.partition import PartitionLog
-from millstream.log.segment import LOG_SUFFIX
+from millstream.log.segment.segment import LOG_SUFFIX
+from millstream.log.storage.memory import NO_LIMIT, MemoryFiles
 
 _log = logging.getLogger(__name__)
 

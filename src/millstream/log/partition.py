@@ -19,24 +19,25 @@ from collections.abc import Callable
 
 from crc32c import crc32c
 
-from millstream.clock import Clock
-from millstream.config import TopicConfig
-from millstream.errors import AppendRefused, LogFailed, LogOffline
+from millstream.core.clock import Clock
+from millstream.core.config import TopicConfig
+from millstream.core.errors import AppendRefused, LogFailed, LogOffline
 from millstream.log.appended import Appended, appended
-from millstream.log.archive import Archive
-from millstream.log.compaction import Compaction
+from millstream.log.archive.journal import Archive
+from millstream.log.compaction.compaction import Compaction
 from millstream.log.epochs import LeaderEpochs
 from millstream.log.failing import fail, out_of_range, refused, sync_failed
-from millstream.log.files import FilePool, replace_file
 from millstream.log.producers import Producers
 from millstream.log.refusal import CORRUPT_MESSAGE, FROM_PRODUCERS, HIGHEST_CODEC, refusal
 from millstream.log.retention import Retention, RetentionClock
 from millstream.log.ring import Ring
-from millstream.log.scan import Damage
-from millstream.log.segment import Segment, file_name
-from millstream.log.segments import NOTHING, Segments, Slice
+from millstream.log.segment.scan import Damage
+from millstream.log.segment.segment import Segment, file_name
+from millstream.log.segment.segments import NOTHING, Segments, Slice
+from millstream.log.segment.time_search import Place, Search, run_here
+from millstream.log.segment.unsynced import Unsynced
 from millstream.log.snapshots import SNAPSHOT_SUFFIX, snapshot_of
-from millstream.log.time_search import Place, Search, run_here
+from millstream.log.storage.files import FilePool, replace_file
 from millstream.log.transactions import (
     OpenTransaction,
     ProducerDescription,
@@ -45,7 +46,6 @@ from millstream.log.transactions import (
     describe_producers,
     open_transactions,
 )
-from millstream.log.unsynced import Unsynced
 from millstream.log.validation import Verdict, abide_by, check_here, rules_of, verdict_of_plain
 from millstream.records.batch import (
     CHECKED_FROM,

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import NamedTuple
 
-from millstream.errors import AppendRefused
+from millstream.core.errors import AppendRefused
 
 KEPT_BATCHES = 5
 _ALL_BUT_ONE = slice(1 - KEPT_BATCHES, None)

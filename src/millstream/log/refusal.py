@@ -5,8 +5,8 @@ An append checks everything in one condition. Only if it fails are the checks ma
 
 from __future__ import annotations
 
-from millstream.config import TopicConfig
-from millstream.errors import AppendRefused
+from millstream.core.config import TopicConfig
+from millstream.core.errors import AppendRefused
 from millstream.records.batch import (
     CODEC_MASK,
     CONTROL,

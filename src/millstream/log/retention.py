@@ -18,11 +18,11 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from millstream.errors import IndexRebuilding, OffsetOutOfRange
+from millstream.core.errors import IndexRebuilding, OffsetOutOfRange
 from millstream.log.failing import refused
-from millstream.log.files import rename_all, sync_if_there
-from millstream.log.segment import DELETED_SUFFIX, Segment, offset_of
+from millstream.log.segment.segment import DELETED_SUFFIX, Segment, offset_of
 from millstream.log.snapshots import SNAPSHOT_SUFFIX
+from millstream.log.storage.files import rename_all, sync_if_there
 
 if TYPE_CHECKING:
     from millstream.log.partition import PartitionLog

@@ -24,10 +24,10 @@ import threading
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from millstream.config import TopicConfig, ring_segment_bytes
-from millstream.log.files import sync_if_there
-from millstream.log.segment import INDEX_SUFFIXES, LOG_SUFFIX, Segment
+from millstream.core.config import TopicConfig, ring_segment_bytes
+from millstream.log.segment.segment import INDEX_SUFFIXES, LOG_SUFFIX, Segment
 from millstream.log.snapshots import SNAPSHOT_SUFFIX
+from millstream.log.storage.files import sync_if_there
 
 if TYPE_CHECKING:
     from millstream.log.partition import PartitionLog

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from millstream.errors import LogError, OffsetArchived
+from millstream.core.errors import LogError, OffsetArchived
 from millstream.records.batch import HEADER_SIZE, LOG_APPEND_TIME, NO_TIMESTAMP, read_header
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from millstream.errors import AppendRefused
+from millstream.core.errors import AppendRefused
 from millstream.log.producers import Producers
 
 INVALID_TXN_STATE = 48

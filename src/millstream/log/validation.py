@@ -15,7 +15,7 @@ If a header's largest timestamp is not that of its records, it is corrected, as 
 write the last record's.
 
 Uncompressed batches are checked where they are appended. So are small compressed ones. For larger ones
-``check_here`` raises CheckApart, and ``verdict_of`` is called on a thread (``broker.preparation``).
+``check_here`` raises CheckApart, and ``verdict_of`` is called on a thread (``broker.topics.preparation``).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from millstream.config import TopicConfig
-from millstream.errors import AppendRefused, BatchTooLarge, CorruptBatch
+from millstream.core.config import TopicConfig
+from millstream.core.errors import AppendRefused, BatchTooLarge, CorruptBatch
 from millstream.log.refusal import INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE
 from millstream.records.batch import (
     CHECKED_FROM,

@@ -1,14 +1,15 @@
-"""Pipelines on Spark: a declared topology of streams and views becomes Spark queries that run as a job.
-It may import ``client``, ``records``, ``registry`` and ``wire``; ``testing``, ``examples``, ``console`` and
-``cli`` may import it. It needs the ``spark`` extra. Start reading at ``topology`` (what a pipeline declares),
-``plan`` (the Spark queries made of it), ``job`` (one run) and ``deliver`` (how a batch reaches its sinks).
+"""Pipelines on Spark: a declared topology of streams and views becomes Spark queries that run as a job. It
+may import ``client``, ``records``, ``registry``, ``views``, ``jobs`` and what is below them; ``testing``,
+``examples``, ``console`` and ``cli`` may import it. It needs the ``spark`` extra. Start reading at ``dsl``
+(what a pipeline declares), ``planning`` (the Spark queries made of it), ``spark`` and ``run`` (one job at
+work), and ``kernel`` (time, state and order beyond what Spark has).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.pipeline.types_before_spark import answer_pyspark
+from millstream.sqltypes.before_spark import answer_pyspark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,8 +20,8 @@ def register(spark: SparkSession) -> None:
 
     Raises ConfigError if the Python that Spark starts for the session on this machine has no millstream."""
     # Imported here, not at the top: topologies are checked and drawn without loading Spark.
-    from millstream.pipeline.datasource import MillstreamDataSource
-    from millstream.pipeline.session import check_python
+    from millstream.pipeline.connector.datasource import MillstreamDataSource
+    from millstream.pipeline.spark.session import check_python
 
     check_python(spark)
     spark.dataSource.register(MillstreamDataSource)

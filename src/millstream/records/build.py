@@ -1,7 +1,7 @@
 """Builds batches from plain records and reads them back, one record at a time, in plain Python.
 
-For tests, look-ups by time, and the command line. For many records use ``records.arrow``, which does the
-same by columns. The tests compare it with this module.
+For tests, look-ups by time, and the command line. For many records use ``records.columns.arrow``, which
+does the same by columns. The tests compare it with this module.
 
     a record                 every number a zigzag varint, as in Protocol Buffers
     length                   of all that follows
@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from millstream.errors import CorruptBatch
+from millstream.core.errors import CorruptBatch
 from millstream.records import batch
 from millstream.records.batch import HEADER, HEADER_SIZE, NO_TIMESTAMP, PREFIX_SIZE, BatchHeader, Buffer
 from millstream.records.compression import MAX_DECOMPRESSED, NONE, compress, decompress

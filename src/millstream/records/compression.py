@@ -16,7 +16,7 @@ from typing import Literal
 
 import cramjam
 
-from millstream.errors import BatchTooLarge, ConfigError, CorruptBatch
+from millstream.core.errors import BatchTooLarge, ConfigError, CorruptBatch
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NAMES = ("none", "gzip", "snappy", "lz4", "zstd")

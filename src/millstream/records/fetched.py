@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop
 
-from millstream.errors import CorruptBatch
+from millstream.core.errors import CorruptBatch
 from millstream.records import batch
 from millstream.records.batch import NO_PRODUCER_ID, Buffer
 from millstream.records.markers import Marker, read_marker

@@ -20,7 +20,7 @@ import enum
 from struct import Struct
 from typing import NamedTuple
 
-from millstream.errors import CorruptBatch
+from millstream.core.errors import CorruptBatch
 from millstream.records import batch
 from millstream.records.batch import HEADER_SIZE, BatchHeader, Buffer
 from millstream.records.build import read_records, write_header

@@ -15,9 +15,9 @@ import urllib.request
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
-from millstream.errors import ConfigError, RegistryRefused, RegistryUnavailable
+from millstream.core.errors import ConfigError, RegistryRefused, RegistryUnavailable
 from millstream.registry.schema import AVRO, ParsedSchema, Reference, Schema, parse
-from millstream.registry.store import schema_fields
+from millstream.registry.service.store import schema_fields
 
 DEFAULT_URL = "http://127.0.0.1:8081"
 _ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from struct import Struct
 
-from millstream.errors import UndecodableRecord
+from millstream.core.errors import UndecodableRecord
 
 HEADER = Struct(">bI")
 MAGIC = 0

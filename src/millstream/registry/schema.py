@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
-from millstream.errors import InvalidSchema, RegistryRefused
+from millstream.core.errors import InvalidSchema, RegistryRefused
 
 AVRO, JSON, PROTOBUF = "AVRO", "JSON", "PROTOBUF"
 TYPES = (JSON, PROTOBUF, AVRO)  # in the order of Confluent's registry
@@ -110,14 +110,14 @@ def parse(type: str, text: str, dependencies: tuple[tuple[str, str], ...] = ()) 
 @lru_cache(maxsize=1000)
 def _parse(type: str, text: str, dependencies: tuple[tuple[str, str], ...]) -> ParsedSchema:
     if type == AVRO:
-        from millstream.registry.avro import AvroSchema
+        from millstream.registry.avro.schema import AvroSchema
 
         return AvroSchema(text, dependencies)
     if type == JSON:
-        from millstream.registry.json_schema import JsonSchema
+        from millstream.registry.json.schema import JsonSchema
 
         return JsonSchema(text, dependencies)
-    from millstream.registry.protobuf import ProtobufSchema
+    from millstream.registry.protobuf.schema import ProtobufSchema
 
     return ProtobufSchema(text, dependencies)
 

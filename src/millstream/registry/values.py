@@ -15,8 +15,8 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from millstream.errors import InvalidSchema, RegistryRefused, UndecodableRecord
-from millstream.registry.avro import (
+from millstream.core.errors import InvalidSchema, RegistryRefused, UndecodableRecord
+from millstream.registry.avro.schema import (
     Array,
     AvroSchema,
     Enum,
@@ -31,8 +31,8 @@ from millstream.registry.avro import (
 )
 from millstream.registry.client import RegistryClient
 from millstream.registry.framing import framed, message_indexes, unframed
-from millstream.registry.json_schema import JsonSchema
-from millstream.registry.protobuf import ProtobufSchema
+from millstream.registry.json.schema import JsonSchema
+from millstream.registry.protobuf.schema import ProtobufSchema
 from millstream.registry.schema import ParsedSchema
 
 _NO_SUCH_SCHEMA = 40403

@@ -1,11 +1,11 @@
 """Runs pipelines inside a test: the same operators, without a broker, without Spark and without waiting. May
 import: ``pipeline``. Imported by ``millstream.pytest_plugin``, the examples and the command line's reference.
-Start with ``driver.py``, which tests use; docs/testing-pipelines.md is its guide.
+Start with ``driver.py``, which tests use; docs/guides/testing-pipelines.md is its guide.
 """
 
 from __future__ import annotations
 
-from millstream.extras import testing_extra
+from millstream.core.extras import testing_extra
 
 with testing_extra():
     from millstream.testing.driver import Driver

@@ -8,10 +8,10 @@ from typing import Any
 
 from pyspark.sql import Column as SparkColumn
 
-from millstream.testing.sql import types
-from millstream.testing.sql.nodes import Alias, Call, Cast, Literal, Node, Unsupported
-from millstream.testing.sql.parse import parse
-from millstream.testing.sql.types import Type
+from millstream.pipeline.sql import types
+from millstream.pipeline.sql.nodes import Alias, Call, Cast, Literal, Node, Unsupported
+from millstream.pipeline.sql.parse import parse
+from millstream.pipeline.sql.types import Type
 
 
 class Column(SparkColumn):

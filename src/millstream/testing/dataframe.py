@@ -9,13 +9,13 @@ import pyarrow as pa
 from pyspark.sql import DataFrame as SparkDataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from millstream.pipeline.sql import types
+from millstream.pipeline.sql.building import Moment
+from millstream.pipeline.sql.compile import Projection
+from millstream.pipeline.sql.nodes import Alias, AnalysisError, Call, Cast, Literal, Node, Star, Unsupported
+from millstream.pipeline.sql.nodes import Column as ColumnNode
+from millstream.pipeline.sql.types import Type, from_arrow
 from millstream.testing.columns import Column, named, node_of, refuse_the_rest, type_of
-from millstream.testing.sql import types
-from millstream.testing.sql.building import Moment
-from millstream.testing.sql.compile import Projection
-from millstream.testing.sql.nodes import Alias, AnalysisError, Call, Cast, Literal, Node, Star, Unsupported
-from millstream.testing.sql.nodes import Column as ColumnNode
-from millstream.testing.sql.types import Type, from_arrow
 from millstream.testing.vectorized import map_in_pandas
 
 
@@ -237,7 +237,7 @@ def _listed(subset: Any) -> list[str]:
 
 def _schema(given: Any) -> pa.Schema:
     """The Arrow schema of a StructType, or of a DDL text."""
-    from millstream.pipeline.schema import from_ddl, quoted
+    from millstream.sqltypes.ddl import from_ddl, quoted
 
     if isinstance(given, str):
         fields = ",".join(f"{quoted(field.name)}:{field.type}" for field in from_ddl(given).fields)

@@ -13,25 +13,25 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, cast
 
-from millstream.errors import MillstreamError
-from millstream.pipeline.changelog import records_of
-from millstream.pipeline.expressions import ExpressionError, duration_ms
+from millstream.core.errors import MillstreamError
+from millstream.pipeline.dsl.expressions import ExpressionError, duration_ms
+from millstream.pipeline.dsl.load import load_topology
+from millstream.pipeline.dsl.sinks import TopicSink, ViewSink
+from millstream.pipeline.dsl.streams import Rejected
+from millstream.pipeline.dsl.topology import Topology
 from millstream.pipeline.kernel.channels import AHEAD, LATE
 from millstream.pipeline.kernel.clock import NEVER, At
 from millstream.pipeline.kernel.ending import Ending
-from millstream.pipeline.load import load_topology
-from millstream.pipeline.sinks import TopicSink, ViewSink
-from millstream.pipeline.streams import Rejected
-from millstream.pipeline.topology import Topology
-from millstream.pipeline.views import open_reader, open_store
+from millstream.pipeline.run.changelog import records_of
+from millstream.pipeline.sql import types
+from millstream.pipeline.sql.building import Moment
+from millstream.pipeline.sql.casts import UTC, from_micros, micros, timestamp_of
+from millstream.pipeline.sql.compile import python_value
 from millstream.testing.engine import Engine, OnSpark, OwnSql
 from millstream.testing.kernels import Turn
 from millstream.testing.records import Record, to_bytes
 from millstream.testing.running import Given, Running
-from millstream.testing.sql import types
-from millstream.testing.sql.building import Moment
-from millstream.testing.sql.casts import UTC, from_micros, micros, timestamp_of
-from millstream.testing.sql.compile import python_value
+from millstream.views.views import open_reader, open_store
 
 BEGINNING = dt.datetime(2026, 1, 1, tzinfo=UTC)  # the time in a test that does not set one
 _MOST_ROUNDS = 200  # of a record through a flow that reads what it writes
@@ -114,7 +114,7 @@ class Driver:
         encoded = next((one.encoded for one in self._flow.sources if one.topic == topic), None)
         if encoded is None or row is None or isinstance(row, bytes):
             return to_bytes(row)
-        from millstream.pipeline.encoded import own_value
+        from millstream.pipeline.formats.encoded import own_value
 
         if encoded.format != "avro" or isinstance(row, str):
             return own_value(encoded, json.loads(to_bytes(row) or b""))
@@ -316,7 +316,7 @@ def _engine(name: str) -> Engine:
     if name == "spark":
         from pyspark.sql import SparkSession
 
-        from millstream.pipeline.session import spark_session
+        from millstream.pipeline.spark.session import spark_session
 
         return OnSpark(moment, SparkSession.getActiveSession() or spark_session("millstream-driver"))
     raise MillstreamError(f"engine={name!r} is not 'python' or 'spark'")

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
+from millstream.pipeline.sql.building import Moment
 from millstream.testing.dataframe import DataFrame
 from millstream.testing.functions import in_their_place
-from millstream.testing.sql.building import Moment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,10 +20,10 @@ import pyspark.sql.functions as spark_functions
 from pyspark.sql.types import DataType
 from pyspark.sql.udf import UserDefinedFunction
 
+from millstream.pipeline.sql.nodes import Apply, Call, Lambda, Node, Unsupported
+from millstream.pipeline.sql.nodes import Column as ColumnNode
+from millstream.pipeline.sql.parse import parse
 from millstream.testing.columns import Column, named, node_of, type_of
-from millstream.testing.sql.nodes import Apply, Call, Lambda, Node, Unsupported
-from millstream.testing.sql.nodes import Column as ColumnNode
-from millstream.testing.sql.parse import parse
 from millstream.testing.vectorized import is_row_by_row, whole
 
 _CONNECT = "pyspark.sql.connect"

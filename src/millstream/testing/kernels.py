@@ -14,20 +14,20 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import functions as fn
 
-from millstream.errors import MillstreamError, TopologyError
-from millstream.pipeline.decode import decoded
-from millstream.pipeline.frames import Frames
+from millstream.core.errors import MillstreamError, TopologyError
+from millstream.pipeline.dsl.sinks import TopicSink
+from millstream.pipeline.dsl.stateful import Stateful
+from millstream.pipeline.dsl.streams import Source, Stream
+from millstream.pipeline.formats.decode import decoded
 from millstream.pipeline.kernel.channels import AHEAD, LATE
 from millstream.pipeline.kernel.clock import At
 from millstream.pipeline.kernel.packing import IN_FRONT, Pack, Unpack, unpacked
 from millstream.pipeline.kernel.spark import STATUS, Keeping
-from millstream.pipeline.kernel.state import Store, to_bytes
+from millstream.pipeline.kernel.state.state import Store, to_bytes
 from millstream.pipeline.kernel.step import Bucket, Operator
-from millstream.pipeline.kernel_frames import Kernels
-from millstream.pipeline.placing import PLACE, Places
-from millstream.pipeline.sinks import TopicSink
-from millstream.pipeline.stateful import Stateful
-from millstream.pipeline.streams import Source, Stream
+from millstream.pipeline.spark.frames import Frames
+from millstream.pipeline.spark.kernel_frames import Kernels
+from millstream.pipeline.spark.placing import PLACE, Places
 from millstream.testing.dataframe import DataFrame
 from millstream.testing.engine import Engine
 
@@ -142,7 +142,7 @@ def at_the_time(frame: Any, stream: Stream, engine: Engine) -> Any:
 def _checked(sink: TopicSink, kind: str) -> None:
     """Refuse an encoded topic whose columns do not fit its schema, as planning a job would. The values are
     not encoded: a test sees JSON."""
-    from millstream.pipeline.encoded_rows import check_columns
+    from millstream.pipeline.formats.encoded_rows import check_columns
 
     assert sink.encoding is not None
     try:

@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from millstream.testing.sql import types
-from millstream.testing.sql.jsons import json_ready
+from millstream.pipeline.sql import types
+from millstream.pipeline.sql.jsons import json_ready
 
 _HEADERS = types.array(types.struct({"key": types.STRING, "value": types.BINARY}))
 RAW = types.arrow_schema(  # as a source reads them

@@ -16,21 +16,21 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millstream.errors import MillstreamError, TopologyError
-from millstream.pipeline.causes import condensed
-from millstream.pipeline.decode import accepted, decoded, rejected
+from millstream.core.errors import MillstreamError, TopologyError
+from millstream.pipeline.dsl.sinks import TopicSink
+from millstream.pipeline.dsl.streams import Operator, Source
+from millstream.pipeline.dsl.topology import Topology
+from millstream.pipeline.formats.decode import accepted, decoded, rejected
 from millstream.pipeline.kernel.clock import At
-from millstream.pipeline.outgoing import SINK, output, view_column
-from millstream.pipeline.plan import Query, plan
-from millstream.pipeline.rounds import in_order, is_circle
-from millstream.pipeline.sinks import TopicSink
-from millstream.pipeline.streams import Operator, Source
-from millstream.pipeline.topology import Topology
-from millstream.pipeline.views import Changes, View
+from millstream.pipeline.planning.plan import Query, plan
+from millstream.pipeline.run.ending import in_order, is_circle
+from millstream.pipeline.run.outgoing import SINK, output, view_column
+from millstream.pipeline.spark.causes import condensed
+from millstream.pipeline.sql.casts import from_micros
 from millstream.testing.engine import Engine
 from millstream.testing.kernels import BatchFrames, States, Turn
 from millstream.testing.records import RAW, Record, raw_table
-from millstream.testing.sql.casts import from_micros
+from millstream.views.views import Changes, View
 
 
 @dataclass(slots=True)

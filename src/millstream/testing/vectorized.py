@@ -14,10 +14,10 @@ import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 from pyspark.util import PythonEvalType
 
-from millstream.testing.sql import types
-from millstream.testing.sql.casts import BadValue
-from millstream.testing.sql.nodes import Unsupported
-from millstream.testing.sql.types import Type
+from millstream.pipeline.sql import types
+from millstream.pipeline.sql.casts import BadValue
+from millstream.pipeline.sql.nodes import Unsupported
+from millstream.pipeline.sql.types import Type
 
 Whole = Callable[..., pa.Array]  # of columns, all rows at once
 _ROW_BY_ROW = (PythonEvalType.SQL_BATCHED_UDF, PythonEvalType.SQL_ARROW_BATCHED_UDF)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from struct import Struct
 from struct import error as StructError  # noqa: N812
 
-from millstream.errors import ProtocolError
+from millstream.core.errors import ProtocolError
 
 HEAD = Struct(">ihhi")  # size, api key, version, correlation id
 HEAD_SIZE = HEAD.size

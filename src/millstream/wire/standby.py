@@ -2,7 +2,7 @@
 
     body      size int32 | fields, JSON | attached bytes, if any
 
-They are sent in Kafka's frames like all other requests, under separate keys (``wire.apis.PRIVATE``). The
+They are sent in Kafka's frames like all other requests, under separate keys (``wire.api_keys.PRIVATE``). The
 fields carry the version of this protocol. Both sides must have the same version, or they don't talk. Bytes,
 which SQLite has and JSON lacks, are written as ``{"b": "..."}`` in base 64.
 """
@@ -14,7 +14,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from millstream.errors import ProtocolError
+from millstream.core.errors import ProtocolError
 from millstream.wire.frame import INT, Buffer, StructError
 
 SPOKEN = 2  # the version of this protocol

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from millstream.broker.net.turn import Turn
 from millstream.broker.node import Node
-from millstream.broker.syncing import Syncer
-from millstream.broker.turn import Turn
-from millstream.clock import ManualClock
-from millstream.config import BrokerConfig
+from millstream.broker.topics.syncing import Syncer
+from millstream.core.clock import ManualClock
+from millstream.core.config import BrokerConfig
 from tests.support.asking import Run
 
 

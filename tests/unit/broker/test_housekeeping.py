@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from millstream.broker.codes import OFFSET_OUT_OF_RANGE
 from millstream.broker.housekeeping import Housekeeping
 from millstream.broker.server import Server
-from millstream.clock import ManualClock
-from millstream.config import BrokerConfig
+from millstream.core.clock import ManualClock
+from millstream.core.config import BrokerConfig
+from millstream.core.kafka_errors import OFFSET_OUT_OF_RANGE
 from millstream.log.retention import BELIEVED_AFTER_S
 from tests.support.fake_peer import FakePeer, with_server
 from tests.support.logs import a_batch

@@ -213,7 +213,10 @@ def test_an_export_of_another_record_is_found(tmp_path: Path) -> None:
 # The broker's log
 
 AT = "2026-01-02 03:04:05"
-CUT = f"{AT} WARNING millstream.log.recovery: x: cut at byte 7, 9 bytes of a write that a crash cut off (y)"
+CUT = (
+    f"{AT} WARNING millstream.log.recovery.recovery: "
+    "x: cut at byte 7, 9 bytes of a write that a crash cut off (y)"
+)
 
 
 @pytest.mark.parametrize(
@@ -222,10 +225,10 @@ CUT = f"{AT} WARNING millstream.log.recovery: x: cut at byte 7, 9 bytes of a wri
         (f"{AT} INFO    millstream.log: anything at all", [], False),
         (CUT, [], True),
         (CUT, [KILL_BROKER], False),
-        (f"{AT} ERROR   millstream.log.room: the disk is full: 7 bytes", [ARCHIVE_AWAY], True),
-        (f"{AT} ERROR   millstream.log.room: the disk is full: 7 bytes", [FILL_DISK], False),
+        (f"{AT} ERROR   millstream.log.storage.room: the disk is full: 7 bytes", [ARCHIVE_AWAY], True),
+        (f"{AT} ERROR   millstream.log.storage.room: the disk is full: 7 bytes", [FILL_DISK], False),
         (
-            f"{AT} WARNING millstream.log.segment: x.index disagrees with the log",
+            f"{AT} WARNING millstream.log.segment.segment: x.index disagrees with the log",
             list(FAULTS),
             True,
         ),

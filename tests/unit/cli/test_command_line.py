@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from millstream.cli import COMMANDS, execute
-from millstream.cli.help import Entry, Page, render
-from millstream.cli.reference import pages
+from millstream.cli.terminal.help import Entry, Page, render
+from tools.reference.pages import pages
 
 HEAVY = ("confluent_kafka", "pyspark", "kio", "uvloop", "pyarrow", "numpy", "rich", "asyncio", "pydantic")
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from millstream.cli.help import App
-from millstream.cli.options import connected, pairs
+from millstream.cli.terminal.help import App
+from millstream.cli.terminal.options import connected, pairs
 from millstream.client.connect import Connection
-from millstream.errors import ConfigError
+from millstream.core.errors import ConfigError
 
 
 @pytest.fixture

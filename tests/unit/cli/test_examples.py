@@ -11,8 +11,8 @@ import pytest
 
 from millstream.cli import execute
 from millstream.examples.catalogue import NAMES, all_examples, find
-from millstream.pipeline.load import load_topology
-from millstream.pipeline.plan import plan
+from millstream.pipeline.dsl.load import load_topology
+from millstream.pipeline.planning.plan import plan
 
 
 def test_the_list_says_what_each_shows(capsys: pytest.CaptureFixture[str]) -> None:

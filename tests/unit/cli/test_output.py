@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.cli.output import ask, show_json, show_table, table_lines
-from millstream.errors import ConfigError
-from millstream.units import bytes_text, count, duration_text
+from millstream.cli.terminal.output import ask, show_json, show_table, table_lines
+from millstream.core.errors import ConfigError
+from millstream.core.units import bytes_text, count, duration_text
 
 
 def test_a_table_in_a_pipe_is_plain_columns(capsys: pytest.CaptureFixture[str]) -> None:

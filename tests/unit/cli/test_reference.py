@@ -10,9 +10,9 @@ from millstream import client, testing
 from millstream.broker.metrics import Collector
 from millstream.broker.server import Server
 from millstream.cli import COMMANDS
-from millstream.cli.reference import pages, stale
-from millstream.cli.reference_metrics import exposed_name, families
-from millstream.config import BrokerConfig, TopicConfig, settings_of, with_changes
+from millstream.core.config import BrokerConfig, TopicConfig, settings_of, with_changes
+from tools.reference.metrics import exposed_name, families
+from tools.reference.pages import pages, stale
 
 REFERENCE = Path(__file__).resolve().parents[3] / "docs" / "reference"
 

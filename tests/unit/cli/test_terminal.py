@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from millstream.cli.output import for_terminal, note, printable, say, show_json, table_lines
+from millstream.cli.terminal.output import for_terminal, note, printable, say, show_json, table_lines
 
 HOSTILE = "a\x1b]0;owned\x07\x1b[2J\x9b31m\rb\x00\u202ec"
 SHOWN = r"a\x1b]0;owned\x07\x1b[2J\x9b31m\x0db\x00\u202ec"

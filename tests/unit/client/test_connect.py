@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from millstream.client.connect import Connection, load_profile
-from millstream.errors import BrokerUnavailable, ConfigError
+from millstream.core.errors import BrokerUnavailable, ConfigError
 
 
 def test_an_address_alone_is_plain_text_and_silent() -> None:

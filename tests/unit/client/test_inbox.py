@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from millstream import client
-from millstream.client.position import TopicPartition
-from millstream.clock import ManualClock
-from millstream.errors import ConfigError
+from millstream.client.text.position import TopicPartition
+from millstream.core.clock import ManualClock
+from millstream.core.errors import ConfigError
 
 
 @dataclass(frozen=True)

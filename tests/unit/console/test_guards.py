@@ -10,8 +10,8 @@ from litestar.testing import TestClient
 
 from millstream.console import guards
 from millstream.console.problems import problem_of
-from millstream.errors import BrokerUnavailable, ConfigError, RequestFailed
-from millstream.origin import may_be_called
+from millstream.core.errors import BrokerUnavailable, ConfigError, RequestFailed
+from millstream.core.origin import may_be_called
 
 
 @post("/change", sync_to_thread=False)

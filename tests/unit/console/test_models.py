@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.client.admin import BrokerNode, ClusterInfo, PartitionInfo
-from millstream.client.outlook import DiskOutlook, Stopped
-from millstream.client.position import TopicPartition
-from millstream.clock import ManualClock
-from millstream.console.model.attention import needs_attention
-from millstream.console.model.history import History
-from millstream.console.model.observer import Observer
-from millstream.console.model.overview import overview
-from millstream.console.model.snapshot import GroupState, Snapshot, TopicState
-from millstream.console.model.topics import TopicQuery, topic_list
+from millstream.client.insight.outlook import DiskOutlook, Stopped
+from millstream.client.librdkafka.admin import BrokerNode, ClusterInfo, PartitionInfo
+from millstream.client.text.position import TopicPartition
+from millstream.console.observing.history import History
+from millstream.console.observing.observer import Observer
+from millstream.console.observing.snapshot import GroupState, Snapshot, TopicState
+from millstream.console.overview.attention import needs_attention
+from millstream.console.overview.overview import overview
+from millstream.console.topics.listing import TopicQuery, topic_list
+from millstream.core.clock import ManualClock
 
 HOUR = 3_600_000
 

@@ -6,7 +6,8 @@ import asyncio
 
 from markupsafe import Markup
 
-from millstream.console import live, units
+from millstream.console import units
+from millstream.console.live import updates as live
 
 
 def test_numbers_have_units_and_what_is_not_known_is_a_dash() -> None:

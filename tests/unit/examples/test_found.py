@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from millstream.errors import ConfigError
+from millstream.core.errors import ConfigError
 from millstream.examples.catalogue import NAMES, find
 from millstream.examples.trial import trial
 

@@ -6,12 +6,12 @@ import struct
 
 import pytest
 
-from millstream.clock import ManualClock
-from millstream.errors import AppendRefused, LogFailed
+from millstream.core.clock import ManualClock
+from millstream.core.errors import AppendRefused, LogFailed
 from millstream.log import partition
 from millstream.log.appended import Appended
-from millstream.log.memory import MemoryFiles
 from millstream.log.partition import PartitionLog
+from millstream.log.storage.memory import MemoryFiles
 from millstream.records.batch import LOG_APPEND_TIME, read_header, seal, verify
 from tests.support.disk import SimulatedDisk, bad_disk
 from tests.support.logs import (

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from millstream.clock import ManualClock
-from millstream.errors import AppendRefused, LogError, NotLeader
+from millstream.core.clock import ManualClock
+from millstream.core.errors import AppendRefused, LogError, NotLeader
 from millstream.log.copying import append_copied, jump, start_segment
 from millstream.log.directory import LogDirectory, partition_of
-from millstream.log.files import Files
-from millstream.log.memory import MemoryFiles
 from millstream.log.partition import PartitionLog
+from millstream.log.storage.files import Files
+from millstream.log.storage.memory import MemoryFiles
 from millstream.records.batch import batches
 from millstream.records.build import Record, build_batch
 from tests.support.compacting import compact_now

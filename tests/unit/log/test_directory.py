@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from millstream.clock import ManualClock
-from millstream.config import TopicConfig
-from millstream.errors import DataDirectoryError, LogFailed
+from millstream.core.clock import ManualClock
+from millstream.core.config import TopicConfig
+from millstream.core.errors import DataDirectoryError, LogFailed
 from millstream.log.directory import LogDirectory
-from millstream.log.files import OsFiles
 from millstream.log.memory_directory import MemoryDirectory
+from millstream.log.storage.files import OsFiles
 from tests.support.disk import SimulatedDisk
 from tests.support.logs import NOW, a_batch, append, contents, open_log
 from tests.support.waiting import wait_for

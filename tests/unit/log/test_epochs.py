@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from millstream.log.epochs import LeaderEpochs
-from millstream.log.files import read_file
-from millstream.log.memory import MemoryFiles
+from millstream.log.storage.files import read_file
+from millstream.log.storage.memory import MemoryFiles
 
 
 def some_epochs() -> tuple[MemoryFiles, LeaderEpochs]:

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.config import TopicConfig
-from millstream.errors import OffsetOutOfRange
+from millstream.core.config import TopicConfig
+from millstream.core.errors import OffsetOutOfRange
 from millstream.log.directory import LogDirectory
-from millstream.log.files import File, FilePool, LazyFile, OsFile, OsFiles
 from millstream.log.partition import PartitionLog
+from millstream.log.storage.files import File, FilePool, LazyFile, OsFile, OsFiles
 from millstream.records.batch import batches, read_header
 from millstream.records.build import read_batches
 from tests.support.disk import SimulatedDisk
@@ -113,7 +113,7 @@ def test_readers_near_the_end_look_nothing_up(monkeypatch: pytest.MonkeyPatch) -
     _, log = open_log(disk)
     for _ in range(600):
         append(log, b"a", b"b")
-    monkeypatch.setattr("millstream.log.segments.Segments.read", None)
+    monkeypatch.setattr("millstream.log.segment.segments.Segments.read", None)
     for offset in range(700, 1200):
         assert read_header(log.read(offset, 1).bytes()).base_offset == offset // 2 * 2
 

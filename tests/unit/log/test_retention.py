@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.clock import ManualClock
-from millstream.errors import OffsetOutOfRange
+from millstream.core.clock import ManualClock
+from millstream.core.errors import OffsetOutOfRange
 from millstream.log.partition import PartitionLog
 from millstream.log.retention import BELIEVED_AFTER_S, RetentionClock
 from tests.support.disk import SimulatedDisk

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.clock import ManualClock
-from millstream.config import TopicConfig, with_changes
-from millstream.errors import AppendRefused, ConfigError, LogFailed, OffsetOutOfRange
+from millstream.core.clock import ManualClock
+from millstream.core.config import TopicConfig, with_changes
+from millstream.core.errors import AppendRefused, ConfigError, LogFailed, OffsetOutOfRange
 from millstream.log.directory import LogDirectory
-from millstream.log.files import DIRECTORY
-from millstream.log.memory import MemoryFiles
 from millstream.log.partition import PartitionLog
+from millstream.log.storage.files import DIRECTORY
+from millstream.log.storage.memory import MemoryFiles
 from tests.support.disk import SimulatedDisk
 from tests.support.logs import NOW, TOPIC, a_batch, a_transactional_batch, append, contents, open_log, reopen
 from tests.support.logs import settings as topic_settings

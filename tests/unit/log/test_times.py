@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.errors import IndexRebuilding
+from millstream.core.errors import IndexRebuilding
 from millstream.log.validation import verdict_of
 from millstream.records.build import Record, build_batch
 from millstream.records.compression import ZSTD

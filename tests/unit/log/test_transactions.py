@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from millstream.errors import AppendRefused, LogFailed
+from millstream.core.errors import AppendRefused, LogFailed
 from millstream.log.partition import PartitionLog
 from millstream.log.transactions import OpenTransaction, ProducerDescription, RequestTransaction
-from millstream.records.arrow import decode
 from millstream.records.batch import read_header
+from millstream.records.columns.arrow import decode
 from millstream.records.fetched import next_offset
 from millstream.records.markers import Marker, read_marker
 from tests.support.disk import SimulatedDisk

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch
 
-from millstream.errors import CorruptBatch
+from millstream.core.errors import CorruptBatch
 from millstream.records import batch
 from millstream.records.build import Record, build_batch, read_batches, read_records
 from millstream.records.compression import GZIP, NONE

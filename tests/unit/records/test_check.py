@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.errors import CorruptBatch
+from millstream.core.errors import CorruptBatch
 from millstream.records import plain_check
 from millstream.records.batch import HEADER_SIZE, read_header
 from millstream.records.build import Record, build_batch, read_records

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.errors import ConfigError, CorruptBatch
+from millstream.core.errors import ConfigError, CorruptBatch
 from millstream.records.compression import GZIP, LZ4, NAMES, SNAPPY, ZSTD, codec_named, compress, decompress
 
 CODECS = range(len(NAMES))

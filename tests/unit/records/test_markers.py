@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch
 
-from millstream.errors import CorruptBatch
+from millstream.core.errors import CorruptBatch
 from millstream.records import batch
 from millstream.records.build import Record, build_batch, read_batches
 from millstream.records.markers import MARKER_SIZE, EndOfTransaction, Marker, build_marker, read_marker

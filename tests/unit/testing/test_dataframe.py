@@ -14,10 +14,10 @@ from pyspark.sql import functions as fn
 from pyspark.sql.functions import col, lit, udf
 from pyspark.sql.types import IntegerType
 
+from millstream.pipeline.sql.building import Moment
+from millstream.pipeline.sql.nodes import AnalysisError, Unsupported
 from millstream.testing.dataframe import DataFrame
 from millstream.testing.functions import in_their_place
-from millstream.testing.sql.building import Moment
-from millstream.testing.sql.nodes import AnalysisError, Unsupported
 
 NOW = Moment(datetime(2026, 1, 1, tzinfo=UTC))
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream import Processor, Topology, step
-from millstream.errors import MillstreamError, TopologyError
-from millstream.pipeline.streams import Source
+from millstream.core.errors import MillstreamError, TopologyError
+from millstream.pipeline.dsl.streams import Source
 from millstream.testing import Driver, Record
 from millstream.testing.records import to_bytes
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from millstream import Processor, Topology, step
-from millstream.errors import TopologyError
-from millstream.pipeline.streams import Source
+from millstream.core.errors import TopologyError
+from millstream.pipeline.dsl.streams import Source
 from millstream.testing import Driver
 
 SCHEMA = "x double, card string, paid_at timestamp"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "testing-pipelines.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "guides" / "testing-pipelines.md"
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from millstream import Topology
-from millstream.errors import TopologyError
+from millstream.core.errors import TopologyError
 from millstream.testing import Driver
 
 SCHEMA = "k string, v int, ot timestamp, junk string"

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.errors import ProtocolError
-from millstream.wire.apis import APIS, NEVER, is_flexible, name_of
+from millstream.core.errors import ProtocolError
+from millstream.wire.api_keys import APIS, NEVER, is_flexible, name_of
 from millstream.wire.frame import frame, read_client_id, read_unsigned_varint, skip_tags, unsigned_varint
 
 
 @given(st.integers(0, 2**31 - 1))
 def test_a_variable_length_number_is_read_as_it_was_written(value: int) -> None:
-    from millstream.wire.codec import write_unsigned_varint
+    from millstream.wire.codec.answers import write_unsigned_varint
 
     written = unsigned_varint(value)
     out = bytearray()
@@ -51,7 +51,7 @@ def test_a_frame_counts_what_follows_its_size() -> None:
 def test_the_table_of_request_kinds_agrees_with_the_schemas() -> None:
     from kio.schema.index import api_key_map, schema_name_map
 
-    from millstream.wire import codec
+    from millstream.wire.codec import answers as codec
 
     assert set(APIS) == set(api_key_map)
     for key, name in api_key_map.items():

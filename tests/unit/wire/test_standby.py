@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.errors import ProtocolError
-from millstream.wire.apis import APIS, PRIVATE
-from millstream.wire.codec import answer_writer, request_reader
-from millstream.wire.replica import VERSION, fetch_request, read_copied
+from millstream.core.errors import ProtocolError
+from millstream.wire.api_keys import APIS, PRIVATE
+from millstream.wire.codec.answers import answer_writer, request_reader
+from millstream.wire.hot.replica import VERSION, fetch_request, read_copied
 from millstream.wire.standby import read_message, write_message
 
 VALUES = st.recursive(

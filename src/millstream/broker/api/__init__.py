@@ -1,5 +1,5 @@
 """The request handlers, one short file per family; importing this package registers all of them.
-They may import ``broker``'s modules and what those may import. Only ``broker.connection`` and
+They may import ``broker``'s modules and what those may import. Only ``broker.net.connection`` and
 ``broker.server`` import this package. ``broker.dispatch`` explains what a handler is. Start reading at
 ``versions`` (a short one), then ``produce`` and ``fetch`` (the hot ones).
 """

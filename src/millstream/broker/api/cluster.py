@@ -6,16 +6,16 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from millstream.broker.codes import (
+from millstream.broker.dispatch import Client, serves
+from millstream.core.kafka_errors import (
     BROKER_ID_NOT_REGISTERED,
     INVALID_REQUEST,
     KAFKA_STORAGE_ERROR,
     NONE,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
-from millstream.broker.dispatch import Client, serves
-from millstream.slices import sliced
-from millstream.wire.codec import Answer
+from millstream.core.slices import sliced
+from millstream.wire.codec.answers import Answer
 
 if TYPE_CHECKING:
     from millstream.broker.node import Node

@@ -1,8 +1,8 @@
 """DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources: settings.
 
-The settings of topics, groups and the broker are declared in ``millstream.config``, and the responses
+The settings of topics, groups and the broker are declared in ``millstream.core.config``, and the responses
 here are derived from the declarations. A group has one entry that can't be set: what it missed
-(``broker.losses``), as JSON.
+(``broker.outlook.losses``), as JSON.
 """
 
 from __future__ import annotations
@@ -13,20 +13,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from millstream.broker.catalogue import Topic
-from millstream.broker.codes import (
-    INVALID_CONFIG,
-    INVALID_REQUEST,
-    NONE,
-    UNKNOWN_TOPIC_OR_PARTITION,
-    UNSUPPORTED_VERSION,
-)
-from millstream.broker.compaction_state import compaction_state
+from millstream.broker.catalogue.catalogue import Topic
 from millstream.broker.dispatch import Client, serves
-from millstream.broker.overload_state import memory_state, overload_state
-from millstream.broker.stopped_state import stopped_state, uncompacted_state
-from millstream.broker.topicname import check_topic_name
-from millstream.config import (
+from millstream.broker.overload.description import memory_state, overload_state
+from millstream.broker.topics.names import check_topic_name
+from millstream.broker.upkeep.compaction_status import compaction_state
+from millstream.broker.upkeep.stopped_logs import stopped_state, uncompacted_state
+from millstream.core.config import (
     BrokerConfig,
     Config,
     GroupConfig,
@@ -37,9 +30,16 @@ from millstream.config import (
     value_of,
     with_changes,
 )
-from millstream.errors import ConfigError, RequestRefused
-from millstream.settings import Setting
-from millstream.wire.codec import Answer, Lazily
+from millstream.core.errors import ConfigError, RequestRefused
+from millstream.core.kafka_errors import (
+    INVALID_CONFIG,
+    INVALID_REQUEST,
+    NONE,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    UNSUPPORTED_VERSION,
+)
+from millstream.core.settings import Setting
+from millstream.wire.codec.answers import Answer, Lazily
 
 if TYPE_CHECKING:
     from millstream.broker.node import Node

@@ -8,14 +8,14 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from millstream.broker.api.groups import ALL_OPERATIONS, NOT_ASKED
-from millstream.broker.codes import GROUP_ID_NOT_FOUND, INVALID_REQUEST, NONE, UNSUPPORTED_ASSIGNOR
 from millstream.broker.dispatch import Client, serves
-from millstream.broker.group848 import JOIN, LEAVE, Beat, ConsumerGroup, Heartbeat
-from millstream.broker.group848_member import LEFT_STATIC, ConsumerMember, Partition
-from millstream.errors import RequestRefused
-from millstream.pattern import BadPattern, compile_pattern
-from millstream.slices import sliced
-from millstream.wire.codec import Answer, Lazily
+from millstream.broker.groups.consumer.group import JOIN, LEAVE, Beat, ConsumerGroup, Heartbeat
+from millstream.broker.groups.consumer.member import LEFT_STATIC, ConsumerMember, Partition
+from millstream.core.errors import RequestRefused
+from millstream.core.kafka_errors import GROUP_ID_NOT_FOUND, INVALID_REQUEST, NONE, UNSUPPORTED_ASSIGNOR
+from millstream.core.pattern import BadPattern, compile_pattern
+from millstream.core.slices import sliced
+from millstream.wire.codec.answers import Answer, Lazily
 
 if TYPE_CHECKING:
     from millstream.broker.node import Node

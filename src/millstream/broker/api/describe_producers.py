@@ -9,10 +9,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from millstream.broker.codes import NONE, UNKNOWN_TOPIC_OR_PARTITION
 from millstream.broker.dispatch import Client, serves
-from millstream.slices import sliced
-from millstream.wire.codec import Answer, Lazily
+from millstream.core.kafka_errors import NONE, UNKNOWN_TOPIC_OR_PARTITION
+from millstream.core.slices import sliced
+from millstream.wire.codec.answers import Answer, Lazily
 
 if TYPE_CHECKING:
     from millstream.broker.node import Node

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from millstream.broker.api.versions import FEATURES
-from millstream.broker.codes import INVALID_UPDATE_VERSION, NONE
 from millstream.broker.dispatch import Client, serves
-from millstream.wire.codec import Answer
+from millstream.core.kafka_errors import INVALID_UPDATE_VERSION, NONE
+from millstream.wire.codec.answers import Answer
 
 if TYPE_CHECKING:
     from millstream.broker.node import Node

@@ -20,22 +20,23 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from millstream.broker.codes import (
+from millstream.broker.dispatch import serves_directly
+from millstream.broker.net.slot import Slot
+from millstream.broker.topics.fetch_sessions import FetchSession, Followed, SessionError
+from millstream.broker.topics.partition import HostedTopic, Partition, Shared
+from millstream.core.errors import LogError, OffsetArchived, ProtocolError
+from millstream.core.kafka_errors import (
     FENCED_LEADER_EPOCH,
     KAFKA_STORAGE_ERROR,
     UNKNOWN_LEADER_EPOCH,
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
-from millstream.broker.dispatch import serves_directly
-from millstream.broker.partition import HostedTopic, Partition, Shared
-from millstream.broker.sessions import FetchSession, Followed, SessionError
-from millstream.broker.slot import Slot
-from millstream.errors import LogError, OffsetArchived, ProtocolError
-from millstream.log.archive_reader import ArchiveRead
+from millstream.core.slices import MANY, sliced
+from millstream.log.archive.reader import ArchiveRead
 from millstream.log.partition import PartitionLog
-from millstream.slices import MANY, sliced
-from millstream.wire.fetch import (
+from millstream.wire.frame import ANSWER_HEAD, HEAD_SIZE, TopicKey, skip_client_id
+from millstream.wire.hot.fetch import (
     BY_ID,
     FINAL_EPOCH,
     FIRST,
@@ -53,10 +54,9 @@ from millstream.wire.fetch import (
     read_wanted,
     topic_head,
 )
-from millstream.wire.frame import ANSWER_HEAD, HEAD_SIZE, TopicKey, skip_client_id
 
 if TYPE_CHECKING:
-    from millstream.broker.connection import Connection
+    from millstream.broker.net.connection import Connection
     from millstream.broker.node import Node
 
 READ_COMMITTED = 1

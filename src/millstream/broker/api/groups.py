@@ -8,18 +8,18 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from millstream.broker.codes import (
+from millstream.broker.dispatch import Client, serves
+from millstream.broker.groups.classic.group import Group, State
+from millstream.broker.groups.member import Join
+from millstream.core.kafka_errors import (
     GROUP_ID_NOT_FOUND,
     INCONSISTENT_GROUP_PROTOCOL,
     INVALID_GROUP_ID,
     INVALID_REQUEST,
     NONE,
 )
-from millstream.broker.dispatch import Client, serves
-from millstream.broker.group import Group, State
-from millstream.broker.member import Join
-from millstream.slices import sliced
-from millstream.wire.codec import Answer, Lazily, answer_writer
+from millstream.core.slices import sliced
+from millstream.wire.codec.answers import Answer, Lazily, answer_writer
 
 if TYPE_CHECKING:
     from millstream.broker.node import Node

@@ -7,7 +7,9 @@ from collections import Counter
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
-from millstream.broker.codes import (
+from millstream.broker.dispatch import Client, serves
+from millstream.core.errors import LogError
+from millstream.core.kafka_errors import (
     FENCED_LEADER_EPOCH,
     INVALID_REQUEST,
     NONE,
@@ -15,16 +17,14 @@ from millstream.broker.codes import (
     UNKNOWN_TOPIC_OR_PARTITION,
     UNSUPPORTED_VERSION,
 )
-from millstream.broker.dispatch import Client, serves
-from millstream.errors import LogError
-from millstream.slices import sliced
-from millstream.wire.apis import NEVER
-from millstream.wire.codec import Answer
+from millstream.core.slices import sliced
+from millstream.wire.api_keys import NEVER
+from millstream.wire.codec.answers import Answer
 
 if TYPE_CHECKING:
     from millstream.broker.node import Node
     from millstream.log.partition import PartitionLog
-    from millstream.log.time_search import Search
+    from millstream.log.segment.time_search import Search
 
     _ByTime = tuple[dict[str, Any], PartitionLog, int]
 

@@ -16,7 +16,10 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
-from millstream.broker.codes import (
+from millstream.broker.dispatch import Client, Reply, serves
+from millstream.broker.topics.names import check_topic_name
+from millstream.core.errors import LogError, RequestRefused
+from millstream.core.kafka_errors import (
     INVALID_REQUEST,
     INVALID_TOPIC,
     LEADER_NOT_AVAILABLE,
@@ -25,16 +28,13 @@ from millstream.broker.codes import (
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
-from millstream.broker.dispatch import Client, Reply, serves
-from millstream.broker.topicname import check_topic_name
-from millstream.errors import LogError, RequestRefused
-from millstream.slices import sliced
-from millstream.wire.codec import Answer
-from millstream.wire.metadata import NO_LEADER, NOT_ASKED, metadata_answer, metadata_topic
+from millstream.core.slices import sliced
+from millstream.wire.codec.answers import Answer
+from millstream.wire.hot.metadata import NO_LEADER, NOT_ASKED, metadata_answer, metadata_topic
 
 if TYPE_CHECKING:
     from millstream.broker.node import Node
-    from millstream.broker.partition import HostedTopic, Partition
+    from millstream.broker.topics.partition import HostedTopic, Partition
 
 # A bit for every operation that applies. There are no access rules yet, so all are allowed.
 TOPIC_OPERATIONS = 0b1101_1111_1000  # read write create delete alter describe, describe and alter configs

@@ -6,8 +6,11 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from millstream.broker.catalogue import Topic
-from millstream.broker.codes import (
+from millstream.broker.catalogue.catalogue import Topic
+from millstream.broker.dispatch import Client, serves
+from millstream.broker.groups.committed import CommittedOffset, OffsetToCommit
+from millstream.core.errors import RequestRefused
+from millstream.core.kafka_errors import (
     INVALID_GROUP_ID,
     NONE,
     OFFSET_METADATA_TOO_LARGE,
@@ -15,11 +18,8 @@ from millstream.broker.codes import (
     UNKNOWN_TOPIC_OR_PARTITION,
     UNSTABLE_OFFSET_COMMIT,
 )
-from millstream.broker.committed import CommittedOffset, OffsetToCommit
-from millstream.broker.dispatch import Client, serves
-from millstream.errors import RequestRefused
-from millstream.slices import sliced
-from millstream.wire.codec import Answer
+from millstream.core.slices import sliced
+from millstream.wire.codec.answers import Answer
 
 if TYPE_CHECKING:
     from millstream.broker.node import Node

@@ -3,8 +3,8 @@
 - ``acks=0``: no response. On an error the connection is closed, as in Kafka, so that the producer finds
   out.
 - ``acks=1``: acknowledged when the records are written, that is, handed to the operating system.
-- ``acks=all``: acknowledged when they are synced to disk (``broker.syncing``). If the topic has
-  ``min.insync.replicas`` above 1, standbys must have them too (``broker.in_sync``).
+- ``acks=all``: acknowledged when they are synced to disk (``broker.topics.syncing``). If the topic has
+  ``min.insync.replicas`` above 1, standbys must have them too (``broker.standby.in_sync``).
 
 The requests of one producer look alike up to the number of the partition, including any transactional id.
 So that part of the last request is kept and compared. Only a request that differs is parsed in full.
@@ -17,7 +17,13 @@ from concurrent.futures import Future
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from millstream.broker.codes import (
+from millstream.broker.dispatch import serves_directly
+from millstream.broker.net.slot import Slot
+from millstream.broker.topics.partition import HostedTopic, Partition
+from millstream.broker.topics.preparation import Prepared, Ready, Want, prepare_here, wanted_of
+from millstream.broker.transactions.coordinator import IMPLICIT_FROM
+from millstream.core.errors import AppendRefused, LogError, ProtocolError
+from millstream.core.kafka_errors import (
     CONCURRENT_TRANSACTIONS,
     INVALID_REQUIRED_ACKS,
     KAFKA_STORAGE_ERROR,
@@ -25,17 +31,11 @@ from millstream.broker.codes import (
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
-from millstream.broker.dispatch import serves_directly
-from millstream.broker.partition import HostedTopic, Partition
-from millstream.broker.preparation import Prepared, Ready, Want, prepare_here, wanted_of
-from millstream.broker.slot import Slot
-from millstream.broker.transactions import IMPLICIT_FROM
-from millstream.errors import AppendRefused, LogError, ProtocolError
+from millstream.core.slices import MANY, sliced
 from millstream.log.transactions import RequestTransaction
 from millstream.log.validation import CheckApart, Verdict
-from millstream.slices import MANY, sliced
 from millstream.wire.frame import HEAD_SIZE, INT, frame, skip_client_id
-from millstream.wire.produce import (
+from millstream.wire.hot.produce import (
     FIRST,
     FLEXIBLE,
     LAST,
@@ -49,7 +49,7 @@ from millstream.wire.produce import (
 )
 
 if TYPE_CHECKING:
-    from millstream.broker.connection import Connection
+    from millstream.broker.net.connection import Connection
 
 API_KEY = 0
 

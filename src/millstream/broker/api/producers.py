@@ -6,11 +6,11 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from millstream.broker.api.transactions import told
-from millstream.broker.codes import INVALID_REQUEST, NONE, NOT_COORDINATOR
 from millstream.broker.dispatch import Client, serves
-from millstream.broker.transaction import NOBODY, Identity
-from millstream.errors import RequestRefused
-from millstream.wire.codec import Answer
+from millstream.broker.transactions.transaction import NOBODY, Identity
+from millstream.core.errors import RequestRefused
+from millstream.core.kafka_errors import INVALID_REQUEST, NONE, NOT_COORDINATOR
+from millstream.wire.codec.answers import Answer
 
 if TYPE_CHECKING:
     from millstream.broker.node import Node

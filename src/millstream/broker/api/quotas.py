@@ -1,4 +1,5 @@
-"""DescribeClientQuotas and AlterClientQuotas: keep and show quotas; ``broker.throttling`` enforces them."""
+"""DescribeClientQuotas and AlterClientQuotas: keep and show quotas; ``broker.net.throttling`` enforces
+them."""
 
 from __future__ import annotations
 
@@ -6,11 +7,11 @@ from collections import Counter
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from millstream.broker.codes import INVALID_REQUEST, NONE
 from millstream.broker.dispatch import Client, serves
-from millstream.broker.quotas import changed, check_entity, check_filters, matches
-from millstream.errors import RequestRefused
-from millstream.wire.codec import Answer
+from millstream.broker.net.quotas import changed, check_entity, check_filters, matches
+from millstream.core.errors import RequestRefused
+from millstream.core.kafka_errors import INVALID_REQUEST, NONE
+from millstream.wire.codec.answers import Answer
 
 if TYPE_CHECKING:
     from millstream.broker.node import Node

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from millstream.broker.codes import (
+from millstream.broker.dispatch import Client, serves
+from millstream.core.kafka_errors import (
     ELECTION_NOT_NEEDED,
     INVALID_REPLICA_ASSIGNMENT,
     INVALID_REQUEST,
@@ -19,8 +20,7 @@ from millstream.broker.codes import (
     NONE,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
-from millstream.broker.dispatch import Client, serves
-from millstream.wire.codec import Answer
+from millstream.wire.codec.answers import Answer
 
 if TYPE_CHECKING:
     from millstream.broker.node import Node

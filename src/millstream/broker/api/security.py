@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from millstream.broker.codes import (
+from millstream.broker.catalogue.scram import MECHANISMS, Credential, credential, mechanism_name
+from millstream.broker.dispatch import Client, serves
+from millstream.core.errors import RequestRefused
+from millstream.core.kafka_errors import (
     DELEGATION_TOKEN_REQUEST_NOT_ALLOWED,
     DUPLICATE_RESOURCE,
     ILLEGAL_SASL_STATE,
@@ -18,11 +21,8 @@ from millstream.broker.codes import (
     SECURITY_DISABLED,
     UNACCEPTABLE_CREDENTIAL,
 )
-from millstream.broker.dispatch import Client, serves
-from millstream.broker.scram import MECHANISMS, Credential, credential, mechanism_name
-from millstream.errors import RequestRefused
-from millstream.slices import sliced
-from millstream.wire.codec import Answer
+from millstream.core.slices import sliced
+from millstream.wire.codec.answers import Answer
 
 if TYPE_CHECKING:
     from millstream.broker.node import Node

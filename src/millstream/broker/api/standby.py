@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from millstream.broker.dispatch import Client, Reply, serves
-from millstream.broker.promotion import described
-from millstream.errors import BrokerUnavailable, CatalogueFailed, RequestRefused
-from millstream.wire.apis import (
+from millstream.broker.standby.promotion import described
+from millstream.core.errors import BrokerUnavailable, CatalogueFailed, RequestRefused
+from millstream.wire.api_keys import (
     AFTER_MISSING,
     COPY_CATALOGUE,
     FENCE,

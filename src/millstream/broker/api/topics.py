@@ -9,8 +9,10 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from millstream.broker.api.configs import topic_entries
-from millstream.broker.catalogue import MAX_PARTITIONS, Topic
-from millstream.broker.codes import (
+from millstream.broker.catalogue.catalogue import MAX_PARTITIONS, Topic
+from millstream.broker.dispatch import Client, serves
+from millstream.core.errors import LogError, RequestRefused
+from millstream.core.kafka_errors import (
     INVALID_CONFIG,
     INVALID_PARTITIONS,
     INVALID_REPLICA_ASSIGNMENT,
@@ -23,10 +25,8 @@ from millstream.broker.codes import (
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
-from millstream.broker.dispatch import Client, serves
-from millstream.errors import LogError, RequestRefused
-from millstream.slices import sliced
-from millstream.wire.codec import Answer
+from millstream.core.slices import sliced
+from millstream.wire.codec.answers import Answer
 
 if TYPE_CHECKING:
     from millstream.broker.node import Node

@@ -13,7 +13,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from millstream.broker.api.offsets import offsets_to_commit, without_stale
-from millstream.broker.codes import (
+from millstream.broker.dispatch import Client, serves
+from millstream.broker.topics.partition import Partition
+from millstream.broker.transactions.transaction import Identity, State
+from millstream.core.errors import CatalogueFailed, LogError, RequestRefused
+from millstream.core.kafka_errors import (
     CONCURRENT_TRANSACTIONS,
     COORDINATOR_LOAD_IN_PROGRESS,
     COORDINATOR_NOT_AVAILABLE,
@@ -28,13 +32,9 @@ from millstream.broker.codes import (
     TRANSACTIONAL_ID_NOT_FOUND,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
-from millstream.broker.dispatch import Client, serves
-from millstream.broker.partition import Partition
-from millstream.broker.transaction import Identity, State
-from millstream.errors import CatalogueFailed, LogError, RequestRefused
-from millstream.pattern import BadPattern, compile_pattern
-from millstream.slices import sliced
-from millstream.wire.codec import Answer, Lazily
+from millstream.core.pattern import BadPattern, compile_pattern
+from millstream.core.slices import sliced
+from millstream.wire.codec.answers import Answer, Lazily
 
 if TYPE_CHECKING:
     from millstream.broker.node import Node

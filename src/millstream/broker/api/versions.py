@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from millstream.broker.codes import UNSUPPORTED_VERSION
 from millstream.broker.dispatch import HANDLERS, Client, Reply, serves
-from millstream.wire.apis import PRIVATE
+from millstream.core.kafka_errors import UNSUPPORTED_VERSION
+from millstream.wire.api_keys import PRIVATE
 from millstream.wire.frame import API_VERSIONS, INT, SHORT, compact_bytes, frame, unsigned_varint
 from millstream.wire.standby import STANDBY_CLIENT
 

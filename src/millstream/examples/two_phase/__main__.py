@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from millstream.errors import MillstreamError
+from millstream.core.errors import MillstreamError
 from millstream.examples.two_phase.orders import Orders
 
 

@@ -7,7 +7,7 @@ they are older than the time reached.
 
 from __future__ import annotations
 
-from millstream.errors import MillstreamError
+from millstream.core.errors import MillstreamError
 from millstream.pipeline.kernel.clock import NEVER
 
 _MOST_STEPS = 1000

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millstream.errors import TopologyError
+from millstream.core.errors import TopologyError
 from millstream.pipeline.kernel.plain import values_of
 
 _MOST_CODES = 1 << 40  # beyond this, the codes of further columns could overflow 64 bits

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from millstream.pipeline.kernel.channels import HIDDEN
 from millstream.pipeline.kernel.clock import NEVER, RESULT, At, Place, Seen, TimeRules
-from millstream.pipeline.kernel.state import OFFSET, PARTITION, SOURCE, TIME, from_bytes, to_bytes
+from millstream.pipeline.kernel.state.state import OFFSET, PARTITION, SOURCE, TIME, from_bytes, to_bytes
 from millstream.pipeline.kernel.step import BESIDE, Batch, by_place
 
 # The columns in front of the input's own columns on the way to the kernel. CLOCK: the row itself was

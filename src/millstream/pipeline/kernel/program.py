@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from millstream.pipeline.kernel.channels import HIDDEN, MAIN, ahead_channel, late_channel
 from millstream.pipeline.kernel.clock import NEVER, Clock, Times
-from millstream.pipeline.kernel.state import Store
+from millstream.pipeline.kernel.state.state import Store
 
 __all__ = ["MAIN", "TIMESTAMP", "AsTheyCome", "Events", "InOrder", "Out", "Plan", "Program", "Rows"]
 

@@ -16,14 +16,14 @@ import pyarrow as pa
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from millstream.errors import StateError
+from millstream.core.errors import StateError
 from millstream.pipeline.kernel.clock import At
-from millstream.pipeline.kernel.outside import MEMORY, Space, Table, open_table
 from millstream.pipeline.kernel.packing import unpacked
-from millstream.pipeline.kernel.state import to_bytes
+from millstream.pipeline.kernel.state.external import MEMORY, Space, Table, open_table
+from millstream.pipeline.kernel.state.state import to_bytes
+from millstream.pipeline.kernel.state.versions import CHANGES, HEAD, SNAPSHOT, Kept, Known
 from millstream.pipeline.kernel.step import Bucket, Operator
-from millstream.pipeline.kernel.versions import CHANGES, HEAD, SNAPSHOT, Kept, Known
-from millstream.pipeline.state_limit import too_large
+from millstream.pipeline.run.state_limit import too_large
 
 NOW = "millstream.now"  # the local property with the time of a batch
 FINISH = "millstream.finish"  # the local property with the event time to advance to after the end

@@ -19,14 +19,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from millstream.errors import OperatorFailed
+from millstream.core.errors import OperatorFailed
 from millstream.pipeline.kernel.channels import HIDDEN, ahead_channel, late_channel
 from millstream.pipeline.kernel.clock import ALWAYS, NEVER, At, Clock, Place, Seen, TimeRules
 from millstream.pipeline.kernel.failing import RecordFailed, reason
-from millstream.pipeline.kernel.fitting import KEPT_BESIDE
 from millstream.pipeline.kernel.grouping import floating_key
 from millstream.pipeline.kernel.program import TIMESTAMP, Events, Out, Plan, Rows, shown, tables_of
-from millstream.pipeline.kernel.state import OFFSET, PARTITION, SOURCE, TIME, Store, Waiting
+from millstream.pipeline.kernel.state.fitting import KEPT_BESIDE
+from millstream.pipeline.kernel.state.state import OFFSET, PARTITION, SOURCE, TIME, Store, Waiting
 
 # The columns that a row brings beside its own: its time, its position in the log, and the latest time
 # that its task had seen in its partition before it.

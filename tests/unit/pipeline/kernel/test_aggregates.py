@@ -14,8 +14,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from millstream.pipeline.kernel.aggregates import Aggregates
-from millstream.pipeline.kernel.calls import FUNCTIONS, Call, PythonAggregate
+from millstream.pipeline.kernel.windows.aggregates import Aggregates
+from millstream.pipeline.kernel.windows.calls import FUNCTIONS, Call, PythonAggregate
 
 MONEY = pa.decimal128(10, 2)
 SCHEMA = pa.schema(

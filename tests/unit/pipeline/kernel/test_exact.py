@@ -12,10 +12,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from millstream.pipeline.kernel.aggregates import Aggregates
-from millstream.pipeline.kernel.calls import Call
-from millstream.pipeline.kernel.exact import exactly, mean, rounded
-from millstream.pipeline.kernel.measures import Measure, worked_out
+from millstream.pipeline.kernel.patterns.measures import Measure, worked_out
+from millstream.pipeline.kernel.windows.aggregates import Aggregates
+from millstream.pipeline.kernel.windows.calls import Call
+from millstream.pipeline.kernel.windows.exact import exactly, mean, rounded
 
 DOUBLES = st.floats(allow_nan=False, allow_infinity=False, width=64)
 SCHEMA = pa.schema([("x", pa.float64())])

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 from millstream import Topology
-from millstream.errors import TopologyError
-from millstream.pipeline.evolving import check_columns, to_text
-from millstream.pipeline.kernel.fitting import Layouts, fitted, holds, unfit
-from millstream.pipeline.kernel.state import Store, Waiting
-from millstream.pipeline.stateful import Stateful
+from millstream.core.errors import TopologyError
+from millstream.pipeline.dsl.stateful import Stateful
+from millstream.pipeline.kernel.state.fitting import Layouts, fitted, holds, unfit
+from millstream.pipeline.kernel.state.state import Store, Waiting
+from millstream.pipeline.planning.evolving import check_columns, to_text
 
 OLD = pa.schema([("k", pa.string()), ("v", pa.int32()), ("w", pa.decimal128(10, 2)), ("gone", pa.string())])
 NEW = pa.schema(

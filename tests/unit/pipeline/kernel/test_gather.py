@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.pipeline.kernel.gather import DUPLICATES, INCOMPLETE, Gather
+from millstream.pipeline.kernel.joins.gather import DUPLICATES, INCOMPLETE, Gather
 from millstream.pipeline.kernel.program import MAIN, TIMESTAMP
 from tests.support.kernel_cases import Case, Fed, cases
 from tests.support.kernel_feed import SECOND, Event, Feed

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.errors import TopologyError
+from millstream.core.errors import TopologyError
 from millstream.pipeline.kernel.clock import TimeRules
-from millstream.pipeline.kernel.joins import JoinWithin, JoinWithinInOrder
+from millstream.pipeline.kernel.joins.streams import JoinWithin, JoinWithinInOrder
 from millstream.pipeline.kernel.program import MAIN
 from tests.support.kernel_cases import Case, cases
 from tests.support.kernel_feed import SECOND, Event, Feed

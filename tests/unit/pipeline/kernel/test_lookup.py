@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.pipeline.kernel.lookup import Lookup, hashes
+from millstream.pipeline.kernel.joins.lookup import Lookup, hashes
 
 KEYS = pa.schema([pa.field("a", pa.string()), pa.field("b", pa.int32())])
 row = st.tuples(st.sampled_from(["x", "y", None]), st.sampled_from([1, 2, None]), st.integers(0, 20))

@@ -12,12 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from millstream.errors import StateConnectionError, StateError
+from millstream.core.errors import StateConnectionError, StateError
 from millstream.pipeline.kernel import packing
-from millstream.pipeline.kernel.cassandra_state import CassandraTable, parsed
-from millstream.pipeline.kernel.disk import DiskTable
-from millstream.pipeline.kernel.outside import Entry, Space, Table
-from millstream.pipeline.kernel.postgres_state import PostgresTable
+from millstream.pipeline.kernel.state.cassandra import CassandraTable, parsed
+from millstream.pipeline.kernel.state.disk import DiskTable
+from millstream.pipeline.kernel.state.external import Entry, Space, Table
+from millstream.pipeline.kernel.state.postgres import PostgresTable
 from tests.support.cassandra_server import cassandra
 from tests.support.counting_plan import Count
 from tests.support.kernel_feed import SECOND, Event, Feed

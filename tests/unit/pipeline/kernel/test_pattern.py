@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.pipeline.kernel.automaton import StepRule
 from millstream.pipeline.kernel.channels import FAILED, OVERFLOW
 from millstream.pipeline.kernel.clock import TimeRules
-from millstream.pipeline.kernel.measures import parsed
-from millstream.pipeline.kernel.pattern import (
+from millstream.pipeline.kernel.patterns.automaton import StepRule
+from millstream.pipeline.kernel.patterns.measures import parsed
+from millstream.pipeline.kernel.patterns.pattern import (
     AFTER_MATCH,
     ALL,
     PAST_LAST,

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream import Processor
-from millstream.errors import OperatorFailed
+from millstream.core.errors import OperatorFailed
 from millstream.pipeline.kernel.channels import FAILED
 from millstream.pipeline.kernel.clock import TimeRules
-from millstream.pipeline.kernel.processor import MOST_TIMERS, ProcessorPlan
+from millstream.pipeline.kernel.processor.processor import MOST_TIMERS, ProcessorPlan
 from millstream.pipeline.kernel.program import MAIN, TIMESTAMP
 from tests.support.kernel_feed import SECOND, Event, Feed, run
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.pipeline.kernel.calls import Call
-from millstream.pipeline.kernel.sessions import Sessions
+from millstream.pipeline.kernel.windows.calls import Call
+from millstream.pipeline.kernel.windows.sessions import Sessions
 from tests.support.kernel_feed import SECOND, Event, Feed, run
 from tests.support.out_of_order import Stream, sorted_rows, streams
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.pipeline.kernel.calls import Call, PythonAggregate
-from millstream.pipeline.kernel.sliding import SlidingWindows
+from millstream.pipeline.kernel.windows.calls import Call, PythonAggregate
+from millstream.pipeline.kernel.windows.sliding import SlidingWindows
 from tests.support.kernel_feed import SECOND, Event, Feed
 from tests.support.out_of_order import Stream, sorted_rows, streams
 

@@ -15,13 +15,13 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import Row
 
-from millstream.errors import StateError
+from millstream.core.errors import StateError
 from millstream.pipeline.kernel import spark
 from millstream.pipeline.kernel.clock import At, TimeRules
 from millstream.pipeline.kernel.packing import IN_FRONT, Pack
 from millstream.pipeline.kernel.program import TIMESTAMP
 from millstream.pipeline.kernel.spark import STATUS, Keeping, KernelProcessor
-from millstream.pipeline.kernel.state import from_bytes
+from millstream.pipeline.kernel.state.state import from_bytes
 from millstream.pipeline.kernel.step import Operator
 from tests.support.counting_plan import Count
 from tests.support.spark_state import FakeMap, FakeValue, Variables

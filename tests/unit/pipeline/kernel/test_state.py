@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.pipeline.kernel import state as state_module
-from millstream.pipeline.kernel.disk import DiskTable
-from millstream.pipeline.kernel.outside import KeyedOutside, Space, decode, encode
-from millstream.pipeline.kernel.state import OFFSET, PARTITION, SOURCE, TIME, Keyed, Store, Waiting
+from millstream.pipeline.kernel.state import state as state_module
+from millstream.pipeline.kernel.state.disk import DiskTable
+from millstream.pipeline.kernel.state.external import KeyedOutside, Space, decode, encode
+from millstream.pipeline.kernel.state.state import OFFSET, PARTITION, SOURCE, TIME, Keyed, Store, Waiting
 
 KEYS = st.integers(0, 12).map(lambda number: ("card", number))
 VALUES = st.integers() | st.text(max_size=5) | st.tuples(st.integers(), st.none())

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from millstream.pipeline.kernel.clock import Clock, TimeRules
 from millstream.pipeline.kernel.packing import Unpack, struct_name
 from millstream.pipeline.kernel.program import MAIN, TIMESTAMP, Events, Out
-from millstream.pipeline.kernel.state import Store, to_bytes
+from millstream.pipeline.kernel.state.state import Store, to_bytes
 from tests.support.kernel_feed import SECOND, Event, Feed, run
 
 ROW = pa.schema([pa.field("key", pa.string()), pa.field("n", pa.int64())])

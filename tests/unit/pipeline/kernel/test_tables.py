@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.pipeline.kernel.clock import TimeRules
-from millstream.pipeline.kernel.foreign import SENT_AT, Assign, Match, Settle
+from millstream.pipeline.kernel.joins.foreign_key import SENT_AT, Assign, Match, Settle
+from millstream.pipeline.kernel.joins.tables import REMEMBERED, AsOf, Latest, TableJoin
 from millstream.pipeline.kernel.program import MAIN, TIMESTAMP
-from millstream.pipeline.kernel.tables import REMEMBERED, AsOf, Latest, TableJoin
 from tests.support.kernel_cases import END, PARTITIONS, Case, Fed, cases
 from tests.support.kernel_feed import SECOND, Event, Feed
 

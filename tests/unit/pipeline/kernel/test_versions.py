@@ -14,13 +14,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from millstream.errors import StateError
-from millstream.pipeline.kernel import state, versions
-from millstream.pipeline.kernel.disk import DiskTable
-from millstream.pipeline.kernel.outside import Space, Table
-from millstream.pipeline.kernel.postgres_state import PostgresTable
-from millstream.pipeline.kernel.state import TIME, Store, Waiting
-from millstream.pipeline.kernel.versions import Head, Kept, Known
+from millstream.core.errors import StateError
+from millstream.pipeline.kernel.state import state, versions
+from millstream.pipeline.kernel.state.disk import DiskTable
+from millstream.pipeline.kernel.state.external import Space, Table
+from millstream.pipeline.kernel.state.postgres import PostgresTable
+from millstream.pipeline.kernel.state.state import TIME, Store, Waiting
+from millstream.pipeline.kernel.state.versions import Head, Kept, Known
 from tests.support.spark_state import Variables
 
 SPACE = Space("job/0", 1)

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.pipeline.kernel.calls import Call
 from millstream.pipeline.kernel.clock import TimeRules
-from millstream.pipeline.kernel.windows import TimeWindows
+from millstream.pipeline.kernel.windows.calls import Call
+from millstream.pipeline.kernel.windows.fixed import TimeWindows
 from tests.support.kernel_feed import SECOND, Event, Feed, run
 from tests.support.out_of_order import Stream, sorted_rows, streams
 

@@ -1,0 +1,106 @@
+"""NOT_COORDINATOR responses of a broker that does not lead, for requests that only a leader may serve.
+
+What a standby or a replaced leader knows about groups and transactions is outdated. A client would take
+an offset that is missing there for none at all. The error makes clients look for the coordinator again,
+and the response to that, like Metadata, names the leader. (Records and topics are refused where they are
+written. An idempotent producer's id is requested from the leader: see ``broker.api.producers``.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from millstream.core.kafka_errors import NOT_COORDINATOR
+from millstream.wire.codec.answers import Answer
+
+_ERROR = {"error_code": NOT_COORDINATOR}
+
+
+def _of_all(request: Any, version: int) -> Answer:
+    return _ERROR
+
+
+def _of_offsets(request: Any, version: int) -> Answer:
+    return {"topics": _topics(request.topics)}
+
+
+def _topics(topics: Any) -> list[dict[str, Any]]:
+    return [
+        {
+            **({"name": topic.name} if hasattr(topic, "name") else {"topic_id": topic.topic_id}),
+            "partitions": [{"partition_index": each.partition_index, **_ERROR} for each in topic.partitions],
+        }
+        for topic in topics
+    ]
+
+
+def _of_offset_fetch(request: Any, version: int) -> Answer:
+    if version >= 8:
+        return {"groups": [{"group_id": group.group_id, **_ERROR} for group in request.groups]}
+    if version >= 2:
+        return {"topics": [], **_ERROR}
+    topics = [(topic.name, topic.partition_indexes) for topic in request.topics or ()]
+    none = {"committed_offset": -1, "metadata": "", **_ERROR}
+    return {
+        "topics": [
+            {"name": name, "partitions": [{"partition_index": index, **none} for index in indexes]}
+            for name, indexes in topics
+        ]
+    }
+
+
+def _of_added_partitions(request: Any, version: int) -> Answer:
+    if version >= 4:
+        return {"results_by_transaction": [], **_ERROR}
+    return {
+        "results_by_topic_v3_and_below": [
+            {
+                "name": topic.name,
+                "results_by_partition": [
+                    {"partition_index": index, "partition_error_code": NOT_COORDINATOR}
+                    for index in topic.partitions
+                ],
+            }
+            for topic in request.v3_and_below_topics
+        ]
+    }
+
+
+def _of_groups(request: Any, version: int) -> Answer:
+    return {"groups": [{"group_id": name, **_ERROR} for name in request.groups]}
+
+
+def _of_described_groups(request: Any, version: int) -> Answer:
+    return {"groups": [{"group_id": name, **_ERROR} for name in request.group_ids]}
+
+
+def _of_deleted_groups(request: Any, version: int) -> Answer:
+    return {"results": [{"group_id": name, **_ERROR} for name in request.groups_names]}
+
+
+def _of_transactions(request: Any, version: int) -> Answer:
+    states = [{"transactional_id": name, **_ERROR} for name in request.transactional_ids]
+    return {"transaction_states": states}
+
+
+REFUSED: dict[int, Callable[[Any, int], Answer]] = {
+    8: _of_offsets,
+    9: _of_offset_fetch,
+    11: _of_all,
+    12: _of_all,
+    13: _of_all,
+    14: _of_all,
+    15: _of_groups,
+    16: _of_all,
+    24: _of_added_partitions,
+    25: _of_all,
+    26: _of_all,
+    28: _of_offsets,
+    42: _of_deleted_groups,
+    47: _of_all,
+    65: _of_transactions,
+    66: _of_all,
+    68: _of_all,
+    69: _of_described_groups,
+}

@@ -1,0 +1,1 @@
+"""The classic group protocol: the members agree among themselves who reads what."""

@@ -1,0 +1,622 @@
+"""A standby: keeps a copy of everything that another broker has, until it is promoted.
+
+It repeats these steps:
+
+1. It asks the leader for the next **cut** (``broker.standby.followers``) and waits until there is one.
+2. It creates new topics, removes records that its logs have and the leader's lack
+   (``broker.standby.lineage``), and copies records up to the cut over a few connections.
+3. It syncs the logs. Then it applies the catalogue's changes and notes how far the logs are, in one commit.
+   Now it has a whole cut, a state in which the leader could have been killed.
+
+On a second connection it hears the leader's last word: what the leader has taken beyond the cut. What the
+copy lacks, from the cut and the last word, is one account (``broker.standby.lag_account``) for status,
+metrics and promotion.
+
+When anything fails, on either side, the standby starts over: it connects, gets a complete description, and
+copies what is missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import random
+import sqlite3
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from millstream.broker.catalogue.database import set_fact
+from millstream.broker.standby import copy_state
+from millstream.broker.standby.lag_account import LagAccount, Told
+from millstream.broker.standby.leader_link import LeaderLink
+from millstream.broker.standby.lineage import Promotion, common_end, first_foreign_epoch
+from millstream.broker.standby.promotion import Standing, Verdict, judge
+from millstream.broker.topics.partition import Partition
+from millstream.core.errors import (
+    BrokerUnavailable,
+    LogError,
+    MillstreamError,
+    ProtocolError,
+    RequestRefused,
+)
+from millstream.core.kafka_errors import OFFSET_OUT_OF_RANGE
+from millstream.log.copying import CORRUPT_MESSAGE, append_copied, jump, start_segment
+from millstream.wire.api_keys import AFTER_MISSING, COPY_CATALOGUE, FENCE, FOLLOW, LAST_WORD
+from millstream.wire.hot.replica import VERSION as FETCH_VERSION
+from millstream.wire.hot.replica import fetch_request, read_copied
+from millstream.wire.standby import SPOKEN
+
+if TYPE_CHECKING:
+    from millstream.broker.node import Node
+
+_log = logging.getLogger(__name__)
+
+WAIT_MS = 2000  # how long the leader may hold a request for the next cut
+WORD_WAIT_MS = 1000  # how long it may hold a request for its last word
+WORD_EVERY = 0.01  # seconds between requests for the last word, from a leader that always has news
+ASK_PATIENCE = 3.0  # seconds in which a leader has to accept a connection
+CONNECTIONS = 4  # connections that copy records
+MOST_BYTES = 2 * 1024 * 1024  # of one response
+AT_ONCE = 64  # partitions in one request
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between attempts to connect
+STOP_PATIENCE = 5.0  # seconds to finish the current cut when the standby is stopped
+MOST_SHOWN = 100  # partitions in a status
+SWITCH_PATIENCE = 60.0  # seconds to copy a fenced leader's last records
+_FETCH = 1
+
+
+class _Again(Exception):
+    """What the leader said no longer holds (a topic was deleted, records expired): start over."""
+
+
+class _Aim:
+    """A cut that is being copied."""
+
+    def __init__(self, fields: dict[str, Any]) -> None:
+        self.cut: int = fields["cut"]
+        self.now_ms: int = fields["now_ms"]
+        self.number: int = fields["number"]
+        self.statements: list[Any] = fields["statements"]
+        self.is_last: bool = fields["last"]
+        self.catalogue: Path | None = None  # a complete catalogue, to which the statements are applied
+        self.ends: dict[Partition, int] = {}
+
+
+class Standby:
+    """See the module's description. Lives on the server's loop."""
+
+    def __init__(self, node: Node, leader: str, host: str, port: int) -> None:
+        self.leader = leader
+        self.promoted = asyncio.Event()
+        self.is_connected = False
+        self._node = node
+        self._host, self._port = host, port
+        self._task: asyncio.Task[None] | None = None
+        self._threads = ThreadPoolExecutor(node.config.log_flush_threads, "millstream-copy")
+        self._links: list[LeaderLink] = []
+        self._copying: list[LeaderLink] = []  # those of ``_links`` that copy records
+        self._session = ""  # the name of this session, given by the leader
+        self._names: dict[bytes, str] = {}  # of the leader's topics, by id
+        self._node_id: Sequence[int] | None = None  # the configured id, and the id used instead
+        self._bases: dict[Partition, list[int]] = {}  # base offsets of the leader's segments
+        self._ahead: set[bytes] = set()  # topics created here before the leader's catalogue change is applied
+        self._aim: _Aim | None = None
+        self._whole: tuple[int, int] | None = None  # the last whole cut, by the leader's clock and by ours
+        self._whole_at = self._heard_at = node.clock.monotonic()
+        self._is_last = False  # no cut follows the last whole one: the leader takes no more writes
+        self._account = LagAccount(node.catalogue_state.ends)
+        self._whole_event = asyncio.Event()
+        self.copied_bytes = 0
+        self.breaks = 0
+
+    # Life
+
+    def start(self) -> asyncio.Task[None]:
+        """Start following. The returned task runs until it is cancelled, or raises an error that no retry
+        can cure."""
+        known = self._node.catalogue_state.facts
+        whole = known.get(copy_state.WHOLE)
+        self._whole = (whole[0], whole[1]) if whole else None
+        if copy_state.CLIENTS in known and known[copy_state.LEADER] == self.leader:
+            self._node.lead_clients_to(*_brokers(known[copy_state.CLIENTS]))
+        self._task = asyncio.create_task(self._run())
+        return self._task
+
+    async def stop(self) -> None:
+        """Stop following, with a whole cut if that is possible in time, and save the standing."""
+        was_connected = self.is_connected
+        if self._task is not None:
+            if self._aim is not None and not self._task.done():
+                self._whole_event.clear()
+                whole = asyncio.create_task(self._whole_event.wait())
+                await asyncio.wait({self._task, whole}, timeout=STOP_PATIENCE)
+                whole.cancel()
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        self._close_links()
+        if not self.promoted.is_set():
+            standing = self._standing(answers=False)
+            left = {
+                "heard_ms": standing.heard_ms,
+                "was_connected": was_connected,
+                "missing": [list(each) for each in standing.missing],
+                "behind_commits": standing.behind_commits,
+                "is_last": standing.is_last,
+            }
+            with contextlib.suppress(RequestRefused):
+                await self._node.catalogue.copy(lambda db: copy_state.save_facts(db, left=left))
+        self._threads.shutdown()
+
+    async def _run(self) -> None:
+        pause = FIRST_PAUSE
+        while True:
+            started = self._node.clock.monotonic()
+            try:
+                await self._follow()
+            except _Again as error:
+                _log.info("the copy of %s starts over: %s", self.leader, error)
+            except (BrokerUnavailable, ProtocolError, OSError) as error:
+                if self.is_connected:
+                    self.breaks += 1
+                    _log.warning("the leader at %s is lost: %s; trying again", self.leader, error)
+                elif pause == FIRST_PAUSE:
+                    _log.warning("the leader can't be reached: %s; trying again", error)
+            except LogError as error:
+                _log.error("can't copy: %s; trying again", error)
+            finally:
+                self.is_connected = False
+                self._close_links()
+            if self._node.clock.monotonic() - started > LONGEST_PAUSE:
+                pause = FIRST_PAUSE
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+    def _close_links(self) -> None:
+        for link in self._links:
+            link.close()
+        self._links.clear()
+        self._copying.clear()
+
+    async def _open(self) -> LeaderLink:
+        link = await LeaderLink.open(self._host, self._port)
+        self._links.append(link)
+        return link
+
+    # Following
+
+    async def _follow(self) -> None:
+        link = await self._open()
+        catalogue = self._node.catalogue
+        blank = self._node.is_blank
+        asked: dict[str, Any] = {
+            "spoken": SPOKEN,
+            "schema": catalogue.schema,
+            "name": f"{self._node.own_host}:{self._node.own_port}",
+            "node_id": self._node.own_id,
+            "host": self._node.own_host,
+            "port": self._node.own_port,
+            "cluster_id": None if blank else catalogue.cluster_id,
+            "lineage": catalogue.lineage,
+            "wait_ms": WAIT_MS,
+        }
+        listening: asyncio.Task[None] | None = None
+        try:
+            self._session, cut, complete = "", 0, 0
+            while True:
+                news = asked | {"session": self._session, "cut": cut, "complete": complete}
+                fields, _ = await link.ask(FOLLOW, news)
+                self._heard_at = self._node.clock.monotonic()
+                if fields["first"] and self._session:
+                    raise _Again("the leader begins anew")
+                self._session, cut = fields["session"], fields["cut"]
+                if listening is None:
+                    listening = asyncio.create_task(self._listen())
+                await self._take(link, fields)
+                complete = cut
+        finally:
+            if listening is not None:
+                listening.cancel()
+                await asyncio.gather(listening, return_exceptions=True)
+
+    async def _listen(self) -> None:
+        """Follow what the leader has, even while a cut is being copied and synced."""
+        try:
+            await self._hear_words(await self._open())
+        except MillstreamError as error:
+            _log.warning("the leader's last word can't be heard: %s; starting over", error)
+            self._close_links()
+
+    async def _hear_words(self, link: LeaderLink) -> None:
+        while True:
+            asked = {"session": self._session, "wait_ms": WORD_WAIT_MS}
+            word, _ = await link.ask(LAST_WORD, asked)
+            told = [
+                Told((bytes.fromhex(topic_id), index), name, end, size)
+                for topic_id, name, index, end, size in word["ends"]
+            ]
+            self._account.heard(word["cut"], word["number"], told)
+            self._heard_at = self._node.clock.monotonic()
+            await asyncio.sleep(WORD_EVERY)
+
+    async def _take(self, link: LeaderLink, fields: dict[str, Any]) -> None:
+        """Copy all of a cut, and apply it."""
+        node = self._node
+        aim = self._aim = _Aim(fields)
+        self._names.update((bytes.fromhex(topic[1]), topic[0]) for topic in fields.get("topics", ()))
+        told = [
+            Told((key := bytes.fromhex(row[0]), row[1]), self._names.get(key, row[0]), row[3], row[4])
+            for row in fields["partitions"]
+        ]
+        self._account.begin(aim.number, told, first=fields["first"])
+        node.lead_clients_to(*_brokers([fields["leader"], *fields["brokers"]]))
+        self._node_id = node.go_by(fields["your_id"])
+        limit = first_foreign_epoch([Promotion(*p) for p in fields["lineage"]], node.catalogue.lineage)
+        if fields["first"]:
+            self._bases.clear()
+            aim.catalogue = await self._copy_catalogue(link, fields)
+            if not self.is_connected:
+                self.is_connected = True
+                _log.info("following %s", self.leader)
+        if "topics" in fields:
+            if node.is_blank:
+                await self._join(fields["lineage"])
+            await self._make_topics(fields["topics"])
+        for row in fields["partitions"]:
+            self._heed(aim, row, limit)
+        if aim.ends:
+            await self._copy(aim)
+            await self._sync(aim)
+        await self._make_whole(aim, fields)
+
+    async def _copy_catalogue(self, link: LeaderLink, fields: dict[str, Any]) -> Path:
+        path = Path(self._node.data_path) / ".catalogue-incoming"
+        size = fields["catalogue_size"]
+        with path.open("wb") as file:
+            while file.tell() < size:
+                asked = {"session": fields["session"], "position": file.tell()}
+                _, data = await link.ask(COPY_CATALOGUE, asked)
+                if not data:
+                    raise _Again("the leader's catalogue is shorter than it was")
+                file.write(data)
+        return path
+
+    async def _join(self, lineage: list[Any]) -> None:
+        """Join the leader's cluster, before its topics are created here. So a standby that is killed during
+        its first copy can continue it, and can't be mistaken for a separate cluster."""
+        (cluster_id, _), *promotions = lineage
+
+        def write(db: sqlite3.Connection) -> None:
+            set_fact(db, "cluster.id", cluster_id)
+            set_fact(db, "promotions", json.dumps(promotions))
+            copy_state.save_facts(db, leader=self.leader)
+
+        await self._node.catalogue.copy(write)
+        self._node.claim()
+
+    async def _make_topics(self, topics: list[Any]) -> None:
+        """Create new topics and partitions before their records come. Deleted topics are removed later, with
+        the catalogue's changes, unless a new topic has the same name."""
+        node = self._node
+        known = node.catalogue.topics
+        made = []
+        for name, topic_id, partitions, overrides in topics:
+            have = known.get(name)
+            if have is None or have.id.hex != topic_id or have.partitions < partitions:
+                made.append((name, bytes.fromhex(topic_id), partitions, overrides))
+                if have is None or have.id.hex != topic_id:
+                    self._ahead.add(bytes.fromhex(topic_id))
+        if made:
+            await node.catalogue.foresee(made)
+            await node.serve_catalogue()
+
+    def _heed(self, aim: _Aim, row: list[Any], limit: int) -> None:
+        """Apply what the leader says about one partition to this copy."""
+        topic_id, index, start, end, _, bases, epochs = row
+        topic = self._node.hosted.get(bytes.fromhex(topic_id))
+        if topic is None or index >= len(topic.partitions):
+            raise _Again("a topic is not there")
+        partition = topic.partitions[index]
+        if partition.log.compaction.is_swapping:
+            raise _Again(f"{partition} is being compacted at this moment")
+        if epochs is not None:
+            self._bases[partition] = bases
+            self._reconcile(partition, [(epoch, at) for epoch, at in epochs], bases[0], end, limit)
+        else:
+            self._bases[partition] += bases
+        log = partition.log
+        if start > log.end_offset:
+            partition.log = log = self._node.restart_log(log, self._bases[partition][0])
+        aim.ends[partition] = end
+        if start > log.log_start_offset:
+            self._node.trims[partition] = start
+
+    def _reconcile(
+        self, partition: Partition, epochs: list[tuple[int, int]], first: int, end: int, limit: int
+    ) -> None:
+        """Cut off records that the leader's log does not have, and take over its epochs."""
+        log = partition.log
+        common = common_end(log.epochs.entries, log.end_offset, epochs, end, limit)
+        if common < log.end_offset and log.size_bytes:
+            count = log.end_offset - common
+            partition.log, aside = self._node.cut_log(log, max(common, log.log_start_offset))
+            log = partition.log
+            _log.warning(
+                "%s: the leader does not have the last %d records here, from offset %d on; they were taken "
+                "back and are kept in %s",
+                partition, count, common, aside,
+            )  # fmt: skip
+        if log.end_offset < first or (log.size_bytes == 0 and log.end_offset != first):
+            partition.log = log = self._node.restart_log(log, first)
+        log.epochs.replace(epochs)
+        log.epochs.write()
+        log.leader_epoch = log.epochs.latest
+        partition.topic.described.clear()
+
+    # Records
+
+    async def _copy(self, aim: _Aim) -> None:
+        """Copy records until every log is at its end in the cut."""
+        waiting = deque(partition for partition, end in aim.ends.items() if partition.log.end_offset < end)
+        count = min(CONNECTIONS, len(waiting))
+        while len(self._copying) < count:
+            self._copying.append(await self._open())
+        workers = [asyncio.create_task(self._copy_some(link, aim, waiting)) for link in self._copying[:count]]
+        try:
+            await asyncio.gather(*workers)
+        finally:
+            for worker in workers:
+                worker.cancel()
+            await asyncio.gather(*workers, return_exceptions=True)
+        for partition, end in aim.ends.items():
+            start_segment(partition.log, self._bases[partition], end)
+            jump(partition.log, end)
+
+    async def _copy_some(self, link: LeaderLink, aim: _Aim, waiting: deque[Partition]) -> None:
+        alone = False
+        while waiting:
+            chosen = [waiting.popleft() for _ in range(1 if alone else min(AT_ONCE, len(waiting)))]
+            wanted: dict[bytes, list[tuple[int, int]]] = {}
+            for partition in chosen:
+                at = (partition.index, partition.log.end_offset)
+                wanted.setdefault(partition.topic.id_bytes, []).append(at)
+            body = await link.request(
+                _FETCH, FETCH_VERSION, fetch_request(wanted, most=MOST_BYTES), tags=True
+            )
+            by_place = {(partition.topic.id_bytes, partition.index): partition for partition in chosen}
+            taken = 0
+            missing: list[Partition] = []
+            for topic_id, index, error, records in read_copied(body):
+                partition = by_place[topic_id, index]
+                if error in (CORRUPT_MESSAGE, OFFSET_OUT_OF_RANGE):
+                    missing.append(partition)
+                elif error:
+                    raise _Again(f"{partition}: the leader answers with error {error}")
+                taken += self._append(partition, records, aim.ends[partition])
+            self.copied_bytes += taken
+            for partition in missing:
+                await self._pass_over(link, partition, aim.ends[partition])
+            for partition in chosen:
+                if partition.log.end_offset < aim.ends[partition]:
+                    if alone and not taken:
+                        # No records are left up to the cut: they were compacted away or are damaged.
+                        jump(partition.log, aim.ends[partition])
+                    else:
+                        waiting.append(partition)
+            alone = not taken
+
+    async def _pass_over(self, link: LeaderLink, partition: Partition, upto: int) -> None:
+        """Skip records that are damaged on the leader, or were deleted since it described the cut. The leader
+        does not serve them to anyone, and continues after them."""
+        log = partition.log
+        place = {"topic_id": partition.topic.id.hex, "partition": partition.index, "offset": log.end_offset}
+        answer, _ = await link.ask(AFTER_MISSING, place)
+        after = min(answer["offset"], upto)
+        if after <= log.end_offset:
+            raise _Again(f"{partition}: the leader can't read its records from offset {log.end_offset} on")
+        if not answer["deleted"]:
+            _log.error(
+                "%s: the leader's records %d to %d are damaged; the copy does not have them either",
+                partition, log.end_offset, after - 1,
+            )  # fmt: skip
+        jump(log, after)
+
+    def _append(self, partition: Partition, records: memoryview, upto: int) -> int:
+        if not records:
+            return 0
+        node = self._node
+        taken = append_copied(
+            partition.log, records, bases=self._bases[partition], upto=upto, now_ms=node.clock.now_ms()
+        )
+        partition.topic.bytes_in += taken
+        if taken and partition.waiters:
+            partition.wake(taken, _nothing)  # the responses schedule a turn, and are sent at its end
+        return taken
+
+    async def _sync(self, aim: _Aim) -> None:
+        loop = asyncio.get_running_loop()
+        await asyncio.gather(
+            *(
+                loop.run_in_executor(self._threads, partition.log.sync)
+                for partition in aim.ends
+                if partition.log.synced_offset < partition.log.written_offset
+            )
+        )
+
+    # The catalogue
+
+    async def _make_whole(self, aim: _Aim, fields: dict[str, Any]) -> None:
+        node = self._node
+        ahead = list(self._ahead)
+        whole = (aim.now_ms, node.clock.now_ms())
+        ends = [(p.topic.id_bytes, p.index, end) for p, end in aim.ends.items()]
+
+        def write(db: sqlite3.Connection) -> None:
+            if aim.catalogue is not None:
+                _replace_catalogue(db, aim.catalogue)
+            else:
+                db.executemany("DELETE FROM topics WHERE id = ?", [(topic_id,) for topic_id in ahead])
+            for statement, rows in aim.statements:
+                db.executemany(statement, rows)
+            copy_state.save_facts(
+                db,
+                leader=self.leader,
+                clients=[fields["leader"], *fields["brokers"]],
+                node_id=self._node_id,
+                whole=whole,
+                left=None,
+                fenced=None,
+                promoted=None,
+            )
+            copy_state.save_ends(db, ends)
+            if aim.catalogue is not None:
+                db.execute("DELETE FROM copy_ends WHERE topic_id NOT IN (SELECT id FROM topics)")
+
+        if aim.catalogue is not None and not node.is_blank:
+            _keep_catalogue(node, fields["lineage"])
+        await node.catalogue.copy(write)
+        if aim.catalogue is not None:
+            aim.catalogue.unlink()
+            node.claim()
+        self._ahead.clear()
+        await node.serve_catalogue()
+        await node.apply_trims()
+        self._account.complete(aim.cut, aim.number, {(topic_id, index): end for topic_id, index, end in ends})
+        self._whole, self._aim, self._is_last = whole, None, aim.is_last
+        self._whole_at = self._heard_at
+        self._whole_event.set()
+
+    # Status
+
+    def _standing(self, *, answers: bool) -> Standing:
+        silent_ms = round((self._node.clock.monotonic() - self._heard_at) * 1000)
+        heard_ms = self._node.clock.now_ms() - silent_ms
+        account = self._account
+        return Standing(
+            self.leader,
+            self._whole,
+            answers,
+            heard_ms,
+            False,
+            account.missing,
+            account.commits,
+            self._is_last and self._aim is None,
+        )
+
+    def status(self) -> dict[str, Any]:
+        """The standby's status, for people and metrics."""
+        account = self._account
+        records = account.records
+        now = self._node.clock.monotonic()
+        standing = self._standing(answers=self.is_connected)
+        is_known = self.is_connected or standing.is_last
+        is_behind = self._aim is not None or records > 0 or not is_known
+        return {
+            "leader": self.leader,
+            "connected": self.is_connected,
+            "whole": self._whole,
+            "behind_records": records,
+            "behind_bytes": account.bytes,
+            "behind_commits": account.commits,
+            "missing": [list(each) for each in standing.missing[:MOST_SHOWN]],
+            # Since when the leader may have taken records that are unknown here; null: all are known.
+            "unknown_since_ms": None if is_known else standing.heard_ms,
+            "behind_seconds": round(now - self._whole_at, 3) if is_behind else 0.0,
+            "silent_seconds": round(now - self._heard_at, 3),
+            "copied_bytes": self.copied_bytes,
+            "breaks": self.breaks,
+        }
+
+    # Promotion
+
+    async def promote(self, address: str, *, force: bool) -> Verdict:
+        """Replace the leader, if the rules allow it (``broker.standby.promotion``). Raises RequestRefused."""
+        answers = await self._answers()
+        verdict = judge(self._standing(answers=answers), force=force)
+        if not verdict.allowed:
+            return verdict
+        if answers:
+            await self._take_over(address)
+            verdict = Verdict(
+                True, ["the leader was told: it takes no more writes, and everything is here"], ()
+            )
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        now_ms = self._node.clock.now_ms()
+        await self._node.catalogue.copy(lambda db: copy_state.save_facts(db, promoted=now_ms))
+        self.promoted.set()
+        return verdict
+
+    async def _answers(self) -> bool:
+        """True if the leader accepts a connection now. One that hangs does not count."""
+        try:
+            async with asyncio.timeout(ASK_PATIENCE):
+                link = await LeaderLink.open(self._host, self._port)
+        except (MillstreamError, TimeoutError):
+            return False
+        link.close()
+        return True
+
+    async def _take_over(self, address: str) -> None:
+        """Fence the leader, and wait until everything that it had is copied. If that takes too long, undo
+        the fence and raise RequestRefused."""
+        link = await LeaderLink.open(self._host, self._port)
+        try:
+            await link.ask(FENCE, {"by": address, "node_id": self._node.own_id})
+            try:
+                async with asyncio.timeout(SWITCH_PATIENCE):
+                    while not self._is_last:
+                        self._whole_event.clear()
+                        await self._whole_event.wait()
+            except TimeoutError:
+                await link.ask(FENCE, {"by": ""})
+                raise RequestRefused(
+                    0, f"the leader's last records were not here within {SWITCH_PATIENCE:g} s; it leads on"
+                ) from None
+        finally:
+            link.close()
+
+
+def _brokers(listed: list[Any]) -> tuple[tuple[int, str, int], list[tuple[int, str, int]]]:
+    """The leader and the other brokers, from a message's list."""
+    leader, *others = [(node_id, host, port) for node_id, host, port in listed]
+    return leader, others
+
+
+def _nothing() -> None:
+    """No responses are sent while readers are woken."""
+
+
+def _replace_catalogue(db: sqlite3.Connection, path: Path) -> None:
+    """Replace all rows with those of another catalogue, except the tables that belong to this copy."""
+    theirs = sqlite3.connect(path)
+    try:
+        db.execute("PRAGMA defer_foreign_keys = ON")
+        query = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'copy\\_%' ESCAPE '\\'"
+        tables = [name for (name,) in theirs.execute(query) if not name.startswith("sqlite_")]
+        for table in tables:
+            db.execute(f'DELETE FROM "{table}"')  # noqa: S608  (a name from the schema, which is ours)
+        for table in tables:
+            rows = theirs.execute(f'SELECT * FROM "{table}"')  # noqa: S608
+            marks = ", ".join("?" * len(rows.description))
+            db.executemany(f'INSERT INTO "{table}" VALUES ({marks})', rows)  # noqa: S608
+    finally:
+        theirs.close()
+        for suffix in ("-wal", "-shm", "-journal"):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(f"{path}{suffix}")
+
+
+def _keep_catalogue(node: Node, lineage: Sequence[Sequence[Any]]) -> None:
+    """Save the node's catalogue before the leader's replaces it, if that one has seen more promotions."""
+    if len(lineage) > len(node.catalogue.lineage):
+        path = Path(node.data_path) / f"catalogue-before-{lineage[-1][0]}.db"
+        if not path.exists():
+            node.catalogue.save_as(path)
+            _log.warning("the catalogue of this broker, from before another led, is kept in %s", path)

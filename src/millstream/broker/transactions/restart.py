@@ -1,0 +1,103 @@
+"""Restart: settle the transactions that the last process left, before any client is served.
+
+1. An owed marker is written if, and only if, the transaction that it ends is still open in that partition;
+   its first offset identifies it. The rows of all other owed markers are deleted at once, not lazily: from
+   now on another transaction could begin at that same offset.
+2. A transaction that is open in a log continues if some transactional id has its producer.
+3. Any other open transaction has no producer that could end it, and is aborted.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from millstream.broker.net.turn import Turn
+from millstream.broker.topics.partition import HostedTopic
+from millstream.broker.transactions.decisions import Decisions, OwedMarker
+from millstream.broker.transactions.markers import Markers
+from millstream.broker.transactions.transaction import Identity
+from millstream.broker.transactions.transactional_ids import TransactionalId, TransactionalIds
+from millstream.wire.frame import TopicKey
+
+_log = logging.getLogger(__name__)
+
+
+def go_on(
+    ids: TransactionalIds,
+    decisions: Decisions,
+    markers: Markers,
+    hosted: Mapping[TopicKey, HostedTopic],
+    turn: Turn,
+) -> None:
+    """Settle all transactions; see the module's description."""
+    for standing, added in decisions.standings():
+        ids.add(standing, added)
+    _write_owed(ids, decisions, markers)
+    turn.write()
+    orphans = _adopt_open(ids, markers, hosted)
+    for found in ids:
+        for topic_id, index in found.added.partitions:
+            topic = hosted.get(topic_id)
+            if topic is not None and index < len(topic.partitions):
+                found.logs[topic.partitions[index].log] = None
+        ids.stand(found, found.stands)
+    if orphans:
+        _log.warning(
+            "%d transactions are open in the logs and known to no transactional id; they are aborted",
+            len(orphans),
+        )
+        markers.write(orphans, is_recorded=False)
+        turn.write()
+    going_on = len(list(ids.open()))
+    if going_on:
+        _log.info("%d transactions are open and go on", going_on)
+
+
+def _write_owed(ids: TransactionalIds, decisions: Decisions, markers: Markers) -> None:
+    owed: dict[str, list[OwedMarker]] = {}
+    stale = []
+    for marker in decisions.owed_markers():
+        if markers.is_due(marker):
+            owed.setdefault(marker.transaction, []).append(marker)
+        else:
+            stale.append(marker)
+    decisions.forget_owed_now(stale)
+    for found in ids:
+        if found.stands.is_decided:
+            _finish(ids, markers, found, owed.pop(found.name, []))
+    for of_others in owed.values():
+        markers.write(of_others)
+
+
+def _finish(
+    ids: TransactionalIds, markers: Markers, found: TransactionalId, owed: Sequence[OwedMarker]
+) -> None:
+    markers.write(owed, complete=lambda: ids.stand(found, found.stands.completed()))
+
+
+def _adopt_open(
+    ids: TransactionalIds, markers: Markers, hosted: Mapping[TopicKey, HostedTopic]
+) -> list[OwedMarker]:
+    """Assign the transactions that are open in the logs to their transactional ids. Returns the markers that
+    abort those of no id."""
+    writers = {found.stands.writer: found for found in ids if not found.stands.is_decided}
+    orphans = []
+    for key, topic in hosted.items():
+        if not isinstance(key, bytes):
+            continue  # each topic is in the mapping under its name, too
+        for partition in topic.partitions:
+            for producer_id, open_there in partition.log.open_transactions().items():
+                if markers.holds(topic.id_bytes, partition.index, producer_id):
+                    continue
+                found = writers.get(Identity(producer_id, open_there.epoch))
+                if found is None:
+                    first_offset, epoch = open_there.first_offset, open_there.epoch
+                    orphans.append(
+                        OwedMarker(key, partition.index, producer_id, first_offset, epoch, False, "")
+                    )
+                    continue
+                found.logs[partition.log] = None
+                if not found.stands.is_open:
+                    found.standing = found.stands.begin(open_there.started_ms)
+    return orphans

@@ -1,0 +1,337 @@
+"""The life of a transactional id: which producer may write, and what ends a transaction. No I/O.
+
+Rules
+-----
+1. A ``Transaction`` is the standing of one transactional id: its producer, its state and its times. It is
+   immutable. Every method returns the id's next standing, or raises ``RequestRefused`` with Kafka's error
+   code. The caller stores the next standing and applies it once it is durable, so a failed write leaves
+   everything as it was.
+2. ``state`` changes only along ``TRANSITIONS``.
+3. An identity (producer id and epoch) that was replaced never becomes valid again.
+4. Time comes in as ``now_ms`` of the wall clock, because it is stored and outlives the process.
+
+Theory
+------
+A transactional id has one *producer* at a time, known by its identity. Each InitProducerId gives it a new
+one, and a producer that still uses an older one is fenced. The producer's transactions follow each other::
+
+    EMPTY            a producer was given its identity, and nothing happened since
+    ONGOING          records were written or offsets are pending, and nothing is decided
+    PREPARE_COMMIT   committed, durably; the marker is still missing in some partition's log
+    PREPARE_ABORT    aborted, likewise
+    COMPLETE_COMMIT  committed, and every partition's log has its marker
+    COMPLETE_ABORT   aborted, likewise
+    DEAD             unused for so long that the id was forgotten
+
+On one node the markers follow the decision within the same turn of the loop. So a PREPARE state is seen only
+where a log takes no writes because its disk is full. Kafka's PrepareEpochFence does not occur. It marks an
+abort whose new epoch is on its way to other machines, and here the abort and the new epoch are one write.
+
+Two protocols end a transaction. In the first (EndTxn below version 5), the producer keeps its epoch from one
+transaction to the next, so a request that arrives late may look like a request of the next transaction. In
+the second (KIP-890), every end gives the producer the next epoch, so a late request names an identity that
+is no longer valid. ``previous`` is the identity that ended the last transaction. It tells a retry, which gets
+the same response again, from a request of another producer, which is fenced.
+
+An epoch is a 16-bit number. A producer that has used ``LAST_EPOCH`` gets a new producer id at epoch 0. The
+one epoch above it is for the markers of its last transaction.
+
+A transaction for two-phase commit (KIP-939) has no time-out. A producer that comes back after a crash asks
+to *keep* it. It gets a new identity, while the records stay under the identity that wrote them (``kept``),
+and it can do nothing but end that transaction.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from millstream.core.errors import RequestRefused
+from millstream.core.kafka_errors import (
+    CONCURRENT_TRANSACTIONS,
+    INVALID_PRODUCER_ID_MAPPING,
+    INVALID_TXN_STATE,
+    PRODUCER_FENCED,
+)
+
+LAST_EPOCH = 32766  # the highest epoch that a producer may use
+_MARKER_EPOCH = 32767
+NO_TIMEOUT = 2**31 - 1  # a transaction for two-phase commit
+
+
+class State(enum.Enum):
+    """The states, under Kafka's names in ListTransactions and DescribeTransactions."""
+
+    EMPTY = "Empty"
+    ONGOING = "Ongoing"
+    PREPARE_COMMIT = "PrepareCommit"
+    PREPARE_ABORT = "PrepareAbort"
+    COMPLETE_COMMIT = "CompleteCommit"
+    COMPLETE_ABORT = "CompleteAbort"
+    DEAD = "Dead"
+
+
+# In the second protocol, an abort may come when no transaction has begun. It still gives the next epoch.
+TRANSITIONS: Mapping[State, frozenset[State]] = {
+    State.EMPTY: frozenset({State.EMPTY, State.ONGOING, State.PREPARE_ABORT, State.DEAD}),
+    State.ONGOING: frozenset({State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT}),
+    State.PREPARE_COMMIT: frozenset({State.COMPLETE_COMMIT}),
+    State.PREPARE_ABORT: frozenset({State.COMPLETE_ABORT}),
+    State.COMPLETE_COMMIT: frozenset({State.EMPTY, State.ONGOING, State.PREPARE_ABORT, State.DEAD}),
+    State.COMPLETE_ABORT: frozenset({State.EMPTY, State.ONGOING, State.PREPARE_ABORT, State.DEAD}),
+    State.DEAD: frozenset(),
+}
+
+
+class Answer(enum.Enum):
+    """The result of an EndTxn."""
+
+    END = "the transaction ends now"
+    SAME = "it ended before; the same answer again"
+    WAIT = "it is decided and still being ended"
+    WRONG = "there is nothing that could be ended so"
+
+
+_END, _SAME, _WAIT, _WRONG = Answer.END, Answer.SAME, Answer.WAIT, Answer.WRONG
+
+# The first protocol: (state, commit). Any identity but the current one is fenced.
+FIRST_PROTOCOL: Mapping[tuple[State, bool], Answer] = {
+    (State.EMPTY, True): _WRONG,
+    (State.EMPTY, False): _WRONG,
+    (State.ONGOING, True): _END,
+    (State.ONGOING, False): _END,
+    (State.PREPARE_COMMIT, True): _WAIT,
+    (State.PREPARE_COMMIT, False): _WRONG,
+    (State.PREPARE_ABORT, True): _WRONG,
+    (State.PREPARE_ABORT, False): _WAIT,
+    (State.COMPLETE_COMMIT, True): _SAME,
+    (State.COMPLETE_COMMIT, False): _WRONG,
+    (State.COMPLETE_ABORT, True): _WRONG,
+    (State.COMPLETE_ABORT, False): _SAME,
+}
+
+# The second protocol: (state, commit, whether the identity is the previous one). A missing key means fenced.
+SECOND_PROTOCOL: Mapping[tuple[State, bool, bool], Answer] = {
+    (State.EMPTY, True, False): _WRONG,
+    (State.EMPTY, False, False): _END,
+    (State.ONGOING, True, False): _END,
+    (State.ONGOING, False, False): _END,
+    (State.PREPARE_COMMIT, True, True): _WAIT,
+    (State.PREPARE_COMMIT, False, True): _WRONG,
+    (State.PREPARE_ABORT, True, True): _WRONG,
+    (State.PREPARE_ABORT, False, True): _WAIT,
+    (State.COMPLETE_COMMIT, True, False): _WRONG,
+    (State.COMPLETE_COMMIT, False, False): _END,
+    (State.COMPLETE_COMMIT, True, True): _SAME,
+    (State.COMPLETE_COMMIT, False, True): _WRONG,
+    (State.COMPLETE_ABORT, True, False): _WRONG,
+    (State.COMPLETE_ABORT, False, False): _END,
+    (State.COMPLETE_ABORT, True, True): _WRONG,
+    (State.COMPLETE_ABORT, False, True): _SAME,
+}
+
+_DECIDED = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
+
+
+class Identity(NamedTuple):
+    """The producer id and epoch that a producer sends with every request."""
+
+    producer_id: int
+    epoch: int
+
+    def __str__(self) -> str:
+        return f"producer {self.producer_id}, epoch {self.epoch}"
+
+
+NOBODY = Identity(-1, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """The standing of a transactional id; see the module's description."""
+
+    name: str
+    producer: Identity
+    timeout_ms: int
+    updated_ms: int
+    state: State = State.EMPTY
+    start_ms: int = -1  # of the last transaction begun
+    previous: Identity = NOBODY  # the producer's identity before its own last request replaced it
+    kept: Identity = NOBODY  # the identity that wrote the records of a kept transaction
+
+    @property
+    def is_open(self) -> bool:
+        return self.state is State.ONGOING
+
+    @property
+    def is_two_phase(self) -> bool:
+        return self.timeout_ms == NO_TIMEOUT
+
+    @property
+    def is_decided(self) -> bool:
+        """True if the transaction is decided, but some log lacks its marker."""
+        return self.state in _DECIDED
+
+    @property
+    def is_unfinished(self) -> bool:
+        """True if the transaction holds readers back."""
+        return self.is_open or self.is_decided
+
+    @property
+    def writer(self) -> Identity:
+        """The identity that the open transaction's records have in the logs."""
+        return self.kept if self.kept != NOBODY else self.producer
+
+    @property
+    def needs_spare(self) -> bool:
+        """True if the next change of identity may need a new producer id, which the caller has to supply."""
+        return self.producer.epoch + 2 > LAST_EPOCH
+
+    # Requests of the producer
+
+    def check(self, producer: Identity) -> None:
+        """Raise RequestRefused unless this producer may add to the transaction now."""
+        if producer != self.producer:
+            raise self._stranger(producer)
+        if self.is_decided:
+            raise RequestRefused(CONCURRENT_TRANSACTIONS, f"{self.name}: its last transaction is being ended")
+        if self.kept != NOBODY:
+            raise RequestRefused(
+                INVALID_TXN_STATE,
+                f"{self.name}: a prepared transaction was kept; commit or abort it before writing",
+            )
+
+    def begin(self, now_ms: int) -> Transaction:
+        """Add to the open transaction, or begin one."""
+        if self.state is State.ONGOING:
+            return self
+        return self._go(State.ONGOING, start_ms=now_ms, updated_ms=now_ms)
+
+    def end(
+        self, producer: Identity, *, commit: bool, second_protocol: bool, spare: int, now_ms: int
+    ) -> Transaction:
+        """The standing after the producer ended its transaction; ``self`` if it had already ended."""
+        is_retry = second_protocol and producer == self.previous
+        if producer != self.producer and not is_retry:
+            raise self._stranger(producer)
+        if second_protocol:
+            answer = SECOND_PROTOCOL.get((self.state, commit, is_retry))
+            if answer is None:
+                raise self._stranger(producer)
+        else:
+            answer = FIRST_PROTOCOL[self.state, commit]
+        if answer is Answer.SAME:
+            return self
+        if answer is Answer.WAIT:
+            raise RequestRefused(CONCURRENT_TRANSACTIONS, f"{self.name}: the transaction is being ended")
+        if answer is Answer.WRONG:
+            raise RequestRefused(
+                INVALID_TXN_STATE,
+                f"{self.name}: there is no transaction to {'commit' if commit else 'abort'}, "
+                f"it is {self.state.value}",
+            )
+        state = State.PREPARE_COMMIT if commit else State.PREPARE_ABORT
+        if not second_protocol:
+            return self._go(state, updated_ms=now_ms)
+        return self._go(
+            state, producer=self._after(self.producer, 1, spare), previous=self.producer, updated_ms=now_ms
+        )
+
+    # What fences the producer
+
+    def check_init(self, expected: Identity | None) -> bool:
+        """True if an InitProducerId that names its producer's identity (KIP-360) is a retry of one that was
+        answered. Raises RequestRefused if the producer is fenced."""
+        if expected is None or expected == self.producer:
+            return False
+        if expected == self.previous and not self.is_open:
+            return True
+        raise RequestRefused(PRODUCER_FENCED, f"{self.name} has another producer by now, not {expected}")
+
+    def init(self, expected: Identity | None, *, timeout_ms: int, spare: int, now_ms: int) -> Transaction:
+        """The standing with a new producer, or with the same one after an error, which it proves with
+        ``expected``. An open transaction has to be aborted first (``fence``)."""
+        if self.is_decided:
+            raise RequestRefused(CONCURRENT_TRANSACTIONS, f"{self.name}: its last transaction is being ended")
+        return self._go(
+            State.EMPTY,
+            producer=self._after(self.producer, 1, spare),
+            previous=expected or NOBODY,
+            timeout_ms=timeout_ms,
+            start_ms=-1,
+            updated_ms=now_ms,
+        )
+
+    def keep(self, expected: Identity | None, *, spare: int, now_ms: int) -> Transaction:
+        """The standing with a new producer that keeps the open transaction, in order to end it."""
+        if not self.is_two_phase:
+            raise RequestRefused(
+                INVALID_TXN_STATE,
+                f"{self.name}: the open transaction is not for two-phase commit and can't be kept",
+            )
+        return self._go(
+            State.ONGOING,
+            producer=self._after(self.producer, 1, spare),
+            previous=expected or NOBODY,
+            kept=self.writer,
+            updated_ms=now_ms,
+        )
+
+    def fence(self, *, spare: int, now_ms: int) -> Transaction:
+        """Abort the open transaction on behalf of the broker, not of its producer. The epoch advances by two:
+        with one, a late request of the producer would look like a retry."""
+        return self._go(
+            State.PREPARE_ABORT,
+            producer=self._after(self.producer, 2, spare),
+            previous=NOBODY,
+            updated_ms=now_ms,
+        )
+
+    # After the decision
+
+    def completed(self) -> Transaction:
+        """The standing once every marker is written."""
+        state = State.COMPLETE_COMMIT if self.state is State.PREPARE_COMMIT else State.COMPLETE_ABORT
+        return self._go(state, kept=NOBODY)
+
+    def died(self) -> Transaction:
+        return self._go(State.DEAD)
+
+    def _go(self, state: State, **changes: object) -> Transaction:
+        assert state in TRANSITIONS[self.state], f"{self.name}: {self.state.value} to {state.value}"
+        return replace(self, state=state, **changes)  # type: ignore[arg-type]
+
+    @staticmethod
+    def _after(producer: Identity, steps: int, spare: int) -> Identity:
+        if producer.epoch + steps <= LAST_EPOCH:
+            return Identity(producer.producer_id, producer.epoch + steps)
+        assert spare >= 0
+        return Identity(spare, 0)
+
+    def _stranger(self, producer: Identity) -> RequestRefused:
+        if producer.producer_id != self.producer.producer_id:
+            return RequestRefused(
+                INVALID_PRODUCER_ID_MAPPING,
+                f"{self.name} is of producer id {self.producer.producer_id}, not {producer.producer_id}",
+            )
+        return RequestRefused(
+            PRODUCER_FENCED, f"{self.name} has epoch {self.producer.epoch} by now, not {producer.epoch}"
+        )
+
+
+def marker_epoch(before: Transaction, after: Transaction) -> int:
+    """The epoch of the markers for the change from ``before``, with an open transaction, to ``after``: the
+    highest epoch so far of the producer id that wrote the records."""
+    writer = before.writer
+    if writer.producer_id == after.producer.producer_id:
+        return after.producer.epoch
+    if writer.producer_id == before.producer.producer_id:
+        return min(before.producer.epoch + 1, _MARKER_EPOCH)
+    return min(writer.epoch + 1, _MARKER_EPOCH)
+
+
+def first_standing(name: str, producer_id: int, timeout_ms: int, now_ms: int) -> Transaction:
+    """The standing of a transactional id that was never used."""
+    return Transaction(name, Identity(producer_id, 0), timeout_ms, now_ms)

@@ -1,0 +1,1 @@
+"""Work beside the server: archiving, compaction, and telling which logs have stopped."""

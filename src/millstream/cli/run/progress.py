@@ -1,0 +1,57 @@
+"""Prints what each batch of ``millstream run`` did: a line for people, or JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from millstream.pipeline.run.progress import Progress
+
+
+class Shown(StrEnum):
+    LINE = "line"
+    JSON = "json"
+
+
+ProgressOption = Annotated[
+    Shown,
+    typer.Option(
+        "--progress",
+        metavar="line|json",
+        help="What to print after each batch: a line, or JSON with all figures of every operator, sink "
+        "and step. With json, everything else goes to standard error.",
+    ),
+]
+
+
+class Totals:
+    """Prints every batch that read or wrote something, and adds up the totals."""
+
+    def __init__(self, shown: Shown = Shown.LINE) -> None:
+        self.batches = self.rows = self.rejected = 0
+        self._shown = shown
+        self._out = sys.stdout  # kept, because sys.stdout is redirected to standard error later (JSON)
+
+    def again(self) -> Totals:
+        """A new one that counts from zero and prints to the same place."""
+        other = Totals(self._shown)
+        other._out = self._out
+        return other
+
+    def show(self, progress: Progress) -> None:
+        self.batches += 1
+        self.rows += progress.rows_in
+        self.rejected += progress.rejected
+        if not progress.rows_in and not any(progress.rows_out.values()):
+            return
+        if self._shown is Shown.JSON:
+            print(json.dumps(progress.as_json(), ensure_ascii=False), file=self._out, flush=True)
+        else:
+            width = shutil.get_terminal_size().columns if self._out.isatty() else None
+            print(progress.line(width), file=self._out, flush=True)

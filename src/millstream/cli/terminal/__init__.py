@@ -1,0 +1,1 @@
+"""What all commands share: options, ``--help``, output, signals, and mistakes told in plain words."""

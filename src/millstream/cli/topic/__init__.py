@@ -1,0 +1,1 @@
+"""``millstream topic``: ``command`` parses and prints; ``describe`` and ``export`` are beside it."""

@@ -1,0 +1,1 @@
+"""Records and positions as people write them: lines, templates, ``@-1h``. No I/O."""

@@ -1,0 +1,1 @@
+"""Consumer groups: the list, one group with its lag, and what changes it."""

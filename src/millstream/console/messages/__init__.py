@@ -1,0 +1,1 @@
+"""A topic's records: decoded, searched, followed, one by one."""

@@ -1,0 +1,1 @@
+"""The overview: health, disks, rates, and what needs attention first."""

@@ -1,0 +1,1 @@
+"""Views: the tables that pipelines keep, their rows, and SQL."""

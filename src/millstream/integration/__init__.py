@@ -1,0 +1,4 @@
+"""Ways in and out of the log for other systems: files today.
+
+May import ``client``.
+"""

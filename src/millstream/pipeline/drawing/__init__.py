@@ -1,0 +1,1 @@
+"""Topologies as pictures: ``graph`` makes boxes and arrows, ``text`` and ``svg`` draw them."""

@@ -1,0 +1,135 @@
+"""Turns a topology into boxes and arrows, for draw_text.py and draw_svg.py, and writes them as Mermaid.
+
+A step without a name and with only one consumer is drawn inside that consumer's box: the reader sees "bursts"
+with its window and its condition, not three boxes in a row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from millstream.pipeline.dsl.sinks import TopicSink
+from millstream.pipeline.dsl.streams import Rejected, Select, Source, Stream, Where
+from millstream.pipeline.dsl.topology import Topology
+from millstream.pipeline.dsl.windows import Aggregate
+from millstream.pipeline.planning.counting import given_by, taken_by
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    key: str
+    kind: str  # topic, view, or the kind of a stream
+    title: str
+    lines: tuple[str, ...]
+    streams: tuple[str, ...] = ()  # the names of the streams that are drawn in it
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """``counted`` are, for each arrow, the counts that add up to the rows along it (``counting.py``)."""
+
+    boxes: tuple[Box, ...]
+    arrows: tuple[tuple[str, str], ...]
+    counted: tuple[tuple[str, ...], ...] = ()
+
+    def mermaid(self) -> str:
+        shapes = {
+            "topic": ("[(", ")]"),
+            "view": ("[[", "]]"),
+            "union": ("{{", "}}"),
+            "rejected": ("(", ")"),
+            "channel": ("(", ")"),
+        }
+        lines = ["flowchart TD"]
+        for box in self.boxes:
+            left, right = shapes.get(box.kind, ("[", "]"))
+            text = "<br/>".join(_mermaid_text(part) for part in (f"<b>{box.title}</b>", *box.lines))
+            lines.append(f'    {box.key}{left}"{text}"{right}')
+        lines.extend(f"    {tail} --> {head}" for tail, head in self.arrows)
+        return "\n".join(lines)
+
+
+def _mermaid_text(text: str) -> str:
+    bold = text.startswith("<b>")
+    inner = text[3:-4] if bold else text
+    safe = inner.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;").replace(">", "&gt;")
+    return f"<b>{safe}</b>" if bold else safe
+
+
+def graph(flow: Topology) -> Graph:
+    """Boxes for the topics, the streams that lead to a sink, and the views."""
+    used = {id(node) for sink in flow.sinks for node in sink.stream.upstream()}
+    streams = [stream for stream in flow.streams if id(stream) in used]
+    drawn_in = {id(stream): _drawn_in(stream, streams, flow) for stream in streams}
+    inside = {key: outer for key, outer in drawn_in.items() if outer is not None}
+
+    def home(stream: Stream) -> Stream:
+        while id(stream) in inside:
+            stream = inside[id(stream)]
+        return stream
+
+    boxes: dict[str, Box] = {}
+    keys: dict[int, str] = {}
+    for stream in streams:
+        if isinstance(stream, Source):
+            keys[id(stream)] = _topic_box(boxes, stream.topic, _about(stream), stream.name)
+        elif id(stream) not in inside:
+            keys[id(stream)] = f"s{len(boxes)}"
+            within = [other.name for other in streams if home(other) is stream]
+            boxes[keys[id(stream)]] = Box(
+                keys[id(stream)], stream.kind, stream.name, _lines(stream, inside), tuple(within)
+            )
+    arrows: dict[tuple[str, str], tuple[str, ...]] = {}
+    for stream in streams:
+        for origin in stream.inputs:
+            tail, head = home(origin), home(stream)
+            if tail is not head:
+                arrows[keys[id(tail)], keys[id(head)]] = given_by(flow, origin, to=stream)
+    for sink in flow.sinks:
+        if isinstance(sink, TopicSink):
+            head_key = _topic_box(boxes, sink.topic, f"key {sink.key}" if sink.key else "")
+        else:
+            head_key = f"v{len(boxes)}"
+            boxes[head_key] = Box(head_key, "view", sink.name, ("view, key " + ", ".join(sink.key),))
+            if sink.changelog is not None:
+                arrows[head_key, _topic_box(boxes, sink.changelog, "changelog")] = taken_by(sink.changelog)
+        arrows[keys[id(home(sink.stream))], head_key] = given_by(flow, sink.stream)
+    return Graph(tuple(boxes.values()), tuple(arrows), tuple(arrows.values()))
+
+
+def _topic_box(boxes: dict[str, Box], topic: str, about: str, stream: str | None = None) -> str:
+    streams = () if stream is None else (stream,)
+    for box in boxes.values():
+        if box.kind == "topic" and box.title == topic:
+            boxes[box.key] = replace(box, streams=box.streams + streams)
+            return box.key
+    key = f"t{len(boxes)}"
+    boxes[key] = Box(key, "topic", topic, ("topic" + (f", {about}" if about else ""),), streams)
+    return key
+
+
+def _drawn_in(stream: Stream, streams: list[Stream], flow: Topology) -> Stream | None:
+    """The stream in whose box this one is drawn: its only consumer, if that is a plain step after it."""
+    if stream.named or any(sink.stream is stream for sink in flow.sinks):
+        return None
+    consumers = [other for other in streams if stream in other.inputs]
+    if len(consumers) == 1 and type(consumers[0]) in (Where, Select, Aggregate):
+        return consumers[0]
+    return None
+
+
+def _lines(stream: Stream, inside: dict[int, Stream]) -> tuple[str, ...]:
+    """What the steps in this box do, in order."""
+    lines: list[str] = []
+    node: Stream | None = stream
+    while node is not None:
+        lines[:0] = [_about(node)]
+        node = next((origin for origin in node.inputs if inside.get(id(origin)) is node), None)
+    return tuple(line for line in lines if line)
+
+
+def _about(stream: Stream) -> str:
+    about = stream.about()
+    if isinstance(stream, Source | Rejected):
+        return about
+    return f"{stream.kind} {about}" if about else stream.kind

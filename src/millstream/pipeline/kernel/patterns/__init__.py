@@ -1,0 +1,1 @@
+"""Patterns of events: the automaton, its matches, and what a match reports."""

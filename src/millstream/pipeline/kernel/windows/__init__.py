@@ -1,0 +1,1 @@
+"""Windows and their aggregates: fixed, sliding with every event, sessions."""

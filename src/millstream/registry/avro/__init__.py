@@ -1,0 +1,1 @@
+"""Avro: schemas, and which schema can read what another wrote."""

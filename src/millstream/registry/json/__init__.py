@@ -1,0 +1,1 @@
+"""JSON Schema: documents, their differences, and which changes keep old data valid."""

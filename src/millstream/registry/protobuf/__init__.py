@@ -1,0 +1,1 @@
+"""Protobuf: ``.proto`` files, their differences, and which changes keep old data readable."""

@@ -1,0 +1,260 @@
+"""The life of a transactional id: who may end what, who is fenced, and how epochs run out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millstream.broker.transactions.transaction import (
+    LAST_EPOCH,
+    NO_TIMEOUT,
+    NOBODY,
+    SECOND_PROTOCOL,
+    TRANSITIONS,
+    Identity,
+    State,
+    Transaction,
+    first_standing,
+    marker_epoch,
+)
+from millstream.core.errors import RequestRefused
+
+CONCURRENT, WRONG_STATE, WRONG_ID, FENCED = 51, 48, 49, 90
+NOW = 1_000_000
+ME = Identity(5, 3)
+SPARE = 99
+
+
+def standing(state: State = State.EMPTY, **changes: Any) -> Transaction:
+    fields = {"producer": ME, "timeout_ms": 60_000, "updated_ms": NOW, "state": state, **changes}
+    return Transaction("t", **fields)
+
+
+def end(
+    transaction: Transaction, producer: Identity = ME, *, commit: bool = True, second: bool = True
+) -> Transaction:
+    return transaction.end(producer, commit=commit, second_protocol=second, spare=SPARE, now_ms=NOW + 1)
+
+
+def refused(call: Any) -> int:
+    with pytest.raises(RequestRefused) as caught:
+        call()
+    return caught.value.code
+
+
+def test_the_second_protocol_ends_in_the_next_epoch() -> None:
+    after = end(standing(State.ONGOING))
+    assert (after.state, after.producer, after.previous) == (State.PREPARE_COMMIT, Identity(5, 4), ME)
+    assert marker_epoch(standing(State.ONGOING), after) == 4
+    assert after.completed().state is State.COMPLETE_COMMIT
+
+
+def test_the_first_protocol_keeps_its_epoch() -> None:
+    after = end(standing(State.ONGOING), commit=False, second=False)
+    assert (after.state, after.producer, after.previous) == (State.PREPARE_ABORT, ME, NOBODY)
+    assert marker_epoch(standing(State.ONGOING), after) == 3
+
+
+# What EndTxn does in Kafka, for the second protocol. The retry has the epoch before; "bump" is a success with
+# the next epoch, "same" one with the epoch of the first answer.
+BUMP, SAME = "bump", "same"
+
+
+@pytest.mark.parametrize(
+    ("state", "commit", "is_retry", "expected"),
+    [
+        (State.EMPTY, False, True, FENCED),
+        (State.EMPTY, False, False, BUMP),
+        (State.EMPTY, True, True, FENCED),
+        (State.EMPTY, True, False, WRONG_STATE),
+        (State.COMPLETE_ABORT, False, True, SAME),
+        (State.COMPLETE_ABORT, False, False, BUMP),
+        (State.COMPLETE_ABORT, True, True, WRONG_STATE),
+        (State.COMPLETE_ABORT, True, False, WRONG_STATE),
+        (State.COMPLETE_COMMIT, False, True, WRONG_STATE),
+        (State.COMPLETE_COMMIT, False, False, BUMP),
+        (State.COMPLETE_COMMIT, True, True, SAME),
+        (State.COMPLETE_COMMIT, True, False, WRONG_STATE),
+        (State.PREPARE_COMMIT, True, True, CONCURRENT),
+        (State.PREPARE_COMMIT, False, True, WRONG_STATE),
+        (State.PREPARE_ABORT, False, True, CONCURRENT),
+        (State.PREPARE_ABORT, True, True, WRONG_STATE),
+        (State.PREPARE_COMMIT, True, False, FENCED),
+        (State.PREPARE_ABORT, False, False, FENCED),
+        (State.ONGOING, True, True, FENCED),
+    ],
+)
+def test_an_end_that_comes_late_or_twice(state: State, commit: bool, is_retry: bool, expected: Any) -> None:
+    before = standing(state, previous=Identity(5, 2))
+    producer = before.previous if is_retry else before.producer
+    if expected == BUMP:
+        assert end(before, producer, commit=commit).producer == Identity(5, 4)
+    elif expected == SAME:
+        assert end(before, producer, commit=commit) is before
+    else:
+        assert refused(lambda: end(before, producer, commit=commit)) == expected
+
+
+@pytest.mark.parametrize(
+    ("state", "commit", "expected"),
+    [
+        (State.EMPTY, True, WRONG_STATE),
+        (State.EMPTY, False, WRONG_STATE),
+        (State.COMPLETE_COMMIT, True, SAME),
+        (State.COMPLETE_COMMIT, False, WRONG_STATE),
+        (State.COMPLETE_ABORT, False, SAME),
+        (State.COMPLETE_ABORT, True, WRONG_STATE),
+        (State.PREPARE_COMMIT, True, CONCURRENT),
+        (State.PREPARE_COMMIT, False, WRONG_STATE),
+    ],
+)
+def test_an_end_of_the_first_protocol_that_comes_twice(state: State, commit: bool, expected: Any) -> None:
+    before = standing(state)
+    if expected == SAME:
+        assert end(before, commit=commit, second=False) is before
+    else:
+        assert refused(lambda: end(before, commit=commit, second=False)) == expected
+    assert refused(lambda: end(before, Identity(5, 2), commit=commit, second=False)) == FENCED
+
+
+def test_strangers_are_told_what_is_wrong_with_them() -> None:
+    open_one = standing(State.ONGOING)
+    for second in (True, False):
+        assert refused(lambda second=second: end(open_one, Identity(6, 3), second=second)) == WRONG_ID
+        assert refused(lambda second=second: end(open_one, Identity(5, 4), second=second)) == FENCED
+    assert refused(lambda: open_one.check(Identity(6, 3))) == WRONG_ID
+    assert refused(lambda: open_one.check(Identity(5, 2))) == FENCED
+    open_one.check(ME)
+
+
+def test_a_time_out_leaves_no_epoch_that_looks_like_a_retry() -> None:
+    before = standing(State.ONGOING)
+    after = before.fence(spare=-1, now_ms=NOW)
+    assert (after.producer, after.previous) == (Identity(5, 5), NOBODY)
+    assert marker_epoch(before, after) == 5
+    done = after.completed()
+    for commit in (True, False):
+        assert refused(lambda commit=commit: end(done, ME, commit=commit)) == FENCED
+        assert refused(lambda commit=commit: end(done, ME, commit=commit, second=False)) == FENCED
+
+
+def test_init_gives_the_next_epoch_and_knows_its_own_retry() -> None:
+    before = standing(State.COMPLETE_COMMIT)
+    assert before.check_init(None) is False
+    after = before.init(None, timeout_ms=1, spare=-1, now_ms=NOW)
+    assert (after.producer, after.previous, after.timeout_ms) == (Identity(5, 4), NOBODY, 1)
+    assert refused(lambda: after.check_init(ME)) == FENCED  # another producer came in between
+
+    assert before.check_init(ME) is False
+    mine = before.init(ME, timeout_ms=1, spare=-1, now_ms=NOW)
+    assert mine.check_init(ME) is True  # the answer got lost, and it asks again
+    assert refused(lambda: mine.check_init(Identity(5, 2))) == FENCED
+    assert refused(lambda: mine.begin(NOW).check_init(ME)) == FENCED  # so late that it does harm
+    assert refused(lambda: mine.check_init(Identity(9, 3))) == FENCED
+
+
+def test_init_waits_for_an_end() -> None:
+    for state in (State.PREPARE_ABORT, State.PREPARE_COMMIT):
+        waiting = standing(state)
+        assert refused(lambda w=waiting: w.init(None, timeout_ms=1, spare=-1, now_ms=NOW)) == CONCURRENT
+        assert refused(lambda w=waiting: w.check(ME)) == CONCURRENT
+
+
+@pytest.mark.parametrize("epoch", [LAST_EPOCH - 1, LAST_EPOCH])
+def test_epochs_run_out(epoch: int) -> None:
+    last = Identity(5, epoch)
+    before = standing(State.ONGOING, producer=last)
+    assert before.needs_spare
+    after = end(before, last)
+    if epoch == LAST_EPOCH:
+        assert after.producer == Identity(SPARE, 0)
+        assert marker_epoch(before, after) == 32767
+    else:
+        assert after.producer == Identity(5, LAST_EPOCH)
+        assert marker_epoch(before, after) == LAST_EPOCH
+    assert end(after.completed(), last).producer == after.producer  # the retry names the old one
+    fenced = before.fence(spare=SPARE, now_ms=NOW)
+    assert fenced.producer == Identity(SPARE, 0)
+    assert marker_epoch(before, fenced) == epoch + 1
+    assert refused(lambda: end(fenced.completed(), last)) == WRONG_ID
+    idle = standing(State.EMPTY, producer=last)
+    assert idle.init(None, timeout_ms=1, spare=SPARE, now_ms=NOW).producer == (
+        Identity(SPARE, 0) if epoch == LAST_EPOCH else Identity(5, LAST_EPOCH)
+    )
+
+
+def test_far_from_the_last_epoch_no_spare_is_needed() -> None:
+    assert not standing(State.ONGOING).needs_spare
+    assert not first_standing("t", 7, 1000, NOW).needs_spare
+
+
+def test_a_kept_transaction_is_ended_by_its_next_producer_and_written_to_by_nobody() -> None:
+    prepared = standing(State.ONGOING, timeout_ms=NO_TIMEOUT)
+    kept = prepared.keep(None, spare=-1, now_ms=NOW)
+    assert (kept.producer, kept.writer, kept.state) == (Identity(5, 4), ME, State.ONGOING)
+    assert refused(lambda: kept.check(ME)) == FENCED
+    assert refused(lambda: kept.check(kept.producer)) == WRONG_STATE
+    assert refused(lambda: end(kept, ME)) == FENCED
+    again = kept.keep(None, spare=-1, now_ms=NOW)
+    assert (again.producer, again.writer) == (Identity(5, 5), ME)
+    for second, epoch in ((True, 6), (False, 5)):
+        ended = end(again, again.producer, second=second)
+        assert (ended.state, marker_epoch(again, ended)) == (State.PREPARE_COMMIT, epoch)
+        assert ended.completed().writer == ended.producer
+
+
+def test_a_kept_transaction_survives_the_last_epoch() -> None:
+    prepared = standing(State.ONGOING, timeout_ms=NO_TIMEOUT, producer=Identity(5, LAST_EPOCH))
+    kept = prepared.keep(None, spare=SPARE, now_ms=NOW)
+    assert (kept.producer, kept.writer) == (Identity(SPARE, 0), Identity(5, LAST_EPOCH))
+    ended = end(kept, kept.producer, commit=False)
+    assert (ended.producer, marker_epoch(kept, ended)) == (Identity(SPARE, 1), 32767)
+
+
+def test_a_transaction_with_a_time_out_is_not_kept() -> None:
+    assert refused(lambda: standing(State.ONGOING).keep(None, spare=-1, now_ms=NOW)) == WRONG_STATE
+
+
+def test_the_tables_speak_of_states_that_are_there() -> None:
+    assert set(TRANSITIONS) == set(State)
+    assert {state for state, _, _ in SECOND_PROTOCOL} == set(State) - {State.DEAD}
+    assert standing(State.EMPTY).died().state is State.DEAD
+    with pytest.raises(AssertionError):
+        standing(State.ONGOING).died()
+
+
+@given(st.lists(st.sampled_from(["begin", "commit", "abort", "first", "init", "fence", "keep"]), max_size=60))
+def test_an_identity_never_comes_back(steps: list[str]) -> None:
+    transaction = first_standing("t", 0, NO_TIMEOUT, NOW)
+    transaction = transaction.init(None, timeout_ms=NO_TIMEOUT, spare=-1, now_ms=NOW)
+    seen = [transaction.producer]
+    spares = iter(range(1, 1000))
+    for step in steps:
+        spare = next(spares) if transaction.needs_spare else -1
+        if step == "begin" and transaction.kept == NOBODY:
+            transaction = transaction.begin(NOW)
+        elif step == "init" and not transaction.is_open:
+            transaction = transaction.init(None, timeout_ms=NO_TIMEOUT, spare=spare, now_ms=NOW)
+        elif not transaction.is_open:
+            continue
+        elif step == "fence":
+            transaction = transaction.fence(spare=spare, now_ms=NOW).completed()
+        elif step == "keep":
+            transaction = transaction.keep(None, spare=spare, now_ms=NOW)
+        elif step in ("commit", "abort", "first"):
+            before = transaction
+            after = transaction.end(
+                transaction.producer,
+                commit=step != "abort",
+                second_protocol=step != "first",
+                spare=spare,
+                now_ms=NOW,
+            )
+            assert marker_epoch(before, after) >= before.writer.epoch
+            transaction = after.completed()
+        if transaction.producer != seen[-1]:
+            assert transaction.producer not in seen
+            seen.append(transaction.producer)

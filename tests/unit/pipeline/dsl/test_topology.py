@@ -1,0 +1,211 @@
+"""What a topology refuses, before Spark starts and with the line of the user's file."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from millstream import Topology
+from millstream.core.errors import TopologyError
+from millstream.pipeline.dsl.streams import Source
+
+SCHEMA = "card string, amount double, country string, paid_at timestamp"
+
+
+def payments(flow: Topology, **options: object) -> Source:
+    return flow.source("payments", **{"schema": SCHEMA, "time": "paid_at", **options})  # type: ignore[arg-type]
+
+
+def test_importing_the_topology_does_not_import_spark() -> None:
+    code = "import sys; from millstream import Topology; print({'pyspark', 'pyarrow'} & set(sys.modules))"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == "set()"
+
+
+def test_an_error_names_the_line_that_made_it() -> None:
+    flow = Topology("t")
+    line = inspect.currentframe().f_lineno + 2  # type: ignore[union-attr]
+    with pytest.raises(TopologyError) as caught:
+        payments(flow).where("amuont > 5")
+    assert caught.value.where is not None
+    assert caught.value.where.endswith(f"test_topology.py:{line}")
+    assert "did you mean 'amount'?" in str(caught.value)
+
+
+def _wrong(build: Callable[[Topology], object], says: str) -> object:
+    return pytest.param(build, says, id=says)
+
+
+@pytest.mark.parametrize(
+    ("build", "says"),
+    [
+        _wrong(lambda f: f.source("pay ments", schema=SCHEMA), "can't be a topic's name"),
+        _wrong(lambda f: f.source("p"), "needs schema="),
+        _wrong(lambda f: f.source("p", schema="card strong"), "the type of column 'card'"),
+        _wrong(lambda f: f.source("p", schema=SCHEMA, format="xml"), "format='xml'"),
+        _wrong(lambda f: f.source("p", schema=SCHEMA, format="text"), "leave schema out"),
+        _wrong(lambda f: f.source("p", schema=SCHEMA, time="paid"), "there is no column 'paid'"),
+        _wrong(lambda f: f.source("p", schema=SCHEMA, time="card"), "must be a timestamp column"),
+        _wrong(lambda f: f.source("p", schema=SCHEMA, time="paid_at", lateness="soon"), "not a duration"),
+        _wrong(lambda f: f.source("p", schema=SCHEMA, lateness="1 minute"), "goes with time="),
+        _wrong(lambda f: f.source("p", schema=SCHEMA, include=["color"]), "include='color'"),
+        _wrong(lambda f: f.source("p", schema=SCHEMA, start="yesterday"), "start='yesterday'"),
+        _wrong(lambda f: f.source("p", schema=SCHEMA, max_rows=0), "max_rows=0"),
+        _wrong(lambda f: (payments(f), payments(f)), "already a stream 'payments'"),
+        _wrong(lambda f: payments(f).operator(17), "an operator is a function"),
+        _wrong(lambda f: payments(f).operator(print), "an operator is a function"),
+        _wrong(lambda f: payments(f).operator(lambda: None), "must take one argument"),
+        _wrong(lambda f: payments(f).select(), "at least one expression"),
+        _wrong(lambda f: payments(f).select("crad"), "did you mean 'card'"),
+        _wrong(lambda f: payments(f).select("card").where("amount > 5"), "no column 'amount'"),
+        _wrong(lambda f: payments(f).channel("big"), "needs where="),
+        _wrong(lambda f: payments(f).otherwise("rest"), "has no channels yet"),
+        _wrong(lambda f: payments(f).window(by="card"), "either size= "),
+        _wrong(lambda f: payments(f).window(by="card", size="1 m", gap="1 m"), "either size= "),
+        _wrong(lambda f: payments(f).window(by="card", gap="1 m", every="1 s"), "every= goes with size="),
+        _wrong(lambda f: payments(f).window(by="card", size="1 m", every="2 m"), "is longer than"),
+        _wrong(
+            lambda f: payments(f).window(by="card", size="1 m", every="event", emit="final"), "leave emit"
+        ),
+        _wrong(lambda f: payments(f).window(by="card", opens="amount > 5"), "needs timeout="),
+        _wrong(lambda f: payments(f).window(by="card", gap="1 m", closes="amount > 5"), "go with opens="),
+        _wrong(
+            lambda f: payments(f).window(by="card", opens="amuont > 5", timeout="1 m"),
+            "did you mean 'amount'",
+        ),
+        _wrong(
+            lambda f: payments(f).window(by="card", opens="true", timeout="1 m", timeout_from="end"),
+            "'first' or 'last'",
+        ),
+        _wrong(lambda f: payments(f).window(by="card", size="1 m", engine="flink"), "'kernel' or 'native'"),
+        _wrong(
+            lambda f: payments(f).window(by="card", size="1 m", every="event", engine="native"),
+            "because it moves with every event",
+        ),
+        _wrong(
+            lambda f: payments(f).window(by="card", size="1 m", emit="final", retract=True),
+            "never taken back",
+        ),
+        _wrong(lambda f: payments(f).window(by="crad", size="1 m"), "did you mean 'card'"),
+        _wrong(lambda f: payments(f).window(by="upper(card)", size="1 m"), "AS name"),
+        _wrong(lambda f: payments(f).window(by="card", gap="1 m", emit="once"), "not 'once'"),
+        _wrong(
+            lambda f: payments(f, time=None).window(by="card", size="1 m"),
+            "give it time='a timestamp column'",
+        ),
+        _wrong(
+            lambda f: payments(f).select("card").window(by="card", size="1 m"), "left column 'paid_at' out"
+        ),
+        _wrong(lambda f: payments(f).rejected.window(by="topic", size="1 m"), "have no event time"),
+        _wrong(lambda f: payments(f).window(by="card", size="1 m").agg(), "at least one aggregate"),
+        _wrong(
+            lambda f: payments(f).window(by="card AS Window_Start", size="1 m").agg(n="count(*)"),
+            "has a column 'Window_Start' of its own; give the key another name",
+        ),
+        _wrong(lambda f: payments(f).window(by="card", size="1 m").agg(n="amount"), "is not an aggregate"),
+        _wrong(
+            lambda f: payments(f).window(by="card", size="1 m").agg(card="count(*)"), "already has a column"
+        ),
+        _wrong(
+            lambda f: (
+                payments(f).window(by="card", size="1 m").agg(n="count(*)").window(by="card", size="1 h")
+            ),
+            "give it emit='final'",
+        ),
+        _wrong(lambda f: f.union(payments(f)), "at least two"),
+        _wrong(lambda f: f.union(payments(f), 5), "5 is not one"),
+        _wrong(lambda f: f.union(*[payments(f)] * 2), "stands twice"),
+        _wrong(lambda f: f.union(payments(f), payments(Topology("u"))), "belongs to topology 'u'"),
+        _wrong(lambda f: payments(f).to_topic("a/b"), "can't be a topic's name"),
+        _wrong(lambda f: payments(f).to_topic("a", key="crad"), "did you mean 'card'"),
+        _wrong(lambda f: payments(f).to_topic("a").to_topic("a"), "already goes to topic 'a'"),
+        _wrong(lambda f: payments(f).to_view("a b", key="card"), "can't be a view's name"),
+        _wrong(lambda f: payments(f).to_view("v", key="crad"), "did you mean 'card'"),
+        _wrong(lambda f: payments(f).to_view("v", key=[]), "needs key="),
+        _wrong(lambda f: payments(f).to_view("v", key="card").to_view("V", key="card"), "already written at"),
+        _wrong(lambda f: payments(f).where("amount > 5").late, "is of a source or of what a window"),
+        _wrong(lambda f: payments(f).late.window(by="card", size="1 m"), "outside of time"),
+        _wrong(lambda f: Topology("t", guarantee="twice"), "is not one of"),
+    ],
+)
+def test_a_mistake_is_refused_where_it_is_made(build: Callable[[Topology], object], says: str) -> None:
+    with pytest.raises(TopologyError) as caught:
+        build(Topology("t"))
+    assert says in str(caught.value)
+    assert "test_topology.py:" in str(caught.value.where)
+
+
+def test_a_topology_without_source_or_sink_is_refused() -> None:
+    flow = Topology("t")
+    with pytest.raises(TopologyError, match="reads nothing"):
+        flow.check()
+    payments(flow)
+    with pytest.raises(TopologyError, match="writes nothing"):
+        flow.check()
+
+
+def test_a_window_that_was_left_without_aggregates_is_refused() -> None:
+    flow = Topology("t")
+    source = payments(flow)
+    source.window(by="card", size="1 minute")
+    source.to_topic("out")
+    with pytest.raises(TopologyError, match=r"add \.agg"):
+        flow.check()
+
+
+def test_a_cycle_through_topics_is_refused_unless_it_is_meant() -> None:
+    flow = Topology("t")
+    flow.source("a", format="text").to_topic("b")
+    flow.source("b", format="text").to_topic("a")
+    with pytest.raises(TopologyError, match="a -> b -> a are a cycle"):
+        flow.check()
+
+    meant = Topology("t")
+    meant.source("a", format="text", feedback=True).to_topic("b")
+    meant.source("b", format="text").to_topic("a")
+    assert meant.check() == []
+
+
+def test_a_branch_that_leads_nowhere_is_warned_about() -> None:
+    flow = Topology("t")
+    source = payments(flow)
+    source.to_topic("out")
+    source.where("amount > 5").select("card")
+    (warning,) = flow.check()
+    assert "select 1" in warning
+    assert "goes nowhere" in warning
+
+
+def test_columns_are_known_through_steps_windows_and_unions() -> None:
+    flow = Topology("t")
+    source = payments(flow, include=["offset"])
+    assert source.columns == ("card", "amount", "country", "paid_at", "record_offset")
+    window = source.window(by=["card", "upper(country) AS land"], size="1 minute").agg(n="count(*)")
+    assert window.columns == ("card", "land", "window_start", "window_end", "n", "time_basis")
+    united = flow.union(window, source.select("card", "amount AS n"), tag="kind")
+    assert united.columns == ("card", "land", "window_start", "window_end", "n", "time_basis", "kind")
+    assert source.operator(lambda df: df).columns is None
+
+
+def test_log_time_and_processing_time_are_columns_of_their_own() -> None:
+    flow = Topology("t")
+    assert flow.source("a", format="text", time="log").columns == ("value", "log_time")
+    processing = flow.source("b", format="binary", time="processing").time
+    assert processing is not None
+    assert processing.basis == "processing time"
+
+
+def test_a_splitting_operator_has_the_channels_it_names() -> None:
+    flow = Topology("t")
+
+    @payments(flow).operator(channels=["good", "bad"])
+    def sorted_out(df):  # type: ignore[no-untyped-def]
+        return {"good": df, "bad": df}
+
+    assert sorted_out.channel("good").name == "sorted_out.good"
+    with pytest.raises(TopologyError, match="it has good, bad"):
+        sorted_out.channel("ugly")

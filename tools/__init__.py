@@ -1,0 +1,1 @@
+"""What prepares a checkout and writes what is generated from the code. Not installed with the package."""

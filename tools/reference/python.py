@@ -1,0 +1,120 @@
+"""Writes the page of the Python API from the signatures and docstrings of its public names."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Iterator
+from enum import Enum
+from typing import Any, ForwardRef
+
+# What a program imports, and the classes of the objects that it is given.
+NAMES: dict[str, tuple[str, tuple[str, ...] | None]] = {
+    "Pipelines": ("millstream", ("Topology", "Processor", "aggregate", "step", "no")),
+    "Streams of a pipeline": ("millstream.pipeline.dsl.streams", ("Stream", "Source")),
+    "Windows": ("millstream.pipeline.dsl.windows", ("Window",)),
+    "Tables": ("millstream.pipeline.dsl.tables", ("Table",)),
+    "Steps of a pattern": ("millstream.pipeline.dsl.patterns", ("Step",)),
+    "Testing pipelines": ("millstream.testing", ("Driver", "Record")),
+    "Spark": ("millstream.pipeline", ("register",)),
+    "Following views": ("millstream.views.changes", ("watch", "Watcher")),
+    "A broker in your process": ("millstream", ("Broker",)),
+    "Transactions": ("millstream.client", None),  # all names that it exports
+}
+
+# Classes whose objects a program is given and does not construct, and methods for millstream's own modules.
+_HANDED = {"Stream", "Source", "Window", "Table", "Step", "Record", "Reading", "Transaction"}
+_OURS = {"Stream.about", "Stream.upstream", "Stream.known_as", "Source.about", "Source.is_json", "Table.flow"}
+
+_ABOUT = """\
+The public API of `import millstream` and its public modules. Names that begin with an underscore, and
+modules not listed here, may change without notice."""
+
+
+def python_page() -> str:
+    """docs/reference/python.md"""
+    out = ["# Python API", _ABOUT]
+    for title, (module_name, names) in NAMES.items():
+        module = importlib.import_module(module_name)
+        out += [f"## {title}"]
+        for name in names or module.__all__:
+            out += _described(f"{module_name}.{name}", getattr(module, name))
+    errors = importlib.import_module("millstream.core.errors")
+    out += ["## Exceptions", "In `millstream.core.errors`.", _prose(errors)]
+    return "\n\n".join(part for part in out if part)
+
+
+def _described(path: str, thing: Any) -> Iterator[str]:
+    name = path.rpartition(".")[2]
+    yield f"### {path}"
+    if inspect.isclass(thing) and issubclass(thing, Enum):
+        yield "One of " + ", ".join(f"`{name}.{member.name}`" for member in thing) + "."
+    elif name not in _HANDED:
+        yield _signature(name, thing)
+    yield _prose(thing)
+    if inspect.isclass(thing):
+        if name not in _HANDED:
+            yield _prose(vars(thing).get("__init__"))
+        for member, value in _public_members(thing):
+            if isinstance(value, property):
+                yield f"#### {name}.{member}"
+            else:
+                yield f"#### {name}.{member}()"
+                yield _signature(member, value)
+            yield _prose(value)
+
+
+def _public_members(cls: type) -> Iterator[tuple[str, Any]]:
+    """Methods and properties with a docstring, in the order of the source. Those without one are meant for
+    other modules of millstream.
+    """
+    for name, value in vars(cls).items():
+        inner = value.__func__ if isinstance(value, classmethod | staticmethod) else value
+        is_member = inspect.isfunction(inner) or isinstance(inner, property)
+        is_public = not name.startswith("_") and f"{cls.__name__}.{name}" not in _OURS
+        if is_member and is_public and inner.__doc__:
+            yield name, inner
+
+
+def _signature(name: str, thing: Any) -> str:
+    """The call, without ``self``. Each parameter gets its own line where a single line would be too long."""
+    signature = inspect.signature(thing)
+    parts: list[str] = []
+    for parameter in signature.parameters.values():
+        if parameter.name in ("self", "cls"):
+            continue
+        if parameter.kind is parameter.KEYWORD_ONLY and not any(part.startswith("*") for part in parts):
+            parts.append("*")
+        parts.append(_parameter(parameter))
+    returned = _annotation(signature.return_annotation)
+    end = f" -> {returned}" if returned not in ("", "None") else ""
+    line = f"{name}({', '.join(parts)}){end}"
+    if len(line) > 100:
+        line = "\n".join([f"{name}(", *(f"    {part}," for part in parts), f"){end}"])
+    return f"```python\n{line}\n```"
+
+
+def _parameter(parameter: inspect.Parameter) -> str:
+    kinds: dict[object, str] = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}
+    stars = kinds.get(parameter.kind, "")
+    annotation = _annotation(parameter.annotation)
+    text = f"{stars}{parameter.name}{f': {annotation}' if annotation else ''}"
+    if parameter.default is parameter.empty:
+        return text
+    default = repr(parameter.default)
+    if default.startswith("<"):  # an internal object, or the default factory of a dataclass field
+        default = "..."
+    return f"{text} = {default}" if annotation else f"{text}={default}"
+
+
+def _annotation(given: Any) -> str:
+    if given is inspect.Signature.empty:
+        return ""
+    if isinstance(given, ForwardRef):
+        return given.__forward_arg__
+    return given if isinstance(given, str) else inspect.formatannotation(given)
+
+
+def _prose(thing: Any) -> str:
+    """A docstring as Markdown. Little has to change, because an indented part is code in both."""
+    return inspect.cleandoc(getattr(thing, "__doc__", None) or "")
