@@ -8,9 +8,9 @@ from typing import Any
 from millstream.core.clock import ManualClock
 from millstream.core.config import TopicConfig
 from millstream.core.errors import LogError
+from millstream.core.kafka_errors import CORRUPT_MESSAGE
 from millstream.log.directory import LogDirectory
 from millstream.log.partition import PartitionLog
-from millstream.log.segment.segment import CORRUPT_MESSAGE
 from millstream.log.storage.files import Files
 from millstream.log.storage.memory import MemoryFiles
 from millstream.records.batch import batches

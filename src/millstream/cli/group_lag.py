@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 from millstream.cli.terminal.output import note, say, show_json, show_table
 from millstream.client.insight.lag import UNKNOWN, Lag, Missed, group_lag, with_progress
 from millstream.client.librdkafka.admin import Admin
-from millstream.client.librdkafka.groups import GROUP_NOT_FOUND
 from millstream.client.text.template import utc
 from millstream.core.clock import SystemClock
 from millstream.core.errors import RequestFailed
+from millstream.core.kafka_errors import GROUP_ID_NOT_FOUND
 from millstream.core.units import count, duration_text
 
 _LOOK_TWICE_MS = 10_000  # how long a group is watched before it is reported to lose records
@@ -58,7 +58,7 @@ def _all(admin: Admin) -> list[GroupLag]:
         try:
             found.append(_looked(admin, listed.name))
         except RequestFailed as error:
-            if error.code != GROUP_NOT_FOUND:  # a group may have been deleted since it was listed
+            if error.code != GROUP_ID_NOT_FOUND:  # a group may have been deleted since it was listed
                 raise
     return found
 

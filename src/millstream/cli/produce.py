@@ -230,9 +230,9 @@ def produce(
 
 
 def _or_create(error: RequestFailed, topic: str) -> RequestFailed:
-    from millstream.client.librdkafka.admin import UNKNOWN_TOPIC
+    from millstream.core.kafka_errors import UNKNOWN_TOPIC_OR_PARTITION
 
-    if error.code != UNKNOWN_TOPIC:
+    if error.code != UNKNOWN_TOPIC_OR_PARTITION:
         return error
     return RequestFailed(error.code, error.name, f"{error}; --create creates {topic!r}")
 

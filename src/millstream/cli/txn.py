@@ -200,9 +200,9 @@ def abort(
 
 
 def _abort_by_id(connection: Connection, name: str, *, yes: bool) -> None:
-    from millstream.client.insight.open_transactions import TRANSACTIONAL_ID_NOT_FOUND
     from millstream.client.prepared import Token, abort_prepared
     from millstream.core.errors import RequestFailed
+    from millstream.core.kafka_errors import TRANSACTIONAL_ID_NOT_FOUND
 
     with _opened(connection) as transactions:
         try:

@@ -40,22 +40,15 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from millstream.client.connect import Connection
-from millstream.client.insight.open_transactions import (
-    TRANSACTIONAL_ID_NOT_FOUND,
-    OpenTransactions,
-    TransactionInfo,
-)
+from millstream.client.insight.open_transactions import OpenTransactions, TransactionInfo
 from millstream.client.protocol.cluster import Cluster
 from millstream.client.protocol.sender import Sender
-from millstream.client.protocol.transaction_requests import (
-    INVALID_TXN_STATE,
-    Producer,
-    TransactionCoordinator,
-)
+from millstream.client.protocol.transaction_requests import Producer, TransactionCoordinator
 from millstream.client.text.position import TopicPartition
 from millstream.client.transaction import Headers
 from millstream.core.clock import SystemClock
 from millstream.core.errors import ConfigError, ProducerFenced, RequestFailed, TransactionDecided
+from millstream.core.kafka_errors import INVALID_TXN_STATE, TRANSACTIONAL_ID_NOT_FOUND
 from millstream.records.build import Record, build_batch
 from millstream.records.murmur2 import partition_of
 

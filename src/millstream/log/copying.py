@@ -14,6 +14,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from millstream.core.errors import CorruptBatch, LogError
+from millstream.core.kafka_errors import CORRUPT_MESSAGE
 from millstream.log.partition import PartitionLog
 from millstream.log.recovery.replay import Replay
 from millstream.records.batch import (
@@ -28,7 +29,6 @@ from millstream.records.batch import (
 from millstream.records.build import assemble
 from millstream.records.markers import read_marker
 
-CORRUPT_MESSAGE = 2
 _MOST_OFFSETS = 1 << 31  # the most that one batch can cover
 _NOBODYS = {
     "attributes": 0,

@@ -22,16 +22,17 @@ from crc32c import crc32c
 from millstream.core.clock import Clock
 from millstream.core.config import TopicConfig
 from millstream.core.errors import AppendRefused, LogFailed, LogOffline
+from millstream.core.kafka_errors import CORRUPT_MESSAGE
 from millstream.log.appended import Appended, appended
 from millstream.log.archive.journal import Archive
 from millstream.log.compaction.compaction import Compaction
 from millstream.log.epochs import LeaderEpochs
 from millstream.log.failing import fail, out_of_range, refused, sync_failed
 from millstream.log.producers import Producers
-from millstream.log.refusal import CORRUPT_MESSAGE, FROM_PRODUCERS, HIGHEST_CODEC, refusal
+from millstream.log.refusal import FROM_PRODUCERS, HIGHEST_CODEC, refusal
 from millstream.log.retention import Retention, RetentionClock
 from millstream.log.ring import Ring
-from millstream.log.segment.scan import Damage
+from millstream.log.segment.scan import MAX_RELATIVE_OFFSET, Damage
 from millstream.log.segment.segment import Segment, file_name
 from millstream.log.segment.segments import NOTHING, Segments, Slice
 from millstream.log.segment.time_search import Place, Search, run_here
@@ -66,7 +67,6 @@ _log = logging.getLogger(__name__)
 
 STAGED_BELOW = 16 * 1024  # larger batches go straight to the file: copying them costs more than a write
 _RECENT = 1024  # appends whose positions are cached for readers near the end
-_MAX_RELATIVE_OFFSET = 0x7FFFFFFF
 
 # Called before a transactional batch is appended, with the log, the transaction that the request names,
 # producer id and epoch. Raises AppendRefused if there is no such transaction.
@@ -317,7 +317,7 @@ class PartitionLog:
         if position + size > self._segment_bytes or (
             position
             and (
-                last_offset - segment.base_offset > _MAX_RELATIVE_OFFSET
+                last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
                 or max_timestamp - (first_ms if first_ms and first_ms > 0 else segment.rolls_from(now_ms))
                 > self._segment_ms - segment.jitter_ms
                 or segment.index.count >= self._index_entries

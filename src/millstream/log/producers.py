@@ -21,13 +21,12 @@ from collections.abc import Container
 from typing import NamedTuple
 
 from millstream.core.errors import AppendRefused
+from millstream.core.kafka_errors import INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER
 
 KEPT_BATCHES = 5
 _ALL_BUT_ONE = slice(1 - KEPT_BATCHES, None)
 SEQUENCE_MASK = 0x7FFFFFFF
 
-OUT_OF_ORDER_SEQUENCE_NUMBER = 45
-INVALID_PRODUCER_EPOCH = 47
 
 # One of a producer's last batches: base sequence, last sequence, last offset, offset delta, and when it
 # arrived by the broker's clock. Plain tuples, because creating anything else costs a third of an append.

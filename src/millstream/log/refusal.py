@@ -7,6 +7,14 @@ from __future__ import annotations
 
 from millstream.core.config import TopicConfig
 from millstream.core.errors import AppendRefused
+from millstream.core.kafka_errors import (
+    INVALID_PRODUCER_EPOCH,
+    INVALID_RECORD,
+    INVALID_TIMESTAMP,
+    MESSAGE_TOO_LARGE,
+    RECORD_LIST_TOO_LARGE,
+    UNSUPPORTED_COMPRESSION_TYPE,
+)
 from millstream.records.batch import (
     CODEC_MASK,
     CONTROL,
@@ -18,14 +26,6 @@ from millstream.records.batch import (
     TRANSACTIONAL,
     read_header,
 )
-
-CORRUPT_MESSAGE = 2
-MESSAGE_TOO_LARGE = 10
-RECORD_LIST_TOO_LARGE = 18
-INVALID_TIMESTAMP = 32
-INVALID_PRODUCER_EPOCH = 47
-UNSUPPORTED_COMPRESSION_TYPE = 76
-INVALID_RECORD = 87
 
 HIGHEST_CODEC = 4
 # The attributes that a producer may send: plain batches, up to HIGHEST_CODEC, and transactional ones.

@@ -24,11 +24,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from millstream.core.errors import AppendRefused
+from millstream.core.kafka_errors import (
+    CONCURRENT_TRANSACTIONS,
+    INVALID_TXN_STATE,
+    TRANSACTION_COORDINATOR_FENCED,
+)
 from millstream.log.producers import Producers
-
-INVALID_TXN_STATE = 48
-CONCURRENT_TRANSACTIONS = 51
-TRANSACTION_COORDINATOR_FENCED = 52
 
 # How a Produce request describes its transaction: the transactional id and the request's version.
 RequestTransaction = tuple[str, int]

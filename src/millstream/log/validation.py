@@ -27,7 +27,7 @@ from crc32c import crc32c
 
 from millstream.core.config import TopicConfig
 from millstream.core.errors import AppendRefused, BatchTooLarge, CorruptBatch
-from millstream.log.refusal import INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE
+from millstream.core.kafka_errors import INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE
 from millstream.records.batch import (
     CHECKED_FROM,
     HEADER_SIZE,

@@ -7,12 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.core.errors import AppendRefused
-from millstream.log.producers import (
-    INVALID_PRODUCER_EPOCH,
-    OUT_OF_ORDER_SEQUENCE_NUMBER,
-    Duplicate,
-    Producers,
-)
+from millstream.core.kafka_errors import INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER
+from millstream.log.producers import Duplicate, Producers
 from millstream.log.snapshots import load_snapshot, snapshot_of
 from millstream.log.transactions import Transactions
 

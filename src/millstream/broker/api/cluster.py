@@ -13,6 +13,7 @@ from millstream.core.kafka_errors import (
     KAFKA_STORAGE_ERROR,
     NONE,
     UNKNOWN_TOPIC_OR_PARTITION,
+    UNSUPPORTED_ENDPOINT_TYPE,
 )
 from millstream.core.slices import sliced
 from millstream.wire.codec.answers import Answer
@@ -27,7 +28,6 @@ _NOT_ASKED = -(2**31)
 _BROKERS, _CONTROLLERS = 1, 2
 _METADATA = "__cluster_metadata"
 _MISMATCHED_ENDPOINT_TYPE = 114
-_UNSUPPORTED_ENDPOINT_TYPE = 115
 
 
 @serves(60, versions=(0, 2))
@@ -51,7 +51,7 @@ def describe_cluster(node: Node, request: Any, client: Client) -> Answer:
     if endpoint == _CONTROLLERS:
         error, message = _MISMATCHED_ENDPOINT_TYPE, "this is a broker's address, not a controller's"
     else:
-        error, message = _UNSUPPORTED_ENDPOINT_TYPE, f"there is no endpoint type {endpoint}"
+        error, message = UNSUPPORTED_ENDPOINT_TYPE, f"there is no endpoint type {endpoint}"
     return {**answer, "error_code": error, "error_message": message}
 
 

@@ -45,8 +45,8 @@ from millstream.core.errors import (
     ProtocolError,
     RequestRefused,
 )
-from millstream.core.kafka_errors import OFFSET_OUT_OF_RANGE
-from millstream.log.copying import CORRUPT_MESSAGE, append_copied, jump, start_segment
+from millstream.core.kafka_errors import CORRUPT_MESSAGE, OFFSET_OUT_OF_RANGE
+from millstream.log.copying import append_copied, jump, start_segment
 from millstream.wire.api_keys import AFTER_MISSING, COPY_CATALOGUE, FENCE, FOLLOW, LAST_WORD
 from millstream.wire.hot.replica import VERSION as FETCH_VERSION
 from millstream.wire.hot.replica import fetch_request, read_copied

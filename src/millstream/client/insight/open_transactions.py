@@ -22,12 +22,11 @@ from millstream.client.protocol.raw import Link, refused
 from millstream.client.protocol.transaction_requests import TransactionCoordinator
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import ConfigError, RequestFailed
+from millstream.core.kafka_errors import TRANSACTIONAL_ID_NOT_FOUND, UNSUPPORTED_VERSION
 
-TRANSACTIONAL_ID_NOT_FOUND = 105
 NO_TIMEOUT_MS = 2**31 - 1  # the timeout of a two-phase producer's transactions (KIP-939)
 UNFINISHED = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 
-_UNSUPPORTED_VERSION = 35
 _MS = timedelta(milliseconds=1)
 
 
@@ -247,7 +246,7 @@ class OpenTransactions:
             for link in self._cluster.every_link():
                 if link.newest(raw.LIST_TRANSACTIONS) < 0:
                     reason = f"the broker at {link.address} can't; Apache Kafka can since 3.0"
-                    raise refused(_UNSUPPORTED_VERSION, "listing transactions", reason)
+                    raise refused(UNSUPPORTED_VERSION, "listing transactions", reason)
                 answer = link.request(
                     raw.LIST_TRANSACTIONS, {"state_filters": list(states or ()), "producer_id_filters": []}
                 )

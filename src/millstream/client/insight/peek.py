@@ -14,9 +14,10 @@ from typing import Literal, NamedTuple, Self
 from millstream.client.connect import Connection
 from millstream.client.protocol.cluster import EARLIEST, LATEST, Cluster
 from millstream.client.protocol.raw import Fetched, refused
-from millstream.client.protocol.unreadable import CORRUPT_MESSAGE, Unreadable, damaged, unreadable_in
+from millstream.client.protocol.unreadable import Unreadable, damaged, unreadable_in
 from millstream.client.text.position import Bounds, TopicPartition
 from millstream.core.errors import CorruptBatch
+from millstream.core.kafka_errors import CORRUPT_MESSAGE, OFFSET_OUT_OF_RANGE
 from millstream.records.batch import LOG_APPEND_TIME, BatchHeader
 from millstream.records.build import Record, read_records
 from millstream.records.fetched import examined, next_offset
@@ -25,7 +26,6 @@ from millstream.records.markers import Marker, read_marker
 __all__ = ["Batch", "Peek", "Record", "State", "Stretch"]
 
 FETCH_BYTES = 1024 * 1024
-_OFFSET_OUT_OF_RANGE = 1
 _WAIT_MS = 500  # for records that have to come from an archive; all others come at once
 _LARGEST_BATCH = 64 * 1024 * 1024  # after decompression
 
@@ -96,7 +96,7 @@ class Peek:
             # Brokers report aborted transactions only to readers of committed records.
             ended = self._committed or first < self._stable_end(place)
             answer = self._fetch(place, first, most_bytes, committed=ended)
-            if answer.code == _OFFSET_OUT_OF_RANGE:
+            if answer.code == OFFSET_OUT_OF_RANGE:
                 start = self._cluster.ends([place], EARLIEST)[place]
                 return Stretch([], min(start, until) if start > first else until, 0)
             if answer.code == CORRUPT_MESSAGE:

@@ -15,12 +15,12 @@ from millstream.client.protocol.cluster import Cluster
 from millstream.client.protocol.raw import Fetched, Link, refused
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import CorruptBatch, RequestFailed
+from millstream.core.kafka_errors import OFFSET_OUT_OF_RANGE
 from millstream.records.batch import LOG_APPEND_TIME
 from millstream.records.build import read_records
 from millstream.records.fetched import NO_END, next_offset, wanted
 
 _IN_FLIGHT = 16
-_OFFSET_OUT_OF_RANGE = 1  # deleted in the meantime
 _WAIT_MS = 500  # for records that have to come from an archive; all others come at once
 _BATCHES = 10  # searched one after the other for a record: compaction and markers leave some without one
 
@@ -77,7 +77,7 @@ def _look(
             link.send_fetch({partition: (offset, 1)}, wait_ms=_WAIT_MS, read_committed=False)
         for spot, (partition, offset) in some:
             (answer,) = link.receive_fetch()
-            if answer.code not in (0, _OFFSET_OUT_OF_RANGE):
+            if answer.code not in (0, OFFSET_OUT_OF_RANGE):
                 problems[partition] = str(refused(answer.code, f"can't read offset {offset}"))
             time_ms, following = _first_time(answer, offset)
             if time_ms is not None:

@@ -15,8 +15,8 @@ from millstream.client.connect import ours, theirs
 from millstream.client.librdkafka.groups import Groups
 from millstream.client.text.position import Bounds, Position, TopicPartition
 from millstream.core.errors import MillstreamError, RequestFailed
+from millstream.core.kafka_errors import UNKNOWN_TOPIC_OR_PARTITION
 
-UNKNOWN_TOPIC = 3
 TOPIC_EXISTS = 36
 NO_LEADER = "it has no leader, so it can be neither read nor written; its broker's log says why"
 
@@ -124,7 +124,9 @@ class Admin(Groups):
             try:
                 topic = self._result(futures[name], f"topic {name!r}")
             except RequestFailed as error:
-                raise self.unknown_topic(name) if error.code == UNKNOWN_TOPIC else error from None
+                raise (
+                    self.unknown_topic(name) if error.code == UNKNOWN_TOPIC_OR_PARTITION else error
+                ) from None
             partitions = tuple(
                 PartitionInfo(
                     partition.id,
@@ -156,7 +158,7 @@ class Admin(Groups):
             else "`millstream topic list` shows those there are"
         )
         return RequestFailed(
-            UNKNOWN_TOPIC,
+            UNKNOWN_TOPIC_OR_PARTITION,
             "UNKNOWN_TOPIC_OR_PART",
             f"there is no topic {name!r} at {self.connection.address}; {hint}",
         )
@@ -193,7 +195,7 @@ class Admin(Groups):
         try:
             self._result(futures[name], f"topic {name!r}")
         except RequestFailed as error:
-            if error.code != UNKNOWN_TOPIC:
+            if error.code != UNKNOWN_TOPIC_OR_PARTITION:
                 raise
             return False
         return True

@@ -18,9 +18,9 @@ from millstream.client.protocol.cluster import Cluster
 from millstream.client.protocol.raw import Link, refused
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import MillstreamError, RequestFailed
+from millstream.core.kafka_errors import GROUP_ID_NOT_FOUND
 from millstream.wire.consumer_protocol import read_assignment
 
-GROUP_NOT_FOUND = 69
 _WITH_TYPES = 5  # the version of ListGroups with the kinds of groups; Kafka has it since 3.8
 
 
@@ -78,7 +78,7 @@ class Groups(Requests):
         near = difflib.get_close_matches(name, [group.name for group in self.groups()], n=3, cutoff=0.6)
         hint = f"; did you mean {' or '.join(repr(other) for other in near)}?" if near else ""
         return RequestFailed(
-            GROUP_NOT_FOUND,
+            GROUP_ID_NOT_FOUND,
             "GROUP_ID_NOT_FOUND",
             f"there is no consumer group {name!r} at {self.connection.address}{hint}",
         )
@@ -114,7 +114,7 @@ def describe_classic(link: Link, names: Sequence[str]) -> Iterator[GroupInfo | R
     for group in answer.groups:
         code = int(group.error_code)
         if not code and str(group.group_state) == "Dead" and not group.members:
-            code = GROUP_NOT_FOUND  # how versions before 6 report it
+            code = GROUP_ID_NOT_FOUND  # how versions before 6 report it
         if code:
             yield refused(code, f"group {str(group.group_id)!r}")
             continue
@@ -155,7 +155,7 @@ def _described(cluster: Cluster, name: str) -> GroupInfo | None:
         (found,) = describe(link, [name])
         if isinstance(found, GroupInfo):
             return found
-        if found.code != GROUP_NOT_FOUND:
+        if found.code != GROUP_ID_NOT_FOUND:
             raise found
     return None
 

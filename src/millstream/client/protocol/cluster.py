@@ -16,14 +16,13 @@ from millstream.client.protocol import raw
 from millstream.client.protocol.raw import Link, is_retriable, refused
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import RequestFailed
+from millstream.core.kafka_errors import LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION
 
 EARLIEST = -2
 LATEST = -1
 
 GROUP, TRANSACTION = 0, 1  # kinds of coordinators
 
-UNKNOWN_TOPIC = 3
-LEADER_NOT_AVAILABLE = 5
 NEW_TOPIC_S = 10.0  # within which every broker of a cluster learns of a new topic
 
 _COORDINATORS_OF_MANY = 4  # the first version of FindCoordinator that takes several keys
@@ -85,7 +84,11 @@ class Cluster:
                     reason = problem.strerror or str(problem) or type(problem).__name__
                     raise self.connection.unavailable(f"{what}: {reason}") from None
             except RequestFailed as problem:
-                limit = min(deadline, began + NEW_TOPIC_S) if problem.code == UNKNOWN_TOPIC else deadline
+                limit = (
+                    min(deadline, began + NEW_TOPIC_S)
+                    if problem.code == UNKNOWN_TOPIC_OR_PARTITION
+                    else deadline
+                )
                 if not is_retriable(problem.code) or time.monotonic() > limit:
                     raise
             self._leaders.clear()
@@ -144,7 +147,7 @@ class Cluster:
             self._metadata([partition.topic])
             node = self._leaders.get(partition)
         if node is None:
-            raise refused(UNKNOWN_TOPIC, f"{partition}", f"there is no partition {partition}")
+            raise refused(UNKNOWN_TOPIC_OR_PARTITION, f"{partition}", f"there is no partition {partition}")
         if node not in self._brokers:
             raise refused(LEADER_NOT_AVAILABLE, f"{partition}")
         return self._link(self._brokers[node])
@@ -177,7 +180,7 @@ class Cluster:
         self._brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
         found = {}
         for topic in answer.topics:
-            if topic.error_code == UNKNOWN_TOPIC:
+            if topic.error_code == UNKNOWN_TOPIC_OR_PARTITION:
                 self._topic_ids.pop(str(topic.name), None)
                 continue
             if topic.error_code:
@@ -356,7 +359,7 @@ class Cluster:
         def ask() -> int:
             count = self._metadata([topic], create=create).get(topic)
             if count is None:
-                raise refused(UNKNOWN_TOPIC, f"topic {topic}", f"there is no topic {topic!r}")
+                raise refused(UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic}", f"there is no topic {topic!r}")
             return count
 
         # A broker that is creating a topic answers that there is none until it is done.

@@ -24,17 +24,33 @@ from millstream.client.protocol.sender import Sender
 from millstream.client.protocol.transaction_requests import Producer, TransactionCoordinator
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import BrokerUnavailable, DataLoss, ProducerFenced, RequestFailed
+from millstream.core.kafka_errors import (
+    CONCURRENT_TRANSACTIONS,
+    INVALID_PRODUCER_ID_MAPPING,
+    INVALID_TXN_STATE,
+    OFFSET_OUT_OF_RANGE,
+    OUT_OF_ORDER_SEQUENCE_NUMBER,
+    TRANSACTION_ABORTABLE,
+    TRANSACTION_COORDINATOR_FENCED,
+    UNKNOWN_PRODUCER_ID,
+)
 from millstream.records.build import Record, build_batch, read_records
 from millstream.records.fetched import next_offset, wanted
 
 __all__ = ["Journal", "Record"]
 
-_OFFSET_OUT_OF_RANGE = 1
 _FETCH_BYTES = 4 * 1024 * 1024
 _TRANSACTION_MS = 10_000  # after which a transaction that nobody ends is aborted
 # The broker no longer knows this writer's transaction, or its place in it: another writer has ended it.
-# Out of order, invalid state, invalid mapping, concurrent, coordinator fenced, unknown producer, abortable.
-_OVERTAKEN = (45, 48, 49, 51, 52, 59, 120)
+_OVERTAKEN = (
+    OUT_OF_ORDER_SEQUENCE_NUMBER,
+    INVALID_TXN_STATE,
+    INVALID_PRODUCER_ID_MAPPING,
+    CONCURRENT_TRANSACTIONS,
+    TRANSACTION_COORDINATOR_FENCED,
+    UNKNOWN_PRODUCER_ID,
+    TRANSACTION_ABORTABLE,
+)
 
 
 class Journal:
@@ -92,7 +108,7 @@ class Journal:
         link = self._cluster.leader(self.partition)
         link.send_fetch({self.partition: (self.position, _FETCH_BYTES)}, wait_ms=wait_ms, read_committed=True)
         (answer,) = link.receive_fetch()
-        if answer.code == _OFFSET_OUT_OF_RANGE:
+        if answer.code == OFFSET_OUT_OF_RANGE:
             raise DataLoss(
                 f"{self.partition}: offset {self.position} is gone: the topic was cut or made anew"
             )

@@ -25,18 +25,20 @@ from millstream.client.protocol.raw import Link, Produced, is_retriable, refused
 from millstream.client.protocol.transaction_requests import Producer, TransactionCoordinator, fenced
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import ProtocolError, RequestFailed
+from millstream.core.kafka_errors import (
+    DUPLICATE_SEQUENCE_NUMBER,
+    INVALID_PRODUCER_EPOCH,
+    MESSAGE_TOO_LARGE,
+    OUT_OF_ORDER_SEQUENCE_NUMBER,
+    UNKNOWN_PRODUCER_ID,
+)
 from millstream.records import batch
 
 log = logging.getLogger(__name__)
 
 MAX_IN_FLIGHT = 5
 
-_MESSAGE_TOO_LARGE = 10
-_OUT_OF_ORDER_SEQUENCE = 45
-_DUPLICATE_SEQUENCE = 46
-_INVALID_PRODUCER_EPOCH = 47
-_UNKNOWN_PRODUCER_ID = 59
-_PRODUCER_FORGOTTEN = (_OUT_OF_ORDER_SEQUENCE, _INVALID_PRODUCER_EPOCH, _UNKNOWN_PRODUCER_ID)
+_PRODUCER_FORGOTTEN = (OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, UNKNOWN_PRODUCER_ID)
 
 _PRODUCER_AT = 43  # producer id, epoch and sequence number in a batch's header
 _PRODUCER_END = 57
@@ -179,7 +181,7 @@ class Sender:
         seen: RequestFailed | None = None
         for answer in answers:
             partition = TopicPartition(answer.topic, answer.partition)
-            if answer.code in (0, _DUPLICATE_SEQUENCE):
+            if answer.code in (0, DUPLICATE_SEQUENCE_NUMBER):
                 left.pop(partition, None)
                 continue
             problem = _refusal(answer, len(part.get(partition, b"")))
@@ -238,7 +240,7 @@ class Sender:
 
 def _refusal(answer: Produced, size: int) -> RequestFailed:
     what = f"sending to {answer.topic}[{answer.partition}]"
-    if answer.code == _MESSAGE_TOO_LARGE:
+    if answer.code == MESSAGE_TOO_LARGE:
         return refused(
             answer.code,
             what,

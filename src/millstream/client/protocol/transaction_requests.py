@@ -24,12 +24,12 @@ from millstream.client.protocol.cluster import GROUP, TRANSACTION, Cluster, Comm
 from millstream.client.protocol.raw import Link, refused
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import ProducerFenced, RequestFailed
+from millstream.core.kafka_errors import (
+    INVALID_PRODUCER_EPOCH,
+    PRODUCER_FENCED,
+    UNSUPPORTED_VERSION,
+)
 
-INVALID_PRODUCER_EPOCH = 47
-INVALID_TXN_STATE = 48
-INVALID_TRANSACTION_TIMEOUT = 50
-PRODUCER_FENCED = 90
-_UNSUPPORTED_VERSION = 35
 _FENCED = (INVALID_PRODUCER_EPOCH, PRODUCER_FENCED)
 
 T = TypeVar("T")
@@ -95,14 +95,14 @@ class TransactionCoordinator:
         protocol = self.version() if version is None else version
         if protocol == 0:
             address = self._cluster.connection.address
-            raise refused(_UNSUPPORTED_VERSION, "transactions", f"the cluster at {address} has none")
+            raise refused(UNSUPPORTED_VERSION, "transactions", f"the cluster at {address} has none")
         two_phase = enable_2pc or keep_prepared
 
         def ask(link: Link) -> Producer:
             newest = link.newest(raw.INIT_PRODUCER_ID)
             if two_phase and newest < _TWO_PHASE:
                 raise refused(
-                    _UNSUPPORTED_VERSION,
+                    UNSUPPORTED_VERSION,
                     f"preparing transactions of {transactional_id}",
                     f"the broker at {link.address} does not offer two-phase commit (KIP-939)",
                 )

@@ -14,10 +14,10 @@ from millstream.client.protocol.cluster import Cluster
 from millstream.client.protocol.raw import Fetched
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import CorruptBatch
+from millstream.core.kafka_errors import CORRUPT_MESSAGE
 from millstream.records.batch import MAGIC, batches, read_header, verify
 from millstream.records.build import read_records
 
-CORRUPT_MESSAGE = 2  # a broker's answer for a batch that its disk has damaged
 _ONE_BATCH = 1  # bytes: a broker returns a whole batch anyway
 _WAIT_MS = 500
 

@@ -13,7 +13,6 @@ from litestar.params import FromPath, FromQuery, PathParameter, QueryParameter
 from litestar.response import Stream
 
 from millstream.client.insight.peek import Batch, Peek, Record
-from millstream.client.protocol.unreadable import CORRUPT_MESSAGE
 from millstream.client.text.position import TopicPartition
 from millstream.console.backend import Backend
 from millstream.console.live.leaving import Ended
@@ -44,6 +43,7 @@ from millstream.console.observing.snapshot import Snapshot
 from millstream.console.topics.topic_pages import header, header_fragments, seen
 from millstream.core.clock import SystemClock
 from millstream.core.errors import ConfigError, RequestFailed
+from millstream.core.kafka_errors import CORRUPT_MESSAGE
 
 _OFFSET_OUT_OF_RANGE = 1
 _ONE_BYTES = 64 * 1024  # to fetch for one record; a larger batch is still fetched whole

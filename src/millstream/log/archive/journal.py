@@ -29,12 +29,12 @@ from typing import Any
 from crc32c import crc32c
 
 from millstream.core.errors import LogError, OffsetArchived
+from millstream.core.kafka_errors import CORRUPT_MESSAGE
 from millstream.log.archive.object import ArchivedSegment
 from millstream.log.storage.files import File, Files, read_file, replace_file
 
 _log = logging.getLogger(__name__)
 
-CORRUPT_MESSAGE = 2
 JOURNAL = "archived-segments"
 _COPYING, _KEPT, _DROPPED, _GONE = "copying", "kept", "dropped", "gone"
 _DEAD_LINES = 1000  # lines about segments that are gone, before the next start rewrites the file

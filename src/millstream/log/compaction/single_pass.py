@@ -24,7 +24,7 @@ from typing import NamedTuple
 from millstream.core.errors import CorruptBatch, MillstreamError
 from millstream.log.compaction.batches import BatchCleaner, Transactions, emptied, uncompressed
 from millstream.log.segment.index import OffsetIndex, TimeIndex
-from millstream.log.segment.scan import WINDOW, Damage
+from millstream.log.segment.scan import MAX_RELATIVE_OFFSET, WINDOW, Damage
 from millstream.log.segment.segment import (
     ABORTED_SUFFIX,
     CLEANED_SUFFIX,
@@ -40,7 +40,6 @@ from millstream.records.batch import BatchHeader, Buffer
 from millstream.records.keys.newest import SLOT_BYTES, LatestOffsets
 
 _MAX_POSITION = 0x7FFFFFFF
-_MAX_RELATIVE_OFFSET = 0x7FFFFFFF
 
 
 class DamagedLog(MillstreamError):
@@ -255,7 +254,7 @@ class _Pass:
             out.size + more + following.size <= job.segment_bytes
             and _index_bytes(out.index, following.index) <= job.segment_index_bytes
             and _index_bytes(out.times, following.times) <= job.segment_index_bytes
-            and self._ceilings[following.base_offset] - out.base_offset <= _MAX_RELATIVE_OFFSET
+            and self._ceilings[following.base_offset] - out.base_offset <= MAX_RELATIVE_OFFSET
             and self._ceilings[last.base_offset] == following.base_offset
         )
 

@@ -32,7 +32,7 @@ from millstream.records.batch import (
 )
 
 WINDOW = 1 << 20
-_MAX_RELATIVE_OFFSET = 0x7FFFFFFF
+MAX_RELATIVE_OFFSET = 0x7FFFFFFF
 _KNOWN_ATTRIBUTES = 0x7F
 _HIGHEST_CODEC = 4
 
@@ -145,7 +145,7 @@ def scan(
     """
     window = _Window(file, end, read)
     unpack_from = HEADER.unpack_from
-    highest = min(ceiling - 1, base_offset + _MAX_RELATIVE_OFFSET)
+    highest = min(ceiling - 1, base_offset + MAX_RELATIVE_OFFSET)
     position = start
     while position < end:
         at = position - window.at
@@ -209,7 +209,7 @@ def implausible(header: BatchHeader, base_offset: int, ceiling: int, room: int) 
         return f"the batch has {header.size} bytes, {room} are left of the file"
     if header.last_offset_delta < 0 or not base_offset <= header.base_offset <= header.last_offset < ceiling:
         return f"the batch's offsets are {header.base_offset} to {header.last_offset}, outside this segment"
-    if header.last_offset - base_offset > _MAX_RELATIVE_OFFSET:
+    if header.last_offset - base_offset > MAX_RELATIVE_OFFSET:
         return f"offset {header.last_offset} is too far from the segment's first, {base_offset}"
     if header.attributes & ~_KNOWN_ATTRIBUTES or header.codec > _HIGHEST_CODEC:
         return f"the batch's attributes are {header.attributes:#06x}, which no batch has"

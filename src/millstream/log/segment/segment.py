@@ -8,6 +8,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from millstream.core.errors import IndexRebuilding, LogError
+from millstream.core.kafka_errors import CORRUPT_MESSAGE
 from millstream.log.segment.aborted import AbortedIndex
 from millstream.log.segment.index import UNINDEXED, OffsetIndex, TimeIndex
 from millstream.log.segment.scan import WINDOW, Batch, Damage, scan
@@ -18,7 +19,6 @@ from millstream.records.batch import HEADER_SIZE, MAGIC, NO_TIMESTAMP, PREFIX_SI
 
 _log = logging.getLogger(__name__)
 
-CORRUPT_MESSAGE = 2
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"

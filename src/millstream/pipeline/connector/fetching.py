@@ -11,18 +11,18 @@ from collections.abc import Collection, Iterator
 
 import pyarrow as pa
 
-from millstream.client.protocol.cluster import EARLIEST, LATEST, UNKNOWN_TOPIC, Cluster
+from millstream.client.protocol.cluster import EARLIEST, LATEST, Cluster
 from millstream.client.protocol.raw import Fetched, Link, is_retriable, refused
-from millstream.client.protocol.unreadable import CORRUPT_MESSAGE, Unreadable, damaged, unreadable_in
+from millstream.client.protocol.unreadable import Unreadable, damaged, unreadable_in
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import CorruptBatch, DataLoss, RequestFailed
+from millstream.core.kafka_errors import CORRUPT_MESSAGE, OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION
 from millstream.pipeline.connector.offsets import Span
 from millstream.records.columns import arrow
 from millstream.records.fetched import next_offset
 
 log = logging.getLogger(__name__)
 
-_OFFSET_OUT_OF_RANGE = 1
 _WAIT_MS = 500
 _LEAST_FETCH = 256 * 1024
 
@@ -143,7 +143,7 @@ class SpanReader:
             try:
                 self._cluster.patiently(f"fetching {self._span.partition}", self._ask)
             except RequestFailed as problem:
-                if problem.code != UNKNOWN_TOPIC:
+                if problem.code != UNKNOWN_TOPIC_OR_PARTITION:
                     raise
                 self._skip(self._span.end, "the topic was deleted")
                 return None
@@ -161,7 +161,7 @@ class SpanReader:
         return answer
 
     def _refused(self, code: int) -> None:
-        if code == _OFFSET_OUT_OF_RANGE:
+        if code == OFFSET_OUT_OF_RANGE:
             start = self._cluster.ends([self._span.partition], EARLIEST)[self._span.partition]
             if start > self._at:
                 self._skip(min(start, self._span.end), f"the log starts at {start}")

@@ -27,9 +27,10 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from millstream.client.protocol.cluster import EARLIEST, LATEST, UNKNOWN_TOPIC, Cluster
+from millstream.client.protocol.cluster import EARLIEST, LATEST, Cluster
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import ConfigError, DataLoss, MillstreamError, RequestFailed
+from millstream.core.kafka_errors import UNKNOWN_TOPIC_OR_PARTITION
 from millstream.pipeline.connector.fetching import TO_GO_ON, SpanReader, lost
 from millstream.pipeline.connector.offsets import (
     Offsets,
@@ -227,7 +228,7 @@ def again_if_topics_go(look: Callable[[], T]) -> T:
         try:
             return look()
         except RequestFailed as problem:
-            if problem.code != UNKNOWN_TOPIC:
+            if problem.code != UNKNOWN_TOPIC_OR_PARTITION:
                 raise
     return look()
 
@@ -459,7 +460,7 @@ class StreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailableNow)
         try:
             return self.cluster.ends(planned, EARLIEST)
         except RequestFailed as problem:
-            if problem.code != UNKNOWN_TOPIC:
+            if problem.code != UNKNOWN_TOPIC_OR_PARTITION:
                 raise
         topics = {partition.topic for partition in planned}
         there = self.cluster.topics(topics)

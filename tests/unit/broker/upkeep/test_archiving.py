@@ -22,6 +22,7 @@ from millstream.core.clock import ManualClock
 from millstream.core.config import BrokerConfig
 from millstream.core.errors import ArchiveError, ConfigError, DataDirectoryError, RequestRefused
 from millstream.core.kafka_errors import (
+    CORRUPT_MESSAGE,
     INVALID_CONFIG,
     KAFKA_STORAGE_ERROR,
     OFFSET_OUT_OF_RANGE,
@@ -29,7 +30,6 @@ from millstream.core.kafka_errors import (
 )
 from millstream.log.partition import PartitionLog
 from millstream.log.recovery.check import accept_losses
-from millstream.log.refusal import CORRUPT_MESSAGE
 from millstream.records.build import read_batches
 from tests.support.archives import Unreliable, memory_url, objects
 from tests.support.asking import ask, versions

@@ -6,10 +6,10 @@ import random
 
 import pytest
 from kio.index import load_request_schema
-from tests.unit.wire.test_codec import ALL, Filler
 
 from millstream.core.errors import ProtocolError
 from millstream.wire.codec.answers import request_reader, request_writer
+from tests.unit.wire.codec.test_answers import ALL, Filler
 
 
 def example(api_key: int, version: int, seed: int) -> bytes:
