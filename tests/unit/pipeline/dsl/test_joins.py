@@ -257,4 +257,4 @@ def test_a_mistake_is_refused_where_it_is_made(says: str, build: Callable[[Topol
     with pytest.raises(TopologyError) as caught:
         build(Topology("t"))
     assert says in str(caught.value)
-    assert "test_joining.py:" in str(caught.value.where)
+    assert "test_joins.py:" in str(caught.value.where)

@@ -166,6 +166,6 @@ def _wrong(make: Callable[[], Any], says: str) -> Any:
     ],
 )
 def test_a_processor_that_can_not_run_is_refused_at_its_line(make: Callable[[], Any], says: str) -> None:
-    with pytest.raises(TopologyError, match=r"test_processing\.py:\d+: ") as refused:
+    with pytest.raises(TopologyError, match=r"test_processors\.py:\d+: ") as refused:
         make()
     assert says in str(refused.value)

@@ -119,7 +119,7 @@ def test_an_aggregate_that_only_spark_has_is_refused_when_the_kernel_is_needed()
         plan(flow)
     with pytest.raises(TopologyError, match="needed because it moves with every event") as caught:
         source(Topology("u")).window(by="card", size="1 m", every="event").agg(p="percentile(amount, 0.9)")
-    assert "test_windowed.py:" in str(caught.value.where)
+    assert "test_windows.py:" in str(caught.value.where)
 
 
 def test_late_rows_are_whole_rows_and_other_windows_take_only_what_they_need() -> None:
@@ -240,4 +240,4 @@ def test_mistakes_in_python_aggregates_are_refused_where_they_are_made(
     with pytest.raises(TopologyError) as caught:
         build()
     assert says in str(caught.value)
-    assert "test_windowed.py:" in str(caught.value.where)
+    assert "test_windows.py:" in str(caught.value.where)
