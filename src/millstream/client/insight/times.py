@@ -77,7 +77,7 @@ def _look(
             link.send_fetch({partition: (offset, 1)}, wait_ms=_WAIT_MS, read_committed=False)
         for spot, (partition, offset) in some:
             (answer,) = link.receive_fetch()
-            if answer.code not in (0, OFFSET_OUT_OF_RANGE):
+            if answer.code not in (0, OFFSET_OUT_OF_RANGE):  # deleted in the meantime is no problem
                 problems[partition] = str(refused(answer.code, f"can't read offset {offset}"))
             time_ms, following = _first_time(answer, offset)
             if time_ms is not None:
